@@ -1,0 +1,1 @@
+"""What every room shares: units, chance, errors, events in time, telemetry, invariants."""

@@ -1,0 +1,78 @@
+"""The one tree of expected failures; each is a sentence that says where, what, what is allowed, what to do.
+
+    WindtunnelError
+      InputError          something a person wrote is wrong: file, option, value        (exit 2)
+        InputFaults       several of them, found together
+      OutputError         a result cannot be written where it was asked for             (exit 2)
+      InvariantBroken     the program caught itself in an impossible state              (exit 3)
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class WindtunnelError(Exception):
+    """An expected failure. `str()` is one plain sentence for a person."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        allowed: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.allowed = allowed
+        self.hint = hint
+
+    def __str__(self) -> str:
+        sentence = f"{self.where}: {self.what}" if self.where else self.what
+        if self.allowed:
+            sentence += f"; allowed: {self.allowed}"
+        if self.hint:
+            sentence += f" ({self.hint})"
+        return sentence
+
+
+class InputError(WindtunnelError):
+    """Something that a person wrote is wrong."""
+
+
+class InputFaults(InputError):
+    """Several faults in one input, reported together, one sentence a line."""
+
+    def __init__(self, faults: Sequence[InputError]) -> None:
+        assert faults
+        super().__init__(faults[0].what, where=faults[0].where)
+        self.faults = tuple(faults)
+
+    def __str__(self) -> str:
+        return "\n".join(str(fault) for fault in self.faults)
+
+
+class OutputError(WindtunnelError):
+    """A result cannot be written where it was asked for."""
+
+
+class InvariantBroken(WindtunnelError):
+    """The program caught itself in a state that must never be."""
+
+    exit_code = 3
+
+
+def one_sentence_per(faults: Sequence[InputError]) -> InputError:
+    """The fault itself when it is alone, all of them together otherwise."""
+    return faults[0] if len(faults) == 1 else InputFaults(faults)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """A hint for a probable typo, or None when nothing known looks like the word."""
+    close = difflib.get_close_matches(word, sorted(known), n=2, cutoff=0.6)
+    if not close:
+        return None
+    return "did you mean " + " or ".join(repr(name) for name in close) + "?"
