@@ -1,0 +1,43 @@
+"""What must always hold, by name: each invariant is a name, a sentence and a check.
+
+The tables of invariants live with the state they speak of; this module runs them. A check returns
+None when all is well and otherwise what it saw, so a failure reads as `name: sentence; saw ...`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from windtunnel.core.errors import InvariantBroken
+
+State = TypeVar("State")
+
+
+class Invariant(Generic[State]):
+    """One thing that must hold of a state, and how to see whether it does."""
+
+    def __init__(self, name: str, sentence: str, check: Callable[[State], str | None]) -> None:
+        self.name = name
+        self.sentence = sentence
+        self.check = check
+
+
+class InvariantChecker(Generic[State]):
+    """Runs a table of invariants and counts what it did."""
+
+    def __init__(self, invariants: Sequence[Invariant[State]]) -> None:
+        names = [invariant.name for invariant in invariants]
+        assert len(set(names)) == len(names), "two invariants share a name"
+        self._invariants = tuple(invariants)
+        self.checked = 0
+
+    def run(self, state: State, context: str) -> None:
+        """Raises InvariantBroken for the first that fails; `context` says how to get there again."""
+        for invariant in self._invariants:
+            self.checked += 1
+            seen = invariant.check(state)
+            if seen is not None:
+                raise InvariantBroken(
+                    f"invariant {invariant.name!r} is broken: {invariant.sentence}; saw {seen}",
+                    where=context,
+                    hint="this is a bug in Windtunnel: please report it with the scenario and the seed",
+                )

@@ -1,0 +1,66 @@
+"""The one module that makes chance: named streams derived from (seed, name).
+
+Every consumer asks for a stream by its own name, so adding a client or a fault never shifts anyone
+else's draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
+sequence Python promises to keep, and transforms it here by inverse distribution functions: one
+uniform per draw, so the n-th draw of a stream is always the n-th, whatever was drawn before.
+"""
+
+import hashlib
+import math
+from random import Random
+from statistics import NormalDist
+from typing import Final
+
+_STANDARD_NORMAL: Final = NormalDist()
+_SMALLEST: Final = 2.0**-53
+
+
+class Stream:
+    """A repeatable source of draws that belongs to one consumer."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        self.name: Final = name
+        self._random: Final = Random(int.from_bytes(digest[:16], "big"))
+
+    def uniform(self) -> float:
+        """In [0, 1)."""
+        return self._random.random()
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self._random.random()
+
+    def integer(self, low: int, high: int) -> int:
+        """Each of low, low + 1, ..., high is equally likely (to within 2**-53)."""
+        return low + int(self._random.random() * (high - low + 1))
+
+    def exponential(self, mean: float) -> float:
+        return -mean * math.log1p(-self._random.random())
+
+    def normal(self, mean: float, stddev: float) -> float:
+        uniform = self._random.random()
+        return mean + stddev * _STANDARD_NORMAL.inv_cdf(uniform if uniform > 0.0 else _SMALLEST)
+
+    def lognormal(self, mean: float, cv: float) -> float:
+        """By the mean and coefficient of variation of the value itself, not of its logarithm."""
+        variance = math.log1p(cv * cv)
+        return math.exp(self.normal(math.log(mean) - variance / 2, math.sqrt(variance)))
+
+    def weibull(self, shape: float, scale: float) -> float:
+        return scale * math.pow(-math.log1p(-self._random.random()), 1.0 / shape)
+
+
+class Streams:
+    """All streams of one run. Asking twice for a name gives the same stream, further along."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed: Final = seed
+        self._streams: Final[dict[str, Stream]] = {}
+
+    def __getitem__(self, name: str) -> Stream:
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = Stream(self.seed, name)
+            self._streams[name] = stream
+        return stream
