@@ -1,10 +1,10 @@
 """The one tree of expected failures; each is a sentence that says where, what, what is allowed, what to do.
 
-    WindtunnelError
-      InputError          something a person wrote is wrong: file, option, value        (exit 2)
-        InputFaults       several of them, found together
-      OutputError         a result cannot be written where it was asked for             (exit 2)
-      InvariantBroken     the program caught itself in an impossible state              (exit 3)
+WindtunnelError
+  InputError          something a person wrote is wrong: file, option, value        (exit 2)
+    InputFaults       several of them, found together
+  OutputError         a result cannot be written where it was asked for             (exit 2)
+  InvariantBroken     the program caught itself in an impossible state              (exit 3)
 """
 
 import difflib

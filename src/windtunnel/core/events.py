@@ -69,4 +69,3 @@ class EventQueue:
             self.popped += 1
             return entry
         return None
-

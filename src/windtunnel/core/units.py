@@ -9,16 +9,31 @@ import re
 
 from windtunnel.core.errors import InputError
 
-DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DURATION_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 RATE_UNITS = {"s": 1.0, "m": 1 / 60.0, "min": 1 / 60.0, "h": 1 / 3600.0, "d": 1 / 86400.0}
 SIZE_UNITS = {
     "B": 1,
-    **{prefix + "B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P"), start=1)},
-    **{prefix + "iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T", "P"), start=1)},
+    **{
+        prefix + "B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T", "P"), start=1)
+    },
+    **{
+        prefix + "iB": 1024**power
+        for power, prefix in enumerate(("K", "M", "G", "T", "P"), start=1)
+    },
     "KB": 1000,
 }
 
-_QUANTITY = re.compile(r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>[A-Za-zµ/]*)\s*", re.I)
+_QUANTITY = re.compile(
+    r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>[A-Za-zµ/]*)\s*", re.I
+)
 _DURATION_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|h|d)\s*")
 _LONGEST_TEXT = 64
 
@@ -29,8 +44,12 @@ def parse_duration(value: str | float) -> float:
         text = value.strip().removeprefix("+")
         parts = _DURATION_PARTS.findall(text)
         if len(parts) > 1 and _DURATION_PARTS.sub("", text) == "" and len(text) <= _LONGEST_TEXT:
-            return math.fsum(float(number) * DURATION_UNITS[unit.replace("µ", "u")] for number, unit in parts)
-    return _parse(value, DURATION_UNITS, "a duration", "250ms, 30s, 5m, 4h, 1h30m or a number of seconds")
+            return math.fsum(
+                float(number) * DURATION_UNITS[unit.replace("µ", "u")] for number, unit in parts
+            )
+    return _parse(
+        value, DURATION_UNITS, "a duration", "250ms, 30s, 5m, 4h, 1h30m or a number of seconds"
+    )
 
 
 def parse_rate(value: str | float) -> float:
@@ -51,7 +70,9 @@ def parse_bandwidth(value: str | float) -> float:
     return _parse(value, units, "a bandwidth", "25GB/s, 900MiB/s or a number of bytes per second")
 
 
-def _parse(value: str | float, units: dict[str, float] | dict[str, int], noun: str, allowed: str) -> float:
+def _parse(
+    value: str | float, units: dict[str, float] | dict[str, int], noun: str, allowed: str
+) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"{value!r} is not {noun}", allowed=allowed)
     if not isinstance(value, str):
@@ -65,7 +86,11 @@ def _parse(value: str | float, units: dict[str, float] | dict[str, int], noun: s
     number, unit = float(match["number"]), match["unit"].replace("µ", "u")
     if unit and unit not in units:
         known = ", ".join(units)
-        raise InputError(f"{value!r} is not {noun}: unknown unit {unit!r}", allowed=allowed, hint=f"units: {known}")
+        raise InputError(
+            f"{value!r} is not {noun}: unknown unit {unit!r}",
+            allowed=allowed,
+            hint=f"units: {known}",
+        )
     amount = number * units[unit] if unit else number
     if not math.isfinite(amount):
         raise InputError(f"{value!r} is not {noun}: too large", allowed=allowed)

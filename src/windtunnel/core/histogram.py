@@ -1,0 +1,93 @@
+"""A histogram of positive values with one percent wide buckets, no limits, and exact mean and extremes.
+
+Buckets are powers of 1.01 in a dictionary, so no value is too small or too large to be told apart
+from its neighbours, and two histograms merge by adding counts. Arithmetic series, which is what the
+gaps between tokens of a growing batch are, go in as a whole.
+"""
+
+import math
+from typing import Final
+
+GROWTH: Final = 1.01
+_LOG_GROWTH: Final = math.log(GROWTH)
+
+
+class Histogram:
+    """Counts of values by bucket, with count, sum, minimum and maximum kept exactly."""
+
+    def __init__(self) -> None:
+        self.buckets: Final[dict[int, int]] = {}
+        self.zeros = 0
+        self.count = 0
+        self.total = 0.0
+        self.low = math.inf
+        self.high = -math.inf
+
+    def add(self, value: float, times: int) -> None:
+        """Counts a value that was seen `times` times."""
+        self.count += times
+        self.total += value * times
+        if value < self.low:
+            self.low = value
+        if value > self.high:
+            self.high = value
+        if value <= 0.0:
+            self.zeros += times
+            return
+        bucket = math.floor(math.log(value) / _LOG_GROWTH)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + times
+
+    def add_series(self, first: float, increase: float, terms: int, times: int) -> None:
+        """Counts first, first + increase, ... (`terms` values, increase >= 0), each `times` times."""
+        if first <= 0.0 < increase and terms > 1:
+            self.add(first, times)
+            first += increase
+            terms -= 1
+        if increase <= 0.0 or terms == 1:
+            self.add(first, terms * times)
+            return
+        last = first + increase * (terms - 1)
+        bucket = math.floor(math.log(first) / _LOG_GROWTH)
+        top = math.floor(math.log(last) / _LOG_GROWTH)
+        done = 0
+        while bucket < top:
+            edge = math.exp((bucket + 1) * _LOG_GROWTH)
+            upto = min(max(math.ceil((edge - first) / increase), done), terms)
+            if upto > done:
+                self.buckets[bucket] = self.buckets.get(bucket, 0) + (upto - done) * times
+                done = upto
+            bucket += 1
+        if done < terms:
+            self.buckets[top] = self.buckets.get(top, 0) + (terms - done) * times
+        self.count += terms * times
+        self.total += (first + last) / 2 * terms * times
+        self.low = min(self.low, first)
+        self.high = max(self.high, last)
+
+    def merge(self, other: "Histogram") -> None:
+        """Adds all that another histogram has counted."""
+        for bucket, times in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + times
+        self.zeros += other.zeros
+        self.count += other.count
+        self.total += other.total
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
+
+    def mean(self) -> float:
+        return self.total / self.count if self.count else math.nan
+
+    def quantile(self, share: float) -> float:
+        """The value below which `share` of the counts lie, to within half a percent."""
+        if not self.count:
+            return math.nan
+        rank = share * (self.count - 1)
+        seen = self.zeros
+        if rank < seen:
+            return self.low
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if rank < seen:
+                middle = math.exp((bucket + 0.5) * _LOG_GROWTH)
+                return min(max(middle, self.low), self.high)
+        return self.high

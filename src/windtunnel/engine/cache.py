@@ -1,0 +1,276 @@
+"""The KV blocks of one server: exact counts, and which free blocks still hold a known prefix.
+
+vLLM keeps a list of free blocks; blocks whose content has a hash stay findable in it until they are
+taken again, least recently used first. Following every block would cost time in proportion to
+tokens. Here consecutive blocks of one prefix move together: a request's blocks are freed tail
+first, so what is cached of a prefix is always a head part of it, and its free blocks are a few runs.
+
+    Chain   one segment of shared prompt (or a preempted request's own blocks): blocks [first, resident)
+            are cached; those below `pinned` are in use
+    Run     free, cached, consecutive blocks of one chain, at one place in the order of eviction
+"""
+
+from typing import Final
+
+from windtunnel.engine.request import Request
+
+
+class Run:
+    """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first."""
+
+    def __init__(self, chain: "Chain | None", low: int, high: int) -> None:
+        self.chain = chain
+        self.low = low
+        self.high = high
+        self.before: Run | None = None
+        self.after: Run | None = None
+
+
+class Chain:
+    """A cached prefix segment. Block numbers count from the start of the prompt."""
+
+    def __init__(self, key: int, first: int) -> None:
+        self.key = key
+        self.first = first
+        self.resident = first
+        self.pinned = first
+        self.users: dict[int, int] = {}  # how far a request holds the chain -> how many do
+        self.runs: list[Run] = []  # deepest first, which is also the order of eviction
+
+
+class BlockPool:
+    """All blocks of a server. `free` counts those without an owner, cached or not."""
+
+    def __init__(self, blocks: int, block_size: int, caching: bool, unhashed_first: bool) -> None:  # noqa: FBT001
+        self.blocks: Final = blocks - 1  # vLLM never hands out block 0
+        self.block_size: Final = block_size
+        self.caching: Final = caching
+        self._unhashed_first: Final = unhashed_first
+        self._unhashed = blocks - 1  # free and at the head of the list
+        self._listed = 0  # free and in runs
+        self.free = blocks - 1
+        self.lowest_free = blocks - 1
+        self._chains: Final[dict[int, Chain]] = {}
+        self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
+        self._ends: Final = Run(None, 0, 0)  # a ring: after it the oldest run, before it the newest
+        self._ends.before = self._ends
+        self._ends.after = self._ends
+
+    def take(self, count: int) -> None:
+        """Gives blocks to a request, evicting the least recently used when it must."""
+        self.free -= count
+        assert self.free >= 0
+        if self.free < self.lowest_free:
+            self.lowest_free = self.free
+        if count <= self._unhashed:
+            self._unhashed -= count
+            return
+        count -= self._unhashed
+        self._unhashed = 0
+        self._listed -= count
+        while count > 0:
+            run = self._ends.after
+            assert run is not None
+            evicted = min(count, run.high - run.low)
+            run.high -= evicted
+            count -= evicted
+            chain = run.chain
+            if chain is not None:
+                chain.resident -= evicted
+            if run.high == run.low:
+                self._unlink(run)
+                if chain is not None:
+                    chain.runs.pop(0)
+                    if chain.resident == chain.first and not chain.users:
+                        self._forget(chain)
+
+    def hit(self, request: Request) -> int:
+        """How many blocks of the prompt are cached, from its start; the last token is never one."""
+        if not self.caching:
+            return 0
+        found = 0
+        prefix = request.prefix
+        if prefix is not None:
+            for index, key in enumerate(prefix.keys):
+                last = prefix.ends[index] // self.block_size
+                if last > found:
+                    chain = self._chains.get(key)
+                    if chain is not None and chain.first == found:
+                        found = min(chain.resident, last)
+                    if found < last:
+                        break
+        if request.preemptions and found == request.shared_blocks:
+            own = self._own.get(request.id)
+            if own is not None:
+                found = own.resident
+        return min(found, (request.target - 1) // self.block_size)
+
+    def free_among(self, request: Request, hit: int) -> int:
+        """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
+        unheld = 0
+        start = 0
+        prefix = request.prefix
+        if prefix is not None:
+            for index, key in enumerate(prefix.keys):
+                last = min(prefix.ends[index] // self.block_size, hit)
+                if last > start:
+                    unheld += max(0, last - max(self._chains[key].pinned, start))
+                    start = last
+        return unheld + max(0, hit - request.shared_blocks)
+
+    def admit(self, request: Request, hit: int) -> None:
+        """Gives a request the cached blocks that it hit; what else was its own is forgotten."""
+        request.sharing = self.caching
+        request.pinned_blocks = min(hit, request.shared_blocks)
+        start = 0
+        prefix = request.prefix
+        if prefix is not None:
+            for index, key in enumerate(prefix.keys):
+                last = min(prefix.ends[index] // self.block_size, request.pinned_blocks)
+                if last > start:
+                    self._hold(self._chains[key], last)
+                    start = last
+        if request.preemptions:
+            own = self._own.pop(request.id, None)
+            if own is not None:
+                self._hold(own, max(hit, own.first))
+                for run in own.runs:
+                    run.chain = None
+
+    def _hold(self, chain: Chain, upto: int) -> None:
+        chain.users[upto] = chain.users.get(upto, 0) + 1
+        if upto > chain.pinned:
+            chain.pinned = upto
+        while chain.runs:
+            run = chain.runs[-1]
+            if run.low >= upto:
+                return
+            taken = min(upto, run.high) - run.low
+            run.low += taken
+            self._listed -= taken
+            self.free -= taken
+            if run.low == run.high:
+                self._unlink(run)
+                chain.runs.pop()
+
+    def extend(self, request: Request, computed: int) -> None:
+        """Makes shared blocks findable that the request has just computed, unless others did before."""
+        upto = min(computed // self.block_size, request.shared_blocks)
+        prefix = request.prefix
+        if prefix is None or upto <= request.pinned_blocks or not request.sharing:
+            return
+        start = 0
+        for index, key in enumerate(prefix.keys):
+            last = prefix.ends[index] // self.block_size
+            reach = min(last, upto)
+            held = request.pinned_blocks
+            if reach > held:
+                chain = self._chains.get(key)
+                if chain is None:
+                    chain = Chain(key, start)
+                    self._chains[key] = chain
+                if chain.first != start or chain.resident != max(held, start):
+                    request.sharing = False
+                    return
+                if held > start:
+                    self._drop_user(chain, held)
+                chain.users[reach] = chain.users.get(reach, 0) + 1
+                chain.resident = reach
+                chain.pinned = reach
+                request.pinned_blocks = reach
+            start = max(start, last)
+
+    def release(self, request: Request, computed: int, *, preempted: bool) -> None:
+        """Frees all blocks of a request, tail first; full ones stay findable until they are taken."""
+        held = -(-computed // self.block_size)
+        if not self.caching:
+            self._free_unhashed(held)
+            return
+        full = computed // self.block_size
+        own = max(0, full - request.shared_blocks)
+        if own:
+            chain = None
+            if preempted:
+                chain = Chain(0, request.shared_blocks)
+                chain.resident = full
+                chain.pinned = request.shared_blocks
+                self._own[request.id] = chain
+            self._list(chain, request.shared_blocks, full)
+        if request.prefix is not None and request.pinned_blocks:
+            self._release_shared(request)
+        self._free_unhashed(held - own - request.pinned_blocks)
+        request.pinned_blocks = 0
+
+    def _release_shared(self, request: Request) -> None:
+        prefix = request.prefix
+        assert prefix is not None
+        for index in range(len(prefix.keys) - 1, -1, -1):
+            start = prefix.ends[index - 1] // self.block_size if index else 0
+            last = min(prefix.ends[index] // self.block_size, request.pinned_blocks)
+            if last <= start:
+                continue
+            chain = self._chains[prefix.keys[index]]
+            self._drop_user(chain, last)
+            pinned = max(chain.users) if chain.users else chain.first
+            if pinned < chain.pinned:
+                self._list(chain, pinned, chain.pinned)
+                chain.pinned = pinned
+
+    def _drop_user(self, chain: Chain, upto: int) -> None:
+        users = chain.users[upto] - 1
+        if users:
+            chain.users[upto] = users
+        else:
+            del chain.users[upto]
+
+    def _free_unhashed(self, count: int) -> None:
+        if self._unhashed_first:
+            self._unhashed += count
+            self.free += count
+        elif count:
+            self._list(None, 0, count)
+
+    def _list(self, chain: Chain | None, low: int, high: int) -> None:
+        """Appends blocks to the list of eviction, as its most recently used."""
+        run = Run(chain, low, high)
+        if chain is not None:
+            chain.runs.append(run)
+        newest = self._ends.before
+        assert newest is not None
+        run.before = newest
+        run.after = self._ends
+        newest.after = run
+        self._ends.before = run
+        self._listed += high - low
+        self.free += high - low
+
+    def _unlink(self, run: Run) -> None:
+        before, after = run.before, run.after
+        assert before is not None
+        assert after is not None
+        before.after = after
+        after.before = before
+
+    def _forget(self, chain: Chain) -> None:
+        if self._chains.get(chain.key) is chain:
+            del self._chains[chain.key]
+
+    def forget_own(self, request: Request) -> None:
+        """Drops the note of a preempted request's blocks when it ends without being resumed."""
+        own = self._own.pop(request.id, None)
+        if own is not None:
+            for run in own.runs:
+                run.chain = None
+
+    def recount(self) -> tuple[int, int]:
+        """(free, cached) counted from the list itself, for checking the counters."""
+        listed = 0
+        cached = 0
+        run = self._ends.after
+        while run is not None and run is not self._ends:
+            listed += run.high - run.low
+            if run.chain is not None:
+                cached += run.high - run.low
+            run = run.after
+        assert listed == self._listed
+        return self._unhashed + listed, cached

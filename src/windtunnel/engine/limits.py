@@ -1,0 +1,96 @@
+"""The settings of one server's scheduler, with vLLM's current defaults."""
+
+from typing import Final
+
+from windtunnel.core.errors import InputError
+
+FCFS: Final = 0
+PRIORITY: Final = 1
+SHORTEST_PROMPT: Final = 2
+SCHEDULING: Final = {"fcfs": FCFS, "priority": PRIORITY, "shortest-prompt": SHORTEST_PROMPT}
+
+SETTINGS: Final = (
+    "kv_blocks",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "max_model_len",
+    "long_prefill_threshold",
+    "scheduling",
+    "prefix_caching",
+    "chunked_prefill",
+    "async_scheduling",
+    "host_overhead_s",
+    "reserve_full_prompt",
+    "unhashed_blocks_first",
+)
+
+
+class EngineLimits:
+    """What bounds a step and what orders the queue; see docs/explanation/engine.md for each."""
+
+    def __init__(
+        self,
+        kv_blocks: int,
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int = 8192,
+        block_size: int = 16,
+        max_model_len: int = 1 << 40,
+        long_prefill_threshold: int = 0,
+        scheduling: str = "fcfs",
+        prefix_caching: bool = True,  # noqa: FBT001, FBT002 - always passed by name
+        chunked_prefill: bool = True,  # noqa: FBT001, FBT002
+        async_scheduling: bool = True,  # noqa: FBT001, FBT002
+        host_overhead_s: float = 0.0,
+        reserve_full_prompt: bool = True,  # noqa: FBT001, FBT002
+        unhashed_blocks_first: bool = True,  # noqa: FBT001, FBT002
+    ) -> None:
+        if max_num_batched_tokens < max_num_seqs:
+            raise InputError(
+                f"max_num_batched_tokens is {max_num_batched_tokens}, but max_num_seqs is {max_num_seqs}",
+                allowed="a token budget that lets every sequence decode one token per step",
+                hint="raise max_num_batched_tokens or lower max_num_seqs",
+            )
+        if kv_blocks < 2:
+            raise InputError(
+                f"kv_blocks is {kv_blocks}", allowed="2 or more, of which one is never used"
+            )
+        self.kv_blocks: Final = kv_blocks
+        self.max_num_seqs: Final = max_num_seqs
+        self.max_num_batched_tokens: Final = max_num_batched_tokens
+        self.block_size: Final = block_size
+        self.max_model_len: Final = max_model_len
+        self.long_prefill_threshold: Final = long_prefill_threshold
+        self.scheduling: Final = SCHEDULING[scheduling]
+        self.prefix_caching: Final = prefix_caching
+        self.chunked_prefill: Final = chunked_prefill
+        self.async_scheduling: Final = async_scheduling
+        self.host_overhead_s: Final = host_overhead_s
+        self.reserve_full_prompt: Final = reserve_full_prompt
+        self.unhashed_blocks_first: Final = unhashed_blocks_first
+
+    def __repr__(self) -> str:
+        return f"EngineLimits({', '.join(f'{name}={getattr(self, name)}' for name in SETTINGS)})"
+
+    def refusal(self, prompt_tokens: int, output_tokens: int) -> str:
+        """Why a request of this size can never run here; empty when it can.
+
+        vLLM itself trusts that one request of full length fits; a simulator is asked about small
+        machines too, where such a request would be preempted by itself for ever.
+        """
+        if prompt_tokens >= self.max_model_len:
+            return f"prompt of {prompt_tokens} tokens, max_model_len is {self.max_model_len}"
+        tokens = prompt_tokens + self.answer_tokens(prompt_tokens, output_tokens) - 1
+        blocks = -(-tokens // self.block_size)
+        if blocks > self.kv_blocks - 1:
+            return f"needs {blocks} KV blocks, the server has {self.kv_blocks - 1}"
+        if not self.chunked_prefill and tokens > self.max_num_batched_tokens:
+            return (
+                f"needs {tokens} tokens in one step without chunked prefill, "
+                f"max_num_batched_tokens is {self.max_num_batched_tokens}"
+            )
+        return ""
+
+    def answer_tokens(self, prompt_tokens: int, output_tokens: int) -> int:
+        """The tokens that are really generated: max_model_len cuts an answer short."""
+        return min(output_tokens, self.max_model_len - prompt_tokens)

@@ -1,0 +1,324 @@
+"""The reference engine: one step at a time, one request at a time, one block at a time.
+
+Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
+property tests hold the two equal. Nothing here is shared with the fast engine but the request record,
+the limits, the queue order and the histogram.
+
+Rules of the block cache where vLLM leaves copies of equal content findable, which a simulation need
+not follow:
+- a shared block that somebody else made findable first is a copy; copies have no hash, and from its
+  first copy on a request's shared blocks are copies;
+- a preempted request that resumes forgets cached blocks of its own that it did not take back.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from windtunnel.core.histogram import Histogram
+from windtunnel.engine.limits import FCFS, PRIORITY, EngineLimits
+from windtunnel.engine.queue import rank
+from windtunnel.engine.request import UNSET, Request
+from windtunnel.models.steptime import StepTimeModel, StepWork
+
+
+class Block:
+    """One KV block: what it holds (when that has a name) and how many requests use it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.key: Hashable = None
+        self.hashed = False
+        self.users = 0
+
+
+class ReferenceBlocks:
+    """The free list, block by block, in the order in which blocks are taken."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self.limits = limits
+        self.free: OrderedDict[int, Block] = OrderedDict(
+            (number, Block(number)) for number in range(1, limits.kv_blocks)
+        )
+        self.table: dict[Hashable, Block] = {}
+        self.lowest_free = len(self.free)
+
+    def take(self) -> Block:
+        _, block = self.free.popitem(last=False)
+        if block.key is not None and self.table.get(block.key) is block:
+            del self.table[block.key]
+        block.key = None
+        block.hashed = False
+        block.users = 1
+        self.lowest_free = min(self.lowest_free, len(self.free))
+        return block
+
+    def touch(self, block: Block) -> None:
+        if block.users == 0:
+            del self.free[block.number]
+        block.users += 1
+
+    def give_back(self, blocks: list[Block]) -> None:
+        """Tail first: the start of a prompt stays cached longest."""
+        for block in reversed(blocks):
+            block.users -= 1
+            if block.users == 0:
+                self.free[block.number] = block
+                if not block.hashed and self.limits.unhashed_blocks_first:
+                    self.free.move_to_end(block.number, last=False)
+
+
+class PlannedStep:
+    """One step: how many tokens each request computes in it."""
+
+    def __init__(self, tokens: list[tuple[Request, int]], start_s: float, duration_s: float) -> None:
+        self.tokens = tokens
+        self.start_s = start_s
+        self.end_s = start_s + duration_s
+        self.produces: list[Request] = []
+
+
+class ReferenceServer:
+    """The same face as `server.Server`."""
+
+    def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
+        self.index = index
+        self.limits = limits
+        self.model = model
+        self.blocks = ReferenceBlocks(limits)
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.held: dict[int, list[Block]] = {}
+        self.last_token_s: dict[int, float] = {}
+        self.finished: list[Request] = []
+        self.token_gaps = Histogram()
+        self.wake_s = math.inf
+        self.busy_s = 0.0
+        self.steps = 0
+        self.preemptions = 0
+        self.prefilled_tokens = 0
+        self.admission_order: list[int] = []
+        self.free_after: list[tuple[float, int]] = []  # free blocks after each step that ended
+        self.current: PlannedStep | None = None
+        self.following: PlannedStep | None = None
+
+    def submit(self, request: Request, now: float) -> None:
+        request.server = self.index
+        request.reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
+        if request.reason:
+            request.finished_s = now
+            self.finished.append(request)
+            return
+        answer = self.limits.answer_tokens(request.prompt_tokens, request.output_tokens)
+        request.target = request.prompt_tokens
+        request.last = request.prompt_tokens + answer - 1
+        self.waiting.append(request)
+        if self.current is None:
+            self.wake_s = min(self.wake_s, now)
+
+    def advance(self, now: float) -> None:
+        host = self.limits.host_overhead_s
+        if self.current is not None:
+            self.complete(self.current)
+        self.current, self.following = self.following, None
+        if self.limits.async_scheduling:
+            if self.current is None:
+                self.current = self.plan(now + host)
+            self.free_after.append((now, len(self.blocks.free)))
+            if self.current is not None:
+                self.following = self.plan(self.current.end_s)
+        else:
+            self.current = self.plan(now)
+            self.free_after.append((now, len(self.blocks.free)))
+        self.wake_s = self.current.end_s if self.current is not None else math.inf
+
+    def plan(self, start_s: float) -> PlannedStep | None:
+        """One call of vLLM's schedule(): running requests first, then the queue."""
+        budget = self.limits.max_num_batched_tokens
+        planned: list[tuple[Request, int]] = []
+        preempted = False
+        position = 0
+        while position < len(self.running) and budget > 0:
+            request = self.running[position]
+            want = self.next_tokens(request, budget)
+            while not self.can_hold(request, want):
+                preempted = True
+                victim = self.victim()
+                index = self.running.index(victim)
+                for entry in planned:
+                    if entry[0] is victim:
+                        planned.remove(entry)
+                        budget += entry[1]
+                        break
+                self.preempt(victim)
+                if index < position:
+                    position -= 1
+                if victim is request:
+                    break
+            if request not in self.running:
+                break
+            if want:
+                self.hold(request, want)
+                planned.append((request, want))
+                budget -= want
+            position += 1
+        if not preempted:
+            self.admit(planned, budget, start_s)
+        return self.as_step(planned, start_s) if planned else None
+
+    def next_tokens(self, request: Request, budget: int) -> int:
+        if request.computed >= request.target:
+            return 1 if request.computed < request.last else 0
+        return self.chunk(request.target - request.computed, budget)
+
+    def chunk(self, tokens: int, budget: int) -> int:
+        threshold = self.limits.long_prefill_threshold
+        if 0 < threshold < tokens:
+            tokens = threshold
+        return min(tokens, budget)
+
+    def victim(self) -> Request:
+        if self.limits.scheduling == PRIORITY:
+            return max(self.running, key=lambda request: rank(request, PRIORITY))
+        return self.running[-1]
+
+    def preempt(self, request: Request) -> None:
+        self.preemptions += 1
+        request.preemptions += 1
+        self.running.remove(request)
+        self.blocks.give_back(self.held.pop(request.id))
+        if request.computed >= request.last:
+            return  # nothing is left to compute; its last token is on its way
+        if request.computed >= request.target:
+            request.target = request.computed + 1
+        request.computed = 0
+        self.waiting.insert(0, request)
+
+    def admit(self, planned: list[tuple[Request, int]], budget: int, start_s: float) -> None:
+        while budget > 0 and self.waiting and len(self.running) < self.limits.max_num_seqs:
+            if self.limits.scheduling != FCFS:
+                self.waiting.sort(key=lambda request: rank(request, self.limits.scheduling))
+            request = self.waiting[0]
+            hits = self.hits(request)
+            size = self.limits.block_size
+            rest = request.target - len(hits) * size
+            want = self.chunk(rest, budget)
+            threshold = self.limits.long_prefill_threshold
+            if not self.limits.chunked_prefill and min(rest, threshold or rest) > budget:
+                return
+            tokens = len(hits) * size + want
+            if self.limits.reserve_full_prompt:
+                tokens = request.target
+            unheld = sum(block.users == 0 for block in hits)
+            if math.ceil(tokens / size) - len(hits) + unheld > len(self.blocks.free):
+                return
+            self.waiting.pop(0)
+            self.running.append(request)
+            self.admission_order.append(request.id)
+            for block in hits:
+                self.blocks.touch(block)
+            self.held[request.id] = hits
+            self.forget_own(request, len(hits))
+            request.computed = len(hits) * size
+            request.prefix_hit_tokens += request.computed
+            request.sharing = True
+            if request.scheduled_s == UNSET:
+                request.scheduled_s = start_s
+            self.hold(request, want)
+            planned.append((request, want))
+            budget -= want
+
+    def block_key(self, request: Request, index: int) -> tuple[str, int, int]:
+        """The name of a full block: by shared segment where one covers it, else the request's own."""
+        size = self.limits.block_size
+        if request.prefix is not None:
+            for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):
+                if (index + 1) * size <= end:
+                    return ("shared", key, index)
+        return ("own", request.id, index)
+
+    def hits(self, request: Request) -> list[Block]:
+        found: list[Block] = []
+        if self.limits.prefix_caching:
+            while (len(found) + 1) * self.limits.block_size < request.target:
+                block = self.blocks.table.get(self.block_key(request, len(found)))
+                if block is None:
+                    break
+                found.append(block)
+        return found
+
+    def forget_own(self, request: Request, kept: int) -> None:
+        for key in [key for key in self.blocks.table if key[:2] == ("own", request.id)]:  # type: ignore[index]
+            if key[2] >= kept:  # type: ignore[index]
+                del self.blocks.table[key]
+
+    def can_hold(self, request: Request, want: int) -> bool:
+        total = math.ceil((request.computed + want) / self.limits.block_size)
+        return total - len(self.held[request.id]) <= len(self.blocks.free)
+
+    def hold(self, request: Request, want: int) -> None:
+        """Takes the blocks for the next tokens, and makes the ones that become full findable."""
+        size = self.limits.block_size
+        held = self.held[request.id]
+        while len(held) * size < request.computed + want:
+            held.append(self.blocks.take())
+        if not self.limits.prefix_caching:
+            return
+        for index in range((request.computed + want) // size):
+            block = held[index]
+            key = self.block_key(request, index)
+            if block.hashed or (key[0] == "shared" and not request.sharing):
+                continue
+            if key[0] == "shared" and key in self.blocks.table:
+                request.sharing = False
+                continue
+            block.key = key
+            block.hashed = True
+            self.blocks.table[key] = block
+
+    def as_step(self, planned: list[tuple[Request, int]], start_s: float) -> PlannedStep:
+        work = StepWork([], 0, 0, 0)
+        produces = []
+        for request, want in planned:
+            if request.computed >= request.target:
+                work.decodes += 1
+                work.context += request.computed
+            else:
+                work.chunks.append((want, request.computed, request.target))
+                self.prefilled_tokens += want
+            request.computed += want
+            if request.computed >= request.target:
+                work.samples += 1
+                produces.append(request)
+        time_s = self.model.step_s(work)
+        host = self.limits.host_overhead_s
+        duration_s = max(time_s, host) if self.limits.async_scheduling else time_s + host
+        step = PlannedStep(planned, start_s, duration_s)
+        step.produces = produces
+        return step
+
+    def complete(self, step: PlannedStep) -> None:
+        self.busy_s += step.end_s - step.start_s
+        self.steps += 1
+        done = []
+        for request in step.produces:
+            if request.first_token_s == UNSET:
+                request.first_token_s = step.end_s
+            else:
+                self.token_gaps.add(step.end_s - self.last_token_s[request.id], 1)
+            self.last_token_s[request.id] = step.end_s
+            if request.computed >= request.last and self.tokens_out(request, step) == 0:
+                done.append(request)
+        for request in done:
+            request.finished_s = step.end_s
+            if request in self.running:
+                self.running.remove(request)
+                self.blocks.give_back(self.held.pop(request.id))
+            self.finished.append(request)
+
+    def tokens_out(self, request: Request, step: PlannedStep) -> int:
+        """Tokens of a request that a later, already planned step will still produce."""
+        following = self.following
+        if following is None or step is following:
+            return 0
+        return sum(other is request for other in following.produces)

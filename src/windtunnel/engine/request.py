@@ -1,0 +1,61 @@
+"""A request, as it arrives and as a server works on it."""
+
+from typing import Final
+
+UNSET: Final = -1.0
+"""A time that has not come yet."""
+
+
+class PrefixChain:
+    """The start of a prompt that others may share, as segments with identity and no token values.
+
+    Segment i is known by keys[i] and ends at token ends[i]. Two prompts share their first n segments
+    when their first n keys are equal. A group's system prompt is one segment; a trace with hashed
+    blocks is many. What follows the last segment belongs to the request alone.
+    """
+
+    def __init__(self, keys: list[int], ends: list[int]) -> None:
+        self.keys: Final = keys
+        self.ends: Final = ends
+
+
+class Request:
+    """One prompt and its answer. A plain record: the server that has it is the only one to change it."""
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - it is the request's id
+        arrived_s: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        priority: int = 0,
+        source: int = 0,
+        prefix: PrefixChain | None = None,
+    ) -> None:
+        self.id = id
+        self.arrived_s = arrived_s
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.priority = priority
+        self.source = source
+        self.prefix = prefix
+
+        self.server = -1
+        self.scheduled_s = UNSET
+        self.first_token_s = UNSET
+        self.finished_s = UNSET
+        self.prefix_hit_tokens = 0
+        self.preemptions = 0
+        self.reason = ""
+
+        # The server's own notes while it has the request.
+        self.admission = -1  # position in the running order
+        self.computed = 0  # tokens whose KV is scheduled to exist, while not decoding
+        self.offset = 0  # computed minus the server's decode clock, while decoding
+        self.target = 0  # tokens to prefill: prompt, and what was generated before a preemption
+        self.last = 0  # the request ends in the step that brings `computed` here
+        self.finish_clock = -1  # the decode clock at which that is, while decoding; else -1
+        self.shared_blocks = 0  # full blocks of the prompt that others may share
+        self.pinned_blocks = 0  # how many of them this request holds in the shared chains
+        self.sharing = True  # False from the first shared block that it holds a copy of its own
+        self.token_s = UNSET  # its latest token, where the next does not follow a step later

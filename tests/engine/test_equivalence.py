@@ -1,0 +1,165 @@
+"""The fast engine and the reference engine give the same schedule, times, blocks and gaps."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.engine.limits import SCHEDULING, EngineLimits
+from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.request import PrefixChain, Request
+from windtunnel.engine.server import Server
+from windtunnel.models.linear import Linear
+from windtunnel.models.steptime import StepTimeModel, StepWork
+
+TICK = 2.0**-20
+"""Times are multiples of this, so sums are exact and ties are ties in both engines."""
+
+
+class Kinked(StepTimeModel):
+    """A line with kinks, as a roofline or a table of measurements has."""
+
+    def __init__(self, knots: list[int], slopes: list[int], fixed: int, prefill: int) -> None:
+        self.knots = knots
+        self.slopes = slopes
+        self.fixed = fixed
+        self.prefill = prefill
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        base, low = self.fixed + decodes, 0
+        for knot, slope in zip([*self.knots, math.inf], self.slopes, strict=True):
+            if context < knot:
+                return ((base - slope * low) * TICK, slope * TICK, knot)
+            base += slope * (int(knot) - low)
+            low = int(knot)
+        raise AssertionError
+
+    def step_s(self, work: StepWork) -> float:
+        base, slope, _ = self.decode_line(work.decodes, work.context)
+        return base + slope * work.context + sum(c[0] for c in work.chunks) * self.prefill * TICK
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> EngineLimits:
+    seqs = draw(st.sampled_from([1, 2, 3, 5, 8, 16]))
+    return EngineLimits(
+        kv_blocks=draw(st.integers(6, 60)),
+        max_num_seqs=seqs,
+        max_num_batched_tokens=seqs + draw(st.sampled_from([0, 1, 7, 20, 64, 300])),
+        block_size=draw(st.sampled_from([1, 2, 4, 16])),
+        max_model_len=draw(st.sampled_from([30, 100, 1 << 40])),
+        long_prefill_threshold=draw(st.sampled_from([0, 0, 0, 3, 10])),
+        scheduling=draw(st.sampled_from(sorted(SCHEDULING))),
+        prefix_caching=draw(st.booleans()),
+        chunked_prefill=draw(st.sampled_from([True, True, True, False])),
+        async_scheduling=draw(st.booleans()),
+        host_overhead_s=draw(st.sampled_from([0, 3, 40, 200])) * TICK,
+        reserve_full_prompt=draw(st.booleans()),
+        unhashed_blocks_first=draw(st.booleans()),
+    )
+
+
+@st.composite
+def models(draw: st.DrawFn) -> StepTimeModel:
+    if draw(st.booleans()):
+        return Linear(
+            fixed_s=draw(st.integers(1, 100)) * TICK,
+            prefill_token_s=draw(st.integers(0, 5)) * TICK,
+            decode_s=draw(st.integers(0, 10)) * TICK,
+            context_token_s=draw(st.integers(0, 2)) * TICK,
+        )
+    knots = sorted(draw(st.sets(st.integers(1, 400), max_size=4)))
+    slopes = draw(st.lists(st.integers(0, 4), min_size=len(knots) + 1, max_size=len(knots) + 1))
+    return Kinked(knots, slopes, draw(st.integers(1, 100)), draw(st.integers(0, 5)))
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> list[tuple[int, int, int, int, PrefixChain | None]]:
+    gaps = st.sampled_from([0, 0, 1, 5, 50, 300, 3000])
+    requests = []
+    now = 0
+    for _ in range(draw(st.integers(1, 25))):
+        now += draw(gaps) + draw(st.integers(0, 20))
+        prompt = draw(st.integers(1, 60))
+        prefix = None
+        if draw(st.booleans()):
+            ends = sorted(draw(st.sets(st.integers(1, prompt), min_size=1, max_size=3)))
+            group = draw(st.integers(0, 2))
+            prefix = PrefixChain([group * 10 + depth for depth in range(len(ends))], ends)
+        output = draw(st.one_of(st.integers(1, 4), st.integers(1, 120)))
+        requests.append((now, prompt, output, draw(st.integers(-2, 3)), prefix))
+    return requests
+
+
+def drive(server: Server | ReferenceServer, arrivals: list[Request]) -> list[tuple[float, int]]:
+    """Feeds requests and time as a driver does: arrivals before steps that end at the same time."""
+    seen = []
+    position = 0
+    for _ in range(200_000):
+        arrival = arrivals[position].arrived_s if position < len(arrivals) else math.inf
+        if arrival == math.inf == server.wake_s:
+            return seen
+        if arrival <= server.wake_s:
+            server.submit(arrivals[position], arrival)
+            position += 1
+        else:
+            now = server.wake_s
+            server.advance(now)
+            if isinstance(server, Server):
+                free, _ = server.pool.recount()
+                assert free == server.pool.free
+                seen.append((now, free))
+    raise AssertionError("the run does not end")
+
+
+def requests_of(shapes: list[tuple[int, int, int, int, PrefixChain | None]]) -> list[Request]:
+    return [
+        Request(number, at * TICK, prompt, output, priority, 0, prefix)
+        for number, (at, prompt, output, priority, prefix) in enumerate(shapes)
+    ]
+
+
+def outcome(request: Request) -> tuple[object, ...]:
+    return (
+        request.id,
+        request.reason,
+        request.scheduled_s,
+        request.first_token_s,
+        request.finished_s,
+        request.preemptions,
+        request.prefix_hit_tokens,
+    )
+
+
+@given(limits(), models(), traffic())
+def test_the_fast_engine_equals_the_reference(
+    limits: EngineLimits,
+    model: StepTimeModel,
+    shapes: list[tuple[int, int, int, int, PrefixChain | None]],
+) -> None:
+    slow, fast = ReferenceServer(0, limits, model), Server(0, limits, model)
+    drive(slow, requests_of(shapes))
+    events = drive(fast, requests_of(shapes))
+
+    assert [outcome(r) for r in fast.finished] == [outcome(r) for r in slow.finished]
+    assert len(fast.finished) == len(shapes)
+    last_admissions = list(dict.fromkeys(reversed(slow.admission_order)))[::-1]
+    admitted = sorted((r for r in fast.finished if r.admission >= 0), key=lambda r: r.admission)
+    preempted_at_the_end = {r.id for r in fast.finished if r.admission < 0}
+    assert [r.id for r in admitted] == [i for i in last_admissions if i not in preempted_at_the_end]
+    assert (fast.steps, fast.preemptions, fast.prefilled_tokens) == (
+        slow.steps,
+        slow.preemptions,
+        slow.prefilled_tokens,
+    )
+    assert math.isclose(fast.busy_s, slow.busy_s, rel_tol=1e-9)
+    free_after = dict(slow.free_after)
+    assert all(free_after[now] == free for now, free in events)
+    assert fast.pool.lowest_free == slow.blocks.lowest_free
+    assert fast.pool.free == fast.pool.blocks
+    assert fast.token_gaps.buckets == slow.token_gaps.buckets
+    assert (fast.token_gaps.count, fast.token_gaps.low, fast.token_gaps.high) == (
+        slow.token_gaps.count,
+        slow.token_gaps.low,
+        slow.token_gaps.high,
+    )
