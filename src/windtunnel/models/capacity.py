@@ -23,7 +23,7 @@ GRAPH_BYTES = 0.5 * GIB  # captured graphs
 COLLECTIVE_BYTES = 0.8 * GIB  # communication buffers, when there is somebody to talk to
 LOGIT_BYTES = 8  # per sampled sequence and vocabulary entry: 32-bit logits and a sorted copy
 
-# A sliding-window layer keeps at most its window of each sequence, while blocks are counted in tokens
+# A sliding-window layer keeps at most its window of each sequence; blocks are counted in tokens
 # of whole sequences: it costs the share that its window is of a sequence of this length.
 WINDOW_SEQUENCE_TOKENS = 4096
 

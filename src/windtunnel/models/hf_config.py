@@ -57,6 +57,8 @@ _NOT_MODELLED = (
 )
 _NOT_MODELLED_MORE = ("recurrent_gemma", "granitemoehybrid", "t5", "bart", "whisper", "bert")
 
+_WINDOWED = ("sliding_attention", "chunked_attention")
+
 # What files of a family leave out because the family's own code fills it in.
 _FAMILY_DEFAULTS: dict[str, dict[str, object]] = {
     "gemma3": {
@@ -242,6 +244,11 @@ def _refuse_other_architectures(fields: _Fields) -> None:
     if other or fields.values.get("is_encoder_decoder") is True:
         what = f"{model_type!r} is not a decoder-only transformer"
         raise fields.fault("model_type", what, "a model whose every layer is attention and an MLP")
+    kinds = fields.values.get("layer_types")
+    for kind in kinds if isinstance(kinds, list) else ():
+        if kind != "full_attention" and kind not in _WINDOWED:
+            allowed = ", ".join(("full_attention", *_WINDOWED))
+            raise fields.fault("layer_types", f"holds {shown(kind)}", allowed)
 
 
 def _tied_by_default(fields: _Fields) -> bool:
@@ -348,7 +355,7 @@ def _windows(fields: _Fields, layers: int) -> dict[str, int]:
         return {}
     kinds = fields.values.get("layer_types")
     if isinstance(kinds, list) and kinds:
-        local = sum(1 for kind in kinds if kind in {"sliding_attention", "chunked_attention"})
+        local = sum(1 for kind in kinds if kind in _WINDOWED)
         return {"window": window, "window_layers": min(layers, local)}
     pattern = fields.integer(("sliding_window_pattern", "_sliding_window_pattern"), layers)
     model_type = fields.text("model_type")
