@@ -1,0 +1,164 @@
+"""How many KV-cache blocks a server has: the GPU memory that weights and working space leave.
+
+Each GPU of a tensor-parallel group holds its own part of every block, so the group has as many
+blocks as one GPU. Latent attention is not divided: every GPU keeps the whole compressed cache.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import ACCELERATORS, Accelerator
+from windtunnel.models.shapes import ModelShape
+
+__all__ = ["KvCapacity", "kv_capacity"]
+
+GIB = 1024.0**3
+
+RUNTIME_BYTES = 0.6 * GIB  # driver context, library workspaces, allocator slack
+GRAPH_BYTES = 0.5 * GIB  # captured graphs
+COLLECTIVE_BYTES = 0.8 * GIB  # communication buffers, when there is somebody to talk to
+LOGIT_BYTES = 8  # per sampled sequence and vocabulary entry: 32-bit logits and a sorted copy
+
+# A sliding-window layer keeps at most its window of each sequence; blocks are counted in tokens
+# of whole sequences: it costs the share that its window is of a sequence of this length.
+WINDOW_SEQUENCE_TOKENS = 4096
+
+MAX_TENSOR_PARALLEL = 64
+
+
+class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of one GPU of the group, in bytes, and the blocks that it leaves."""
+
+    blocks: int
+    block_size: int
+    block_bytes: float
+    usable_bytes: float
+    weight_bytes: float
+    activation_bytes: float
+    runtime_bytes: float
+
+    @property
+    def tokens(self) -> int:
+        return self.blocks * self.block_size
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    """The engine's settings that decide its working space."""
+
+    memory_utilization: float
+    block_size: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+def kv_capacity(
+    shape: ModelShape,
+    accelerator: Accelerator,
+    *,
+    tensor_parallel: int = 1,
+    expert_parallel: int = 1,
+    memory_utilization: float = 0.9,
+    block_size: int = 16,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+) -> KvCapacity:
+    """The KV blocks of a server, or an error that says what is missing and what would fit."""
+    if not 0.0 < memory_utilization <= 1.0:
+        what = f"memory_utilization is {memory_utilization}"
+        raise InputError(what, allowed="above 0, at most 1")
+    limits = _Limits(memory_utilization, block_size, max_num_batched_tokens, max_num_seqs)
+    for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
+        if getattr(limits, name) < 1:
+            raise InputError(f"{name} is {getattr(limits, name)}", allowed="1 or more")
+    part = shape.per_gpu(tensor_parallel, expert_parallel)
+    gpus = max(tensor_parallel, expert_parallel)
+    found = _divide_memory(shape, part, accelerator, gpus, limits)
+    if found.blocks < 1:
+        hints = [
+            *_wider(shape, accelerator, tensor_parallel, limits),
+            *_larger(shape, part, gpus, limits),
+        ]
+        raise _does_not_fit(shape, accelerator, tensor_parallel, found, hints)
+    return found
+
+
+def _divide_memory(
+    shape: ModelShape, part: ModelShape, accelerator: Accelerator, gpus: int, limits: _Limits
+) -> KvCapacity:
+    usable = accelerator.memory_bytes * limits.memory_utilization
+    activation = _activation_bytes(shape, part, limits)
+    runtime = RUNTIME_BYTES + GRAPH_BYTES + (COLLECTIVE_BYTES if gpus > 1 else 0.0)
+    block_bytes = limits.block_size * _token_bytes(part)
+    room = usable - part.total_weight_bytes - activation - runtime
+    return KvCapacity(
+        blocks=max(0, math.floor(room / block_bytes)),
+        block_size=limits.block_size,
+        block_bytes=block_bytes,
+        usable_bytes=usable,
+        weight_bytes=part.total_weight_bytes,
+        activation_bytes=activation,
+        runtime_bytes=runtime,
+    )
+
+
+def _token_bytes(part: ModelShape) -> float:
+    """KV bytes that a cached token costs on one GPU; window layers count the share they keep."""
+    share = min(1.0, part.window / WINDOW_SEQUENCE_TOKENS)
+    layers = part.full_layers + part.window_layers * share
+    return layers * part.kv_bytes_per_token_layer
+
+
+def _activation_bytes(shape: ModelShape, part: ModelShape, limits: _Limits) -> float:
+    """The peak of one step's intermediate results, with the largest batch the engine may form.
+
+    Alive together: the residual stream and its normed copy, attention's input or output, and an
+    MLP's gate, up and product; a mixture holds those for each expert a token visits.
+    """
+    width = max(part.ffn if part.dense_layers else 0, part.shared_ffn)
+    width = max(width, part.expert_ffn * shape.experts_per_token)
+    per_token = (4 * shape.hidden + part.mlp_matrices * width) * shape.activation_bytes
+    logits = limits.max_num_seqs * shape.vocab * LOGIT_BYTES
+    return limits.max_num_batched_tokens * per_token + logits
+
+
+def _wider(
+    shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, limits: _Limits
+) -> list[str]:
+    """The least doubling of tensor_parallel with which the model fits, as a setting."""
+    degree = 2 * tensor_parallel
+    while degree <= MAX_TENSOR_PARALLEL:
+        try:
+            part = shape.per_gpu(degree)
+        except InputError:  # this degree does not divide the heads, nor will its doubles
+            return []
+        if _divide_memory(shape, part, accelerator, degree, limits).blocks:
+            return [f"tensor_parallel: {degree}"]
+        degree *= 2
+    return []
+
+
+def _larger(shape: ModelShape, part: ModelShape, gpus: int, limits: _Limits) -> list[str]:
+    """The smallest accelerator on which the model fits as it is divided now, as a setting."""
+    by_memory = sorted(ACCELERATORS.values(), key=lambda other: (other.memory_bytes, other.name))
+    for other in by_memory:
+        if _divide_memory(shape, part, other, gpus, limits).blocks:
+            return [f"accelerator: {other.name}"]
+    return []
+
+
+def _does_not_fit(
+    shape: ModelShape, accelerator: Accelerator, tp: int, found: KvCapacity, hints: list[str]
+) -> InputError:
+    needed = found.weight_bytes + found.activation_bytes + found.runtime_bytes + found.block_bytes
+    each = "" if tp == 1 else f" on each of {tp} GPUs"
+    return InputError(
+        f"{shape.name} does not fit on {accelerator.name}: it needs {needed / GIB:.1f} GiB{each}"
+        f" (weights {found.weight_bytes / GIB:.1f}, activations {found.activation_bytes / GIB:.1f},"
+        f" runtime {found.runtime_bytes / GIB:.1f}, the rest KV cache)"
+        f" and has {found.usable_bytes / GIB:.1f} GiB",
+        hint="try " + (" or ".join(hints) or "a smaller or quantised model"),
+    )

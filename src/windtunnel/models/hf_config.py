@@ -1,0 +1,392 @@
+"""Reads a Hugging Face `config.json` into a ModelShape, or says in one sentence what is wrong.
+
+The file is somebody else's: it may be huge, of another kind of model, or nonsense. Each number is
+checked for type and range, and nothing that decides speed or memory is guessed when it is absent.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.models.hf_quantization import Precisions, read_precisions
+from windtunnel.models.shapes import ModelShape
+
+__all__ = ["parse_hf_config", "read_hf_config"]
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_LAYERS = 4096
+MAX_WIDTH = 1 << 22  # of any matrix: hidden, MLP, vocabulary
+MAX_HEADS = 1 << 14
+MAX_EXPERTS = 1 << 14
+MAX_CONTEXT = 1 << 30
+
+_EXPERTS = (
+    "num_experts",
+    "moe_num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "num_routed_experts",
+)
+_EXPERTS_PER_TOKEN = ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_top_k", "top_k")
+_MOE_STEP = (
+    "interleave_moe_layer_step",
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "moe_layer_interval",
+)
+_EXPERT_FFN = ("moe_intermediate_size", "expert_intermediate_size")
+
+# Model types whose MLP has no gate, so two matrices instead of three.
+_UNGATED = ("gpt2", "gpt_bigcode", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "phi")
+_UNGATED_MORE = ("starcoder2", "nemotron", "codegen", "persimmon")
+
+# Model types with layers that are not attention, so that their cache and speed follow other laws.
+_NOT_MODELLED = (
+    "mamba",
+    "jamba",
+    "bamba",
+    "zamba",
+    "rwkv",
+    "falcon_h1",
+    "nemotron_h",
+    "qwen3_next",
+)
+_NOT_MODELLED_MORE = ("recurrent_gemma", "granitemoehybrid", "t5", "bart", "whisper", "bert")
+
+_WINDOWED = ("sliding_attention", "chunked_attention")
+
+# What files of a family leave out because the family's own code fills it in.
+_FAMILY_DEFAULTS: dict[str, dict[str, object]] = {
+    "gemma3": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
+    },
+}
+
+# Rope scalings whose factor is already in max_position_embeddings.
+_SCALING_INCLUDED = ("su", "longrope", "llama3", "gemma3", "mrope", "default", "proportional")
+
+
+class _Fields:
+    """One JSON object, read field by field; a fault names file, field and what was found."""
+
+    def __init__(self, values: dict[str, object], where: str) -> None:
+        self.values = values
+        self.where = where
+
+    def fault(self, field: str, what: str, allowed: str, hint: str | None = None) -> InputError:
+        return InputError(f"{field} {what}", where=self.where, allowed=allowed, hint=hint)
+
+    def integer(self, names: tuple[str, ...], limit: int, least: int = 1) -> int | None:
+        """The first of these fields that is there and not null."""
+        allowed = f"a whole number from {least} to {limit}"
+        for name in names:
+            value = self.values.get(name)
+            if value is None:
+                continue
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise self.fault(name, f"is {shown(value)}", allowed)
+            if not least <= value <= limit:
+                raise self.fault(name, f"is {shown(value)}", allowed)
+            return value
+        return None
+
+    def required(self, names: tuple[str, ...], limit: int) -> int:
+        value = self.integer(names, limit)
+        if value is None:
+            raise self.fault(
+                names[0],
+                "is missing",
+                f"a whole number from 1 to {limit}",
+                nearest(names[0], self.values) or "is this the config.json of a language model?",
+            )
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:  # noqa: FBT001
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fault(name, f"is {shown(value)}", "true or false")
+        return value
+
+    def table(self, name: str) -> _Fields | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.fault(name, f"is {shown(value)}", "an object or null")
+        return _Fields(value, f"{self.where}: {name}")
+
+    def text(self, name: str) -> str:
+        value = self.values.get(name)
+        return value.lower() if isinstance(value, str) else ""
+
+    def factor(self, name: str) -> float:
+        value = self.values.get(name, 1.0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.fault(name, f"is {shown(value)}", "a number of 1 or more")
+        if not (math.isfinite(value) and 1.0 <= value <= MAX_CONTEXT):
+            raise self.fault(name, f"is {shown(value)}", "a number of 1 or more")
+        return float(value)
+
+    def count(self, name: str) -> int:
+        """How many entries a list has; 0 when it is absent."""
+        value = self.values.get(name)
+        if value is None:
+            return 0
+        if not isinstance(value, list):
+            raise self.fault(name, f"is {shown(value)}", "a list")
+        return len(value)
+
+
+def shown(value: object) -> str:
+    """A found value as a person can read it, cut to a few words."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read_hf_config(path: Path) -> ModelShape:
+    """The shape in the `config.json` at `path`."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        what = f"cannot read the model configuration: {reason}"
+        raise InputError(what, where=where, hint="give the path of a config.json") from error
+    if len(raw) > MAX_FILE_BYTES:
+        what = f"is larger than {MAX_FILE_BYTES} bytes"
+        raise InputError(what, where=where, allowed="a Hugging Face config.json")
+    try:
+        values = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"is not JSON: {error}", where=where) from error
+    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
+    return parse_hf_config(values, where=where, name=name)
+
+
+def parse_hf_config(values: object, *, where: str, name: str) -> ModelShape:
+    """The shape in a decoded configuration; `where` names its origin in errors."""
+    if not isinstance(values, dict):
+        what = f"holds {shown(values)}"
+        raise InputError(what, where=where, allowed="a JSON object with the fields of a model")
+    fields = _merged(_Fields(values, where))
+    _refuse_other_architectures(fields)
+    layers = fields.required(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), MAX_LAYERS)
+    hidden = fields.required(("hidden_size", "n_embd", "d_model", "dim"), MAX_WIDTH)
+    heads = fields.required(("num_attention_heads", "n_head", "n_heads"), MAX_HEADS)
+    kv_heads = _kv_heads(fields, heads)
+    vocab = fields.required(("vocab_size",), MAX_WIDTH)
+    latent = _latent(fields)
+    precisions = read_precisions(fields.values, where, name)
+    mixture = _mixture(fields, layers)
+    shape = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": heads if latent else kv_heads,
+        "head_dim": latent.get("qk_nope_dim") or _head_dim(fields, hidden, heads),
+        "ffn": _dense_ffn(fields, hidden, mixture),
+        "vocab": vocab,
+        "max_context": _max_context(fields),
+        "mlp_matrices": 2 if fields.text("model_type") in _UNGATED + _UNGATED_MORE else 3,
+        **latent,
+        **mixture,
+        **_windows(fields, layers),
+    }
+    return _shape(name, fields, shape, precisions)
+
+
+def _shape(name: str, fields: _Fields, sizes: dict[str, int], precisions: Precisions) -> ModelShape:
+    try:
+        return ModelShape(
+            name=name,
+            tied_embeddings=fields.flag("tie_word_embeddings", default=_tied_by_default(fields)),
+            weight_bytes=precisions.weight_bytes,
+            expert_weight_bytes=precisions.expert_weight_bytes,
+            matmul_precision=precisions.matmul_precision,
+            **sizes,
+        )
+    except InputError as error:
+        raise InputError(error.what, where=fields.where, allowed=error.allowed) from error
+
+
+def _merged(fields: _Fields) -> _Fields:
+    """A multimodal configuration keeps its language model under another key; that part wins."""
+    values = fields.values
+    for key in ("text_config", "llm_config", "language_config"):
+        inner = fields.table(key)
+        if inner is not None:
+            values = {**values, **inner.values}
+            break
+    merged = _Fields(values, fields.where)
+    for family, defaults in _FAMILY_DEFAULTS.items():
+        if merged.text("model_type").startswith(family):
+            merged = _Fields({**defaults, **values}, fields.where)
+    return merged
+
+
+def _refuse_other_architectures(fields: _Fields) -> None:
+    model_type = fields.text("model_type")
+    other = model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE)
+    if other or fields.values.get("is_encoder_decoder") is True:
+        what = f"{model_type!r} is not a decoder-only transformer"
+        raise fields.fault("model_type", what, "a model whose every layer is attention and an MLP")
+    kinds = fields.values.get("layer_types")
+    for kind in kinds if isinstance(kinds, list) else ():
+        if kind != "full_attention" and kind not in _WINDOWED:
+            allowed = ", ".join(("full_attention", *_WINDOWED))
+            raise fields.fault("layer_types", f"holds {shown(kind)}", allowed)
+
+
+def _tied_by_default(fields: _Fields) -> bool:
+    """Gemma's configurations leave the field out because tying is that family's default."""
+    return fields.text("model_type").startswith(("gemma", "gpt2", "opt", "bloom", "falcon"))
+
+
+def _kv_heads(fields: _Fields, heads: int) -> int:
+    names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+    if fields.text("model_type") == "falcon":
+        if fields.flag("new_decoder_architecture", default=False):
+            return fields.integer(("num_kv_heads",), heads) or heads
+        return 1 if fields.flag("multi_query", default=True) else heads
+    if fields.flag("multi_query", default=False) and not any(map(fields.values.get, names)):
+        return 1
+    kv_heads = fields.integer(names, heads) or heads
+    if heads % kv_heads:
+        allowed = f"a divisor of num_attention_heads, {heads}"
+        raise fields.fault("num_key_value_heads", f"is {kv_heads}", allowed)
+    return kv_heads
+
+
+def _head_dim(fields: _Fields, hidden: int, heads: int) -> int:
+    head_dim = fields.integer(("head_dim", "attention_head_dim", "kv_channels"), MAX_WIDTH)
+    if head_dim is not None:
+        return head_dim
+    if hidden % heads:
+        what = f"is {heads} but hidden_size is {hidden} and there is no head_dim"
+        raise fields.fault("num_attention_heads", what, f"a divisor of {hidden}, or a head_dim")
+    return hidden // heads
+
+
+def _latent(fields: _Fields) -> dict[str, int]:
+    """Latent attention, present when the file has a rank for the compressed keys and values."""
+    rank = fields.integer(("kv_lora_rank",), MAX_WIDTH, least=0)
+    if not rank:
+        return {}
+    return {
+        "kv_lora_rank": rank,
+        "q_lora_rank": fields.integer(("q_lora_rank",), MAX_WIDTH, least=0) or 0,
+        "qk_rope_dim": fields.required(("qk_rope_head_dim",), MAX_WIDTH),
+        "qk_nope_dim": fields.required(("qk_nope_head_dim",), MAX_WIDTH),
+        "v_head_dim": fields.required(("v_head_dim",), MAX_WIDTH),
+    }
+
+
+def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
+    """Experts; fewer than two is a dense model, as files of mixed families write it."""
+    experts = fields.integer(_EXPERTS, MAX_EXPERTS, least=0) or 0
+    if experts < 2:
+        return {}
+    ffn_names = ("intermediate_size", "ffn_hidden_size")
+    expert_ffn = fields.integer(_EXPERT_FFN, MAX_WIDTH) or fields.required(ffn_names, MAX_WIDTH)
+    per_token = fields.required(_EXPERTS_PER_TOKEN, experts)
+    pattern = fields.values.get("moe_layer_freq")
+    if isinstance(pattern, list):  # one entry per layer, 1 where it has experts
+        prefix, step = sum(1 for entry in pattern[:layers] if not entry), 1
+    else:
+        prefix_names = ("first_k_dense_replace", "moe_layer_start_index")
+        prefix = fields.integer(prefix_names, layers, least=0) or 0
+        prefix = prefix or min(layers, fields.count("mlp_only_layers"))
+        step = fields.integer(_MOE_STEP, layers) or 1
+    return {
+        "experts": experts,
+        "experts_per_token": per_token,
+        "expert_ffn": expert_ffn,
+        "shared_ffn": _shared_ffn(fields, expert_ffn),
+        "dense_prefix_layers": prefix,
+        "moe_layer_step": step,
+    }
+
+
+def _shared_ffn(fields: _Fields, expert_ffn: int) -> int:
+    width = fields.integer(("shared_expert_intermediate_size",), MAX_WIDTH, least=0)
+    if width is not None:
+        return width
+    names = (
+        "n_shared_experts",
+        "num_shared_experts",
+        "moe_num_shared_experts",
+        "num_shared_expert",
+    )
+    shared = fields.integer(names, MAX_EXPERTS, least=0)
+    if shared is None and fields.text("model_type").startswith("llama4"):
+        shared = 1
+    return (shared or 0) * expert_ffn
+
+
+def _dense_ffn(fields: _Fields, hidden: int, mixture: dict[str, int]) -> int:
+    """Width of the layers without experts; Llama 4's plain field is the experts' instead."""
+    if mixture:
+        width = fields.integer(("intermediate_size_mlp", "intermediate_size"), MAX_WIDTH)
+        return width or mixture["expert_ffn"]
+    names = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff")
+    if fields.text("model_type") in {"gpt2", "gpt_bigcode", "falcon"}:
+        return fields.integer(names, MAX_WIDTH) or 4 * hidden
+    return fields.required(names, MAX_WIDTH)
+
+
+def _windows(fields: _Fields, layers: int) -> dict[str, int]:
+    """How many layers look back only a window: from the list of layer types or the pattern."""
+    window = fields.integer(("sliding_window", "attention_chunk_size"), MAX_CONTEXT, least=0)
+    if not window:
+        return {}
+    kinds = fields.values.get("layer_types")
+    if isinstance(kinds, list) and kinds:
+        local = sum(1 for kind in kinds if kind in _WINDOWED)
+        return {"window": window, "window_layers": min(layers, local)}
+    pattern = fields.integer(("sliding_window_pattern", "_sliding_window_pattern"), layers)
+    model_type = fields.text("model_type")
+    if pattern is None and model_type.startswith("gemma3"):
+        pattern = 6
+    elif pattern is None and model_type in {"gemma2", "gpt_oss"}:
+        pattern = 2
+    elif pattern is None and model_type.startswith("llama4"):
+        pattern = 4
+    if pattern is not None:
+        return {"window": window, "window_layers": layers - layers // pattern}
+    if model_type.startswith("qwen"):
+        used = fields.flag("use_sliding_window", default=False)
+        full = fields.integer(("max_window_layers",), layers, least=0) or 0
+        return {"window": window, "window_layers": layers - full} if used else {}
+    return {"window": window, "window_layers": layers}
+
+
+def _max_context(fields: _Fields) -> int:
+    """The longest sequence, stretched by rope scaling unless the file's length already is."""
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+    longest = fields.required(names, MAX_CONTEXT)
+    scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
+    if scaling is None:
+        return longest
+    kind = scaling.text("rope_type") or scaling.text("type")
+    if not kind or kind in _SCALING_INCLUDED or "factor" not in scaling.values:
+        return longest
+    if fields.text("model_type").startswith("gemma3"):
+        return longest
+    if kind == "yarn":
+        original = scaling.integer(("original_max_position_embeddings",), MAX_CONTEXT)
+        longest = original or longest
+    return min(MAX_CONTEXT, int(longest * scaling.factor("factor")))

@@ -1,0 +1,183 @@
+"""The `roofline` step-time model: as long as a step's arithmetic or its memory traffic, at peak.
+
+It is a floor: what the hardware could do if kernels were perfect, computing and loading overlapped
+fully, and intermediate results never left the chip. Tensor-parallel all-reduces come on top.
+"""
+
+from __future__ import annotations
+
+import math
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import Accelerator
+from windtunnel.models.collectives import all_reduce_latency_s, all_reduce_s
+from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import StepTimeModel, StepWork
+
+__all__ = ["Roofline", "causal_pairs"]
+
+ALL_REDUCES_PER_LAYER = 2  # after attention, and after the MLP
+
+
+def causal_pairs(new: int, past: int, window: int) -> int:
+    """(query, key) pairs when `new` tokens attend to `past` cached ones and causally to each other.
+
+    With a `window` above 0 a token sees that many keys at most, itself included.
+    """
+    if window <= 0 or past + new <= window:
+        return new * past + new * (new + 1) // 2
+    growing = max(0, window - past)
+    return growing * past + growing * (growing + 1) // 2 + (new - growing) * window
+
+
+class Roofline(StepTimeModel):
+    """max(arithmetic / peak FLOP/s, bytes / peak bandwidth) + collectives, of one GPU of the group.
+
+    Every weight matrix is read once per step, of routed experts only the expected number that any
+    token chose, the output head only if a token is sampled. Matrix work runs at the model's own
+    precision, attention and the head as bf16. A step without chunks is piecewise linear in the
+    total context: it bends where memory traffic and arithmetic overtake each other, and where the
+    mean context outgrows a sliding window (exact when all contexts lie on one side of the window,
+    else a little slow).
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        accelerator: Accelerator,
+        *,
+        tensor_parallel: int = 1,
+        expert_parallel: int = 1,
+        compute_efficiency: float = 1.0,
+        bandwidth_efficiency: float = 1.0,
+    ) -> None:
+        for efficiency in (compute_efficiency, bandwidth_efficiency):
+            if not 0.0 < efficiency <= 1.0:
+                what = (
+                    f"efficiency {efficiency} would be faster than the hardware's peak or endless"
+                )
+                raise InputError(what, where="roofline step time", allowed="above 0, at most 1")
+        part = shape.per_gpu(tensor_parallel, expert_parallel)
+        matmul_flops = accelerator.peak_flops(shape.matmul_precision) * compute_efficiency
+        bf16_flops = accelerator.peak_flops("bf16") * compute_efficiency
+        bandwidth = accelerator.hbm_bytes_per_s * bandwidth_efficiency
+        self._set_arithmetic(shape, part, expert_parallel, matmul_flops, bf16_flops)
+        self._set_traffic(shape, part, bandwidth)
+        self.window = shape.window if shape.window_layers else 0
+        self.full_layers = float(shape.full_layers)
+        self.window_layers = float(shape.window_layers)
+        reduces = ALL_REDUCES_PER_LAYER * shape.layers
+        token_bytes = shape.hidden * shape.activation_bytes
+        latency_s = all_reduce_latency_s(tensor_parallel, accelerator)
+        token_s = all_reduce_s(token_bytes, tensor_parallel, accelerator) - latency_s
+        self.collective_s = reduces * latency_s
+        self.collective_token_s = reduces * token_s
+
+    def _set_arithmetic(
+        self, shape: ModelShape, part: ModelShape, ep: int, matmul_flops: float, bf16_flops: float
+    ) -> None:
+        """Seconds of arithmetic: per token, per sample, per (query, key) pair of one layer."""
+        routed = shape.experts_per_token / ep * part.expert_params
+        per_token = (
+            part.layers * part.attention_params
+            + part.dense_layers * part.dense_mlp_params
+            + part.moe_layers * (routed + part.shared_params + shape.router_params)
+        )
+        self.token_flop_s = 2.0 * per_token / matmul_flops
+        self.past_token_flop_s = 2.0 * part.layers * part.latent_up_params / matmul_flops
+        self.sample_flop_s = 2.0 * part.head_params / bf16_flops
+        self.prefill_pair_flop_s = part.prefill_pair_flops / bf16_flops
+        self.decode_pair_flop_s = part.decode_pair_flops / bf16_flops
+
+    def _set_traffic(self, shape: ModelShape, part: ModelShape, bandwidth: float) -> None:
+        """Seconds of memory traffic: weights per step, and KV per token and layer."""
+        dense = (
+            part.layers * part.attention_params
+            + part.dense_layers * part.dense_mlp_params
+            + part.moe_layers * part.shared_params
+        )
+        plain = part.norm_params + part.moe_layers * shape.router_params
+        expert_bytes = part.moe_layers * part.expert_params * part.expert_weight_bytes
+        self.weights_s = (dense * part.weight_bytes + plain * part.embedding_bytes) / bandwidth
+        self.head_s = part.head_params * part.embedding_bytes / bandwidth
+        self.experts_s = part.experts * expert_bytes / bandwidth  # if every expert is wanted
+        self.unwanted = 1.0  # chance that a token passes a given expert by
+        if shape.experts:
+            self.unwanted = 1.0 - shape.experts_per_token / shape.experts
+        self.lookup_s = shape.hidden * shape.embedding_bytes / bandwidth
+        self.kv_s = part.kv_bytes_per_token_layer / bandwidth
+
+    def _shared_s(self, tokens: int, samples: int) -> tuple[float, float]:
+        """(arithmetic, traffic) of all that does not depend on context."""
+        compute_s = self.token_flop_s * tokens + self.sample_flop_s * samples
+        memory_s = self.weights_s + self.lookup_s * tokens
+        memory_s += self.experts_s * (1.0 - self.unwanted ** float(tokens))
+        if samples:
+            memory_s += self.head_s
+        return compute_s, memory_s
+
+    def _decode_keys(self, decodes: int, context: int) -> float:
+        """Keys that decoding sequences look at, summed over layers, their own new ones included."""
+        keys = self.full_layers * (context + decodes)
+        if self.window:
+            seen = min(context, decodes * (self.window - 1)) + decodes
+            keys += self.window_layers * seen
+        return keys
+
+    def step_s(self, work: StepWork) -> float:
+        tokens = work.decodes
+        pairs = 0.0
+        prefill_keys = 0.0
+        past_tokens = 0
+        for new, past, _ in work.chunks:
+            tokens += new
+            past_tokens += past
+            pairs += self.full_layers * causal_pairs(new, past, 0)
+            prefill_keys += self.full_layers * (past + new)
+            if self.window:
+                pairs += self.window_layers * causal_pairs(new, past, self.window)
+                prefill_keys += self.window_layers * (min(past, self.window - 1) + new)
+        compute_s, memory_s = self._shared_s(tokens, work.samples)
+        keys = self._decode_keys(work.decodes, work.context)
+        compute_s += self.decode_pair_flop_s * keys + self.prefill_pair_flop_s * pairs
+        compute_s += self.past_token_flop_s * past_tokens
+        memory_s += self.kv_s * (keys + prefill_keys)
+        return max(compute_s, memory_s) + self.collective_s + self.collective_token_s * tokens
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        until = math.inf
+        layers = self.full_layers  # those whose keys grow with the context here
+        bounded = 0.0  # keys seen whatever the context
+        if self.window:
+            filled = decodes * (self.window - 1)
+            if context < filled:
+                layers += self.window_layers
+                until = float(filled)
+            else:
+                bounded = self.window_layers * filled
+        constant = bounded + (self.full_layers + self.window_layers) * decodes
+        compute_s, memory_s = self._shared_s(decodes, decodes)
+        compute_s += self.decode_pair_flop_s * constant
+        memory_s += self.kv_s * constant
+        compute_slope = self.decode_pair_flop_s * layers
+        memory_slope = self.kv_s * layers
+        base, slope, crossing = upper_line(
+            compute_s, compute_slope, memory_s, memory_slope, context
+        )
+        collective_s = self.collective_s + self.collective_token_s * decodes
+        return base + collective_s, slope, min(until, crossing)
+
+
+def upper_line(
+    base_a: float, slope_a: float, base_b: float, slope_b: float, context: int
+) -> tuple[float, float, float]:
+    """The greater of two lines at `context`, and where the other overtakes it."""
+    at_a = base_a + slope_a * context
+    at_b = base_b + slope_b * context
+    if at_b > at_a or (at_b == at_a and slope_b > slope_a):
+        base_a, slope_a, base_b, slope_b = base_b, slope_b, base_a, slope_a
+    if slope_b <= slope_a:
+        return base_a, slope_a, math.inf
+    crossing = (base_a - base_b) / (slope_b - slope_a)
+    # Rounding may put the crossing at or before this context, where both lines are equal anyway.
+    return base_a, slope_a, max(crossing, context + 1.0)

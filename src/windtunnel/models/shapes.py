@@ -1,0 +1,255 @@
+"""The shape of a transformer language model, and the parameters and bytes that follow from it.
+
+A `ModelShape` holds facts only (layers, widths, precisions). What a step-time or capacity model
+needs is derived from them, for the whole model or, through `ModelShape.per_gpu`, for the part that
+one GPU of a tensor-parallel group holds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+
+__all__ = ["ModelShape"]
+
+
+class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of one decoder-only transformer; experts, latent attention and windows are optional."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int  # width of a dense MLP; in a mixture, of the layers that are not
+    vocab: int
+    max_context: int  # longest sequence, rope scaling applied
+    tied_embeddings: bool = False  # input table and output head are one matrix
+    mlp_matrices: int = 3  # gated (gate, up, down); 2 in older designs without a gate
+
+    weight_bytes: float = 2.0  # stored bytes per parameter of attention and dense MLP matrices
+    expert_weight_bytes: float = 2.0  # the same for routed experts, often quantised further
+    embedding_bytes: float = 2.0  # input table, output head, router, norms: rarely quantised
+    activation_bytes: float = 2.0
+    kv_bytes: float = 2.0  # per cached number
+    matmul_precision: str = (
+        "bf16"  # what the matrix multiplications compute in: bf16, fp8, fp4, int8
+    )
+
+    experts: int = 0  # routed experts per mixture layer; 0: a dense model
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0  # summed width of the experts every token passes
+    dense_prefix_layers: int = 0  # leading layers without experts
+    moe_layer_step: int = 1  # of the rest, every n-th has experts
+
+    q_lora_rank: int = 0  # multi-head latent attention; 0: queries are projected directly
+    kv_lora_rank: int = 0  # 0: ordinary (grouped-query) attention
+    qk_rope_dim: int = 0
+    qk_nope_dim: int = 0
+    v_head_dim: int = 0
+
+    window: int = 0  # tokens a sliding-window layer looks back
+    window_layers: int = 0  # how many layers do so
+
+    def __post_init__(self) -> None:
+        sizes = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "max_context")
+        for field in sizes:
+            if getattr(self, field) < 1:
+                self._refuse(f"{field} is {getattr(self, field)}", f"{field} of 1 or more")
+        if self.heads % self.kv_heads:
+            what = (
+                f"{self.heads} attention heads cannot share {self.kv_heads} key-value heads evenly"
+            )
+            self._refuse(what, "a number of key-value heads that divides the heads")
+        if self.experts and not 1 <= self.experts_per_token <= self.experts:
+            what = f"{self.experts_per_token} experts per token of {self.experts} experts"
+            self._refuse(what, f"1 to {self.experts} experts per token")
+        if not 0 <= self.window_layers <= self.layers:
+            what = f"{self.window_layers} sliding-window layers of {self.layers}"
+            self._refuse(what, f"0 to {self.layers}")
+
+    def _refuse(self, what: str, allowed: str) -> None:
+        raise InputError(what, where=f"model {self.name}", allowed=allowed)
+
+    @property
+    def is_mixture(self) -> bool:
+        return self.experts > 0
+
+    @property
+    def is_latent(self) -> bool:
+        """Latent attention: one compressed key-value vector per token, shared by all heads."""
+        return self.kv_lora_rank > 0
+
+    @property
+    def moe_layers(self) -> int:
+        if not self.is_mixture:
+            return 0
+        return max(0, self.layers - self.dense_prefix_layers) // self.moe_layer_step
+
+    @property
+    def dense_layers(self) -> int:
+        return self.layers - self.moe_layers
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that attend to the whole context."""
+        return self.layers - self.window_layers
+
+    # Parameters of the parts, each of one layer unless it says otherwise.
+
+    @property
+    def attention_params(self) -> int:
+        if not self.is_latent:
+            return 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        query_dim = self.heads * (self.qk_nope_dim + self.qk_rope_dim)
+        query = self.hidden * query_dim
+        if self.q_lora_rank:
+            query = self.q_lora_rank * (self.hidden + query_dim)
+        down = self.hidden * (self.kv_lora_rank + self.qk_rope_dim)
+        out = self.heads * self.v_head_dim * self.hidden
+        return query + down + self.latent_up_params + out
+
+    @property
+    def latent_up_params(self) -> int:
+        """The matrices that turn a compressed vector into keys and values; 0 without latents."""
+        return self.kv_lora_rank * self.heads * (self.qk_nope_dim + self.v_head_dim)
+
+    @property
+    def dense_mlp_params(self) -> int:
+        return self.mlp_matrices * self.hidden * self.ffn
+
+    @property
+    def expert_params(self) -> int:
+        """One routed expert."""
+        return self.mlp_matrices * self.hidden * self.expert_ffn
+
+    @property
+    def shared_params(self) -> int:
+        return self.mlp_matrices * self.hidden * self.shared_ffn
+
+    @property
+    def router_params(self) -> int:
+        return self.hidden * self.experts
+
+    @property
+    def head_params(self) -> int:
+        """The output head, whole."""
+        return self.hidden * self.vocab
+
+    @property
+    def embedding_params(self) -> int:
+        """Input table and output head, once if they are tied."""
+        return self.head_params * (1 if self.tied_embeddings else 2)
+
+    @property
+    def norm_params(self) -> int:
+        """All norms of the model."""
+        return (2 * self.layers + 1) * self.hidden
+
+    @property
+    def params(self) -> int:
+        """Parameters in all. Biases are left out: under a thousandth of any model."""
+        per_moe = self.experts * self.expert_params + self.shared_params + self.router_params
+        return (
+            self.layers * self.attention_params
+            + self.dense_layers * self.dense_mlp_params
+            + self.moe_layers * per_moe
+            + self.embedding_params
+            + self.norm_params
+        )
+
+    @property
+    def active_params(self) -> int:
+        """What one token passes through, output head included; the input table is a look-up."""
+        idle = self.experts - self.experts_per_token
+        lookup = 0 if self.tied_embeddings else self.head_params
+        return self.params - self.moe_layers * idle * self.expert_params - lookup
+
+    @property
+    def total_weight_bytes(self) -> float:
+        """What the weights take in memory."""
+        matrices = (
+            self.layers * self.attention_params
+            + self.dense_layers * self.dense_mlp_params
+            + self.moe_layers * self.shared_params
+        )
+        experts = self.moe_layers * self.experts * self.expert_params
+        rest = self.embedding_params + self.norm_params + self.moe_layers * self.router_params
+        return (
+            matrices * self.weight_bytes
+            + experts * self.expert_weight_bytes
+            + rest * self.embedding_bytes
+        )
+
+    @property
+    def kv_bytes_per_token_layer(self) -> float:
+        """What one token adds to the KV cache in one layer."""
+        if self.is_latent:
+            return (self.kv_lora_rank + self.qk_rope_dim) * self.kv_bytes
+        return 2 * self.kv_heads * self.head_dim * self.kv_bytes
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """What one token adds to the KV cache, in all layers."""
+        return self.layers * self.kv_bytes_per_token_layer
+
+    @property
+    def prefill_pair_flops(self) -> int:
+        """FLOPs of one layer's attention for one (query, key) pair during prefill."""
+        if self.is_latent:
+            return 2 * self.heads * (self.qk_nope_dim + self.qk_rope_dim + self.v_head_dim)
+        return 4 * self.heads * self.head_dim
+
+    @property
+    def decode_pair_flops(self) -> int:
+        """The same during decode, where latent attention works on the compressed vectors."""
+        if self.is_latent:
+            return 2 * self.heads * (2 * self.kv_lora_rank + self.qk_rope_dim)
+        return 4 * self.heads * self.head_dim
+
+    def per_gpu(self, tensor_parallel: int, expert_parallel: int = 1) -> ModelShape:
+        """The part one GPU holds: heads, MLP widths and vocabulary are cut by `tensor_parallel`.
+
+        Key-value heads are replicated once there are more GPUs than heads, and so are the vectors
+        of latent attention. With `expert_parallel` above 1 routed experts are not cut but
+        dealt out whole.
+        """
+        tp = tensor_parallel
+        if tp == 1 and expert_parallel == 1:
+            return self
+        self._check_parallel(tp, expert_parallel)
+        whole_experts = expert_parallel > 1
+        experts = -(-self.experts // expert_parallel)
+        return msgspec.structs.replace(
+            self,
+            name=self.name if tp == 1 else f"{self.name}-tp{tp}-slice",
+            heads=self.heads // tp,
+            kv_heads=max(1, self.kv_heads // tp),
+            ffn=-(-self.ffn // tp),
+            vocab=-(-self.vocab // tp),
+            experts=experts,
+            experts_per_token=min(self.experts_per_token, experts),
+            expert_ffn=self.expert_ffn if whole_experts else -(-self.expert_ffn // tp),
+            shared_ffn=-(-self.shared_ffn // tp),
+        )
+
+    def _check_parallel(self, tp: int, ep: int) -> None:
+        if tp < 1 or self.heads % tp:
+            what = f"tensor_parallel is {tp} but the model has {self.heads} attention heads"
+            self._refuse(what, f"a divisor of {self.heads}")
+        if self.kv_heads % tp and tp % self.kv_heads:
+            what = f"tensor_parallel is {tp} but the model has {self.kv_heads} key-value heads"
+            self._refuse(what, f"a divisor or a multiple of {self.kv_heads}")
+        if ep < 1 or (ep > 1 and ep > self.experts):
+            what = f"expert_parallel is {ep} but the model has {self.experts} experts"
+            self._refuse(what, f"1 to {max(1, self.experts)}")
+
+    def weight_bytes_per_gpu(self, tensor_parallel: int = 1, expert_parallel: int = 1) -> float:
+        return self.per_gpu(tensor_parallel, expert_parallel).total_weight_bytes
+
+    def kv_bytes_per_token_per_gpu(self, tensor_parallel: int = 1) -> float:
+        """Latent attention is not divided: every GPU keeps its cache whole."""
+        return self.per_gpu(tensor_parallel).kv_bytes_per_token

@@ -1,0 +1,44 @@
+"""What a step-time model is asked and must answer: the seam between engine and hardware."""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+__all__ = ["StepTimeModel", "StepWork"]
+
+
+class StepWork:
+    """What one engine step computes; the engine asks a StepTimeModel how long that takes."""
+
+    __slots__ = ("chunks", "context", "decodes", "samples")
+
+    def __init__(
+        self,
+        chunks: list[tuple[int, int, int]],
+        decodes: int,
+        context: int,
+        samples: int,
+    ) -> None:
+        self.chunks = chunks  # prefill: (new tokens, tokens already cached, full prompt length)
+        self.decodes = decodes  # sequences that generate one token
+        self.context = context  # sum over those of the tokens cached before this step
+        self.samples = (
+            samples  # sequences that produce a token: decodes + chunks that end their prompt
+        )
+
+
+# A researcher's own model is an ordinary Python class, so a compiled build must let it inherit.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StepTimeModel:
+    """How long a step takes on the GPU, in seconds. Host time between steps is the engine's."""
+
+    def step_s(self, work: StepWork) -> float:
+        raise NotImplementedError
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        """(base, slope, until): `decodes` sequences without prefill take base + slope * c.
+
+        That holds for every total context c in [context, until); `until` is always above `context`,
+        and infinite where the line never changes. It lets the engine sum many steps in closed form.
+        """
+        raise NotImplementedError

@@ -1,0 +1,63 @@
+"""The accelerator catalog is consistent with itself, and names resolve or explain."""
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
+from windtunnel.models.collectives import all_reduce_s
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATORS.values(), ids=lambda a: a.name)
+def test_narrower_numbers_are_never_slower(accelerator: Accelerator) -> None:
+    rates = [accelerator.peak_flops(p) for p in ("fp32", "tf32", "bf16")]
+    assert rates == sorted(rates)
+    assert accelerator.peak_flops("fp16") == accelerator.peak_flops("bf16")
+    for narrow in ("fp8", "int8", "fp4"):
+        assert accelerator.peak_flops(narrow) >= accelerator.peak_flops("bf16")
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATORS.values(), ids=lambda a: a.name)
+def test_figures_have_plausible_sizes(accelerator: Accelerator) -> None:
+    assert 16e9 < accelerator.memory_bytes < 400e9
+    assert 0.2e12 < accelerator.hbm_bytes_per_s < 10e12
+    assert 50 < accelerator.bf16_flops / accelerator.hbm_bytes_per_s < 500 or (
+        accelerator.name == "h20"
+    )
+    assert accelerator.link_bytes_per_s < accelerator.hbm_bytes_per_s
+    assert 0.0 < accelerator.price_per_hour < 20.0
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h100", "h100-sxm"),
+        ("H100", "h100-sxm"),
+        ("NVIDIA H200", "h200"),
+        ("a100", "a100-80"),
+        ("RTX PRO 6000", "rtx-pro-6000"),
+        ("AMD Instinct MI300X", "mi300x"),
+    ],
+)
+def test_names_are_forgiving(text: str, name: str) -> None:
+    assert resolve_accelerator(text).name == name
+
+
+def test_an_unknown_accelerator_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"'h201' is not in the catalog.*did you mean .*'h200'"):
+        resolve_accelerator("h201")
+    with pytest.raises(InputError, match="allowed: a100-40"):
+        resolve_accelerator("")
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="'fp5' is not known"):
+        resolve_accelerator("h100").peak_flops("fp5")
+
+
+def test_an_all_reduce_costs_nothing_alone_and_more_with_bytes() -> None:
+    h100, l40s = resolve_accelerator("h100"), resolve_accelerator("l40s")
+    assert all_reduce_s(1e6, 1, h100) == 0.0
+    assert 0.0 < all_reduce_s(0.0, 8, h100) < all_reduce_s(1e8, 8, h100)
+    # Each of two GPUs sends the message once in all: half to reduce, half to share.
+    assert all_reduce_s(45e9, 2, h100) == pytest.approx(0.1, rel=1e-3)
+    assert all_reduce_s(1e6, 4, l40s) > all_reduce_s(1e6, 4, h100)

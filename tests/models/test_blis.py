@@ -1,0 +1,72 @@
+"""The peer's own step times, to the microsecond."""
+
+import math
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.blis import DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.catalog import MODELS
+from windtunnel.models.steptime import StepWork
+
+LLAMA = MODELS["llama-3.1-8b"]
+H100 = resolve_accelerator("h100")
+
+
+def microseconds(model: BlisTrainedPhysics, work: StepWork) -> int:
+    return round(model.step_s(work) * 1e6)
+
+
+@pytest.mark.parametrize(("tokens", "us"), [(512, 7965), (2048, 11737), (8000, 31741)])
+def test_prefill_steps_are_the_peers(tokens: int, us: int) -> None:
+    model = BlisTrainedPhysics(LLAMA, H100)
+    assert microseconds(model, StepWork([(tokens, 0, tokens)], 0, 0, 1)) == us
+
+
+def test_a_decode_step_is_the_peers() -> None:
+    model = BlisTrainedPhysics(LLAMA, H100)
+    assert microseconds(model, StepWork([], 1, 8000, 1)) == 7444
+
+
+def test_decode_is_a_staircase_of_whole_microseconds() -> None:
+    model = BlisTrainedPhysics(LLAMA, H100)
+    base, slope, until = model.decode_line(1, 8000)
+    assert (round(base * 1e6), slope) == (7444, 0.0)
+    assert microseconds(model, StepWork([], 1, int(until) - 1, 1)) == 7444
+    assert microseconds(model, StepWork([], 1, int(until), 1)) == 7445
+
+
+def test_prefill_beats_the_hardware_so_it_is_not_for_planning() -> None:
+    model = BlisTrainedPhysics(LLAMA, H100)
+    step_s = model.step_s(StepWork([(8000, 0, 8000)], 0, 0, 1))
+    assert 2 * LLAMA.params * 8000 / step_s > 4 * H100.bf16_flops
+
+
+def test_data_parallel_mixtures_dispatch_instead_of_summing() -> None:
+    shape = MODELS["mixtral-8x7b"]
+    work = StepWork([(4096, 0, 4096)], 0, 0, 1)
+    gathered = BlisTrainedPhysics(shape, H100, tensor_parallel=2, data_parallel=2)
+    scattered = BlisTrainedPhysics(shape, H100, tensor_parallel=2, data_parallel=2, all_to_all=True)
+    assert scattered.step_s(work) > gathered.step_s(work)
+
+
+def test_interleaved_mixtures_pay_per_mixture_layer() -> None:
+    shape = MODELS["llama-4-maverick"]
+    without = tuple(0.0 if i == 7 else b for i, b in enumerate(DEFAULT_BETA))
+    work = StepWork([], 1, 100, 1)
+    full = BlisTrainedPhysics(shape, H100, tensor_parallel=8)
+    bare = BlisTrainedPhysics(shape, H100, tensor_parallel=8, beta=without)
+    extra = microseconds(full, work) - microseconds(bare, work)
+    assert extra == pytest.approx(24 * DEFAULT_BETA[7], abs=1)
+
+
+@pytest.mark.parametrize("beta", [(), (1.0,) * 10, (math.nan,) * 11, (-1.0,) * 11])
+def test_a_faulty_beta_is_refused(beta: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="11 finite numbers"):
+        BlisTrainedPhysics(LLAMA, H100, beta=beta)
+
+
+def test_a_faulty_degree_is_refused() -> None:
+    with pytest.raises(InputError, match="tensor_parallel is 0"):
+        BlisTrainedPhysics(LLAMA, H100, tensor_parallel=0)

@@ -1,0 +1,375 @@
+"""Hugging Face configurations: real families read right, hostile files get a sentence each."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.catalog import MODELS
+from windtunnel.models.hf_config import MAX_FILE_BYTES, parse_hf_config, read_hf_config
+from windtunnel.models.shapes import ModelShape
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "rope_scaling": {
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+}
+MIXTRAL = LLAMA | {
+    "model_type": "mixtral",
+    "vocab_size": 32000,
+    "max_position_embeddings": 32768,
+    "rope_scaling": None,
+    "sliding_window": None,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+QWEN_MOE: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "use_sliding_window": False,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+}
+DEEPSEEK: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 61,
+    "hidden_size": 7168,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "moe_layer_freq": 1,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3"},
+    "tie_word_embeddings": False,
+}
+GPT_OSS: dict[str, Any] = {
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "num_local_experts": 32,
+    "experts_per_token": 4,
+    "vocab_size": 201088,
+    "max_position_embeddings": 131072,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+    },
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+    "tie_word_embeddings": False,
+}
+GEMMA: dict[str, Any] = {
+    "model_type": "gemma3",
+    "torch_dtype": "bfloat16",
+    "vision_config": {"num_hidden_layers": 27, "hidden_size": 1152},
+    "text_config": {
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+}
+
+
+def parse(config: object, name: str = "tested") -> ModelShape:
+    return parse_hf_config(config, where="config.json", name=name)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (LLAMA, "llama-3.1-8b"),
+        (MIXTRAL, "mixtral-8x7b"),
+        (QWEN_MOE, "qwen3-30b-a3b"),
+        (DEEPSEEK, "deepseek-v3"),
+        (GPT_OSS, "gpt-oss-20b"),
+        (GEMMA, "gemma-3-4b"),
+    ],
+)
+def test_a_familys_configuration_gives_the_catalogs_shape(
+    config: dict[str, Any], name: str
+) -> None:
+    assert parse(config, name) == MODELS[name]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "num_experts",
+        "moe_num_experts",
+        "n_routed_experts",
+        "num_local_experts",
+        "num_routed_experts",
+    ],
+)
+def test_every_spelling_of_experts_is_known(key: str) -> None:
+    shape = parse(LLAMA | {key: 16, "num_experts_per_tok": 2, "moe_intermediate_size": 1024})
+    assert (shape.experts, shape.expert_ffn, shape.moe_layers) == (16, 1024, 32)
+
+
+def test_one_expert_is_a_dense_model() -> None:
+    assert not parse(LLAMA | {"num_local_experts": 1}).is_mixture
+
+
+def test_llama_4_interleaves_and_shares_an_expert() -> None:
+    shape = parse(
+        {
+            "text_config": LLAMA
+            | {
+                "model_type": "llama4_text",
+                "num_local_experts": 128,
+                "num_experts_per_tok": 1,
+                "intermediate_size": 8192,
+                "intermediate_size_mlp": 16384,
+                "interleave_moe_layer_step": 2,
+                "attention_chunk_size": 8192,
+            }
+        }
+    )
+    assert (shape.moe_layers, shape.ffn, shape.expert_ffn, shape.shared_ffn) == (
+        16,
+        16384,
+        8192,
+        8192,
+    )
+    assert (shape.window, shape.window_layers) == (8192, 24)
+
+
+def test_a_list_of_mixture_layers_counts_the_dense_ones() -> None:
+    extra = {"num_experts": 4, "num_experts_per_tok": 1, "moe_layer_freq": [0, 0] + [1] * 30}
+    assert parse(LLAMA | extra).moe_layers == 30
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weight_bytes", "precision"),
+    [
+        ({"quant_method": "awq", "bits": 4}, 0.5, "bf16"),
+        ({"quant_method": "gptq", "bits": 8}, 1.0, "bf16"),
+        ({"quant_method": "fp8"}, 1.0, "fp8"),
+        ({"quant_method": "fbgemm_fp8"}, 1.0, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5 / 8, "fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, 1.0, "fp8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5, "bf16"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}},
+            },
+            0.5,
+            "bf16",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "group_0": {
+                        "weights": {"num_bits": 8, "type": "float"},
+                        "input_activations": {"num_bits": 8, "type": "float"},
+                    }
+                },
+            },
+            1.0,
+            "fp8",
+        ),
+    ],
+)
+def test_quantisation_sets_weights_and_arithmetic(
+    quantization: dict[str, Any], weight_bytes: float, precision: str
+) -> None:
+    shape = parse(LLAMA | {"quantization_config": quantization})
+    assert (shape.weight_bytes, shape.matmul_precision) == (weight_bytes, precision)
+    assert shape.embedding_bytes == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "weight_bytes"),
+    [
+        ("llama-w4a16", 0.5),
+        ("llama-quantized.w8a8", 1.0),
+        ("Llama-3.1-8B-FP8", 1.0),
+        ("llama", 2.0),
+    ],
+)
+def test_a_name_may_carry_the_quantisation(name: str, weight_bytes: float) -> None:
+    assert parse(LLAMA, name).weight_bytes == weight_bytes
+
+
+@pytest.mark.parametrize(
+    ("scaling", "longest"),
+    [
+        (None, 131072),
+        ({"rope_type": "llama3", "factor": 8.0}, 131072),
+        ({"type": "linear", "factor": 2.0}, 262144),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}, 131072),
+        ({"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, 131072),
+        ({"rope_theta": 10000.0}, 131072),
+    ],
+)
+def test_rope_scaling_stretches_the_context(scaling: object, longest: int) -> None:
+    assert parse(LLAMA | {"rope_scaling": scaling}).max_context == longest
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; allowed: a whole number from 1"),
+        ({"num_hidden_layers": -3}, "num_hidden_layers is -3"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"hidden_size": "4096"}, "hidden_size is '4096'"),
+        ({"hidden_size": math.nan}, "hidden_size is nan"),
+        ({"hidden_size": math.inf}, "hidden_size is inf"),
+        ({"hidden_size": 4096.5}, "hidden_size is 4096.5"),
+        ({"hidden_size": True}, "hidden_size is True"),
+        ({"hidden_size": [4096]}, "hidden_size is"),
+        ({"hidden_size": 4095}, "num_attention_heads is 32 but hidden_size is 4095"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads is 5; allowed: a divisor"),
+        ({"num_key_value_heads": 64}, "num_key_value_heads is 64; allowed: .* to 32"),
+        ({"vocab_size": 10**12}, "vocab_size is 1000000000000"),
+        ({"intermediate_size": None}, "intermediate_size is missing"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'; allowed: true or false"),
+        ({"torch_dtype": "int3"}, "torch_dtype is 'int3'"),
+        ({"text_config": 7}, "text_config is 7; allowed: an object"),
+        ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn'"),
+        ({"rope_scaling": {"type": "linear", "factor": math.nan}}, "factor is nan"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),
+        ({"num_experts": 8}, "num_experts_per_tok is missing"),
+        ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok is 9; .* to 8"),
+        ({"kv_lora_rank": 512}, "qk_rope_head_dim is missing"),
+        ({"quantization_config": "awq"}, "quantization_config is 'awq'"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 0}}, "bits is 0; allowed: 1, 2"),
+        ({"quantization_config": {"quant_method": "magic"}}, "'magic' has no bits"),
+        ({"layer_types": ["linear_attention"]}, "layer_types holds 'linear_attention'"),
+        ({"model_type": "mamba2"}, "'mamba2' is not a decoder-only transformer"),
+        ({"is_encoder_decoder": True}, "not a decoder-only transformer"),
+        ({"sliding_window": -5, "model_type": "mistral"}, "sliding_window is -5"),
+    ],
+)
+def test_a_faulty_field_is_named_with_what_is_allowed(
+    change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=rf"^config\.json: .*{sentence}"):
+        parse(LLAMA | change)
+
+
+@pytest.mark.parametrize("config", [None, [], "llama", 7, {}])
+def test_what_is_not_a_model_is_refused(config: object) -> None:
+    with pytest.raises(InputError):
+        parse(config)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"\xff\xfe", b'{"hidden_size": NaN}', b"[" * 200_000, b'{"a":' * 5000],
+)
+def test_a_file_that_is_not_json_is_refused(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match="is not JSON"):
+        read_hf_config(path)
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    with pytest.raises(InputError, match="is larger than"):
+        read_hf_config(path)
+
+
+def test_a_missing_file_or_a_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the model configuration"):
+        read_hf_config(tmp_path / "none.json")
+    with pytest.raises(InputError, match="cannot read the model configuration"):
+        read_hf_config(tmp_path)
+
+
+def test_a_file_is_named_by_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    assert read_hf_config(path).name == tmp_path.name
+
+
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([0, 1, 2, 8, 4096]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    base=st.sampled_from([LLAMA, MIXTRAL, QWEN_MOE, DEEPSEEK, GPT_OSS, GEMMA]),
+    changes=st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=3),
+)
+def test_junk_is_a_shape_or_a_sentence(
+    base: dict[str, Any], changes: list[tuple[int, object]]
+) -> None:
+    config = dict(base)
+    keys = sorted(config)
+    for index, value in changes:
+        config[keys[index % len(keys)]] = value
+    try:
+        shape = parse(config)
+    except InputError as error:
+        sentence = str(error)
+    else:
+        assert shape.params > 0
+        assert math.isfinite(shape.total_weight_bytes)
+        assert shape.kv_bytes_per_token > 0
+        return
+    assert sentence.startswith("config.json: ")

@@ -1,0 +1,72 @@
+"""What follows from a shape: parts add up to the whole, and impossible shapes are refused."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.catalog import MODELS
+
+DEGREES = (1, 2, 4, 8)
+
+
+@given(name=st.sampled_from(sorted(MODELS)), degree=st.sampled_from(DEGREES))
+def test_gpus_hold_the_whole_model_between_them(name: str, degree: int) -> None:
+    shape = MODELS[name]
+    if shape.heads % degree or (shape.kv_heads % degree and degree % shape.kv_heads):
+        return
+    each = shape.weight_bytes_per_gpu(degree)
+    assert each * degree >= shape.total_weight_bytes * (1 - 1e-12)
+    assert each <= shape.total_weight_bytes
+    assert each * degree <= shape.total_weight_bytes * 1.35  # norms, routers, kv heads repeat
+
+
+def test_kv_heads_are_replicated_beyond_their_number() -> None:
+    shape = MODELS["qwen3-30b-a3b"]
+    assert shape.kv_bytes_per_token_per_gpu(4) == shape.kv_bytes_per_token / 4
+    assert shape.kv_bytes_per_token_per_gpu(8) == shape.kv_bytes_per_token / 4
+
+
+def test_latent_cache_is_small_and_not_divided() -> None:
+    shape = MODELS["deepseek-v3"]
+    assert shape.kv_bytes_per_token == 61 * (512 + 64) * 2
+    assert shape.kv_bytes_per_token_per_gpu(8) == shape.kv_bytes_per_token
+
+
+def test_experts_are_dealt_out_whole_or_cut() -> None:
+    shape = MODELS["mixtral-8x7b"]
+    dealt = shape.per_gpu(8, 8)
+    cut = shape.per_gpu(8)
+    assert (dealt.experts, dealt.expert_ffn) == (1, shape.expert_ffn)
+    assert (cut.experts, cut.expert_ffn) == (8, shape.expert_ffn // 8)
+    assert dealt.moe_layers == shape.layers
+    expert_bytes = shape.layers * shape.expert_params * 2
+    assert dealt.total_weight_bytes == pytest.approx(cut.total_weight_bytes, abs=expert_bytes / 50)
+
+
+def test_interleaved_and_prefixed_mixtures_count_their_layers() -> None:
+    assert MODELS["llama-4-maverick"].moe_layers == 24
+    assert MODELS["deepseek-v3"].moe_layers == 58
+    assert MODELS["llama-3.1-8b"].moe_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"layers": 0}, "layers is 0"),
+        ({"hidden": -1}, "hidden is -1"),
+        ({"kv_heads": 5}, "32 attention heads cannot share 5"),
+        ({"experts": 4, "experts_per_token": 5}, "5 experts per token of 4"),
+        ({"window_layers": 33}, "33 sliding-window layers of 32"),
+    ],
+)
+def test_impossible_shapes_are_refused(change: dict[str, int], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        msgspec.structs.replace(MODELS["llama-3.1-8b"], **change)
+
+
+@pytest.mark.parametrize(("tp", "ep"), [(3, 1), (0, 1), (-8, 1), (1, 9), (1, 0)])
+def test_impossible_divisions_are_refused(tp: int, ep: int) -> None:
+    with pytest.raises(InputError, match="parallel is"):
+        MODELS["mixtral-8x7b"].per_gpu(tp, ep)
