@@ -25,6 +25,9 @@ class Kinked(StepTimeModel):
         self.fixed = fixed
         self.prefill = prefill
 
+    def __repr__(self) -> str:
+        return f"Kinked({self.knots}, {self.slopes}, {self.fixed}, {self.prefill})"
+
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         base, low = self.fixed + decodes, 0
         for knot, slope in zip([*self.knots, math.inf], self.slopes, strict=True):
@@ -73,20 +76,34 @@ def models(draw: st.DrawFn) -> StepTimeModel:
     return Kinked(knots, slopes, draw(st.integers(1, 100)), draw(st.integers(0, 5)))
 
 
+Shape = tuple[int, int, int, int, PrefixChain | None]
+
+
 @st.composite
-def traffic(draw: st.DrawFn) -> list[tuple[int, int, int, int, PrefixChain | None]]:
-    gaps = st.sampled_from([0, 0, 1, 5, 50, 300, 3000])
-    requests = []
+def prefixes(draw: st.DrawFn, prompt: int, lengths: list[list[int]]) -> PrefixChain:
+    """Some of a group's segments, the last one perhaps cut short: how traces share prompts."""
+    group = draw(st.integers(0, len(lengths) - 1))
+    ends: list[int] = []
+    for length in lengths[group][: draw(st.integers(1, 3))]:
+        ends.append(min((ends[-1] if ends else 0) + length, prompt))
+        if ends[-1] == prompt:
+            break
+    ends[-1] -= draw(st.integers(0, ends[-1] - (ends[-2] if len(ends) > 1 else 0) - 1))
+    return PrefixChain([group * 10 + depth for depth in range(len(ends))], ends)
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> list[Shape]:
+    lengths = draw(
+        st.lists(st.lists(st.integers(1, 30), min_size=3, max_size=3), min_size=1, max_size=3)
+    )
+    requests: list[Shape] = []
     now = 0
     for _ in range(draw(st.integers(1, 25))):
-        now += draw(gaps) + draw(st.integers(0, 20))
+        now += draw(st.sampled_from([0, 0, 1, 5, 50, 300, 3000])) + draw(st.integers(0, 20))
         prompt = draw(st.integers(1, 60))
-        prefix = None
-        if draw(st.booleans()):
-            ends = sorted(draw(st.sets(st.integers(1, prompt), min_size=1, max_size=3)))
-            group = draw(st.integers(0, 2))
-            prefix = PrefixChain([group * 10 + depth for depth in range(len(ends))], ends)
-        output = draw(st.one_of(st.integers(1, 4), st.integers(1, 120)))
+        prefix = draw(st.none() | prefixes(prompt, lengths))
+        output = draw(st.integers(1, 4) | st.integers(1, 120))
         requests.append((now, prompt, output, draw(st.integers(-2, 3)), prefix))
     return requests
 
@@ -112,7 +129,7 @@ def drive(server: Server | ReferenceServer, arrivals: list[Request]) -> list[tup
     raise AssertionError("the run does not end")
 
 
-def requests_of(shapes: list[tuple[int, int, int, int, PrefixChain | None]]) -> list[Request]:
+def requests_of(shapes: list[Shape]) -> list[Request]:
     return [
         Request(number, at * TICK, prompt, output, priority, 0, prefix)
         for number, (at, prompt, output, priority, prefix) in enumerate(shapes)
@@ -135,7 +152,7 @@ def outcome(request: Request) -> tuple[object, ...]:
 def test_the_fast_engine_equals_the_reference(
     limits: EngineLimits,
     model: StepTimeModel,
-    shapes: list[tuple[int, int, int, int, PrefixChain | None]],
+    shapes: list[Shape],
 ) -> None:
     slow, fast = ReferenceServer(0, limits, model), Server(0, limits, model)
     drive(slow, requests_of(shapes))
@@ -163,3 +180,20 @@ def test_the_fast_engine_equals_the_reference(
         slow.token_gaps.low,
         slow.token_gaps.high,
     )
+
+
+@given(limits(), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), min_size=1, max_size=20))
+def test_chains_that_contradict_each_other_lose_no_block(
+    limits: EngineLimits, chains: list[tuple[int, int]]
+) -> None:
+    model = Linear(fixed_s=TICK, prefill_token_s=TICK)
+    server = Server(0, limits, model)
+    drive(
+        server,
+        [
+            Request(n, n * TICK, 40, 3, 0, 0, PrefixChain([key, 3 - key, key], [end, end + 5, 40]))
+            for n, (key, end) in enumerate(chains)
+        ],
+    )
+    assert len(server.finished) == len(chains)
+    assert server.pool.free == server.pool.blocks

@@ -187,19 +187,18 @@ class BlockPool:
             self._free_unhashed(held)
             return
         full = computed // self.block_size
-        own = max(0, full - request.shared_blocks)
-        if own:
+        self._free_unhashed(held - full)
+        if full > request.shared_blocks:
             chain = None
             if preempted:
                 chain = Chain(0, request.shared_blocks)
                 chain.resident = full
-                chain.pinned = request.shared_blocks
                 self._own[request.id] = chain
             self._list(chain, request.shared_blocks, full)
-        if request.prefix is not None and request.pinned_blocks:
+        self._free_unhashed(min(full, request.shared_blocks) - request.pinned_blocks)
+        if request.pinned_blocks:
             self._release_shared(request)
-        self._free_unhashed(held - own - request.pinned_blocks)
-        request.pinned_blocks = 0
+            request.pinned_blocks = 0
 
     def _release_shared(self, request: Request) -> None:
         prefix = request.prefix

@@ -164,7 +164,9 @@ class ReferenceServer:
             position += 1
         if not preempted:
             self.admit(planned, budget, start_s)
-        return self.as_step(planned, start_s) if planned else None
+        if planned:
+            return self.as_step(planned, start_s)
+        return self.plan(start_s) if preempted else None  # an empty step takes no time
 
     def next_tokens(self, request: Request, budget: int) -> int:
         if request.computed >= request.target:

@@ -18,6 +18,9 @@ class PrefixChain:
         self.keys: Final = keys
         self.ends: Final = ends
 
+    def __repr__(self) -> str:
+        return f"PrefixChain({self.keys}, {self.ends})"
+
 
 class Request:
     """One prompt and its answer. A plain record: the server that has it is the only one to change it."""

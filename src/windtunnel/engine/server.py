@@ -48,7 +48,8 @@ class Step:
             Request
         ] = []  # their prompt ends here: a first token, or one after resuming
         self.finishing: list[Request] = []
-        self.late: list[Request] = []  # decoding again after a step without a token
+        self.pauses: list[float] = []  # when the latest token was, for those that missed steps since
+        self.late_decodes = 0  # how many decodes are among those
 
 
 class Server:
@@ -74,6 +75,7 @@ class Server:
         self._size: Final = limits.block_size
         self._late_arrivals: list[Request] = []
         self._partial: list[Request] = []
+        self._skipped = 0  # decoding requests that got no token in the step planned last
         self._admissions = 0
         self._current: Step | None = None
         self._work: Final = StepWork([], 0, 0, 0)
@@ -242,7 +244,8 @@ class Server:
         if self.preemptions == preempted:
             self._admit(step, budget)
         if not step.decodes and not work.chunks:
-            return None
+            # An empty step takes no time. After a preemption the others deserve another look.
+            return self._plan(start_s) if self.preemptions > preempted else None
         work.decodes = step.decodes
         work.context = step.context
         work.samples = step.decodes + len(step.prompted)
@@ -258,7 +261,7 @@ class Server:
 
     def _plan_together(self, step: Step) -> int:
         """Plans all decodes at once, then the one unfinished prompt; the budget left, or -1 for "cannot"."""
-        if self._partial and self.limits.long_prefill_threshold:
+        if self._skipped or (self._partial and self.limits.long_prefill_threshold):
             return -1
         blocks = self._residues[(-self._clock) % self._size]
         budget = self.limits.max_num_batched_tokens - self._decodes
@@ -332,6 +335,7 @@ class Server:
             self._partial.append(request)
             return
         step.prompted.append(request)
+        self._note_pause(step, request)
         if request.computed == request.last:
             step.finishing.append(request)
         else:
@@ -481,6 +485,7 @@ class Server:
         """Writes down what was planned one by one, and groups the decoding requests again."""
         step.decodes = 0
         step.context = 0
+        self._skipped = 0
         for request in order:
             want = wants.get(request.admission, 0)
             if request.computed < request.target:
@@ -493,10 +498,11 @@ class Server:
                     step.decodes += 1
                     step.context += request.computed
                     request.computed += 1
-                    if request.token_s != UNSET:
-                        step.late.append(request)
-                elif request.token_s == UNSET:
-                    request.token_s = start_s
+                    step.late_decodes += self._note_pause(step, request)
+                else:
+                    self._skipped += 1
+                    if request.token_s == UNSET:
+                        request.token_s = start_s
                 if request.computed < request.last:
                     self._join(request)
                 else:
@@ -508,18 +514,16 @@ class Server:
         end_s = step.end_s
         self.busy_s += end_s - step.start_s
         self.steps += step.steps
-        regular = step.decodes - len(step.late)
+        regular = step.decodes - step.late_decodes
         if step.steps > 1:
             self._count_gaps(step)
         elif regular:
             self.token_gaps.add(step.duration_s, regular)
-        for request in step.late:
-            self._token_after_pause(request, end_s)
+        for token_s in step.pauses:
+            self.token_gaps.add(end_s - token_s, 1)
         for request in step.prompted:
             if request.first_token_s == UNSET:
                 request.first_token_s = end_s
-            else:
-                self._token_after_pause(request, end_s)
         for request in step.finishing:
             request.finished_s = end_s
             if request.admission >= 0:
@@ -527,9 +531,13 @@ class Server:
                 del self.running[request.admission]
             self.finished.append(request)
 
-    def _token_after_pause(self, request: Request, end_s: float) -> None:
-        self.token_gaps.add(end_s - request.token_s, 1)
+    def _note_pause(self, step: Step, request: Request) -> int:
+        """Notes when the latest token was if the next does not follow it a step later; 1 if so."""
+        if request.token_s == UNSET:
+            return 0
+        step.pauses.append(request.token_s)
         request.token_s = UNSET
+        return 1
 
     def _count_gaps(self, step: Step) -> None:
         """Counts the gaps between the tokens of a run of equal steps."""
