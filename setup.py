@@ -1,7 +1,7 @@
 """Builds the compiled modules named in pyproject.toml, when a C compiler is there.
 
-Without one, or with WINDTUNNEL_COMPILE=0, the package installs as plain Python. Where there is one and
-compiling still fails, a build in place (`make compile`) fails; any other goes on without binaries.
+Without one, or with WINDTUNNEL_COMPILE=0, the package installs as plain Python. Where there is one
+and compiling still fails, a build in place (`make compile`) fails; any other goes on without.
 `python setup.py fresh` exits 0 when the binaries beside the sources are what a build would make.
 """
 
@@ -138,17 +138,21 @@ class BuildCompiled(build_ext):
         self.force = True
         try:
             super().run()
-            manifest = wanted_manifest()
-            faults = manifest.faults(folder)
-            if faults:
-                raise RuntimeError(f"{faults[0]}; was a source edited meanwhile?")
+            write_manifest(folder)
         except Exception as error:
             if self.inplace:
                 raise
             remove_binaries(folder)
             say(f"compiling failed ({error}); the hot modules stay interpreted")
-        else:
-            forms.manifest_path(folder / "windtunnel").write_text(manifest.to_json())
+
+
+def write_manifest(folder: Path) -> None:
+    """Vouches for the binaries in `folder`; a source edited while they were built shows here."""
+    manifest = wanted_manifest()
+    faults = manifest.faults(folder)
+    if faults:
+        raise RuntimeError(f"{faults[0]}; was a source edited meanwhile?")
+    forms.manifest_path(folder / "windtunnel").write_text(manifest.to_json())
 
 
 def remove_binaries(folder: Path) -> None:

@@ -11,7 +11,8 @@ run as it was before the edit. Three things make that impossible:
   only the one the manifest names is ever found, wherever else on the path there may be more.
 - A binary that the manifest does not name is never loaded: without a manifest, none is.
 
-The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on them.
+The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on
+them.
 """
 
 import hashlib
@@ -114,7 +115,10 @@ class FormFinder:
         self._refusal = refusal
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,  # noqa: ARG002 - what a finder is asked with
     ) -> ModuleSpec | None:
         if fullname == self._library:
             return spec_from_file_location(fullname, self._root / (fullname + BINARY_SUFFIX))

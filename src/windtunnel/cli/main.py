@@ -1,7 +1,7 @@
-"""The `windtunnel` command itself: finds the command a person named, and turns failures into sentences.
+"""The `windtunnel` command: finds what a person named, and turns failures into sentences.
 
-Commands are imported when they run. Their names and one-line helps stand in the table below, so that
-`windtunnel --help` imports none of them.
+Commands are imported when they run. Their names and one-line helps stand in the table below, so
+that `windtunnel --help` imports none of them.
 """
 
 import importlib
@@ -70,7 +70,7 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted."""
+    """Runs a command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted."""
     try:
         from windtunnel.core.errors import WindtunnelError
     except FormRefused as refused:
