@@ -109,6 +109,9 @@ def translate(manifest: Any) -> list[Extension]:
     # The linter's run is the strict one; here a library that the build environment lacks, or what
     # another mypy would complain of, must not decide whether the modules are compiled.
     options = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
+    # Without these, an __init__.py in any folder above this one changes the modules' names.
+    options += ["--explicit-package-bases", "--namespace-packages", f"--cache-dir={os.devnull}"]
+    os.environ["MYPYPATH"] = str(SOURCE)
     built: list[Extension] = mypycify(
         [*options, *map(str, paths)],
         opt_level="3",
