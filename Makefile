@@ -22,8 +22,8 @@ setup: $(DEVELOPED)  ## make .venv and install the package and its tools there
 # The package is installed editable and uncompiled: `make compile` builds beside the sources. That
 # needs no compiler and nothing but setuptools, so building apart from the environment would only cost.
 define install
-@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
-  echo "Windtunnel needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with make PYTHON=..."; exit 1; }
+@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || { \
+  echo "Windtunnel needs Python 3.11 or later, and $(PYTHON) is not that; make PYTHON=... names another."; exit 1; }
 @echo "== set-up: installing $(1) into $(VENV) (a minute or two the first time)"
 @test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
 @pip="$(PY) -m pip"; $$pip --version >/dev/null 2>&1 || pip="$(PYTHON) -m pip --python $(PY)"; \

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -95,7 +96,8 @@ def can_compile() -> bool:
             command.ensure_finalized()
             command.run()
         except Exception as error:  # noqa: BLE001 - whatever a compiler does, the answer is no
-            say(f"no working C compiler ({error}); the hot modules stay interpreted")
+            reason = textwrap.shorten(str(error), 100)
+            say(f"no working C compiler ({reason}); the hot modules stay interpreted")
             return False
     return True
 

@@ -39,7 +39,7 @@ def test_a_module_is_tidy(name: str) -> None:
 def faults(name: str, text: str, tree: ast.Module) -> list[str]:
     """Everything that is wrong with a module, as sentences."""
     found = []
-    if not (ast.get_docstring(tree) or "").strip():
+    if text and not (ast.get_docstring(tree) or "").strip():
         found.append("its first line does not say what it is for")
     if text.count("\n") > LONGEST_MODULE and name not in LONG_MODULES:
         found.append(f"it has more than {LONGEST_MODULE} lines")
