@@ -9,10 +9,19 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.twin.scenario.fields import FAULT, TAG_MARK, VARIANT, WORD_BREAK, Leaf, shown
+from windtunnel.twin.scenario.fields import (
+    FAULT,
+    TAG_MARK,
+    VARIANT,
+    WORD_BREAK,
+    Leaf,
+    is_not,
+    one_line,
+)
 from windtunnel.twin.scenario.yaml_source import Document, KeyPath
 
 MOST_FAULTS = 20
+LONGEST_PATH = 120
 
 _QUOTED = re.compile(r"'([^']*)'")
 
@@ -24,12 +33,14 @@ class Fault(NamedTuple):
     what: str
     allowed: str | None = None
     hint: str | None = None
+    because_of: tuple[KeyPath, ...] = ()
+    """Other values that it takes for this to be wrong; an overridden one is then the place."""
 
 
 def dotted(path: KeyPath) -> str:
     """`serving.pools[0].replicas`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
-    return text.removeprefix(".")
+    return one_line(text.removeprefix("."), LONGEST_PATH)
 
 
 def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
@@ -43,9 +54,10 @@ def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
 
 
 def _sentence(document: Document, fault: Fault) -> InputError:
-    where = document.place(fault.path)
+    overridden = (path for path in fault.because_of if document.is_overridden(path))
+    where = document.place(next(overridden, fault.path))
     if fault.path:
-        where += ": " + _short(dotted(fault.path), 120)
+        where += ": " + dotted(fault.path)
     return InputError(fault.what, where=where, allowed=fault.allowed, hint=fault.hint)
 
 
@@ -67,7 +79,7 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
     if kind == VARIANT:
         return _variant_fault(path, value, context["key"], context["words"].split(WORD_BREAK))
     if kind == "missing":
-        return Fault(path, "missing", _allowed_at(location, top))
+        return _missing(path, location, top)
     if kind == "extra_forbidden":
         return _unknown_key(path, _type_at(location[:-1], top))
     if kind == "literal_error":
@@ -80,16 +92,16 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
 def _wrong_shape(path: KeyPath, found: ErrorDetails, wanted: Any) -> Fault:
     kind, value = found["type"], found["input"]
     if kind == "list_type":
-        return Fault(path, f"{shown(value)} is not a list", "a list, each item after a '-'")
+        return Fault(path, is_not(value, "a list"), "a list, each item after a '-'")
     assert kind in ("model_type", "dict_type"), kind
     keys = f"the keys {', '.join(wanted.model_fields)}" if _is_section(wanted) else "names as keys"
-    return Fault(path, f"{shown(value)} is not a mapping", f"a mapping with {keys}")
+    return Fault(path, is_not(value, "a mapping"), f"a mapping with {keys}")
 
 
 def _variant_fault(path: KeyPath, value: Any, key: str, words: list[str]) -> Fault:
     if not isinstance(value, Mapping):
         allowed = f"a mapping in which '{key}' is one of {', '.join(words)}"
-        return Fault(path, f"{shown(value)} is not a mapping", allowed)
+        return Fault(path, is_not(value, "a mapping"), allowed)
     if key not in value:
         return Fault((*path, key), "missing", ", ".join(words))
     return _not_among((*path, key), value[key], words)
@@ -97,7 +109,7 @@ def _variant_fault(path: KeyPath, value: Any, key: str, words: list[str]) -> Fau
 
 def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
     hint = nearest(value, words) if isinstance(value, str) and len(value) < 100 else None
-    return Fault(path, f"{shown(value)} is not known here", ", ".join(words), hint)
+    return Fault(path, is_not(value, "known here"), ", ".join(words), hint)
 
 
 def _unknown_key(path: KeyPath, section: Any) -> Fault:
@@ -115,14 +127,13 @@ def _wrong_count(path: KeyPath, context: Mapping[str, Any]) -> Fault:
     return Fault(path, what, f"at most {context['max_length']}")
 
 
-def _allowed_at(location: tuple[int | str, ...], top: type[BaseModel]) -> str | None:
-    """What may stand at a place where something is missing, when that is a single value."""
+def _missing(path: KeyPath, location: tuple[int | str, ...], top: type[BaseModel]) -> Fault:
     section = _type_at(location[:-1], top)
-    if not _is_section(section):
-        return None
-    field = section.model_fields.get(str(location[-1]))
-    leaves = [leaf for leaf in field.metadata if isinstance(leaf, Leaf)] if field else []
-    return leaves[0].allowed if leaves else None
+    assert _is_section(section)
+    metadata = section.model_fields[str(location[-1])].metadata
+    allowed = next((leaf.allowed for leaf in metadata if isinstance(leaf, Leaf)), None)
+    beside = tuple((*path[:-1], name) for name in section.model_fields)
+    return Fault(path, "missing", allowed, because_of=beside)
 
 
 def _is_section(kind: Any) -> bool:
@@ -162,7 +173,3 @@ def _bare(kind: Any) -> Any:
 
 def _tags(member: Any) -> list[str]:
     return [mark.tag for mark in getattr(member, "__metadata__", ()) if isinstance(mark, Tag)]
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."

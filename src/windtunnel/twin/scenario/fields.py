@@ -32,8 +32,19 @@ def shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list"
-    text = repr(value)
-    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "..."
+    return one_line(repr(value), LONGEST_QUOTE)
+
+
+def one_line(text: str, most: int) -> str:
+    """The text cut to `most` characters, all of them printable."""
+    if len(text) > most:
+        text = text[: most - 3] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def is_not(value: object, noun: str) -> str:
+    """The sentence about a value of the wrong kind."""
+    return "nothing is written here" if value is None else f"{shown(value)} is not {noun}"
 
 
 class Leaf:
@@ -80,7 +91,7 @@ class Whole(Leaf):
         if self.word is not None and value == self.word:
             return self.word
         if isinstance(value, bool) or not isinstance(value, int | float) or not _integral(value):
-            self.fail(f"{shown(value)} is not a whole number", _quoted_number_hint(value))
+            self.fail(is_not(value, "a whole number"), _quoted_number_hint(value))
         if value < self.low:
             self.fail(f"{shown(value)} is too small")
         if value > self.high:
@@ -111,7 +122,7 @@ class _Range(Leaf):
     def check(self, value: object) -> float:
         amount = self.read(value)
         if not math.isfinite(amount):
-            self.fail(f"{shown(value)} is not {self.noun}")
+            self.fail(is_not(value, self.noun))
         if amount < self.low or (self.above and amount == self.low):
             self.fail(f"{shown(value)} is too small")
         if amount > self.high:
@@ -119,7 +130,7 @@ class _Range(Leaf):
         return float(amount)
 
     def refuse(self, value: object) -> NoReturn:
-        self.fail(f"{shown(value)} is not {self.noun}", _quoted_number_hint(value))
+        self.fail(is_not(value, self.noun), _quoted_number_hint(value))
 
 
 class Number(_Range):
@@ -149,7 +160,7 @@ class Duration(_Range):
             return parse(value)
         except InputError as error:
             unit = error.what.rpartition(": ")[2] if ": unknown unit" in error.what else None
-            self.fail(f"{shown(value)} is not {self.noun}", unit)
+            self.fail(is_not(value, self.noun), unit)
 
 
 class Rate(Duration):
@@ -170,7 +181,7 @@ class Flag(Leaf):
 
     def check(self, value: object) -> bool:
         if not isinstance(value, bool):
-            self.fail(f"{shown(value)} is not true or false")
+            self.fail(is_not(value, "true or false"))
         return value
 
 
@@ -185,9 +196,9 @@ class Name(Leaf):
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
-            self.fail(f"{shown(value)} is not text", _needs_quotes_hint(value))
-        if not re.fullmatch(self.pattern, value) or value.endswith("\n"):
-            self.fail(f"{shown(value)} is not a name")
+            self.fail(is_not(value, "text"), _needs_quotes_hint(value))
+        if not re.fullmatch(self.pattern, value):
+            self.fail(is_not(value, "a name"))
         return value
 
 
@@ -200,9 +211,11 @@ class Text(Leaf):
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
-            self.fail(f"{shown(value)} is not text", _needs_quotes_hint(value))
-        if not value.strip() or not value.isprintable():
-            self.fail(f"{shown(value)} is not {self.allowed}")
+            self.fail(is_not(value, "text"), _needs_quotes_hint(value))
+        if not value.strip():
+            self.fail("the text is blank")
+        if not value.isprintable():
+            self.fail(f"{shown(value)} has unprintable characters")
         if len(value) > LONGEST_TEXT:
             self.fail(f"{shown(value)} is too long ({len(value)} characters)")
         return value

@@ -8,7 +8,7 @@ import re
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.twin.scenario.faults import dotted
-from windtunnel.twin.scenario.fields import shown
+from windtunnel.twin.scenario.fields import one_line, shown
 from windtunnel.twin.scenario.yaml_source import DEEPEST, Document, KeyPath, Plain, parse_value
 
 LONGEST_PLACE = 80
@@ -19,10 +19,7 @@ _EXAMPLE = "PATH=VALUE, such as serving.pools.0.replicas=8"
 
 def apply_override(document: Document, text: str) -> None:
     """Puts the value into the document's data, and remembers that it comes from `text`."""
-    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
-    if len(printable) > LONGEST_PLACE:
-        printable = printable[: LONGEST_PLACE - 3] + "..."
-    place = f"--set {printable}"
+    place = "--set " + one_line(text, LONGEST_PLACE)
     written_path, equals, written_value = text.partition("=")
     keys = _INDEX.sub(r".\1", written_path.strip()).split(".")
     if not equals or not all(keys) or len(keys) > DEEPEST:

@@ -31,8 +31,8 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield from _source_faults(("workload", index), source, spec)
     for name, slo in spec.slo.items():
         if slo.priority is None and name not in BUILT_IN_PRIORITIES:
-            what = "missing; only the built-in classes have a priority of their own"
-            yield Fault(("slo", name, "priority"), what, ", ".join(BUILT_IN_PRIORITIES))
+            what = f"missing, and {name!r} is not a built-in class that has one"
+            yield Fault(("slo", name, "priority"), what, "a whole number, higher goes first")
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)
@@ -51,7 +51,8 @@ def _repeated_names(path: KeyPath, names: Sequence[str]) -> Iterator[Fault]:
 def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Iterator[Fault]:
     if source.count is None and spec.duration is None:
         what = "missing, and the scenario has no duration either, so that traffic would never end"
-        yield Fault((*path, "count"), what, hint="give one of the two")
+        because = (("duration",),)
+        yield Fault((*path, "count"), what, hint="give one of the two", because_of=because)
     known = [*BUILT_IN_PRIORITIES, *(name for name in spec.slo if name not in BUILT_IN_PRIORITIES)]
     if source.slo not in known:
         what = f"{source.slo!r} is not a class of service"
@@ -64,13 +65,19 @@ def _length_faults(path: KeyPath, lengths: Lengths) -> Iterator[Fault]:
     if not isinstance(lengths, UniformLengths | BoundedLengths):
         return
     if lengths.min > lengths.max:
-        yield Fault((*path, "min"), f"{lengths.min} is more than max, which is {lengths.max}")
+        what = f"{lengths.min} is more than max, which is {lengths.max}"
+        yield Fault((*path, "min"), what, because_of=_beside(path, "max"))
     elif isinstance(lengths, BoundedLengths) and not lengths.min <= lengths.mean <= lengths.max:
         what = f"{lengths.mean:g} is not between min and max"
-        yield Fault((*path, "mean"), what, f"a number from {lengths.min} to {lengths.max}")
+        allowed = f"a number from {lengths.min} to {lengths.max}"
+        because = _beside(path, "mean", "min", "max")
+        yield Fault((*path, "mean"), what, allowed, because_of=because)
     if isinstance(lengths, NormalLengths) and (lengths.stddev is None) == (lengths.cv is None):
-        found = "both stddev and cv are given" if lengths.cv is not None else "stddev is missing"
-        yield Fault((*path, "stddev"), found, "either stddev or cv")
+        found = (
+            "both stddev and cv are given" if lengths.cv is not None else "missing, and so is cv"
+        )
+        because = _beside(path, "cv", "distribution")
+        yield Fault((*path, "stddev"), found, "either stddev or cv", because_of=because)
 
 
 def _engine_faults(path: KeyPath, pool: PoolSpec) -> Iterator[Fault]:
@@ -79,12 +86,14 @@ def _engine_faults(path: KeyPath, pool: PoolSpec) -> Iterator[Fault]:
     if budget < engine.max_num_seqs:
         what = f"{budget} is less than max_num_seqs, which is {engine.max_num_seqs}"
         hint = "each running request needs a token of every step"
-        yield Fault((*path, "max_num_batched_tokens"), what, hint=hint)
+        because = _beside(path, "max_num_seqs")
+        yield Fault((*path, "max_num_batched_tokens"), what, hint=hint, because_of=because)
     longest = engine.max_model_len
     if not engine.chunked_prefill and longest is not None and longest > budget:
         what = f"{longest} is more than max_num_batched_tokens, which is {budget}"
         hint = "without chunked_prefill a longer prompt would wait for ever"
-        yield Fault((*path, "max_model_len"), what, hint=hint)
+        because = _beside(path, "max_num_batched_tokens", "chunked_prefill")
+        yield Fault((*path, "max_model_len"), what, hint=hint, because_of=because)
 
 
 def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Iterator[Fault]:
@@ -97,10 +106,18 @@ def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Itera
         hint = "or set engine.kv_blocks to a number"
     else:
         reason = hint = ""
+    because = (
+        *_beside(path, "step_time", "accelerator"),
+        *_beside((*path, "step_time"), "model"),
+        *_beside((*path, "engine"), "kv_blocks"),
+        ("model",),
+    )
     if reason and pool.accelerator is None:
-        yield Fault((*path, "accelerator"), f"missing, but {reason} needs one", hint=hint)
+        what = f"missing, but {reason} needs one"
+        yield Fault((*path, "accelerator"), what, hint=hint, because_of=because)
     if reason and spec.model is None:
-        yield Fault(("model",), f"missing, but {reason} of {dotted(path)} needs one", hint=hint)
+        what = f"missing, but {reason} of {dotted(path)} needs one"
+        yield Fault(("model",), what, hint=hint, because_of=because)
     if (
         isinstance(step, LinearStepTime)
         and step.fixed == 0
@@ -108,4 +125,10 @@ def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Itera
     ):
         what = "a step may take no time at all"
         allowed = "a fixed above 0s, or both per_prefill_token and per_decode above 0s"
-        yield Fault((*path, "step_time"), what, allowed)
+        costs = ("model", "fixed", "per_prefill_token", "per_decode")
+        because = _beside((*path, "step_time"), *costs)
+        yield Fault((*path, "step_time"), what, allowed, because_of=because)
+
+
+def _beside(path: KeyPath, *keys: str) -> tuple[KeyPath, ...]:
+    return tuple((*path, key) for key in keys)

@@ -34,7 +34,9 @@ class EngineSpec(Section):
     """The limits and the habits of one inference server."""
 
     max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
-        default=256, description="Most requests in one batch. 256 suits accelerators of any size."
+        default=256,
+        description="Most requests in one batch. 256 suits any accelerator; "
+        "vLLM takes 1024 where there are 70 GiB or more.",
     )
     max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
         default=8192,
@@ -45,7 +47,9 @@ class EngineSpec(Section):
         default=16, description="Tokens in one block of the KV cache."
     )
     memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
-        default=0.9, description="Part of the accelerator's memory that the server may take."
+        default=0.9,
+        description="Part of the accelerator's memory that the server may take; "
+        "the rest is for what it cannot foresee.",
     )
     prefix_caching: Switch = Field(
         default=True, description="Whether blocks of finished prompts are kept and found again."

@@ -49,7 +49,7 @@ class GammaArrivals(Section):
 
 
 class WeibullArrivals(Section):
-    """Gaps of a Weibull distribution: as gamma, with a longer tail for the same cv."""
+    """Gaps of a Weibull distribution: as gamma, with a longer tail when cv is above 1."""
 
     process: Literal["weibull"]
     rate: RatePerS = Field(description="Mean number of requests per second.")
@@ -97,7 +97,7 @@ class BoundedLengths(Section):
 
 
 class NormalLengths(BoundedLengths):
-    """A bell curve, of which only the part between min and max is used; give stddev or cv."""
+    """A bell curve, held within min and max; give stddev or cv."""
 
     distribution: Literal["normal"]
     stddev: Annotated[float, Number(0, MOST_TOKENS)] | None = Field(

@@ -55,6 +55,9 @@ class Document:
         found = self._nearest(path)
         return MOST_BYTES if isinstance(found, str) else found
 
+    def is_overridden(self, path: KeyPath) -> bool:
+        return isinstance(self._places.get(path), str)
+
     def put_place(self, path: KeyPath, place: str) -> None:
         """Everything at `path` and below now comes from `place`."""
         for old in [old for old in self._places if old[: len(path)] == path]:
