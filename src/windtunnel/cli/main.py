@@ -26,6 +26,7 @@ class Row(NamedTuple):
 
 
 COMMANDS = {
+    "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."
     ),
