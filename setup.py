@@ -1,87 +1,207 @@
-"""Builds the compiled modules named in pyproject.toml, when a C compiler is there."""
+"""Builds the compiled modules named in pyproject.toml, when a C compiler is there.
 
-import hashlib
-import json
+Without one, or with WINDTUNNEL_COMPILE=0, the package installs as plain Python. Where there is one
+and compiling still fails, a build in place (`make compile`) fails; any other goes on without.
+`python setup.py fresh` exits 0 when the binaries beside the sources are what a build would make.
+"""
+
+import ast
 import os
+import shutil
 import sys
-import sysconfig
 import tempfile
+import textwrap
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
-EXT_SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-MANIFEST = Path("windtunnel") / f"compiled{EXT_SUFFIX.rpartition('.')[0]}.json"
+PACKAGE = SOURCE / "windtunnel"
+GENERATED = Path("build", "mypyc")
 
 
-def compiled_modules() -> dict[str, Path]:
-    """The table in pyproject.toml, as module name -> source file."""
+def load_forms() -> Any:
+    """The package's own idea of what a manifest is, without importing the package."""
+    spec = spec_from_file_location("windtunnel_forms", PACKAGE / "_forms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+forms = load_forms()
+
+
+def compiled_modules() -> list[str]:
+    """The table in pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         names = tomllib.load(file)["tool"]["windtunnel"]["compiled"]
-    return {name: SOURCE / (name.replace(".", "/") + ".py") for name in names}
+    return [str(name) for name in names]
+
+
+def source_of(module: str) -> Path | None:
+    """The file of a module of ours; None for anything else."""
+    stem = SOURCE / module.replace(".", "/")
+    candidates = (stem.with_suffix(".py"), stem / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a source may import, at the top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def wanted_manifest() -> Any:
+    """What a build of the present sources compiles, and a digest of all that it reads of ours."""
+    table = compiled_modules()
+    waiting, seen = list(table), dict[Path, str]()
+    while waiting:
+        module = waiting.pop()
+        path = source_of(module)
+        if path is None and module in table:
+            sys.exit(
+                f"windtunnel: pyproject.toml compiles {module}, which has no source under src/"
+            )
+        if path is not None and path not in seen:
+            seen[path] = forms.digest_of(path)
+            waiting.extend(imports_of(path))
+    digests = {path.relative_to(SOURCE).as_posix(): digest for path, digest in sorted(seen.items())}
+    return forms.Manifest(table, digests)
 
 
 def can_compile() -> bool:
-    """Tries the compiler on three lines that need Python's headers: asking is surer than guessing."""
-    from setuptools._distutils.ccompiler import new_compiler
-    from setuptools._distutils.sysconfig import customize_compiler
-
+    """Builds an extension of two lines: asking the compiler is surer than guessing."""
     with tempfile.TemporaryDirectory() as folder:
-        probe = Path(folder) / "probe.c"
-        probe.write_text("#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n")
-        compiler = new_compiler()
-        customize_compiler(compiler)
-        compiler.add_include_dir(sysconfig.get_path("include"))
+        probe = Path(folder, "probe.c")
+        probe.write_text(
+            "#include <Python.h>\nPyMODINIT_FUNC PyInit_probe(void) { return NULL; }\n"
+        )
+        command = build_ext(Distribution({"ext_modules": [Extension("probe", [str(probe)])]}))
+        command.build_lib = command.build_temp = folder
         try:
-            compiler.compile([str(probe)], output_dir=folder)
+            command.ensure_finalized()
+            command.run()
         except Exception as error:  # noqa: BLE001 - whatever a compiler does, the answer is no
-            print(f"windtunnel: no working C compiler ({error}); the modules stay interpreted.")
+            reason = textwrap.shorten(str(error), 100)
+            say(f"no working C compiler ({reason}); the hot modules stay interpreted")
             return False
     return True
 
 
-def extensions() -> list[Extension]:
-    """The modules as C extensions in one shared library; none when that cannot be."""
-    if os.environ.get("WINDTUNNEL_COMPILE", "1") == "0" or not can_compile():
-        return []
+def translate(manifest: Any) -> list[Extension]:
+    """The modules as C extensions in one shared library."""
     from mypyc.build import mypycify
 
-    os.chdir(ROOT)
-    paths = [str(path.relative_to(ROOT)) for path in compiled_modules().values()]
+    shutil.rmtree(ROOT / GENERATED, ignore_errors=True)
+    paths = [path.relative_to(ROOT) for path in map(source_of, manifest.modules) if path]
+    # The linter's run is the strict one; here a library that the build environment lacks, or what
+    # another mypy would complain of, must not decide whether the modules are compiled.
+    options = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
+    # Without these, an __init__.py in any folder above this one changes the modules' names.
+    options += ["--explicit-package-bases", "--namespace-packages", f"--cache-dir={os.devnull}"]
+    os.environ["MYPYPATH"] = str(SOURCE)
     built: list[Extension] = mypycify(
-        ["--config-file=", "--python-version=3.11", "--strict", *paths],
+        [*options, *map(str, paths)],
         opt_level="3",
         debug_level="0",
-        group_name="windtunnel",
+        target_dir=str(GENERATED),
+        group_name=manifest.library.removesuffix(forms.LIBRARY_SUFFIX),
     )
     return built
 
 
-class BuildCompiled(build_ext):
-    """Builds, then writes the manifest that lets a stale binary be told from a fresh one."""
+class CleanBuild(build):
+    """Builds from nothing, so that what an earlier build left cannot travel in a wheel."""
 
     def run(self) -> None:
-        manifest = (SOURCE if self.inplace else Path(self.build_lib)) / MANIFEST
-        manifest.unlink(missing_ok=True)
+        shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
-        if self.extensions:
-            digests = {
-                name: hashlib.sha256(path.read_bytes()).hexdigest()
-                for name, path in compiled_modules().items()
-            }
-            manifest.parent.mkdir(parents=True, exist_ok=True)
-            manifest.write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def wants_extensions() -> bool:
-    """Only the commands that build or install need the (slow) translation to C."""
-    commands: list[Any] = sys.argv[1:]
-    return any(word in commands for word in ("build_ext", "bdist_wheel", "editable_wheel", "build", "install"))
+class BuildCompiled(build_ext):
+    """Removes every earlier binary, builds, and leaves a manifest when all went well."""
+
+    def run(self) -> None:
+        folder = SOURCE if self.inplace else Path(self.build_lib)
+        remove_binaries(folder)
+        if not self.extensions:
+            return
+        self.force = True
+        try:
+            super().run()
+            write_manifest(folder)
+        except Exception as error:
+            if self.inplace:
+                raise
+            remove_binaries(folder)
+            say(f"compiling failed ({error}); the hot modules stay interpreted")
 
 
-setup(ext_modules=extensions() if wants_extensions() else [], cmdclass={"build_ext": BuildCompiled})
+def write_manifest(folder: Path) -> None:
+    """Vouches for the binaries in `folder`; a source edited while they were built shows here."""
+    manifest = wanted_manifest()
+    faults = manifest.faults(folder)
+    if faults:
+        raise RuntimeError(f"{faults[0]}; was a source edited meanwhile?")
+    forms.manifest_path(folder / "windtunnel").write_text(manifest.to_json())
+
+
+def remove_binaries(folder: Path) -> None:
+    """Takes away all binaries of this Python, those of modules long gone too."""
+    forms.manifest_path(folder / "windtunnel").unlink(missing_ok=True)
+    library = f"{forms.LIBRARY_PREFIX}*{forms.LIBRARY_SUFFIX}{forms.BINARY_SUFFIX}"
+    for pattern in (library, f"windtunnel/**/*{forms.BINARY_SUFFIX}"):
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def say(sentence: str) -> None:
+    print(f"windtunnel: {sentence}.", file=sys.stderr)
+
+
+def extensions() -> list[Extension]:
+    """What this command has to compile: nothing, for those that build nothing."""
+    building = {"build_ext", "bdist_wheel", "editable_wheel", "build", "install"} & set(sys.argv)
+    if not building or os.environ.get("WINDTUNNEL_COMPILE") == "0":
+        return []
+    manifest = wanted_manifest()
+    if not manifest.modules or not can_compile():
+        return []
+    try:
+        return translate(manifest)
+    except (Exception, SystemExit) as error:
+        if "--inplace" in sys.argv:
+            raise
+        say(f"translating to C failed ({error}); the hot modules stay interpreted")
+        return []
+
+
+def fresh_in_place() -> bool:
+    """Whether the binaries beside the sources are those that a build would make."""
+    present = forms.read_manifest(PACKAGE)
+    return (
+        present is not None
+        and present.library == wanted_manifest().library
+        and not present.faults(SOURCE)
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["fresh"]:
+        sys.exit(0 if fresh_in_place() else 1)
+    os.chdir(ROOT)
+    setup(ext_modules=extensions(), cmdclass={"build": CleanBuild, "build_ext": BuildCompiled})

@@ -1,0 +1,1 @@
+"""Tests of Windtunnel; the folders mirror src/windtunnel."""

@@ -2,6 +2,8 @@
 
 from windtunnel._forms import settle as _settle
 
+__all__ = ["FORM", "__version__"]
+
 __version__ = "0.1.0"
 
 FORM = _settle()

@@ -1,91 +1,179 @@
 """Chooses between the compiled and the interpreted form of the hot modules.
 
 Python prefers a binary beside a source file whatever their ages, so an edited module would silently
-run as it was before the edit. Building writes a manifest with a digest of every source; here, before
-any of those modules is imported, the digests are compared. When one differs, the whole package runs
-interpreted (the binaries share one library, so they are fresh or stale together) and says so once.
+run as it was before the edit. Three things make that impossible:
 
-The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on them.
+- A build leaves a manifest: the modules it compiled, and a digest of every source of ours that the
+  compiler read (constants and layouts of imported modules end up in the binaries too). The digests
+  are compared before any other module of ours is imported; one difference makes all of them
+  interpreted, because the binaries share one library and are fresh or stale together.
+- That library is named after those digests. Binaries of another build ask for another library, and
+  only the one the manifest names is ever found, wherever else on the path there may be more.
+- A binary that the manifest does not name is never loaded: without a manifest, none is.
+
+The variable WINDTUNNEL_FORM overrides: `interpreted` ignores the binaries, `compiled` insists on
+them.
 """
 
 import hashlib
 import json
 import os
 import sys
-import sysconfig
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).resolve().parent
 FORMS = ("auto", "interpreted", "compiled")
+BINARY_SUFFIX = EXTENSION_SUFFIXES[0]
+"""Carries the Python version and the platform, so binaries for another Python are other files."""
+LIBRARY_PREFIX = "windtunnel_"
+LIBRARY_SUFFIX = "__mypyc"
+_SPEAKS_FOR_ITSELF = ("windtunnel.cli", "windtunnel.cli.main", "windtunnel.__main__")
 
 
-class SourceOnly(MetaPathFinder):
-    """Finds our modules as source files, never as binaries."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if path is None or not fullname.startswith("windtunnel."):
-            return None
-        for folder in path:
-            source = Path(folder, fullname.rpartition(".")[2] + ".py")
-            if source.is_file():
-                return spec_from_file_location(fullname, source)
-        return None
+class FormRefused(ImportError):
+    """The form that WINDTUNNEL_FORM asks for cannot be had; `str()` is a sentence for a person."""
 
 
-def manifest_path(package: Path = PACKAGE) -> Path:
-    """Where a build for this Python leaves the digests of what it compiled."""
-    suffix: str = sysconfig.get_config_var("EXT_SUFFIX")
-    return package / f"compiled{suffix.rpartition('.')[0]}.json"
+class Manifest:
+    """What a build compiled, and from what; paths are relative to the folder of the package."""
+
+    def __init__(self, modules: Sequence[str], sources: dict[str, str]) -> None:
+        self.modules = tuple(modules)
+        self.sources = sources
+
+    @property
+    def library(self) -> str:
+        """The shared library's module name, which says what it was built from."""
+        text = json.dumps([self.modules, sorted(self.sources.items())])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return f"{LIBRARY_PREFIX}{digest[:16]}{LIBRARY_SUFFIX}"
+
+    def binaries(self) -> list[str]:
+        """The files that a complete build leaves."""
+        names = [name.replace(".", "/") for name in self.modules]
+        return [name + BINARY_SUFFIX for name in (self.library, *names)]
+
+    def faults(self, root: Path) -> list[str]:
+        """Why the binaries under `root` may not be used; empty when they are fresh and complete."""
+        changed = [
+            f"{source} changed after it was compiled"
+            for source, digest in self.sources.items()
+            if digest_of(root / source) != digest
+        ]
+        missing = [f"{name} is missing" for name in self.binaries() if not (root / name).is_file()]
+        return changed or missing
+
+    def to_json(self) -> str:
+        return json.dumps({"modules": self.modules, "sources": self.sources}, indent=1) + "\n"
 
 
-def manifest(package: Path = PACKAGE) -> dict[str, str]:
-    """Module name -> digest of the source it was compiled from; empty when nothing was compiled."""
-    try:
-        digests = json.loads(manifest_path(package).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return digests if isinstance(digests, dict) else {}
-
-
-def stale_modules(package: Path = PACKAGE) -> list[str]:
-    """The compiled modules whose source is no longer what was compiled."""
-    return [
-        name
-        for name, digest in manifest(package).items()
-        if _digest(package.parent / (name.replace(".", "/") + ".py")) != digest
-    ]
-
-
-def _digest(source: Path) -> str:
+def digest_of(source: Path) -> str:
+    """The digest of a file; empty, and so equal to none, when it cannot be read."""
     try:
         return hashlib.sha256(source.read_bytes()).hexdigest()
     except OSError:
         return ""
 
 
+def manifest_path(package: Path = PACKAGE) -> Path:
+    """Where a build for this Python and platform leaves its manifest."""
+    return package / f"compiled{BINARY_SUFFIX.rpartition('.')[0]}.json"
+
+
+def read_manifest(package: Path = PACKAGE) -> Manifest | None:
+    """What was compiled for this Python; None when nothing was, or the manifest makes no sense."""
+    try:
+        content = json.loads(manifest_path(package).read_bytes())
+        modules = [str(name) for name in content["modules"]]
+        return Manifest(
+            modules, {str(path): str(digest) for path, digest in content["sources"].items()}
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+class FormFinder:
+    """Finds our modules in the form that was decided, and nowhere else.
+
+    It has a finder's shape without its base class, whose import alone takes twenty milliseconds.
+    """
+
+    def __init__(self, root: Path, manifest: Manifest | None, refusal: str | None) -> None:
+        self._root = root
+        self._compiled = frozenset(manifest.modules) if manifest else frozenset()
+        self._library = manifest.library if manifest else None
+        self._refusal = refusal
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,  # noqa: ARG002 - what a finder is asked with
+    ) -> ModuleSpec | None:
+        if fullname == self._library:
+            return spec_from_file_location(fullname, self._root / (fullname + BINARY_SUFFIX))
+        if fullname.startswith(LIBRARY_PREFIX) and fullname.endswith(LIBRARY_SUFFIX):
+            raise ModuleNotFoundError(f"{fullname} belongs to another build", name=fullname)
+        if path is None or not fullname.startswith("windtunnel."):
+            return None
+        if self._refusal and fullname not in _SPEAKS_FOR_ITSELF:
+            raise FormRefused(self._refusal)
+        if fullname in self._compiled:
+            file = self._root / (fullname.replace(".", "/") + BINARY_SUFFIX)
+            return spec_from_file_location(fullname, file)
+        return _source_spec(fullname, path)
+
+
+def _source_spec(fullname: str, path: Sequence[str]) -> ModuleSpec | None:
+    tail = fullname.rpartition(".")[2]
+    for folder in path:
+        finder = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
+        spec = finder.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            return spec
+    if any(
+        Path(folder, tail + suffix).is_file() for folder in path for suffix in EXTENSION_SUFFIXES
+    ):
+        raise ModuleNotFoundError(
+            f"{fullname} is a left-over binary without a source", name=fullname
+        )
+    return None
+
+
 def settle() -> str:
-    """Decides the form for this process, before any hot module is imported; returns its name."""
-    wanted = os.environ.get("WINDTUNNEL_FORM", "auto")
+    """Decides the form for this process, before any other module is imported; returns its name."""
+    wanted = os.environ.get("WINDTUNNEL_FORM") or "auto"
+    manifest = read_manifest() if wanted != "interpreted" else None
+    faults = manifest.faults(PACKAGE.parent) if manifest else []
+    refusal = None
     if wanted not in FORMS:
-        raise ImportError(f"WINDTUNNEL_FORM is {wanted!r}; allowed: {', '.join(FORMS)}")
-    if wanted != "interpreted":
-        stale = stale_modules()
-        if manifest() and not stale:
-            return "compiled"
-        if wanted == "compiled":
-            why = f"{', '.join(stale)} changed since" if stale else "nothing was compiled"
-            raise ImportError(f"WINDTUNNEL_FORM=compiled, but {why}; `make compile` builds them")
-        if stale:
-            sys.stderr.write(
-                f"windtunnel: {', '.join(stale)} changed since compiled; running interpreted "
-                "(slower, same results). `make compile` builds them again.\n"
-            )
-    sys.meta_path.insert(0, SourceOnly())
-    return "interpreted"
+        refusal = f"WINDTUNNEL_FORM is {wanted!r}; allowed: {', '.join(FORMS)}"
+    elif wanted == "compiled" and (faults or manifest is None):
+        why = _some(faults) or "nothing was compiled for this Python"
+        refusal = (
+            f"WINDTUNNEL_FORM asks for the compiled form, but {why} (`make compile` builds it)"
+        )
+    elif faults:
+        sys.stderr.write(
+            f"windtunnel: {_some(faults)}: running interpreted, slower with the same results "
+            "(`make compile` builds it again)\n"
+        )
+    usable = None if faults or refusal else manifest
+    sys.meta_path.insert(0, FormFinder(PACKAGE.parent, usable, refusal))
+    return "refused" if refusal else "compiled" if usable else "interpreted"
+
+
+def _some(faults: Sequence[str]) -> str:
+    """The first few, so that a fresh checkout does not fill the screen."""
+    more = f" and {len(faults) - 2} more" if len(faults) > 2 else ""
+    return ", ".join(faults[:2]) + more

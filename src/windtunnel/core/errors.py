@@ -1,4 +1,4 @@
-"""The one tree of expected failures; each is a sentence that says where, what, what is allowed, what to do.
+"""The one tree of expected failures; each is a sentence: where, what, what is allowed, what to do.
 
 WindtunnelError
   InputError          something a person wrote is wrong: file, option, value        (exit 2)

@@ -31,7 +31,7 @@ class InvariantChecker(Generic[State]):
         self.checked = 0
 
     def run(self, state: State, context: str) -> None:
-        """Raises InvariantBroken for the first that fails; `context` says how to get there again."""
+        """Raises InvariantBroken for the first that fails; `context` says how to get there."""
         for invariant in self._invariants:
             self.checked += 1
             seen = invariant.check(state)
@@ -39,5 +39,5 @@ class InvariantChecker(Generic[State]):
                 raise InvariantBroken(
                     f"invariant {invariant.name!r} is broken: {invariant.sentence}; saw {seen}",
                     where=context,
-                    hint="this is a bug in Windtunnel: please report it with the scenario and the seed",
+                    hint="a bug in Windtunnel: please report it with the scenario and the seed",
                 )

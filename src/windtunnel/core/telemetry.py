@@ -1,8 +1,8 @@
 """What happened, as plain data, to whoever listens.
 
-One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind. A
-sink may fail (a full disk, a bug): the run goes on, the failure is counted, and the first one of each
-sink is logged with its traceback.
+One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind.
+A sink may fail (a full disk, a bug): the run goes on, the failure is counted, and the first one of
+each sink is logged with its traceback.
 """
 
 import logging
@@ -100,7 +100,7 @@ class Telemetry:
             try:
                 if sink.wants(event.kind):
                     sink.record(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - a listener must not stop the run
                 self.failures[number] = self.failures.get(number, 0) + 1
                 if self.failures[number] == 1:
                     _log.exception(

@@ -1,0 +1,82 @@
+# Everything a person needs, on a machine with Python 3.11 or later, pip and make.
+# `make help` lists the targets. Another Python: make PYTHON=python3.13 demo
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() or 1))")
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+INSTALLED := $(VENV)/installed
+DEVELOPED := $(VENV)/installed-dev
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+EXAMPLE ?= examples/first.yaml
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check test-interpreted test-compiled compile bench docs format clean
+
+help:  ## list what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(DEVELOPED)  ## make .venv and install the package and its tools there
+
+# The package is installed editable and uncompiled: `make compile` builds beside the sources. That
+# needs no compiler and nothing but setuptools, so building apart from the environment would only cost.
+define install
+@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null || { \
+  echo "Windtunnel needs Python 3.11 or later, and $(PYTHON) is not that; make PYTHON=... names another."; exit 1; }
+@echo "== set-up: installing $(1) into $(VENV) (a minute or two the first time)"
+@test -x $(PY) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
+@pip="$(PY) -m pip"; $$pip --version >/dev/null 2>&1 || pip="$(PYTHON) -m pip --python $(PY)"; \
+  pip="$$pip -qq --disable-pip-version-check"; \
+  $$pip install "setuptools>=77" && WINDTUNNEL_COMPILE=0 $$pip install --no-build-isolation -e "$(2)"
+endef
+
+$(INSTALLED): pyproject.toml
+	$(call install,the package,.)
+	@touch $@
+
+$(DEVELOPED): pyproject.toml
+	$(call install,the package and its tools,.[dev])
+	@touch $(INSTALLED) $@
+
+demo: $(INSTALLED)  ## simulate a small fleet and show the result
+	@echo "== windtunnel simulate $(EXAMPLE)"
+	@$(BIN)/windtunnel simulate $(EXAMPLE)
+
+test: check test-interpreted test-compiled  ## every check, then every test in both forms
+	@echo "== all is well"
+
+check: $(DEVELOPED)  ## style, types and import rules
+	@echo "== ruff"
+	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check . || { echo "make format mends most of that"; exit 1; }
+	@echo "== mypy"
+	@$(BIN)/mypy --no-error-summary
+	@echo "== import rules"
+	@$(BIN)/lint-imports >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+
+test-interpreted: $(DEVELOPED)  ## every test, on plain Python
+	@echo "== tests, interpreted"
+	@WINDTUNNEL_FORM=interpreted $(PYTEST)
+
+test-compiled: compile  ## the tests again, on compiled modules
+	@if $(PY) setup.py fresh; then \
+	  echo "== tests, compiled"; WINDTUNNEL_FORM=compiled $(PYTEST) -m "not once"; \
+	else echo "== tests, compiled: skipped, there is no C compiler here"; fi
+
+compile: $(DEVELOPED)  ## compile the hot modules beside their sources, when they changed
+	@$(PY) setup.py fresh || { echo "== compiling the hot modules"; $(PY) setup.py -q build_ext --inplace; }
+
+bench: compile  ## measure every claim against its baseline
+	@$(PY) -m benchmarks
+
+docs: $(DEVELOPED)  ## build the documentation
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+format: $(DEVELOPED)  ## put the code into the house format
+	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
+
+clean:  ## remove all that was made here
+	rm -rf $(VENV) build dist runs docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf src/*.egg-info src/*.so src/windtunnel/compiled.*.json
+	find src tests benchmarks setup.py \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +

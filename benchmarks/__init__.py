@@ -1,0 +1,1 @@
+"""One file per claim, each holding ours against a named baseline in the same run."""

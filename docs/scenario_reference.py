@@ -1,0 +1,143 @@
+"""Writes docs/reference/scenario.md from the models that check scenario files.
+
+Run it after a change of a field: `python docs/scenario_reference.py`. A test holds the page to it.
+"""
+
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from windtunnel.twin.scenario.fields import Leaf
+from windtunnel.twin.scenario.rules import BUILT_IN_PRIORITIES
+from windtunnel.twin.scenario.spec import ScenarioSpec
+
+PAGE = Path(__file__).parent / "reference" / "scenario.md"
+
+INTRODUCTION = """\
+# Scenario files
+
+A scenario is one YAML file: what arrives, what serves it, and what counts as good. This page
+lists every key. `examples/first.yaml` is a small one to start from.
+
+- An unknown key is an error, and so is a value of the wrong kind: `"4"` is not a number, `on` is
+  not `true`.
+- Durations are written `250ms`, `30s`, `5m`, `4h`, `1h30m`, or as a number of seconds; rates
+  `40/s`, `2400/min`, or as a number per second. Numbers are decimal; `1e6` is one million.
+- `--set PATH=VALUE` overrides a value, before anything is checked: keys are joined by dots, items
+  of lists are counted from 0 (`--set serving.pools.0.replicas=8`), the value is written as in the
+  file. A key that the file leaves out may be set too; `--set duration=null` takes one out.
+  Several are applied in order.
+- Every fault is one sentence with its file and line (or its `--set`), and all that can be found
+  at once are told at once.
+- `scenario_sha256` in results is a digest of all values in force, defaults and overrides
+  included. It does not depend on the file's name, its comments or its layout.
+
+Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    _add_section(parts, "The file", "", ScenarioSpec)
+    classes = ", ".join(f"`{name}` {priority}" for name, priority in BUILT_IN_PRIORITIES.items())
+    parts.append(f"Built-in classes of service and their priorities: {classes}.\n")
+    return "\n".join(parts)
+
+
+def _add_section(parts: list[str], title: str, path: str, section: type[BaseModel]) -> None:
+    parts.append(f"## {title}\n")
+    parts.append(f"{section.__doc__}\n")
+    below: list[tuple[str, Any]] = []
+    rows = ["| key | what is written | default | meaning |", "|---|---|---|---|"]
+    for key, field in section.model_fields.items():
+        inner = f"{path}.{key}".lstrip(".")
+        rows.append(_row(key, field))
+        below.append((inner, field.annotation))
+    parts.append("\n".join(rows) + "\n")
+    for inner, annotation in below:
+        _add_below(parts, inner, annotation)
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    meaning = field.description or "Chooses this."
+    return f"| `{key}` | {_written(field)} | {_default(field)} | {meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None or field.default is None:
+        return "left out"
+    if isinstance(field.default, bool):
+        return f"`{str(field.default).lower()}`"
+    is_time = "a duration" in _written(field)
+    return f"`{field.default:g}s`" if is_time else f"`{field.default}`"
+
+
+def _written(field: FieldInfo) -> str:
+    leaves = [leaf for leaf in field.metadata if isinstance(leaf, Leaf)]
+    return leaves[0].allowed if leaves else _kind(field.annotation)
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        leaves = [leaf for leaf in arguments[1:] if isinstance(leaf, Leaf)]
+        return leaves[0].allowed if leaves else _kind(arguments[0])
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in arguments)
+    if origin is list:
+        return "a list of mappings" if _section(arguments[0]) else "a list of numbers"
+    if origin is dict:
+        return "a mapping of names to mappings"
+    members = [member for member in arguments if member is not types.NoneType]
+    if origin in (Union, types.UnionType):
+        if len(members) == 1:
+            return _kind(members[0])
+        bare = [_kind(member) for member in members if _section(member) is None]
+        return bare[0] if bare else "a mapping"
+    return "a mapping"
+
+
+def _add_below(parts: list[str], path: str, annotation: Any) -> None:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    section = _section(annotation)
+    if section is not None:
+        _add_section(parts, f"`{path}`", path, section)
+    elif origin is list:
+        _add_below(parts, f"{path}[]", arguments[0])
+    elif origin is dict:
+        _add_below(parts, f"{path}.NAME", arguments[1])
+    elif origin in (Union, types.UnionType):
+        members = [member for member in map(_section, arguments) if member is not None]
+        if path.endswith("output_tokens"):
+            parts.append(f"## `{path}`\n\nAs `prompt_tokens`.\n")
+        elif len(members) == 1:
+            _add_section(parts, f"`{path}`", path, members[0])
+        else:
+            for member in members:
+                _add_section(parts, f"`{path}`: {_chooser(member)}", path, member)
+
+
+def _chooser(section: type[BaseModel]) -> str:
+    """`process: poisson`: the words by which a variant is chosen."""
+    for key, field in section.model_fields.items():
+        if get_origin(field.annotation) is Literal and field.is_required():
+            return f"`{key}: {get_args(field.annotation)[0]}`"
+    raise AssertionError(f"{section.__name__} has no word that chooses it")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return None
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,147 @@
+"""`windtunnel doctor`: what is installed here, and in which form it really runs."""
+
+import importlib
+import json
+import platform
+import tomllib
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+import windtunnel
+from windtunnel._forms import PACKAGE, read_manifest
+
+
+@click.command(short_help="Say what is installed and in which form it runs.")
+@click.option(
+    "--json", "json_to", metavar="FILE", help="Write the findings as JSON; - is standard output."
+)
+def doctor(json_to: str | None) -> None:
+    """Say what is installed and in which form it runs.
+
+    Everything here is looked up, not remembered: each hot module is imported to see how it loads.
+    """
+    findings = examine()
+    if json_to is None:
+        click.echo(describe(findings))
+        return
+    text = json.dumps(findings, indent=2) + "\n"
+    if json_to == "-":
+        click.echo(text, nl=False)
+    else:
+        _write(Path(json_to), text)
+
+
+def examine() -> dict[str, Any]:
+    """The findings, as plain data."""
+    needed, optional = _requirements()
+    return {
+        "windtunnel": windtunnel.__version__,
+        "installed_in": str(PACKAGE),
+        "form": windtunnel.FORM,
+        "modules": {name: loaded_form(name) for name in hot_modules()},
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "dependencies": {name: installed_version(name) for name in needed},
+        "extras": {
+            extra: {
+                "packages": {name: installed_version(name) for name in names},
+                "install": f'pip install "windtunnel[{extra}]"',
+            }
+            for extra, names in optional.items()
+        },
+    }
+
+
+def hot_modules() -> list[str]:
+    """What this build compiled; in a source tree that was not compiled, what it would compile."""
+    manifest = read_manifest()
+    if manifest is not None:
+        return sorted(manifest.modules)
+    project = PACKAGE.parent.parent / "pyproject.toml"
+    if PACKAGE.parent.name != "src" or not project.is_file():
+        return []
+    table = tomllib.loads(project.read_text(encoding="utf-8"))
+    return sorted(table.get("tool", {}).get("windtunnel", {}).get("compiled", []))
+
+
+def loaded_form(name: str) -> str:
+    """Imports a module and looks at what loaded it."""
+    spec = importlib.import_module(name).__spec__
+    assert spec is not None
+    return "interpreted" if isinstance(spec.loader, SourceFileLoader) else "compiled"
+
+
+def installed_version(name: str) -> str | None:
+    """The version of an installed package; None when it is absent."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """Names of required packages, and of optional ones by extra, as the package declares them."""
+    needed: list[str] = []
+    optional: dict[str, list[str]] = {}
+    try:
+        declared = requires("windtunnel") or []
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        declared = []
+    for line in declared:
+        requirement, _, marker = line.partition(";")
+        name = _name(requirement)
+        if "extra ==" not in marker:
+            needed.append(name)
+        elif name != "windtunnel":
+            extra = marker.partition("extra ==")[2].strip(" \"'")
+            optional.setdefault(extra, []).append(name)
+    return sorted(needed), {extra: sorted(names) for extra, names in sorted(optional.items())}
+
+
+def _name(requirement: str) -> str:
+    stop = next(
+        (i for i, letter in enumerate(requirement) if letter in " <>=!~[("), len(requirement)
+    )
+    return requirement[:stop]
+
+
+def describe(findings: dict[str, Any]) -> str:
+    """The findings for a person."""
+    lines = [
+        f"windtunnel {findings['windtunnel']}, {findings['form']}, in {findings['installed_in']}",
+        f"{findings['implementation']} {findings['python']} on {findings['platform']}",
+        "",
+        "Hot modules:",
+    ]
+    forms = findings["modules"]
+    lines += _columns(forms) or ["  none is compiled: this install was built without a C compiler"]
+    lines += ["", "Dependencies:"]
+    lines += _columns(
+        {name: found or "missing" for name, found in findings["dependencies"].items()}
+    )
+    for extra, entry in findings["extras"].items():
+        missing = [name for name, found in entry["packages"].items() if found is None]
+        state = "present" if not missing else f"absent: {', '.join(missing)} ({entry['install']})"
+        lines.append(f"Extra {extra}: {state}")
+    return "\n".join(lines)
+
+
+def _columns(rows: dict[str, str]) -> list[str]:
+    width = max(map(len, rows), default=0)
+    return [f"  {name:<{width}}  {value}" for name, value in rows.items()]
+
+
+def _write(path: Path, text: str) -> None:
+    from windtunnel.core.errors import OutputError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the findings: {error.strerror}", where=str(path)
+        ) from error

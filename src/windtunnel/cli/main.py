@@ -1,0 +1,103 @@
+"""The `windtunnel` command: finds what a person named, and turns failures into sentences.
+
+Commands are imported when they run. Their names and one-line helps stand in the table below, so
+that `windtunnel --help` imports none of them.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+import windtunnel
+from windtunnel._forms import FormRefused
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Row(NamedTuple):
+    """Where a command is, and what it does in one line."""
+
+    place: str
+    help: str
+
+
+COMMANDS = {
+    "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
+    "doctor": Row(
+        "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        module, _, function = row.place.partition(":")
+        command = getattr(importlib.import_module(module), function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from windtunnel.core.errors import InputError, nearest
+
+            hint = nearest(args[0], COMMANDS) or "`windtunnel --help` explains them"
+            what = f"there is no command {args[0]!r}"
+            raise InputError(what, allowed=", ".join(COMMANDS), hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(windtunnel.__version__, message="windtunnel %(version)s")
+def cli() -> None:
+    """Simulate an LLM inference fleet in virtual time; run the very same controllers live."""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs a command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted."""
+    try:
+        from windtunnel.core.errors import WindtunnelError
+    except FormRefused as refused:
+        _say(str(refused))
+        sys.exit(EXIT_USAGE)
+    try:
+        code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
+    except WindtunnelError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except click.Abort:
+        _say("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message())
+        sys.exit(EXIT_USAGE)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "windtunnel"
+        _say(f"{error.format_message()} (`{command} --help` lists what it takes)")
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _say(error.format_message())
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(sentences: str) -> None:
+    for line in sentences.splitlines():
+        click.echo(f"windtunnel: {line}", err=True)

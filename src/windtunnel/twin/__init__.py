@@ -1,0 +1,1 @@
+"""The closed loop in virtual time: scenario, composition, faults, results."""

@@ -1,0 +1,83 @@
+"""Applies `--set PATH=VALUE` to a scenario's data before it is checked.
+
+Only the way to the value is checked here. Whether its last key and its value are right is checked
+with the whole scenario, and a fault in it is then reported at the override, not at a line.
+"""
+
+import re
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.twin.scenario.faults import dotted
+from windtunnel.twin.scenario.fields import one_line, shown
+from windtunnel.twin.scenario.yaml_source import DEEPEST, Document, KeyPath, Plain, parse_value
+
+LONGEST_PLACE = 80
+
+_INDEX = re.compile(r"\[([0-9]+)\]")
+_EXAMPLE = "PATH=VALUE, such as serving.pools.0.replicas=8"
+
+
+def apply_override(document: Document, text: str) -> None:
+    """Puts the value into the document's data, and remembers that it comes from `text`."""
+    place = "--set " + one_line(text, LONGEST_PLACE)
+    written_path, equals, written_value = text.partition("=")
+    keys = _INDEX.sub(r".\1", written_path.strip()).split(".")
+    if not equals or not all(keys) or len(keys) > DEEPEST:
+        raise InputError("this is not a path and a value", where=place, allowed=_EXAMPLE)
+    value = parse_value(written_value, place)
+    if value is None and written_value.strip() not in ("null", "~"):
+        raise InputError("there is no value after the '='", where=place, allowed=_EXAMPLE)
+    _Walk(document, place).put(keys, value)
+
+
+class _Walk:
+    """From the top of the data to the place of the new value."""
+
+    def __init__(self, document: Document, place: str) -> None:
+        self._document = document
+        self._place = place
+
+    def put(self, keys: list[str], value: Plain) -> None:
+        node: Plain = self._document.data
+        path: KeyPath = ()
+        for depth, key in enumerate(keys):
+            last = depth == len(keys) - 1
+            step = self._step(node, path, key)
+            path = (*path, step)
+            if isinstance(node, list):
+                assert isinstance(step, int)
+                if last:
+                    node[step] = value
+                node = node[step]
+                continue
+            assert isinstance(node, dict)
+            assert isinstance(step, str)
+            if last:
+                node[step] = value
+            elif node.get(step) is None:
+                self._check_new(node, path, step, keys[depth + 1])
+                node[step] = {}
+                self._document.put_place(path, self._place)
+            node = node[step]
+        self._document.put_place(path, self._place)
+
+    def _step(self, node: Plain, path: KeyPath, key: str) -> str | int:
+        """The key or the index that `key` means inside `node`."""
+        if isinstance(node, dict):
+            return key
+        if isinstance(node, list):
+            if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
+                return int(key)
+            allowed = f"an index from 0 to {len(node) - 1}" if node else None
+            raise self._fault(f"{dotted(path)} has no item {shown(key)}", allowed=allowed)
+        what = f"{dotted(path)} is {shown(node)}, which has no {shown(key)} in it"
+        raise self._fault(what)
+
+    def _check_new(self, node: dict[str, Plain], path: KeyPath, key: str, below: str) -> None:
+        """A section may be new; a list cannot be begun by naming one of its items."""
+        if below.isdecimal():
+            hint = nearest(key, node)
+            raise self._fault(f"there is no list {dotted(path)} to set an item of", hint=hint)
+
+    def _fault(self, what: str, allowed: str | None = None, hint: str | None = None) -> InputError:
+        return InputError(what, where=self._place, allowed=allowed, hint=hint)

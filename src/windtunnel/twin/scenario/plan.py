@@ -1,0 +1,88 @@
+"""What a scenario comes to: frozen values, every default filled in, that the simulation runs on."""
+
+import msgspec
+
+from windtunnel.workload.plan import Source
+
+
+class SloPlan(msgspec.Struct, frozen=True):
+    """A class of service: who goes first, and the times a request must keep (None: no target)."""
+
+    name: str
+    priority: int
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+
+
+class EnginePlan(msgspec.Struct, frozen=True):
+    """The limits and the habits of one inference server."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    memory_utilization: float
+    prefix_caching: bool
+    chunked_prefill: bool
+    long_prefill_threshold: int
+    """Most prompt tokens of one request in one step; 0: no such limit."""
+    max_model_len: int | None
+    """None: what the model allows."""
+    scheduling: str
+    async_scheduling: bool
+    kv_blocks: int | None
+    """None: as many as the accelerator's memory holds beside the model's weights."""
+    host_overhead_s: float
+    reserve_full_prompt: bool
+    unhashed_blocks_first: bool
+
+
+class OverheadsPlan(msgspec.Struct, frozen=True):
+    """Time that passes outside the accelerator, around a request."""
+
+    queueing_s: float
+    per_token_s: float
+    completion_s: float
+
+
+class StepTimePlan(msgspec.Struct, frozen=True):
+    """Which model says how long a step takes, and the parameters it was given."""
+
+    model: str
+    parameters: dict[str, float | str | tuple[float, ...]]
+
+
+class PoolPlan(msgspec.Struct, frozen=True):
+    """Servers that can stand in for each other."""
+
+    name: str
+    role: str
+    replicas: int
+    accelerator: str | None
+    tensor_parallel: int
+    engine: EnginePlan
+    step_time: StepTimePlan
+    overheads: OverheadsPlan
+
+
+class RouterPlan(msgspec.Struct, frozen=True):
+    """How a server is chosen for a request."""
+
+    policy: str
+
+
+class ScenarioPlan(msgspec.Struct, frozen=True):
+    """A whole scenario."""
+
+    name: str
+    seed: int
+    duration_s: float | None
+    """None: the run ends when every request has ended."""
+    model: str | None
+    sources: tuple[Source, ...]
+    slos: dict[str, SloPlan]
+    """Every class that requests may have, built-in and the file's own, by name."""
+    pools: tuple[PoolPlan, ...]
+    router: RouterPlan
+    sha256: str
+    """Digest of everything the file and the overrides say, whatever the file is called."""

@@ -1,0 +1,181 @@
+"""Turns a checked scenario into the plan that the simulation runs on."""
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+
+from windtunnel.twin.scenario import workload_spec
+from windtunnel.twin.scenario.fields import LONGEST_NAME
+from windtunnel.twin.scenario.plan import (
+    EnginePlan,
+    OverheadsPlan,
+    PoolPlan,
+    RouterPlan,
+    ScenarioPlan,
+    SloPlan,
+    StepTimePlan,
+)
+from windtunnel.twin.scenario.rules import BUILT_IN_PRIORITIES
+from windtunnel.twin.scenario.serving_spec import (
+    BlisTrainedPhysicsStepTime,
+    EngineSpec,
+    LinearStepTime,
+    PhysicsStepTime,
+    PoolSpec,
+    StepTime,
+    TableStepTime,
+)
+from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload_spec import (
+    ConstantArrivals,
+    ConstantLengths,
+    GammaArrivals,
+    LognormalLengths,
+    NormalLengths,
+    SloSpec,
+    SourceSpec,
+    UniformLengths,
+    WeibullArrivals,
+)
+from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
+
+
+def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
+    """The plan for a scenario without faults; paths in it count from the file's folder."""
+    slos = _slos(spec)
+    return ScenarioPlan(
+        name=spec.name or _name_of(file),
+        seed=spec.seed,
+        duration_s=spec.duration,
+        model=_path_or_name(spec.model, file),
+        sources=tuple(_source(source, slos) for source in spec.workload),
+        slos=slos,
+        pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
+        router=RouterPlan(policy=spec.serving.router.policy),
+        sha256=_digest(spec, slos),
+    )
+
+
+def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan]) -> str:
+    """Of the values in force, so that it is the same however they were written or set."""
+    values = spec.model_dump(mode="json")
+    values["slo"] = {
+        name: [slo.priority, slo.ttft_s, slo.tpot_s, slo.e2e_s] for name, slo in slos.items()
+    }
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name_of(file: Path) -> str:
+    """A file's name without its ending, made to fit where a scenario's name goes."""
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).lstrip("._-")
+    return word[:LONGEST_NAME] or "scenario"
+
+
+def _path_or_name(text: str | None, file: Path) -> str | None:
+    """A path counts from the scenario's folder; a catalog name stays as it is, slashes and all."""
+    if text is not None and (text.endswith(".json") or text.startswith((".", "/"))):
+        return str(file.parent / text)
+    return text
+
+
+def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
+    slos = {}
+    for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
+        slo = spec.slo.get(name, SloSpec())
+        priority = BUILT_IN_PRIORITIES[name] if slo.priority is None else slo.priority
+        slos[name] = SloPlan(name, priority, slo.ttft, slo.tpot, slo.e2e)
+    return slos
+
+
+def _source(source: SourceSpec, slos: dict[str, SloPlan]) -> Source:
+    prefix = source.prefix
+    return Source(
+        name=source.name,
+        tenant=source.tenant,
+        slo=source.slo,
+        priority=slos[source.slo].priority,
+        count=source.count,
+        arrivals=_arrivals(source.arrivals),
+        prompt=_lengths(source.prompt_tokens),
+        output=_lengths(source.output_tokens),
+        prefix=Prefix(prefix.tokens, prefix.groups) if prefix else None,
+    )
+
+
+def _arrivals(arrivals: workload_spec.Arrivals) -> Arrivals:
+    if isinstance(arrivals, GammaArrivals | WeibullArrivals):
+        return Arrivals(arrivals.process, arrivals.rate, arrivals.cv)
+    cv = 0.0 if isinstance(arrivals, ConstantArrivals) else 1.0
+    return Arrivals(arrivals.process, arrivals.rate, cv)
+
+
+def _lengths(lengths: workload_spec.Lengths) -> Lengths:
+    assert not isinstance(lengths, int), "a bare number becomes a constant when it is checked"
+    if isinstance(lengths, ConstantLengths):
+        return Lengths("constant", float(lengths.value), 0.0, lengths.value, lengths.value)
+    if isinstance(lengths, UniformLengths):
+        mean = (lengths.min + lengths.max) / 2
+        stddev = math.sqrt(((lengths.max - lengths.min + 1) ** 2 - 1) / 12)
+        return Lengths("uniform", mean, stddev / mean, lengths.min, lengths.max)
+    cv = 1.0
+    if isinstance(lengths, LognormalLengths):
+        cv = lengths.cv
+    elif isinstance(lengths, NormalLengths):
+        cv = lengths.cv if lengths.cv is not None else (lengths.stddev or 0.0) / lengths.mean
+    return Lengths(lengths.distribution, lengths.mean, cv, lengths.min, lengths.max)
+
+
+def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
+    overheads = pool.overheads
+    return PoolPlan(
+        name=pool.name,
+        role=pool.role,
+        replicas=pool.replicas,
+        accelerator=pool.accelerator,
+        tensor_parallel=pool.tensor_parallel,
+        engine=_engine(pool.engine),
+        step_time=_step_time(pool.step_time, file),
+        overheads=OverheadsPlan(overheads.queueing, overheads.per_token, overheads.completion),
+    )
+
+
+def _engine(engine: EngineSpec) -> EnginePlan:
+    return EnginePlan(
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        block_size=engine.block_size,
+        memory_utilization=engine.memory_utilization,
+        prefix_caching=engine.prefix_caching,
+        chunked_prefill=engine.chunked_prefill,
+        long_prefill_threshold=engine.long_prefill_threshold,
+        max_model_len=engine.max_model_len,
+        scheduling=engine.scheduling,
+        async_scheduling=engine.async_scheduling,
+        kv_blocks=None if engine.kv_blocks == "auto" else engine.kv_blocks,
+        host_overhead_s=engine.host_overhead,
+        reserve_full_prompt=engine.reserve_full_prompt,
+        unhashed_blocks_first=engine.unhashed_blocks_first,
+    )
+
+
+def _step_time(step: StepTime, file: Path) -> StepTimePlan:
+    parameters: dict[str, float | str | tuple[float, ...]] = {}
+    if isinstance(step, LinearStepTime):
+        parameters["fixed_s"] = step.fixed
+        parameters["per_prefill_token_s"] = step.per_prefill_token
+        parameters["per_decode_s"] = step.per_decode
+        parameters["per_context_token_s"] = step.per_context_token
+    elif isinstance(step, TableStepTime):
+        parameters["path"] = str(file.parent / step.path)
+    elif isinstance(step, PhysicsStepTime):
+        profile = _path_or_name(step.profile, file)
+        if profile is not None:
+            parameters["profile"] = profile
+    elif isinstance(step, BlisTrainedPhysicsStepTime):
+        for name, numbers in (("alpha", step.alpha), ("beta", step.beta)):
+            if numbers is not None:
+                parameters[name] = tuple(numbers)
+    return StepTimePlan(step.model, parameters)

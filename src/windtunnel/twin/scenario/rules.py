@@ -1,0 +1,134 @@
+"""The rules that tie several values together, checked after defaults are filled in."""
+
+from collections.abc import Iterator, Sequence
+
+from windtunnel.core.errors import nearest
+from windtunnel.twin.scenario.faults import Fault, dotted
+from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
+from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload_spec import (
+    BoundedLengths,
+    Lengths,
+    NormalLengths,
+    SourceSpec,
+    UniformLengths,
+)
+from windtunnel.twin.scenario.yaml_source import KeyPath
+
+BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
+"""The classes of service that every scenario has; higher goes first, below 0 may be shed."""
+
+
+def rule_faults(spec: ScenarioSpec) -> list[Fault]:
+    """Everything that is wrong although each value is right by itself."""
+    return list(_all_faults(spec))
+
+
+def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    yield from _repeated_names(("workload",), [source.name for source in spec.workload])
+    yield from _repeated_names(("serving", "pools"), [pool.name for pool in spec.serving.pools])
+    for index, source in enumerate(spec.workload):
+        yield from _source_faults(("workload", index), source, spec)
+    for name, slo in spec.slo.items():
+        if slo.priority is None and name not in BUILT_IN_PRIORITIES:
+            what = f"missing, and {name!r} is not a built-in class that has one"
+            yield Fault(("slo", name, "priority"), what, "a whole number, higher goes first")
+    for index, pool in enumerate(spec.serving.pools):
+        path = ("serving", "pools", index)
+        yield from _engine_faults((*path, "engine"), pool)
+        yield from _hardware_faults(path, pool, spec)
+
+
+def _repeated_names(path: KeyPath, names: Sequence[str]) -> Iterator[Fault]:
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name in first:
+            taken = dotted((*path, first[name]))
+            yield Fault((*path, index, "name"), f"{name!r} is already the name of {taken}")
+        first.setdefault(name, index)
+
+
+def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    if source.count is None and spec.duration is None:
+        what = "missing, and the scenario has no duration either, so that traffic would never end"
+        because = (("duration",),)
+        yield Fault((*path, "count"), what, hint="give one of the two", because_of=because)
+    known = [*BUILT_IN_PRIORITIES, *(name for name in spec.slo if name not in BUILT_IN_PRIORITIES)]
+    if source.slo not in known:
+        what = f"{source.slo!r} is not a class of service"
+        yield Fault((*path, "slo"), what, ", ".join(known), nearest(source.slo, known))
+    yield from _length_faults((*path, "prompt_tokens"), source.prompt_tokens)
+    yield from _length_faults((*path, "output_tokens"), source.output_tokens)
+
+
+def _length_faults(path: KeyPath, lengths: Lengths) -> Iterator[Fault]:
+    if not isinstance(lengths, UniformLengths | BoundedLengths):
+        return
+    if lengths.min > lengths.max:
+        what = f"{lengths.min} is more than max, which is {lengths.max}"
+        yield Fault((*path, "min"), what, because_of=_beside(path, "max"))
+    elif isinstance(lengths, BoundedLengths) and not lengths.min <= lengths.mean <= lengths.max:
+        what = f"{lengths.mean:g} is not between min and max"
+        allowed = f"a number from {lengths.min} to {lengths.max}"
+        because = _beside(path, "mean", "min", "max")
+        yield Fault((*path, "mean"), what, allowed, because_of=because)
+    if isinstance(lengths, NormalLengths) and (lengths.stddev is None) == (lengths.cv is None):
+        found = (
+            "both stddev and cv are given" if lengths.cv is not None else "missing, and so is cv"
+        )
+        because = _beside(path, "cv", "distribution")
+        yield Fault((*path, "stddev"), found, "either stddev or cv", because_of=because)
+
+
+def _engine_faults(path: KeyPath, pool: PoolSpec) -> Iterator[Fault]:
+    engine = pool.engine
+    budget = engine.max_num_batched_tokens
+    if budget < engine.max_num_seqs:
+        what = f"{budget} is less than max_num_seqs, which is {engine.max_num_seqs}"
+        hint = "each running request needs a token of every step"
+        because = _beside(path, "max_num_seqs")
+        yield Fault((*path, "max_num_batched_tokens"), what, hint=hint, because_of=because)
+    longest = engine.max_model_len
+    if not engine.chunked_prefill and longest is not None and longest > budget:
+        what = f"{longest} is more than max_num_batched_tokens, which is {budget}"
+        hint = "without chunked_prefill a longer prompt would wait for ever"
+        because = _beside(path, "max_num_batched_tokens", "chunked_prefill")
+        yield Fault((*path, "max_model_len"), what, hint=hint, because_of=because)
+
+
+def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    step = pool.step_time
+    if not isinstance(step, LinearStepTime):
+        reason = f"the step time {step.model!r}"
+        hint = "the step time 'linear' needs none"
+    elif pool.engine.kv_blocks == "auto":
+        reason = "kv_blocks: auto"
+        hint = "or set engine.kv_blocks to a number"
+    else:
+        reason = hint = ""
+    because = (
+        *_beside(path, "step_time", "accelerator"),
+        *_beside((*path, "step_time"), "model"),
+        *_beside((*path, "engine"), "kv_blocks"),
+        ("model",),
+    )
+    if reason and pool.accelerator is None:
+        what = f"missing, but {reason} needs one"
+        yield Fault((*path, "accelerator"), what, hint=hint, because_of=because)
+    if reason and spec.model is None:
+        what = f"missing, but {reason} of {dotted(path)} needs one"
+        yield Fault(("model",), what, hint=hint, because_of=because)
+    if (
+        isinstance(step, LinearStepTime)
+        and step.fixed == 0
+        and (step.per_prefill_token == 0 or step.per_decode == 0)
+    ):
+        what = "a step may take no time at all"
+        allowed = "a fixed above 0s, or both per_prefill_token and per_decode above 0s"
+        costs = ("model", "fixed", "per_prefill_token", "per_decode")
+        because = _beside((*path, "step_time"), *costs)
+        yield Fault((*path, "step_time"), what, allowed, because_of=because)
+
+
+def _beside(path: KeyPath, *keys: str) -> tuple[KeyPath, ...]:
+    return tuple((*path, key) for key in keys)

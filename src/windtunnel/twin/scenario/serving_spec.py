@@ -1,0 +1,246 @@
+"""What a person writes under `serving:`; engine defaults are those of vLLM."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.twin.scenario.fields import (
+    Duration,
+    Flag,
+    Name,
+    Number,
+    Text,
+    Whole,
+    chosen_by,
+    variant,
+)
+from windtunnel.twin.scenario.limits import (
+    LARGEST_BLOCK,
+    LONGEST_STEP_COST,
+    MOST_BLOCKS,
+    MOST_POOLS,
+    MOST_REPLICAS,
+    MOST_SEQUENCES,
+    MOST_TENSOR_PARALLEL,
+    MOST_TOKENS,
+)
+from windtunnel.twin.scenario.section import Section
+
+Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
+Switch = Annotated[bool, Flag()]
+
+
+class EngineSpec(Section):
+    """The limits and the habits of one inference server."""
+
+    max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
+        default=256,
+        description="Most requests in one batch. 256 suits any accelerator; "
+        "vLLM takes 1024 where there are 70 GiB or more.",
+    )
+    max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
+        default=8192,
+        description="Most tokens in one step. More finishes prompts sooner "
+        "and makes running requests wait longer.",
+    )
+    block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
+        default=16, description="Tokens in one block of the KV cache."
+    )
+    memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.9,
+        description="Part of the accelerator's memory that the server may take; "
+        "the rest is for what it cannot foresee.",
+    )
+    prefix_caching: Switch = Field(
+        default=True, description="Whether blocks of finished prompts are kept and found again."
+    )
+    chunked_prefill: Switch = Field(
+        default=True,
+        description="Whether a prompt may be split over steps. "
+        "Without it, a prompt waits until it fits whole.",
+    )
+    long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
+        default=0,
+        description="Most prompt tokens of one request in one step, "
+        "so that long prompts leave room; 0: no such limit.",
+    )
+    max_model_len: Annotated[int, Whole(2, MOST_TOKENS)] | None = Field(
+        default=None,
+        description="Most tokens of one request, prompt and output; left out: the model's own.",
+    )
+    scheduling: Literal["fcfs", "priority", "shortest-prompt"] = Field(
+        default="fcfs",
+        description="Who is first in line: the first to come, the highest priority, "
+        "or the shortest prompt.",
+    )
+    preemption: Literal["recompute"] = Field(
+        default="recompute",
+        description="What happens to a request that must give its blocks back: "
+        "it starts again, keeping its tokens.",
+    )
+    async_scheduling: Switch = Field(
+        default=True,
+        description="Whether the next step is planned while one runs: hides host_overhead, "
+        "and a request that arrives during a step joins the one after the next.",
+    )
+    kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
+        default="auto",
+        description="Blocks of the KV cache, of which one is never used. "
+        "`auto`: what memory holds beside the weights.",
+    )
+    host_overhead: Cost = Field(
+        default=0.0,
+        description="Time the host needs to plan one step; 0s because it is usually hidden.",
+    )
+    reserve_full_prompt: Switch = Field(
+        default=True,
+        description="Whether a request is admitted only when its whole prompt fits now, "
+        "not just its first chunk.",
+    )
+    unhashed_blocks_first: Switch = Field(
+        default=True,
+        description="Whether freed blocks that no prefix can use again are the first to be taken.",
+    )
+
+
+class PhysicsStepTime(Section):
+    """From the model's shape, the accelerator's peaks and a measured profile of efficiencies."""
+
+    model: Literal["physics"]
+    profile: Annotated[str, Text("the name of a profile, or the path of its JSON file")] | None = (
+        Field(
+            default=None,
+            description="Which measured profile; left out: the one for the pool's accelerator. "
+            "A path (it ends in .json, or starts with '.' or '/') "
+            "counts from the scenario's folder.",
+        )
+    )
+
+
+class RooflineStepTime(Section):
+    """The larger of compute time and memory time at the accelerator's peaks, and nothing else."""
+
+    model: Literal["roofline"]
+
+
+class LinearStepTime(Section):
+    """A fixed cost plus a cost per unit of work, as you measured them; needs no accelerator."""
+
+    model: Literal["linear"]
+    fixed: Cost = Field(default=0.0, description="Time of every step.")
+    per_prefill_token: Cost = Field(default=0.0, description="Time per prompt token computed.")
+    per_decode: Cost = Field(default=0.0, description="Time per request that generates a token.")
+    per_context_token: Cost = Field(
+        default=0.0, description="Time per token that generating requests have in the cache."
+    )
+
+
+class TableStepTime(Section):
+    """Step times measured on a grid, and interpolated."""
+
+    model: Literal["table"]
+    path: Annotated[str, Text("the path of a table of step times")] = Field(
+        description="The file with the table; a relative path counts from the scenario's folder."
+    )
+
+
+Coefficient = Annotated[float, Number(0, 1e12)]
+
+
+class BlisTrainedPhysicsStepTime(Section):
+    """The formula and the fitted coefficients of BLIS, for comparison with it."""
+
+    model: Literal["blis-trained-physics"]
+    alpha: list[Coefficient] | None = Field(
+        default=None,
+        min_length=3,
+        max_length=3,
+        description="Three overheads in microseconds: queueing, completion, per token; "
+        "left out: the published ones.",
+    )
+    beta: list[Coefficient] | None = Field(
+        default=None,
+        min_length=11,
+        max_length=11,
+        description="Eleven coefficients of the step's terms; left out: the published ones.",
+    )
+
+
+StepTime = Annotated[
+    Annotated[PhysicsStepTime, variant("physics")]
+    | Annotated[RooflineStepTime, variant("roofline")]
+    | Annotated[LinearStepTime, variant("linear")]
+    | Annotated[TableStepTime, variant("table")]
+    | Annotated[BlisTrainedPhysicsStepTime, variant("blis-trained-physics")],
+    chosen_by("model", "physics", "roofline", "linear", "table", "blis-trained-physics"),
+]
+
+
+class OverheadsSpec(Section):
+    """Time that passes outside the accelerator, around a request."""
+
+    queueing: Cost = Field(default=0.0, description="From arrival at a server to its queue.")
+    per_token: Cost = Field(default=0.0, description="From a token's end of step to the client.")
+    completion: Cost = Field(
+        default=0.0, description="From the last token to the end of the request."
+    )
+
+
+class PoolSpec(Section):
+    """Servers that can stand in for each other."""
+
+    name: Annotated[str, Name()] = Field(description="Its name in results.")
+    role: Literal["both"] = Field(
+        default="both", description="What its servers do: `both` prefill and decode."
+    )
+    replicas: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
+        default=1, description="How many servers."
+    )
+    accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] | None = Field(
+        default=None,
+        description="What they run on, a catalog name. "
+        "Needed by every step time but `linear`, and for `kv_blocks: auto`.",
+    )
+    tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
+        default=1, description="Accelerators that one server spreads the model over."
+    )
+    engine: EngineSpec = Field(
+        default_factory=EngineSpec, description="The inference server; left out: every default."
+    )
+    step_time: StepTime = Field(
+        default_factory=lambda: PhysicsStepTime(model="physics"),
+        description="How long a step takes; `model` chooses how that is known. Left out: physics.",
+    )
+    overheads: OverheadsSpec = Field(
+        default_factory=OverheadsSpec, description="Time around a request; left out: none."
+    )
+
+
+class RouterSpec(Section):
+    """Which server a request goes to."""
+
+    policy: Literal["round-robin"] = Field(
+        default="round-robin", description="`round-robin`: each server in turn."
+    )
+
+
+class AdmissionSpec(Section):
+    """Whether a request may start."""
+
+    policy: Literal["always"] = Field(
+        default="always", description="`always`: every request is admitted."
+    )
+
+
+class ServingSpec(Section):
+    """The servers, and what stands before them."""
+
+    pools: list[PoolSpec] = Field(
+        min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
+    )
+    router: RouterSpec = Field(
+        default_factory=RouterSpec, description="How a server is chosen; left out: each in turn."
+    )
+    admission: AdmissionSpec = Field(
+        default_factory=AdmissionSpec, description="Who may start; left out: everyone."
+    )

@@ -1,0 +1,47 @@
+"""What a person writes in a scenario file, as a whole."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from windtunnel.twin.scenario.fields import Duration, Name, Text, Whole
+from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
+from windtunnel.twin.scenario.section import Section
+from windtunnel.twin.scenario.serving_spec import ServingSpec
+from windtunnel.twin.scenario.workload_spec import SloSpec, SourceSpec
+
+
+class ScenarioSpec(Section):
+    """A scenario: what arrives, what serves it, and what counts as good."""
+
+    name: Annotated[str, Name()] | None = Field(
+        default=None,
+        description="Names the run and its folder; left out: the file's name without its ending.",
+    )
+    seed: Annotated[int, Whole(0, LARGEST_SEED)] = Field(
+        default=0, description="Decides every random draw: same scenario, same seed, same result."
+    )
+    duration: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
+        default=None,
+        description="Traffic stops and the run ends here; "
+        "left out: the run ends when every request has ended.",
+    )
+    model: (
+        Annotated[str, Text("a model's catalog name, or the path of a Hugging Face config.json")]
+        | None
+    ) = Field(
+        default=None,
+        description="The model that is served: a catalog name, or the path of a Hugging Face "
+        "config.json. "
+        "A path (it ends in .json, or starts with '.' or '/') counts from the scenario's folder. "
+        "Needed by every step time but `linear`, and for `kv_blocks: auto`.",
+    )
+    workload: list[SourceSpec] = Field(
+        min_length=1, max_length=MOST_SOURCES, description="What arrives: any number of sources."
+    )
+    slo: dict[Annotated[str, Name()], SloSpec] = Field(
+        default_factory=dict,
+        description="Classes of service by name: targets for the built-in ones, "
+        "and classes of your own.",
+    )
+    serving: ServingSpec = Field(description="What serves it.")

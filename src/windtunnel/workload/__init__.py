@@ -1,0 +1,1 @@
+"""What arrives: arrival processes, lengths, sessions, tenants, SLO classes; traces."""

@@ -1,0 +1,53 @@
+"""`windtunnel doctor` looks things up, and says the same in words and in JSON."""
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+import windtunnel
+from windtunnel.cli.doctor import describe, examine, hot_modules
+from windtunnel.cli.main import main
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(["doctor", *args])
+    assert left.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(doctor(capsys, "--json", "-"))
+    assert found["windtunnel"] == windtunnel.__version__
+    assert found["form"] == windtunnel.FORM
+    assert found["python"] == platform.python_version()
+
+
+def test_every_hot_module_loaded_in_the_form_of_this_run() -> None:
+    found = examine()
+    assert list(found["modules"]) == hot_modules()
+    assert "windtunnel.core.events" in found["modules"]
+    assert set(found["modules"].values()) == {windtunnel.FORM}
+
+
+def test_the_words_name_all_that_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+    words = doctor(capsys)
+    found = examine()
+    assert words.strip() == describe(found).strip()
+    for name in [*found["modules"], *found["dependencies"], *found["extras"]]:
+        assert name in words
+
+
+def test_an_absent_extra_comes_with_the_line_that_installs_it() -> None:
+    found = examine()
+    install = 'pip install "windtunnel[gpu]"'
+    found["extras"] = {"gpu": {"packages": {"torch": None}, "install": install}}
+    assert f"Extra gpu: absent: torch ({install})" in describe(found)
+
+
+def test_a_file_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    assert doctor(capsys, "--json", str(path)) == ""
+    assert json.loads(path.read_text())["form"] == windtunnel.FORM

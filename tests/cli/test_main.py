@@ -1,0 +1,144 @@
+"""The command line: what it prints where, and how it exits."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+import windtunnel
+from windtunnel.cli import main as command_line
+from windtunnel.cli.main import COMMANDS, Row, main
+from windtunnel.core.errors import InputError, InvariantBroken, WindtunnelError, one_sentence_per
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line; gives its exit code, standard output and standard error."""
+
+    def run_it(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(args)
+        captured = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run_it
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Adds a command `fail` that raises what it is given."""
+
+    def add(error: BaseException) -> None:
+        @click.command()
+        def fail() -> None:
+            raise error
+
+        monkeypatch.setattr(command_line, "fail", fail, raising=False)
+        monkeypatch.setitem(COMMANDS, "fail", Row("windtunnel.cli.main:fail", "Fails."))
+
+    return add
+
+
+def test_help_lists_every_command_with_its_line(run: Run) -> None:
+    code, out, err = run("--help")
+    assert (code, err) == (0, "")
+    for name, row in COMMANDS.items():
+        assert f"  {name} " in out
+        assert row.help.split()[0] in out
+
+
+def test_no_arguments_show_the_help(run: Run) -> None:
+    code, out, _ = run()
+    assert code == 2
+    assert out == run("--help")[1]
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"windtunnel {windtunnel.__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_row_leads_to_a_command_with_the_same_line(name: str, run: Run) -> None:
+    code, out, err = run(name, "--help")
+    assert (code, err) == (0, "")
+    assert COMMANDS[name].help in " ".join(out.split())
+
+
+def test_an_unknown_command_is_told_the_nearest(run: Run) -> None:
+    code, out, err = run("doctr")
+    assert (code, out) == (2, "")
+    assert err.startswith("windtunnel: there is no command 'doctr'; allowed: ")
+    assert "did you mean 'doctor'?" in err
+
+
+def test_an_unknown_command_like_no_other_is_pointed_to_the_help(run: Run) -> None:
+    assert "windtunnel --help" in run("xyzzy")[2]
+
+
+def test_an_unknown_option_is_told_the_nearest(run: Run) -> None:
+    code, out, err = run("doctor", "--jsn", "-")
+    assert (code, out) == (2, "")
+    assert "Did you mean '--json'?" in err
+    assert "`windtunnel doctor --help`" in err
+
+
+@pytest.mark.parametrize("args", [["--nonsense"], ["doctor", "extra"], ["doctor", "--json"]])
+def test_misuse_is_one_line_and_exits_2(run: Run, args: list[str]) -> None:
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith("windtunnel: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(InputError("it is wrong"), 2), (InvariantBroken("it is impossible"), 3)]
+)
+def test_an_expected_failure_is_its_sentence(
+    run: Run, failing: Callable[[BaseException], None], error: WindtunnelError, code: int
+) -> None:
+    failing(error)
+    assert run("fail") == (code, "", f"windtunnel: {error}\n")
+
+
+def test_several_faults_are_a_line_each(run: Run, failing: Callable[[BaseException], None]) -> None:
+    failing(one_sentence_per([InputError("one"), InputError("two")]))
+    assert run("fail") == (2, "", "windtunnel: one\nwindtunnel: two\n")
+
+
+def test_an_interruption_says_a_word_and_exits_130(
+    run: Run, failing: Callable[[BaseException], None]
+) -> None:
+    failing(KeyboardInterrupt())
+    code, out, err = run("fail")
+    assert (code, out) == (130, "")
+    assert err.strip() == "windtunnel: interrupted"
+
+
+def test_a_bug_keeps_its_traceback(failing: Callable[[BaseException], None]) -> None:
+    failing(ZeroDivisionError("a bug"))
+    with pytest.raises(ZeroDivisionError):
+        main(["fail"])
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    script = (
+        "import sys; sys.stdin.readline(); from windtunnel.cli.main import main; main(['doctor'])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""

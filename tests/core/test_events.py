@@ -1,0 +1,103 @@
+"""The event queue against a sorted list that does the same thing slowly."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.events import INFINITY, Entry, EventQueue
+
+times = st.floats(0, 100) | st.integers(0, 5).map(float)
+
+
+class QueueAgainstList(RuleBasedStateMachine):
+    """Any sequence of pushes, pops and cancellations does to the queue what it does to a list."""
+
+    entries = Bundle("entries")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = EventQueue()
+        self.reference: list[tuple[float, int, int]] = []
+        self.now = -INFINITY
+        self.pushed = self.popped = 0
+
+    @rule(target=entries, delay=times, priority=st.integers(-2, 2))
+    def push(self, delay: float, priority: int) -> Entry:
+        time = max(self.now, 0.0) + delay
+        payload = object()
+        entry = self.queue.push(time, priority, payload)
+        assert entry == (time, priority, self.pushed, payload)
+        self.reference.append((time, priority, self.pushed))
+        self.pushed += 1
+        return entry
+
+    @rule(entry=consumes(entries))
+    def cancel(self, entry: Entry) -> None:
+        if entry[:3] in self.reference:
+            self.queue.cancel(entry)
+            self.reference.remove(entry[:3])
+
+    @rule()
+    def pop(self) -> None:
+        entry = self.queue.pop()
+        if not self.reference:
+            assert entry is None
+            return
+        self.reference.sort()
+        expected = self.reference.pop(0)
+        assert entry is not None
+        assert entry[:3] == expected
+        self.now = expected[0]
+        self.popped += 1
+
+    @rule()
+    def planning_the_past_is_refused(self) -> None:
+        if math.isfinite(self.now):
+            with pytest.raises(InvariantBroken, match="already"):
+                self.queue.push(math.nextafter(self.now, -INFINITY), 0, None)
+
+    @invariant()
+    def agree(self) -> None:
+        assert len(self.queue) == len(self.reference)
+        assert self.queue.popped == self.popped
+        assert self.queue.peek_time() == min(self.reference, default=(INFINITY,))[0]
+
+
+TestQueueAgainstList = QueueAgainstList.TestCase
+
+
+@given(st.lists(st.tuples(times, st.integers(-3, 3)), max_size=200))
+def test_events_come_out_by_time_then_priority_then_age(plans: list[tuple[float, int]]) -> None:
+    queue = EventQueue()
+    for number, (time, priority) in enumerate(plans):
+        queue.push(time, priority, number)
+    expected = sorted(range(len(plans)), key=lambda number: (*plans[number], number))
+    assert [entry[3] for entry in iter(queue.pop, None)] == expected
+
+
+def test_cancelling_many_rebuilds_and_keeps_the_rest() -> None:
+    queue = EventQueue()
+    entries = [queue.push(float(number % 97), 0, number) for number in range(5000)]
+    for entry in entries[::3] + entries[1::3]:
+        queue.cancel(entry)
+    assert len(queue) == len(entries[2::3])
+    left = [entry[3] for entry in iter(queue.pop, None)]
+    assert left == [entry[3] for entry in sorted(entries[2::3], key=lambda entry: entry[:3])]
+
+
+def test_a_second_cancellation_is_a_bug_that_says_so() -> None:
+    queue = EventQueue()
+    entry = queue.push(1.0, 0, None)
+    queue.push(2.0, 0, None)
+    queue.cancel(entry)
+    with pytest.raises(InvariantBroken, match="cancelled twice"):
+        queue.cancel(entry)
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvariantBroken):
+        EventQueue().push(math.nan, 0, None)

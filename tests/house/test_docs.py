@@ -1,0 +1,45 @@
+"""The documentation builds, without a warning, and its pages lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="the documentation tools are not installed")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html"]
+    folders = ["-d", str(tmp_path / "doctrees"), str(ROOT / "docs"), str(tmp_path / "html")]
+    done = subprocess.run([*command, *folders], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("target", ["make demo", "make test"])
+def test_the_readme_shows_the_two_commands(target: str) -> None:
+    assert f"    {target}" in (ROOT / "README.md").read_text()
+
+
+def test_every_make_target_that_is_spoken_of_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    spoken = {
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert spoken
+    assert spoken <= targets

@@ -1,0 +1,67 @@
+"""Who may import whom, and what a light start may import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import windtunnel
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("pydantic", "msgspec", "pyarrow", "rich", "yaml", "scipy", "numpy", "asyncio", "mypy")
+
+
+@pytest.mark.once
+def test_rooms_import_downwards_only(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [command, "--cache-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("args", [None, ["--help"], ["--version"]])
+def test_a_light_start_imports_nothing_heavy(args: list[str] | None) -> None:
+    start = "import windtunnel" if args is None else "from windtunnel.cli.main import main"
+    run = "" if args is None else f"main({args!r})"
+    script = (
+        "import atexit, sys\n"
+        f"{start}\n"
+        f"heavy = {HEAVY!r}\n"
+        "ours = lambda: sorted(n for n in sys.modules if n.startswith('windtunnel.'))\n"
+        "atexit.register(lambda: print('HEAVY', [n for n in heavy if n in sys.modules]))\n"
+        "atexit.register(lambda: print('OURS', ours()))\n"
+        f"{run}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "HEAVY []" in done.stdout
+    ours = {
+        "windtunnel._forms",
+        "windtunnel.cli",
+        "windtunnel.cli.main",
+        "windtunnel.core",
+        "windtunnel.core.errors",
+    }
+    line = next(line for line in done.stdout.splitlines() if line.startswith("OURS"))
+    assert set(filter(None, line[6:-1].replace("'", "").split(", "))) <= ours
+
+
+def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
+    """A name added or taken away here is a visible change: it needs a line in CHANGELOG.md."""
+    assert windtunnel.__all__ == ["FORM", "__version__"]
+    for name in windtunnel.__all__:
+        assert getattr(windtunnel, name) is not None
+
+
+def test_the_form_under_test_is_the_one_that_was_asked_for() -> None:
+    assert windtunnel.FORM in ("compiled", "interpreted")
+    assert os.environ["WINDTUNNEL_FORM"] == windtunnel.FORM

@@ -1,0 +1,59 @@
+"""Small scenarios that the tests of this folder start from."""
+
+SMALL = """\
+name: small
+workload:
+  - name: chat
+    count: 100
+    arrivals: {process: poisson, rate: 40/s}
+    prompt_tokens: 512
+    output_tokens: {distribution: lognormal, mean: 200, cv: 0.8, max: 4096}
+serving:
+  pools:
+    - name: main
+      replicas: 2
+      engine: {kv_blocks: 1000}
+      step_time: {model: linear, fixed: 6ms}
+"""
+"""Everything that must be there, and a little more; line 3 is the source, line 10 the pool."""
+
+LARGE = """\
+name: large
+seed: 7
+duration: 30m
+model: meta-llama/Llama-3.1-8B
+workload:
+  - name: chat
+    tenant: acme
+    slo: critical
+    arrivals: {process: gamma, rate: 2400/min, cv: 2.5}
+    prompt_tokens: {distribution: normal, mean: 900, stddev: 90, min: 16, max: 16384}
+    output_tokens: {distribution: exponential, mean: 250}
+    prefix: {tokens: 600, groups: 12}
+  - name: nightly
+    slo: offline
+    count: 1e3
+    arrivals: {process: constant, rate: 5}
+    prompt_tokens: {distribution: uniform, min: 100, max: 300}
+    output_tokens: {distribution: constant, value: 64}
+slo:
+  critical: {ttft: 500ms, tpot: 50ms, e2e: 30s}
+  offline: {priority: -1}
+serving:
+  pools:
+    - name: main
+      role: both
+      replicas: 4
+      accelerator: h200
+      tensor_parallel: 2
+      engine: {max_num_seqs: 512, scheduling: priority, host_overhead: 2ms, max_model_len: 32768}
+      step_time: {model: physics, profile: profiles/mine.json}
+      overheads: {queueing: 5ms, per_token: 10us, completion: 1ms}
+    - name: old
+      accelerator: a100
+      engine: {kv_blocks: auto, prefix_caching: false}
+      step_time: {model: blis-trained-physics, alpha: [1, 2.5, 3]}
+    - {name: measured, accelerator: h100, step_time: {model: table, path: steps.csv}}
+  router: {policy: round-robin}
+  admission: {policy: always}
+"""

@@ -1,0 +1,177 @@
+"""What a good scenario comes to."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.twin.scenario.scenario_texts import LARGE, SMALL
+from windtunnel.twin.scenario.load import load, load_text
+from windtunnel.twin.scenario.plan import EnginePlan, OverheadsPlan, SloPlan, StepTimePlan
+from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
+
+
+def test_defaults_are_filled_in() -> None:
+    plan = load_text(SMALL)
+    (source,), (pool,) = plan.sources, plan.pools
+    assert (plan.name, plan.seed, plan.duration_s, plan.model) == ("small", 0, None, None)
+    assert source == Source(
+        name="chat",
+        tenant="default",
+        slo="standard",
+        priority=3,
+        count=100,
+        arrivals=Arrivals("poisson", 40.0, 1.0),
+        prompt=Lengths("constant", 512.0, 0.0, 512, 512),
+        output=Lengths("lognormal", 200.0, 0.8, 1, 4096),
+        prefix=None,
+    )
+    assert (pool.name, pool.role, pool.replicas, pool.accelerator) == ("main", "both", 2, None)
+    assert pool.engine == EnginePlan(
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        block_size=16,
+        memory_utilization=0.9,
+        prefix_caching=True,
+        chunked_prefill=True,
+        long_prefill_threshold=0,
+        max_model_len=None,
+        scheduling="fcfs",
+        async_scheduling=True,
+        kv_blocks=1000,
+        host_overhead_s=0.0,
+        reserve_full_prompt=True,
+        unhashed_blocks_first=True,
+    )
+    assert pool.step_time == StepTimePlan(
+        "linear",
+        {
+            "fixed_s": 0.006,
+            "per_prefill_token_s": 0.0,
+            "per_decode_s": 0.0,
+            "per_context_token_s": 0.0,
+        },
+    )
+    assert pool.overheads == OverheadsPlan(0.0, 0.0, 0.0)
+    assert plan.router.policy == "round-robin"
+    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    assert priorities == {
+        "critical": 4,
+        "standard": 3,
+        "batch": -1,
+        "sheddable": -2,
+        "background": -3,
+    }
+
+
+def test_everything_that_can_be_written() -> None:
+    plan = load_text(LARGE, "scenarios/large.yaml")
+    chat, nightly = plan.sources
+    main, old, measured = plan.pools
+    assert (plan.seed, plan.duration_s, plan.model) == (7, 1800.0, "meta-llama/Llama-3.1-8B")
+    assert (chat.tenant, chat.priority, chat.count) == ("acme", 4, None)
+    assert chat.arrivals == Arrivals("gamma", 40.0, 2.5)
+    assert chat.prompt == Lengths("normal", 900.0, 0.1, 16, 16384)
+    assert chat.output == Lengths("exponential", 250.0, 1.0, 1, 10**7)
+    assert chat.prefix == Prefix(600, 12)
+    assert (nightly.priority, nightly.count) == (-1, 1000)
+    assert nightly.arrivals == Arrivals("constant", 5.0, 0.0)
+    assert (nightly.prompt.mean, nightly.prompt.low, nightly.prompt.high) == (200.0, 100, 300)
+    assert nightly.prompt.cv == pytest.approx(58.02 / 200, rel=1e-3)
+    assert plan.slos["critical"] == SloPlan("critical", 4, 0.5, 0.05, 30.0)
+    assert plan.slos["offline"] == SloPlan("offline", -1, None, None, None)
+    assert main.step_time.parameters == {"profile": "scenarios/profiles/mine.json"}
+    assert main.engine.kv_blocks is None
+    assert main.engine.host_overhead_s == 0.002
+    assert old.step_time.parameters == {"alpha": (1.0, 2.5, 3.0)}
+    assert measured.step_time.parameters == {"path": "scenarios/steps.csv"}
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        ("config.json", "folder/config.json"),
+        ("./models/mine", "folder/models/mine"),
+        ("../config.json", "folder/../config.json"),
+        ("/models/config.json", "/models/config.json"),
+        ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+    ],
+)
+def test_a_model_is_a_path_or_a_name(written: str, resolved: str) -> None:
+    assert load_text(SMALL, "folder/s.yaml", [f"model={written}"]).model == resolved
+
+
+@pytest.mark.parametrize(
+    ("override", "old", "new"),
+    [
+        ("serving.pools.0.replicas=8", "replicas: 2", "replicas: 8"),
+        ("serving.pools[0].name=other", "name: main", "name: other"),
+        ("workload.0.prompt_tokens={distribution: uniform, min: 1, max: 9}",
+         "prompt_tokens: 512", "prompt_tokens: {distribution: uniform, min: 1, max: 9}"),
+        ("workload.0.arrivals.rate=120/min", "rate: 40/s", "rate: 2"),
+        ("workload.0.prefix.tokens=64", "count: 100", "count: 100\n    prefix: {tokens: 64}"),
+        ("slo.vip.priority=9", "name: small", "name: small\nslo: {vip: {priority: 9}}"),
+        ("seed=11", "name: small", "name: small\nseed: 11"),
+    ],
+)  # fmt: skip
+def test_an_override_is_as_good_as_the_file(override: str, old: str, new: str) -> None:
+    assert SMALL.count(old) == 1
+    assert load_text(SMALL, sets=[override]) == load_text(SMALL.replace(old, new))
+
+
+def test_overrides_are_applied_in_order() -> None:
+    sets = ["duration=5m", "workload.0.count=null", "duration=10m"]
+    plan = load_text(SMALL, sets=sets)
+    assert plan.duration_s == 600.0
+    assert plan.sources[0].count is None
+
+
+def test_the_seed_option_wins() -> None:
+    assert load_text(SMALL, sets=["seed=1"], seed=5).seed == 5
+
+
+def test_the_digest_depends_on_values_only() -> None:
+    digest = load_text(SMALL, "a.yaml").sha256
+    rewritten = "# A comment.\n" + SMALL.replace("40/s", "2400/min").replace("6ms", "0.006")
+    rewritten = rewritten.replace(
+        "prompt_tokens: 512", "prompt_tokens: {value: 512, distribution: constant}"
+    )
+    same = load_text(rewritten + "seed: 0\nslo: {critical: {priority: 4}}\n", "b.yaml")
+    assert same.sha256 == digest
+    assert len(digest) == 64
+    assert load_text(SMALL, sets=["serving.pools.0.replicas=3"]).sha256 != digest
+    assert load_text(SMALL, sets=["slo.critical.ttft=1s"]).sha256 != digest
+    assert load_text(SMALL, seed=1).sha256 != digest
+
+
+def test_a_scenario_without_a_name_is_called_as_its_file(tmp_path: Path) -> None:
+    nameless = SMALL.removeprefix("name: small\n")
+    file = tmp_path / "Launch day (v2).yaml"
+    file.write_text("\ufeff" + nameless, encoding="utf-8")
+    plan = load(file)
+    assert plan.name == "Launch-day-v2-"
+    assert plan.sha256 == load_text(nameless, "other.yaml").sha256
+    assert load_text(nameless, "....yaml").name == "scenario"
+
+
+def test_aliases_are_read_and_are_copies() -> None:
+    text = LARGE.replace(
+        "output_tokens: {distribution: exponential, mean: 250}",
+        "output_tokens: &some {distribution: exponential, mean: 250}",
+    ).replace("output_tokens: {distribution: constant, value: 64}", "output_tokens: *some")
+    plan = load_text(text, sets=["workload.0.output_tokens.mean=99"])
+    assert [source.output.mean for source in plan.sources] == [99.0, 250.0]
+
+
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "2024-01-01", "0x10", "1_000"])
+def test_words_that_some_readers_convert_stay_words(word: str) -> None:
+    assert load_text(SMALL, sets=[f"workload.0.tenant={word}"]).sources[0].tenant == word
+
+
+@pytest.mark.parametrize(
+    ("written", "tokens"), [("010", 10), ("1e3", 1000), ("+5", 5), ("5.0", 5), ("1.5e1", 15)]
+)
+def test_numbers_are_decimal(written: str, tokens: int) -> None:
+    assert (
+        load_text(SMALL, sets=[f"workload.0.prompt_tokens={written}"]).sources[0].prompt.low
+        == tokens
+    )

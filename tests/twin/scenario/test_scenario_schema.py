@@ -1,0 +1,82 @@
+"""The JSON Schema and the reference page say what the loader does."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.twin.scenario.scenario_texts import LARGE, SMALL
+from windtunnel.twin.scenario.load import json_schema, load, load_text
+
+ROOT = Path(__file__).parents[3]
+
+
+def read(text: str) -> Any:
+    """As the loader does: YAML 1.1 would take 1e3 for text."""
+    return yaml.safe_load(text.replace("1e3", "1000"))
+
+
+def test_it_is_a_schema_of_the_draft_it_names() -> None:
+    schema = json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("text", [SMALL, LARGE])
+def test_good_scenarios_satisfy_it(text: str) -> None:
+    load_text(text)
+    jsonschema.Draft202012Validator(json_schema()).validate(read(text))
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.yaml")), ids=str)
+def test_examples_load_and_satisfy_it(example: Path) -> None:
+    load(example)
+    data = read(example.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(json_schema()).validate(data)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("replicas: 2", "replicas: 0"),
+        ("replicas: 2", "replica: 2"),
+        ("rate: 40/s", "rate: -40"),
+        ("rate: 40/s", "rate: true"),
+        ("poisson", "poison"),
+        ("kv_blocks: 1000", "kv_blocks: lots"),
+        ("fixed: 6ms", "path: x"),
+        ("tokens: 512", "tokens: 0"),
+        ("name: small", "name: a b"),
+        ("name: small", "slo: {critical: {ttft: [1]}}"),
+    ],
+)
+def test_bad_scenarios_do_not(old: str, new: str) -> None:
+    assert SMALL.count(old) == 1
+    validator = jsonschema.Draft202012Validator(json_schema())
+    assert not validator.is_valid(read(SMALL.replace(old, new)))
+
+
+def test_every_field_explains_itself() -> None:
+    def properties(node: Any) -> list[tuple[str, Any]]:
+        if isinstance(node, list):
+            return [found for below in node for found in properties(below)]
+        if not isinstance(node, dict):
+            return []
+        own = list(node.get("properties", {}).items())
+        return own + [found for below in node.values() for found in properties(below)]
+
+    silent = [
+        key
+        for key, field in properties(json_schema())
+        if "const" not in field and not field.get("description", "").endswith(".")
+    ]
+    assert silent == []
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "scenario_reference.py"))["page"]()
+    written = (ROOT / "docs" / "reference" / "scenario.md").read_text(encoding="utf-8")
+    assert written == page, "run `python docs/scenario_reference.py`"
