@@ -1,0 +1,1 @@
+"""The `windtunnel` command: one file per command, listed in `main`."""
