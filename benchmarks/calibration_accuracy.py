@@ -1,11 +1,10 @@
 """How far the physics model's predictions are off on measured H200 steps, against its targets.
 
-The measurements are not part of the repository: name their folder in WINDTUNNEL_DATA, or keep them in
-`../shared/data` beside the checkout. Run: python benchmarks/calibration_accuracy.py
+The measurements are not part of the repository: name their folder in WINDTUNNEL_DATA, or keep them
+in `../shared/data` beside the checkout. Run: python benchmarks/calibration_accuracy.py
 """
 
 import os
-import sys
 from pathlib import Path
 
 from windtunnel.core.clock import cpu_s
@@ -63,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
