@@ -1,0 +1,53 @@
+"""`windtunnel profile`: measures step times on this machine's GPU, for `windtunnel calibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.profile_gpu import DecoderShape, measure
+from windtunnel.models.catalog import resolve_model
+
+
+@click.command(short_help="Measure this machine's GPU.")
+@click.option("--shapes", default="llama-3.1-8b", show_default=True, metavar="NAME,...",
+              help="Dense models, or slices such as llama-3.1-70b-tp8-slice.")  # fmt: skip
+@click.option("-o", "--output", default="step_times.jsonl", show_default=True, metavar="FILE",
+              type=click.Path(path_type=Path), help="Where to write.")  # fmt: skip
+@click.option("--limit-minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
+              help="Stop after this long, with what was measured by then.")  # fmt: skip
+def profile(shapes: str, output: Path, limit_minutes: float | None) -> None:
+    """Measure this machine's GPU: the times of inference steps of every size.
+
+    A model with random weights runs prompts, decodes and mixtures of both. Needs PyTorch
+    (pip install 'windtunnel[profile]') and a GPU; a full profile of an 8B model takes some three
+    minutes. `windtunnel calibrate` fits the step-time model to the result.
+    """
+    decoders = [decoder_shape(name.strip()) for name in shapes.split(",")]
+    limit_s = None if limit_minutes is None else 60.0 * limit_minutes
+    written = measure(decoders, output, limit_s=limit_s, progress=_say)
+    click.echo(f"Wrote {written} measurements to {output}")
+
+
+def decoder_shape(name: str) -> DecoderShape:
+    """The catalog's shape as the measuring program needs it; only dense models can be measured."""
+    shape = resolve_model(name)
+    if shape.is_mixture or shape.is_latent or shape.window_layers:
+        what = f"{name} has experts, latent attention or windows, which are not measured"
+        raise InputError(what, where="--shapes", allowed="dense models with plain attention")
+    sizes = (
+        shape.layers,
+        shape.hidden,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        shape.ffn,
+        shape.vocab,
+    )
+    return DecoderShape(shape.name, sizes)
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

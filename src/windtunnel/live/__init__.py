@@ -1,0 +1,1 @@
+"""The same controllers on a wall clock."""

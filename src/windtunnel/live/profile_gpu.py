@@ -1,0 +1,311 @@
+"""Measures how long inference steps take on this machine's GPU; needs PyTorch and nothing else.
+
+A Llama-shaped decoder with random bf16 weights runs one step at a time from a CUDA graph:
+`prefill` new prompt tokens of one sequence with `prior` cached ones, and `decodes` sequences of
+`context` cached tokens. The KV cache is contiguous per sequence, attention is PyTorch's flash
+attention, once for the prompt and once for the decodes, and the step ends with logits and argmax
+for each sequence that produces a token. There is no sampler, scheduler or tokenizer in it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import InputError, OutputError
+
+__all__ = ["DecoderShape", "StepPoint", "grid", "measure"]
+
+DECODES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTEXTS = (128, 512, 1024, 2048, 4096, 8192, 16384)
+PREFILLS = (16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+PRIORS = (0, 2048, 8192)
+MIXED_PREFILLS = (128, 512, 1024, 1920)
+MIXED_DECODES = (8, 32, 128)
+MIXED_CONTEXTS = (512, 2048)
+
+LARGEST_CACHE_BYTES = 48e9
+CACHE_SHARE = 0.5  # of the memory that the weights leave free
+TARGET_MS = 600.0  # replays of one point, so that clocks settle under its load
+FEWEST_RUNS = 5
+MOST_RUNS = 60
+WARM_UP_RUNS = 3
+INSTALL = "pip install 'windtunnel[profile]'"
+
+
+class DecoderShape:
+    """The sizes of a dense decoder with grouped-query attention, or of one GPU's slice of it."""
+
+    __slots__ = ("ffn", "head_dim", "heads", "hidden", "kv_heads", "layers", "name", "vocab")
+
+    def __init__(self, name: str, sizes: tuple[int, int, int, int, int, int, int]) -> None:
+        """`sizes`: layers, hidden, heads, KV heads, head dimension, MLP width, vocabulary."""
+        self.name = name
+        self.layers, self.hidden, self.heads, self.kv_heads = sizes[:4]
+        self.head_dim, self.ffn, self.vocab = sizes[4:]
+
+    @property
+    def weight_bytes(self) -> int:
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        layer = attention + 3 * self.hidden * self.ffn
+        return 2 * (self.layers * layer + 2 * self.hidden * self.vocab)
+
+    def cache_bytes(self, point: StepPoint) -> int:
+        tokens = point.decodes * (point.context + 1) + point.prefill + point.prior
+        return 4 * self.layers * self.kv_heads * self.head_dim * tokens
+
+
+class StepPoint:
+    """One step to measure."""
+
+    __slots__ = ("context", "decodes", "prefill", "prior")
+
+    def __init__(self, prefill: int, prior: int, decodes: int, context: int) -> None:
+        self.prefill = prefill
+        self.prior = prior
+        self.decodes = decodes
+        self.context = context
+
+
+def grid() -> Iterator[StepPoint]:
+    """The steps that a full profile measures, those that say most about small batches first."""
+    for decodes in DECODES:
+        for context in CONTEXTS:
+            yield StepPoint(0, 0, decodes, context)
+    for prefill in PREFILLS:
+        for prior in PRIORS:
+            yield StepPoint(prefill, prior, 0, 0)
+    for prefill in MIXED_PREFILLS:
+        for decodes in MIXED_DECODES:
+            for context in MIXED_CONTEXTS:
+                yield StepPoint(prefill, 0, decodes, context)
+
+
+def measure(
+    shapes: list[DecoderShape],
+    output: Path,
+    *,
+    limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> int:
+    """Measures the grid for each shape into a JSON-lines file; returns the number of lines.
+
+    Lines are written as they are measured, so an interrupted profile keeps what it has. With a
+    limit the time is shared evenly between the shapes.
+    """
+    torch = _torch()
+    say = progress or _silent
+    started = monotonic_s()
+    written = 0
+    try:
+        file = output.open("w", encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise OutputError(f"cannot be written: {reason}", where=str(output)) from error
+    with file:
+        for place, shape in enumerate(shapes):
+            until = None if limit_s is None else started + limit_s * (place + 1) / len(shapes)
+            for row in _measure_shape(torch, shape, until, say):
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                written += 1
+    return written
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("measuring a GPU needs PyTorch", hint=INSTALL) from error
+    if not torch.cuda.is_available():
+        raise InputError(
+            "PyTorch finds no GPU on this machine",
+            hint=f"run this where the GPU is, after {INSTALL}",
+        )
+    return torch
+
+
+def _measure_shape(
+    torch: Any, shape: DecoderShape, until: float | None, say: Callable[[str], None]
+) -> Iterator[dict[str, object]]:
+    free = float(torch.cuda.mem_get_info()[0])
+    if shape.weight_bytes > 0.9 * free:
+        needed = f"{shape.weight_bytes / 2**30:.0f} GiB of weights"
+        what = f"{shape.name} has {needed}, the GPU has {free / 2**30:.0f} GiB free"
+        raise InputError(what, hint="measure a tensor-parallel slice, such as NAME-tp8-slice")
+    cache_limit = min(LARGEST_CACHE_BYTES, CACHE_SHARE * (free - shape.weight_bytes))
+    decoder = Decoder(torch, shape)
+    points = [point for point in grid() if shape.cache_bytes(point) <= cache_limit]
+    for number, point in enumerate(points, start=1):
+        if until is not None and monotonic_s() > until:
+            say(f"{shape.name}: time is up after {number - 1} of {len(points)} points")
+            return
+        times = _time_point(torch, decoder, point)
+        median = statistics.median(times)
+        say(
+            f"{shape.name} {number}/{len(points)}: prefill {point.prefill}+{point.prior}, "
+            f"decodes {point.decodes} x {point.context}: {median:.3f} ms"
+        )
+        yield {
+            "shape": shape.name,
+            "prefill": point.prefill,
+            "prior": point.prior,
+            "decodes": point.decodes,
+            "context": point.context,
+            "ms": round(median, 4),
+            "ms_min": round(min(times), 4),
+            "ms_max": round(max(times), 4),
+            "runs": len(times),
+        }
+
+
+def _time_point(torch: Any, decoder: Decoder, point: StepPoint) -> list[float]:
+    """Milliseconds of each replay of the step's graph."""
+    state = StepState(torch, decoder.shape, point)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.no_grad(), torch.cuda.stream(side):
+        for _ in range(2):
+            decoder.step(state)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        decoder.step(state)
+    warm = _replay_ms(torch, graph, WARM_UP_RUNS)
+    runs = max(FEWEST_RUNS, min(MOST_RUNS, int(TARGET_MS / min(warm))))
+    times = _replay_ms(torch, graph, runs)
+    graph.reset()
+    del state
+    torch.cuda.empty_cache()
+    return times
+
+
+def _replay_ms(torch: Any, graph: Any, runs: int) -> list[float]:
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(2 * runs)]
+    for run in range(runs):
+        marks[2 * run].record()
+        graph.replay()
+        marks[2 * run + 1].record()
+    torch.cuda.synchronize()
+    return [float(marks[2 * run].elapsed_time(marks[2 * run + 1])) for run in range(runs)]
+
+
+class StepState:
+    """The inputs and the KV cache of one step."""
+
+    def __init__(self, torch: Any, shape: DecoderShape, point: StepPoint) -> None:
+        rows = point.prefill + point.decodes
+        half = torch.arange(0, shape.head_dim, 2, device="cuda", dtype=torch.float32)
+        rates = 500000.0 ** (-half / shape.head_dim)
+        prompt = torch.arange(point.prior, point.prior + point.prefill, device="cuda")
+        decodes = torch.full((point.decodes,), point.context, device="cuda")
+        angles = torch.cat([prompt, decodes]).float()[:, None] * rates[None, :]
+        angles = torch.cat([angles, angles], dim=-1)[:, None, :]
+        self.point = point
+        self.tokens = torch.randint(0, shape.vocab, (rows,), device="cuda")
+        self.cos = angles.cos().bfloat16()
+        self.sin = angles.sin().bfloat16()
+        prompt_keys = (1, point.prior + point.prefill, shape.kv_heads, shape.head_dim)
+        decode_keys = (point.decodes, point.context + 1, shape.kv_heads, shape.head_dim)
+        self.prompt_cache = [_cache(torch, prompt_keys) for _ in range(shape.layers)]
+        self.decode_cache = [_cache(torch, decode_keys) for _ in range(shape.layers)]
+        last = [point.prefill - 1] if point.prefill else []
+        sampled = [*last, *range(point.prefill, rows)]
+        self.sampled = torch.tensor(sampled, device="cuda")
+
+
+def _cache(torch: Any, size: tuple[int, int, int, int]) -> tuple[Any, Any]:
+    keys = torch.randn(size, device="cuda", dtype=torch.bfloat16)
+    return keys, torch.randn_like(keys)
+
+
+class Decoder:
+    """Random weights of one shape, and the step through them."""
+
+    def __init__(self, torch: Any, shape: DecoderShape) -> None:
+        self.torch = torch
+        self.shape = shape
+        torch.manual_seed(0)
+        queries = shape.heads * shape.head_dim
+        keys = shape.kv_heads * shape.head_dim
+        self.layers = [
+            {
+                "qkv": self._matrix(queries + 2 * keys, shape.hidden),
+                "out": self._matrix(shape.hidden, queries),
+                "gate_up": self._matrix(2 * shape.ffn, shape.hidden),
+                "down": self._matrix(shape.hidden, shape.ffn),
+                "norm_1": self._ones(),
+                "norm_2": self._ones(),
+            }
+            for _ in range(shape.layers)
+        ]
+        self.embedding = self._matrix(shape.vocab, shape.hidden)
+        self.head = self._matrix(shape.vocab, shape.hidden)
+        self.norm = self._ones()
+
+    def _matrix(self, outputs: int, inputs: int) -> Any:
+        size = (outputs, inputs)
+        weights = self.torch.randn(size, device="cuda", dtype=self.torch.bfloat16)
+        return weights.mul_(inputs**-0.5)
+
+    def _ones(self) -> Any:
+        return self.torch.ones(self.shape.hidden, device="cuda", dtype=self.torch.bfloat16)
+
+    def step(self, state: StepState) -> Any:
+        """The token that each sequence produces."""
+        functional = self.torch.nn.functional
+        hidden = (self.shape.hidden,)
+        x = self.embedding[state.tokens]
+        for number, layer in enumerate(self.layers):
+            normed = functional.rms_norm(x, hidden, layer["norm_1"], 1e-5)
+            mixed = self._attention(state, number, functional.linear(normed, layer["qkv"]))
+            x = x + functional.linear(mixed, layer["out"])
+            normed = functional.rms_norm(x, hidden, layer["norm_2"], 1e-5)
+            gate, up = functional.linear(normed, layer["gate_up"]).chunk(2, dim=-1)
+            x = x + functional.linear(functional.silu(gate) * up, layer["down"])
+        last = functional.rms_norm(x[state.sampled], hidden, self.norm, 1e-5)
+        return functional.linear(last, self.head).argmax(dim=-1)
+
+    def _attention(self, state: StepState, number: int, qkv: Any) -> Any:
+        shape = self.shape
+        point = state.point
+        qkv = qkv.view(-1, shape.heads + 2 * shape.kv_heads, shape.head_dim)
+        rotated = qkv[:, : shape.heads + shape.kv_heads]
+        low, high = rotated.chunk(2, dim=-1)
+        turned = self.torch.cat([-high, low], dim=-1)
+        rotated = rotated * state.cos + turned * state.sin
+        q = rotated[:, : shape.heads]
+        k = rotated[:, shape.heads :]
+        v = qkv[:, shape.heads + shape.kv_heads :]
+        parts = []
+        cut = point.prefill
+        if cut:
+            keys, values = state.prompt_cache[number]
+            keys[0, point.prior :] = k[:cut]
+            values[0, point.prior :] = v[:cut]
+            parts.append(self._flash(q[:cut][None], keys, values, causal=True)[0])
+        if point.decodes:
+            keys, values = state.decode_cache[number]
+            keys[:, point.context] = k[cut:]
+            values[:, point.context] = v[cut:]
+            parts.append(self._flash(q[cut:][:, None], keys, values, causal=False)[:, 0])
+        out = parts[0] if len(parts) == 1 else self.torch.cat(parts)
+        return out.reshape(-1, shape.heads * shape.head_dim)
+
+    def _flash(self, q: Any, k: Any, v: Any, *, causal: bool) -> Any:
+        """PyTorch's flash kernel itself: its causal mask ends at the last cached token.
+
+        `scaled_dot_product_attention` aligns that mask with the first one instead, which is wrong
+        behind a cached prefix.
+        """
+        flash = self.torch.ops.aten._scaled_dot_product_flash_attention  # noqa: SLF001
+        heads_first = [tensor.transpose(1, 2) for tensor in (q, k, v)]
+        return flash(*heads_first, 0.0, causal)[0].transpose(1, 2)

@@ -1,0 +1,234 @@
+"""Fits the `physics` step-time model to measured steps, and says how far its predictions are off.
+
+Measurements are JSON lines as `windtunnel profile` writes them: `shape` (a catalog name or a
+`...-tpN-slice` of one), `prefill` new prompt tokens of one sequence with `prior` cached tokens,
+`decodes` sequences of `context` cached tokens each, and the step's time in `ms`. All errors are
+fractions: 0.05 is 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.models.accelerators import Accelerator
+from windtunnel.models.catalog import resolve_model
+from windtunnel.models.kernels import PhysicsParameters
+from windtunnel.models.physics import Physics
+from windtunnel.models.profile import (
+    PARAMETERS,
+    ErrorFigures,
+    Profile,
+    physics_model,
+    profile_for,
+)
+from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import StepWork
+
+__all__ = [
+    "FEWEST_TO_FIT",
+    "Measurement",
+    "evaluate",
+    "fit_profile",
+    "predictions_ms",
+    "read_measurements",
+    "regime",
+]
+
+FEWEST_TO_FIT = 20
+MOST_FAULTS_SHOWN = 10
+LARGEST_COUNT = 10**9
+ERROR_SCALE = 0.03  # relative error of a good fit; beyond it an outlier counts less than its square
+SMALL_BATCH = 16
+LARGE_PREFILL = 256
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One measured step; further fields of the line, such as the spread, are not needed here."""
+
+    shape: str
+    ms: float
+    prefill: Count = 0
+    prior: Count = 0
+    decodes: Count = 0
+    context: Count = 0  # of each decoding sequence
+
+    def work(self) -> StepWork:
+        """The step as the engine would describe it."""
+        chunks = [(self.prefill, self.prior, self.prefill + self.prior)] if self.prefill else []
+        samples = self.decodes + len(chunks)
+        return StepWork(chunks, self.decodes, self.decodes * self.context, samples)
+
+
+def read_measurements(path: Path, *, fewest: int = 1) -> list[Measurement]:
+    """The measurements of a file; every bad line is an `InputError` with its number."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
+    found: list[Measurement] = []
+    faults: list[InputError] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_read_line(line, f"{path}:{number}"))
+        except InputError as fault:
+            faults.append(fault)
+            if len(faults) == MOST_FAULTS_SHOWN:
+                break
+    if faults:
+        raise one_sentence_per(faults)
+    if len(found) < fewest:
+        what = f"the file holds {len(found)} measurements"
+        raise InputError(what, where=str(path), allowed=f"{fewest} or more")
+    return found
+
+
+def _read_line(line: bytes, where: str) -> Measurement:
+    try:
+        row = msgspec.json.decode(line, type=Measurement)
+    except msgspec.ValidationError as error:
+        what = str(error)[0].lower() + str(error)[1:]
+        raise InputError(f"not a measurement: {what}", where=where) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        hint = "NaN and Infinity are not numbers in JSON"
+        raise InputError("the line is not JSON", where=where, hint=hint) from error
+    if not (math.isfinite(row.ms) and row.ms > 0):
+        raise InputError(f"ms is {row.ms:g}", where=where, allowed="a time above 0")
+    if row.prefill + row.decodes == 0:
+        what = "the step has neither prefill tokens nor decodes"
+        raise InputError(what, where=where, allowed="prefill or decodes of 1 or more")
+    try:
+        resolve_model(row.shape)
+    except InputError as error:
+        what = f"shape: {error.what}"
+        raise InputError(what, where=where, allowed=error.allowed, hint=error.hint) from error
+    return row
+
+
+def regime(row: Measurement) -> str:
+    """The kind of step, by what dominates its time."""
+    if row.prefill and row.decodes:
+        return "mixed"
+    if row.prefill:
+        size = "large" if row.prefill > LARGE_PREFILL else "small"
+        return f"{size} prefill, cached prefix" if row.prior else f"{size} prefill"
+    return "small decode batch" if row.decodes <= SMALL_BATCH else "large decode batch"
+
+
+def predictions_ms(
+    rows: Sequence[Measurement], accelerator: Accelerator, profile: Profile
+) -> list[float]:
+    """What the profile predicts for each measurement."""
+    models: dict[str, Physics] = {}
+    predicted = []
+    for row in rows:
+        if row.shape not in models:
+            models[row.shape] = physics_model(resolve_model(row.shape), accelerator, profile)
+        predicted.append(models[row.shape].step_s(row.work()) * 1e3)
+    return predicted
+
+
+def evaluate(
+    rows: Sequence[Measurement], accelerator: Accelerator, profile: Profile
+) -> dict[str, ErrorFigures]:
+    """The error of the profile's predictions for each shape, in the order of the file."""
+    errors: dict[str, list[float]] = {}
+    for row, predicted in zip(rows, predictions_ms(rows, accelerator, profile), strict=True):
+        errors.setdefault(row.shape, []).append(abs(predicted / row.ms - 1.0))
+    return {shape: error_of(found) for shape, found in errors.items()}
+
+
+def error_of(errors: Sequence[float]) -> ErrorFigures:
+    """Mean and 90th percentile (between the two nearest) of absolute relative errors."""
+    ordered = sorted(errors)
+    place = 0.9 * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    p90 = ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ErrorFigures(mape=math.fsum(ordered) / len(ordered), p90=p90, points=len(ordered))
+
+
+def fit_profile(
+    rows: Sequence[Measurement],
+    accelerator: Accelerator,
+    *,
+    name: str,
+    origin: str,
+    rest: Profile | None = None,
+) -> Profile:
+    """A profile whose parameters explain the measurements; the same rows give the same profile.
+
+    What steps on one GPU cannot show (collectives, experts, low precision) is taken from the
+    profile `rest`; without it from the accelerator's bundled profile, or the generic one.
+    """
+    if len(rows) < FEWEST_TO_FIT:
+        what = f"{len(rows)} measurements are too few to fit"
+        raise InputError(what, allowed=f"{FEWEST_TO_FIT} or more")
+    fitted = [key for key, rule in PARAMETERS.items() if rule.spread > 0]
+    known = rest if rest is not None else profile_for(accelerator)
+    fixed = {key: known.parameters[key] for key in PARAMETERS if key not in fitted}
+    fixed["decode_rows"] = PARAMETERS["decode_rows"].start
+    values = {**fixed, **_solve(rows, accelerator, fitted, fixed)}
+    profile = Profile(
+        name=name,
+        accelerator=accelerator.name,
+        calibrated=True,
+        origin=origin,
+        parameters={key: float(f"{values[key]:.6g}") for key in PARAMETERS},
+        errors={},
+        measured=measured_range(rows),
+    )
+    shapes = evaluate(rows, accelerator, profile)
+    rounded = {shape: error.rounded() for shape, error in shapes.items()}
+    return msgspec.structs.replace(profile, errors={"shapes": rounded})
+
+
+def measured_range(rows: Sequence[Measurement]) -> dict[str, int]:
+    """The largest step that the measurements cover."""
+    return {
+        "tokens": max(row.prefill + row.decodes for row in rows),
+        "decodes": max(row.decodes for row in rows),
+        "context": max(max(row.context, row.prior + row.prefill) for row in rows),
+    }
+
+
+def _solve(
+    rows: Sequence[Measurement],
+    accelerator: Accelerator,
+    fitted: list[str],
+    fixed: dict[str, float],
+) -> dict[str, float]:
+    """Least squares over logarithms, held near the usual values where the rows do not decide."""
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    shapes: dict[str, ModelShape] = {row.shape: resolve_model(row.shape) for row in rows}
+    works = [(row.shape, row.work(), row.ms * 1e-3) for row in rows]
+    rules = [PARAMETERS[key] for key in fitted]
+    centre = np.log([rule.start for rule in rules])
+    spread = np.array([rule.spread for rule in rules])
+
+    def distance(logs: np.ndarray) -> np.ndarray:
+        values = {**fixed, **dict(zip(fitted, np.exp(logs).tolist(), strict=True))}
+        parameters = PhysicsParameters(values)
+        models = {name: Physics(shape, accelerator, parameters) for name, shape in shapes.items()}
+        errors = [math.log(models[name].step_s(work) / time) for name, work, time in works]
+        return np.concatenate([np.array(errors) / ERROR_SCALE, (logs - centre) / spread])
+
+    solution = least_squares(
+        distance,
+        centre,
+        bounds=(np.log([rule.low for rule in rules]), np.log([rule.high for rule in rules])),
+        loss="soft_l1",
+    )
+    return dict(zip(fitted, np.exp(solution.x).tolist(), strict=True))

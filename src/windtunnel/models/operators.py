@@ -1,0 +1,307 @@
+"""Fits `physics` profiles to tables of single-operator timings instead of whole steps.
+
+A folder holds Parquet tables in the layout of NVIDIA's aiconfigurator: `gemm_perf`,
+`context_attention_perf`, `generation_attention_perf`, `moe_perf` and `custom_allreduce_perf`;
+latencies are milliseconds. Operators alone say nothing of the small kernels between them or of
+clocks under sustained load: those parameters come from another profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import Accelerator
+from windtunnel.models.calibrate import error_of
+from windtunnel.models.kernels import Kernels, PhysicsParameters
+from windtunnel.models.profile import PARAMETERS, ErrorFigures, Profile
+
+__all__ = ["fit_operators"]
+
+ROWS_PER_FIT = 3000
+FROM_MEMORY = 0.9  # of the memory peak; what was read faster came out of a cache, unlike in a model
+MOST_TOKENS = 16384
+SMALLEST_SIDE = 512
+HEAD_DIM = 128
+DECODE_ROWS = 64.0  # kernels that pack the query heads of a group into one tile
+OUTLIER_SCALE = 0.15
+
+Row = dict[str, Any]  # of a table; a column is a string or a number
+Timing = Callable[[Kernels, Row], float]
+
+
+class _Class(msgspec.Struct, frozen=True):
+    """One operator class: its table, its rows, the parameters they decide, the formula."""
+
+    table: str
+    columns: tuple[str, ...]
+    keep: Callable[[Row], bool]
+    fitted: tuple[str, ...]
+    time_s: Timing
+    read_bytes: Callable[[Row], float]
+    precision: str = "bf16"
+
+
+def fit_operators(
+    folder: Path, accelerator: Accelerator, rest: Profile, *, name: str, origin: str
+) -> Profile:
+    """A profile from the tables in `folder`; the profile `rest` gives what they cannot show."""
+    values = {**rest.parameters, "decode_rows": DECODE_ROWS}
+    errors: dict[str, ErrorFigures] = {}
+    largest: dict[str, int] = {}
+    for title, kind in _CLASSES.items():
+        if kind.precision == "fp8" and accelerator.fp8_flops == 0:
+            continue
+        rows = _rows(folder, kind, accelerator)
+        if not rows:
+            continue
+        values.update(_fit(rows, kind, accelerator, values))
+        error = _error(rows, kind, accelerator, values)
+        errors[title] = error.rounded()
+        _extend(largest, title, rows)
+    if not errors:
+        tables = ", ".join(f"{kind.table}.parquet" for kind in _CLASSES.values())
+        raise InputError("no operator table was found", where=str(folder), allowed=tables)
+    return Profile(
+        name=name,
+        accelerator=accelerator.name,
+        calibrated=True,
+        origin=origin,
+        parameters={key: float(f"{values[key]:.6g}") for key in PARAMETERS},
+        errors={"operators": errors},
+        measured=largest,
+    )
+
+
+def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
+    """Rows of one table that the class is about, thinned evenly to what a fit needs."""
+    path = folder / f"{kind.table}.parquet"
+    if not path.exists():
+        return []
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError("the file is not a Parquet table", where=str(path)) from error
+    missing = [column for column in (*kind.columns, "latency") if column not in table.column_names]
+    if missing:
+        what = f"the table has no column {missing[0]!r}"
+        raise InputError(what, where=str(path), allowed=", ".join((*kind.columns, "latency")))
+    rate = FROM_MEMORY * accelerator.hbm_bytes_per_s * 1e-3
+    found = [
+        row
+        for row in table.to_pylist()
+        if kind.keep(row) and _timed(row) and kind.read_bytes(row) < rate * row["latency"]
+    ]
+    stride = max(1, math.ceil(len(found) / ROWS_PER_FIT))
+    return found[::stride]
+
+
+def _timed(row: Row) -> bool:
+    latency = row["latency"]
+    return isinstance(latency, float) and math.isfinite(latency) and latency > 0
+
+
+def _fit(
+    rows: Sequence[Row], kind: _Class, accelerator: Accelerator, values: dict[str, float]
+) -> dict[str, float]:
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    rules = [PARAMETERS[key] for key in kind.fitted]
+
+    def distance(logs: Any) -> Any:
+        tried = {**values, **dict(zip(kind.fitted, np.exp(logs).tolist(), strict=True))}
+        kernels = Kernels(PhysicsParameters(tried), accelerator, kind.precision)
+        return [math.log(kind.time_s(kernels, row) * 1e3 / row["latency"]) for row in rows]
+
+    solution = least_squares(
+        distance,
+        np.log([rule.start for rule in rules]),
+        bounds=(np.log([rule.low for rule in rules]), np.log([rule.high for rule in rules])),
+        loss="soft_l1",
+        f_scale=OUTLIER_SCALE,
+    )
+    return dict(zip(kind.fitted, np.exp(solution.x).tolist(), strict=True))
+
+
+def _error(
+    rows: Sequence[Row], kind: _Class, accelerator: Accelerator, values: dict[str, float]
+) -> ErrorFigures:
+    kernels = Kernels(PhysicsParameters(values), accelerator, kind.precision)
+    return error_of([abs(kind.time_s(kernels, row) * 1e3 / row["latency"] - 1.0) for row in rows])
+
+
+def _extend(largest: dict[str, int], title: str, rows: Sequence[Row]) -> None:
+    column, key = {
+        "gemm": ("m", "tokens"),
+        "decode attention": ("batch_size", "decodes"),
+        "prefill attention": ("isl", "context"),
+    }.get(title, ("", ""))
+    if key:
+        largest[key] = max(int(row[column]) for row in rows)
+
+
+def _large_gemm(dtype: str) -> Callable[[Row], bool]:
+    def keep(row: Row) -> bool:
+        n, k = row["n"], row["k"]
+        sides = n >= SMALLEST_SIDE and k >= SMALLEST_SIDE and row["m"] <= MOST_TOKENS
+        # Long rows of few columns do not occur in models; they would only bend the fit.
+        usual = max(n, k) <= 65536 and n * k <= 4e8
+        return bool(row["gemm_dtype"] == dtype and sides and usual)
+
+    return keep
+
+
+def _weight_bytes(row: Row) -> float:
+    return float(row["n"] * row["k"]) * (2.0 if row["gemm_dtype"] == "bfloat16" else 1.0)
+
+
+def _nothing(_: Row) -> float:
+    return 0.0
+
+
+def _gemm_s(kernels: Kernels, row: Row) -> float:
+    weight_bytes = 2.0 if row["gemm_dtype"] == "bfloat16" else 1.0
+    return kernels.gemm_s(row["m"], row["n"], row["k"], weight_bytes, kernels.flops)
+
+
+def _plain_attention(row: Row) -> bool:
+    window = row.get("window_size") or 0
+    plain = row["head_dim"] == HEAD_DIM and row["kv_cache_dtype"] == "bfloat16"
+    return bool(plain and window == 0 and row["num_heads"] >= 4)
+
+
+def _long_context(row: Row) -> bool:
+    return bool(_plain_attention(row) and row["isl"] >= 64)
+
+
+def _decode_batch(row: Row) -> bool:
+    return bool(_plain_attention(row) and row["step"] >= 127 and row["batch_size"] <= 512)
+
+
+def _kv_bytes(row: Row) -> float:
+    tokens = row["batch_size"] * row["step"]
+    return float(4 * HEAD_DIM * tokens * row["num_key_value_heads"])
+
+
+def _prefill_s(kernels: Kernels, row: Row) -> float:
+    """Attention of whole prompts, as `Physics` computes it for one layer."""
+    heads, batch, new = row["num_heads"], row["batch_size"], row["isl"]
+    ramp = kernels.parameters.attention_ramp_keys
+    compute = 2.0 * heads * HEAD_DIM * batch * new * (new + 1 + 2 * ramp) / kernels.attention_flops
+    traffic = 2.0 * batch * new * row["num_key_value_heads"] * HEAD_DIM * 2
+    return float(kernels.parameters.attention_call_s + max(compute, traffic / kernels.kv_rate))
+
+
+def _decode_s(kernels: Kernels, row: Row) -> float:
+    """Attention of a decode batch, as `Physics` computes it for one layer."""
+    heads, kv_heads, batch = row["num_heads"], row["num_key_value_heads"], row["batch_size"]
+    p = kernels.parameters
+    limit = kernels.split_limit(batch, kv_heads)
+    compute = kernels.decode_compute_s(4.0 * heads * HEAD_DIM, heads // kv_heads, limit)
+    memory = 2.0 * kv_heads * HEAD_DIM * 2 / kernels.kv_rate
+    tokens = batch * row["step"]
+    scan = max(compute * (tokens + p.attention_ramp_keys * batch), memory * (tokens + batch))
+    parts = kernels.splits(float(row["step"]), float(batch * kv_heads))
+    return float(p.attention_call_s + scan + p.attention_split_s * (parts - 1.0))
+
+
+def _bf16_experts(row: Row) -> bool:
+    width = row["inter_size"] // row["moe_tp_size"]
+    usual = width >= 256 and row["moe_ep_size"] <= 8 and row["num_tokens"] <= MOST_TOKENS
+    plain = row["moe_dtype"] == "bfloat16" and row["distribution"] == "power_law_1.01"
+    return bool(plain and usual)
+
+
+def _experts_s(kernels: Kernels, row: Row) -> float:
+    share = row["topk"] / row["num_experts"]
+    here = row["num_experts"] / row["moe_ep_size"]
+    touched = here * (1.0 - (1.0 - share) ** row["num_tokens"])
+    return kernels.experts_s(
+        row["num_tokens"] * row["topk"] / row["moe_ep_size"],
+        touched,
+        ffn=max(1, row["inter_size"] // row["moe_tp_size"]),
+        hidden=row["hidden_size"],
+        matrices=3,
+        weight_bytes=2.0,
+    )
+
+
+def _graphed(row: Row) -> bool:
+    return bool(row["backend"] == "vllm_graph" and row["message_size"] >= 1024)
+
+
+def _all_reduce_s(kernels: Kernels, row: Row) -> float:
+    return kernels.all_reduce_s(row["message_size"], row["num_gpus"])
+
+
+_GEMM = ("gemm_dtype", "m", "n", "k")
+_ATTENTION = (
+    *("batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim"),
+    "kv_cache_dtype",
+)
+_EXPERTS = (
+    *("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts"),
+    *("moe_tp_size", "moe_ep_size", "distribution"),
+)
+
+# In the order in which they are fitted: later classes build on the parameters of earlier ones.
+_CLASSES: dict[str, _Class] = {
+    "gemm": _Class(
+        "gemm_perf",
+        _GEMM,
+        _large_gemm("bfloat16"),
+        ("gemm_efficiency", "gemm_bandwidth", "gemm_launch_s", "gemm_wave", "gemm_blend"),
+        _gemm_s,
+        _weight_bytes,
+    ),
+    "gemm in fp8": _Class(
+        "gemm_perf",
+        _GEMM,
+        _large_gemm("fp8"),
+        ("low_precision_efficiency", "low_precision_launch_s"),
+        _gemm_s,
+        _weight_bytes,
+        precision="fp8",
+    ),
+    "prefill attention": _Class(
+        "context_attention_perf",
+        _ATTENTION,
+        _long_context,
+        ("attention_efficiency", "attention_call_s", "attention_ramp_keys"),
+        _prefill_s,
+        _nothing,
+    ),
+    "decode attention": _Class(
+        "generation_attention_perf",
+        _ATTENTION,
+        _decode_batch,
+        ("attention_bandwidth", "attention_split_s"),
+        _decode_s,
+        _kv_bytes,
+    ),
+    "experts": _Class(
+        "moe_perf",
+        _EXPERTS,
+        _bf16_experts,
+        ("expert_efficiency", "expert_launch_s"),
+        _experts_s,
+        _nothing,
+    ),
+    "all-reduce": _Class(
+        "custom_allreduce_perf",
+        ("backend", "num_gpus", "message_size"),
+        _graphed,
+        ("all_reduce_s", "all_reduce_efficiency"),
+        _all_reduce_s,
+        _nothing,
+    ),
+}

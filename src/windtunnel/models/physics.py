@@ -1,0 +1,292 @@
+"""Step times from the operators that a step runs, each held against its accelerator's peaks.
+
+What depends on the number of tokens alone is worked out once per number and kept; what depends on
+the context is a few multiplications. `docs/explanation/step-time-models.md` explains each term.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from windtunnel.models.accelerators import Accelerator
+from windtunnel.models.kernels import (
+    SPLIT_KEYS,
+    SPLIT_ROWS,
+    Kernels,
+    PhysicsParameters,
+)
+from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import StepTimeModel, StepWork
+
+__all__ = ["Physics"]
+
+REMEMBERED: Final = 1 << 16  # numbers of tokens whose time is kept
+
+
+def attention_gemms(part: ModelShape) -> list[tuple[int, int]]:
+    """(outputs, inputs) of the projections around one layer's attention."""
+    queries = part.heads * part.head_dim
+    if not part.is_latent:
+        return [(queries + 2 * part.kv_heads * part.head_dim, part.hidden), (part.hidden, queries)]
+    queries = part.heads * (part.qk_nope_dim + part.qk_rope_dim)
+    down = part.kv_lora_rank + part.qk_rope_dim
+    up = (part.heads * (part.qk_nope_dim + part.v_head_dim), part.kv_lora_rank)
+    out = (part.hidden, part.heads * part.v_head_dim)
+    if part.q_lora_rank == 0:
+        return [(queries + down, part.hidden), up, out]
+    return [(part.q_lora_rank + down, part.hidden), (queries, part.q_lora_rank), up, out]
+
+
+def mlp_gemms(part: ModelShape, width: int) -> list[tuple[int, int]]:
+    """(outputs, inputs) of one MLP of that width: the matrices into it are one multiplication."""
+    if width == 0:
+        return []
+    return [((part.mlp_matrices - 1) * width, part.hidden), (part.hidden, width)]
+
+
+class Physics(StepTimeModel):
+    """Step times of one model on one kind of GPU, under one profile."""
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        accelerator: Accelerator,
+        parameters: PhysicsParameters,
+        tensor_parallel: int = 1,
+        expert_parallel: int = 1,
+    ) -> None:
+        part = shape.per_gpu(tensor_parallel, expert_parallel)
+        kernels = Kernels(parameters, accelerator, shape.matmul_precision)
+        self.kernels: Final = kernels
+        self.tensor_parallel: Final = tensor_parallel
+        self.expert_parallel: Final = expert_parallel
+        self._part: Final = part
+        self._layers: Final = part.layers
+        self._window: Final = part.window
+        self._window_layers: Final = part.window_layers
+        self._kv_heads: Final = 1 if part.is_latent else part.kv_heads
+        self._heads: Final = part.heads
+        self._routed_of: Final = shape.experts
+        self._routed_to: Final = shape.experts_per_token
+        self._attention_gemms: Final = attention_gemms(part)
+        self._dense_gemms: Final = mlp_gemms(part, part.ffn)
+        self._shared_gemms: Final = mlp_gemms(part, part.shared_ffn)
+        self._ramp_keys: Final[float] = parameters.attention_ramp_keys
+        self._pair_s: Final[float] = part.prefill_pair_flops / kernels.attention_flops
+        self._decode_flops: Final = float(part.decode_pair_flops)
+        self._latent_s: Final[float] = 2.0 * part.latent_up_params / kernels.flops
+        self._key_s: Final[float] = part.kv_bytes_per_token_layer / kernels.kv_rate
+        self._tokens_s: Final[dict[int, float]] = {}
+        self._head_s: Final[dict[int, float]] = {}
+        self._lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
+
+    def step_s(self, work: StepWork) -> float:
+        """Seconds that the GPU takes for the step."""
+        if not work.chunks:
+            if work.decodes == 0:
+                return 0.0
+            base, slope, _ = self.decode_line(work.decodes, work.context)
+            return base + slope * work.context
+        tokens = work.decodes
+        for new, _, _ in work.chunks:
+            tokens += new
+        time = self.tokens_s(tokens) + self.head_s(work.samples) + self._prefill_s(work.chunks)
+        if work.decodes:
+            base, slope, _ = self._attention_line(work.decodes, work.context)
+            time += base + slope * work.context
+        return time
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        """See `StepTimeModel`; kinks: where splitting starts and ends, where compute takes over."""
+        base, slope, until = self._attention_line(decodes, context)
+        return self.tokens_s(decodes) + self.head_s(decodes) + base, slope, until
+
+    def tokens_s(self, tokens: int) -> float:
+        """Everything in the layers but attention, for this many tokens in all."""
+        known = self._tokens_s.get(tokens)
+        if known is None:
+            if len(self._tokens_s) >= REMEMBERED:
+                self._tokens_s.clear()
+            known = self._layers_s(float(tokens)) + self._collectives_s(tokens)
+            self._tokens_s[tokens] = known
+        return known
+
+    def head_s(self, samples: int) -> float:
+        """The output head, for the sequences that produce a token."""
+        if samples == 0:
+            return 0.0
+        known = self._head_s.get(samples)
+        if known is None:
+            if len(self._head_s) >= REMEMBERED:
+                self._head_s.clear()
+            part = self._part
+            known = self.kernels.gemm_s(
+                samples, part.vocab, part.hidden, part.embedding_bytes, self.kernels.head_flops
+            )
+            self._head_s[samples] = known
+        return known
+
+    def _gemms_s(self, rows: float, shapes: list[tuple[int, int]]) -> tuple[float, float]:
+        """(time, the compute part of it at full clock) of these multiplications."""
+        kernels = self.kernels
+        weight_bytes = self._part.weight_bytes
+        time = 0.0
+        compute = 0.0
+        for outputs, inputs in shapes:
+            time += kernels.gemm_s(rows, outputs, inputs, weight_bytes, kernels.flops)
+            compute += 2.0 * rows * outputs * inputs / kernels.flops
+        return time, compute
+
+    def _layers_s(self, rows: float) -> float:
+        part = self._part
+        p = self.kernels.parameters
+        traffic = p.elementwise_passes * rows * part.hidden * part.activation_bytes
+        attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
+        dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
+        mixture, mixture_compute = self._mixture_s(rows)
+        time = part.layers * (p.layer_s + traffic / self.kernels.hbm + attention)
+        time += part.dense_layers * dense + part.moe_layers * mixture
+        compute = part.layers * attention_compute
+        compute += part.dense_layers * dense_compute + part.moe_layers * mixture_compute
+        # A chip whose matrix units are mostly busy meets its power limit and lowers its clock.
+        busy = compute / time
+        if busy > p.power_knee:
+            slower: float = (busy / p.power_knee) ** p.power_exponent
+            time += compute * (slower - 1.0)
+        return time
+
+    def _mixture_s(self, rows: float) -> tuple[float, float]:
+        part = self._part
+        if part.moe_layers == 0:
+            return 0.0, 0.0
+        kernels = self.kernels
+        untouched: float = (1.0 - self._routed_to / self._routed_of) ** rows
+        touched = part.experts * (1.0 - untouched)
+        pairs = rows * self._routed_to / self.expert_parallel
+        routed = kernels.experts_s(
+            pairs,
+            touched,
+            ffn=part.expert_ffn,
+            hidden=part.hidden,
+            matrices=part.mlp_matrices,
+            weight_bytes=part.expert_weight_bytes,
+        )
+        shared, shared_compute = self._gemms_s(rows, self._shared_gemms)
+        router = kernels.gemm_s(
+            rows, self._routed_of, part.hidden, part.embedding_bytes, kernels.head_flops
+        )
+        rate = kernels.peak_flops * kernels.parameters.expert_efficiency
+        return router + routed + shared, 2.0 * pairs * part.expert_params / rate + shared_compute
+
+    def _collectives_s(self, tokens: int) -> float:
+        if self.tensor_parallel == 1 and self.expert_parallel == 1:
+            return 0.0
+        part = self._part
+        message = tokens * part.hidden * part.activation_bytes
+        reduce = self.kernels.all_reduce_s(message, self.tensor_parallel)
+        if self.expert_parallel == 1:
+            return 2.0 * part.layers * reduce
+        sent = message * self._routed_to / self.expert_parallel
+        exchange = self.kernels.all_to_all_s(sent, self.expert_parallel)
+        return (2 * part.layers - part.moe_layers) * reduce + 2.0 * part.moe_layers * exchange
+
+    def _prefill_s(self, chunks: list[tuple[int, int, int]]) -> float:
+        """Attention of the prompt tokens: one kernel over all chunks in every layer."""
+        full = 0.0
+        windowed = 0.0
+        tiles = 0.0
+        longest = 0
+        for new, cached, _ in chunks:
+            full += self._chunk_s(new, cached, new + cached)
+            if self._window_layers:
+                windowed += self._chunk_s(new, cached, self._window)
+            tiles += (new + SPLIT_ROWS - 1) // SPLIT_ROWS * self._heads
+            longest = max(longest, new + cached)
+        p = self.kernels.parameters
+        parts = self.kernels.splits(float(longest), tiles)
+        call = p.attention_call_s + p.attention_split_s * (parts - 1.0)
+        whole = self._layers - self._window_layers
+        return self._layers * call + whole * full + self._window_layers * windowed
+
+    def _chunk_s(self, new: int, cached: int, window: int) -> float:
+        """One layer, where each of the new tokens sees at most `window` others and itself."""
+        growing = max(0, min(new, window - cached))
+        pairs = growing * cached + 0.5 * growing * (growing + 1) + (new - growing) * float(window)
+        seen = min(cached, window)
+        padding = 1.0 if new >= SPLIT_ROWS else SPLIT_ROWS / new
+        pairs += new * self._ramp_keys
+        compute = pairs * padding * self._pair_s + seen * self._latent_s
+        return max(compute, (new + seen) * self._key_s)
+
+    def _attention_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        lines = self._lines.get(decodes)
+        if lines is None:
+            if len(self._lines) >= REMEMBERED:
+                self._lines.clear()
+            lines = self._decode_lines(decodes)
+            self._lines[decodes] = lines
+        for line in lines:
+            if context < line[2]:
+                return line
+        return lines[-1]
+
+    def _decode_lines(self, decodes: int) -> list[tuple[float, float, float]]:
+        """Decode attention of all layers as lines (base, slope, until) over the sum of contexts."""
+        limit = self.kernels.split_limit(decodes, self._kv_heads)
+        group = self._heads // self._kv_heads
+        compute = self.kernels.decode_compute_s(self._decode_flops, group, limit)
+        memory = self._key_s
+        knots = []
+        if limit > 1.0:
+            knots += [float(SPLIT_KEYS * decodes), SPLIT_KEYS * decodes * limit]
+        if memory > compute:
+            # Compute includes the start and the end of each scan, so it leads for short contexts.
+            ramp = compute * self._ramp_keys
+            knots.append((ramp - memory) * decodes / (memory - compute))
+        if self._window_layers:
+            knots.append(float(self._window * decodes))
+        lines = []
+        start = 0.0
+        for knot in [*sorted(knots), math.inf]:
+            until = float(math.ceil(knot)) if knot < math.inf else knot
+            if until <= start:
+                continue
+            inside = 0.5 * (start + until) if until < math.inf else start + 1.0
+            base, slope = self._decode_segment(decodes, inside, limit, compute, memory)
+            lines.append((base, slope, until))
+            start = until
+        return lines
+
+    def _decode_segment(
+        self, decodes: int, inside: float, limit: float, compute: float, memory: float
+    ) -> tuple[float, float]:
+        """The line that holds around the total context `inside`."""
+        p = self.kernels.parameters
+        base = self._layers * p.attention_call_s
+        slope = 0.0
+        per_split = self._layers * p.attention_split_s
+        parts = inside / (SPLIT_KEYS * decodes)
+        if limit > 1.0 and parts > 1.0:
+            if parts < limit:
+                base -= per_split
+                slope += per_split / (SPLIT_KEYS * decodes)
+            else:
+                base += per_split * (limit - 1.0)
+        seeing = self._layers
+        window = float(self._window * decodes)
+        if self._window_layers and inside > window:
+            seeing -= self._window_layers
+            kept, per_token = self._scan_line(window, decodes, compute, memory)
+            base += self._window_layers * (kept + per_token * window)
+        kept, per_token = self._scan_line(inside, decodes, compute, memory)
+        return base + seeing * kept, slope + seeing * per_token
+
+    def _scan_line(
+        self, context: float, decodes: int, compute: float, memory: float
+    ) -> tuple[float, float]:
+        """(base, slope) of one layer's pass over the cache: the longer of computing and reading."""
+        ramp = self._ramp_keys * decodes
+        if compute * (context + ramp) > memory * (context + decodes):
+            return compute * ramp, compute
+        return memory * decodes, memory

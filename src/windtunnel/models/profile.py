@@ -1,0 +1,265 @@
+"""Profiles: what a `physics` model was fitted to, how well it fits, and how far it was measured.
+
+A profile is a small JSON file. Those in the `profiles` folder beside this module come with the
+package; `windtunnel calibrate` writes others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.models.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.kernels import PhysicsParameters
+from windtunnel.models.physics import Physics
+from windtunnel.models.shapes import ModelShape
+
+__all__ = [
+    "FORMAT",
+    "PARAMETERS",
+    "ErrorFigures",
+    "Parameter",
+    "Profile",
+    "bundled_profiles",
+    "load_profile",
+    "physics_model",
+    "profile_for",
+]
+
+FORMAT = 1
+GENERIC = "generic"
+BUNDLED = Path(__file__).parent / "profiles"
+LARGEST_FILE_BYTES = 1 << 20
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One number of a profile: its range, where a fit starts, how far from there it may be."""
+
+    low: float
+    high: float
+    start: float
+    spread: float  # likely relative distance from `start`; 0: a fit leaves it alone
+    meaning: str
+
+
+# The starts and spreads come from operator timings of four kinds of GPU. They hold a fit in place
+# where measurements cannot tell two causes apart, as with one model whose layers all cost alike.
+PARAMETERS: dict[str, Parameter] = {
+    "gemm_efficiency": Parameter(
+        0.05, 1, 0.82, 0.04, "fraction of the bf16 matrix peak a large multiplication reaches"
+    ),
+    "low_precision_efficiency": Parameter(
+        0.05, 1, 0.6, 0, "the same in fp8 and below, quantisation of the activations included"
+    ),
+    "low_precision_launch_s": Parameter(
+        1e-8, 1e-3, 3e-6, 0, "further seconds to start one in low precision: converting its inputs"
+    ),
+    "gemm_bandwidth": Parameter(
+        0.05, 1, 0.88, 0.05, "fraction of the memory peak at which weights are read"
+    ),
+    "gemm_launch_s": Parameter(1e-8, 1e-3, 2e-6, 0.5, "seconds to start a multiplication"),
+    "gemm_wave": Parameter(
+        1e-4, 4, 0.07, 0.5, "part of a wave of tiles lost at the end of a multiplication"
+    ),
+    "gemm_blend": Parameter(
+        1.1, 20, 3.0, 0.2, "how well compute and memory overlap: 1 is in turn, infinity is perfect"
+    ),
+    "layer_s": Parameter(
+        1e-8, 1e-2, 25e-6, 0.5, "seconds for the small kernels of a layer: norms, rotation, adding"
+    ),
+    "elementwise_passes": Parameter(
+        0.1, 500, 14.0, 0.3, "times that a layer's small kernels read or write a hidden vector"
+    ),
+    "attention_efficiency": Parameter(
+        0.02, 1, 0.33, 0.3, "fraction of the bf16 matrix peak that attention reaches"
+    ),
+    "attention_bandwidth": Parameter(
+        0.05, 1, 0.9, 0.1, "fraction of the memory peak at which the KV cache is read"
+    ),
+    "attention_call_s": Parameter(
+        1e-8, 1e-3, 10e-6, 0.5, "seconds to start attention, once for prompts and once for decodes"
+    ),
+    "attention_split_s": Parameter(
+        1e-9, 1e-4, 0.2e-6, 0.5, "seconds for each further part that a context is split into"
+    ),
+    "attention_ramp_keys": Parameter(
+        1, 4096, 80.0, 0.5, "keys' worth of work to start and end the scan of a context"
+    ),
+    "decode_rows": Parameter(
+        1, 256, 128, 0, "query rows that decode attention computes where the model has fewer"
+    ),
+    "power_knee": Parameter(
+        0.05, 1, 0.5, 0.3, "share of time the matrix units may be busy before the clock falls"
+    ),
+    "power_exponent": Parameter(1e-4, 2, 0.6, 0.3, "how steeply it falls from there"),
+    "expert_efficiency": Parameter(
+        0.02, 1, 0.5, 0, "fraction of the matrix peak that grouped expert multiplications reach"
+    ),
+    "expert_launch_s": Parameter(
+        1e-8, 1e-3, 25e-6, 0, "seconds to route tokens to experts and to start their kernels"
+    ),
+    "all_reduce_s": Parameter(1e-8, 1e-2, 5e-6, 0, "seconds to start a collective"),
+    "all_reduce_efficiency": Parameter(
+        0.01, 1, 0.5, 0, "fraction of the link peak that a collective reaches"
+    ),
+}
+
+RANGES = ("tokens", "decodes", "context")
+
+
+class ErrorFigures(msgspec.Struct, frozen=True):
+    """How far predictions are off, as fractions of the measured time: 0.05 is 5 %."""
+
+    mape: float
+    p90: float
+    points: int
+
+    def rounded(self) -> ErrorFigures:
+        """To what is worth writing down."""
+        return ErrorFigures(round(self.mape, 4), round(self.p90, 4), self.points)
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters of the `physics` model for one accelerator, with their origin and their error."""
+
+    name: str
+    accelerator: str
+    calibrated: bool  # False: generic efficiencies that nobody has measured on this accelerator
+    origin: str
+    parameters: dict[str, float]
+    errors: dict[str, dict[str, ErrorFigures]]  # "shapes" or "operators", then by name
+    measured: dict[str, int]  # the largest tokens, decodes and context of the measurements
+
+    def physics_parameters(self) -> PhysicsParameters:
+        return PhysicsParameters(self.parameters)
+
+    def to_json(self) -> str:
+        """The file's text; the same profile always gives the same bytes."""
+        document = {"format": FORMAT, **msgspec.to_builtins(self)}
+        return json.dumps(document, indent=2) + "\n"
+
+
+def bundled_profiles() -> list[str]:
+    """Names of the profiles that come with the package."""
+    return sorted(path.stem for path in BUNDLED.glob("*.json"))
+
+
+def load_profile(name_or_path: str) -> Profile:
+    """The bundled profile of that name, or the one in that file."""
+    bundled = BUNDLED / f"{name_or_path}.json"
+    if name_or_path in bundled_profiles():
+        return read_profile(bundled)
+    path = Path(name_or_path)
+    if path.suffix == ".json" or path.exists():
+        return read_profile(path)
+    names = bundled_profiles()
+    raise InputError(
+        f"there is no profile {name_or_path!r}",
+        allowed=", ".join(names) + ", or the path of a profile's JSON file",
+        hint=nearest(name_or_path, names),
+    )
+
+
+def profile_for(accelerator: Accelerator) -> Profile:
+    """The bundled profile of an accelerator, or the generic one for those nobody has measured."""
+    for name in bundled_profiles():
+        if name == GENERIC:
+            continue
+        profile = read_profile(BUNDLED / f"{name}.json")
+        if resolve_accelerator(profile.accelerator).name == accelerator.name:
+            return profile
+    generic = read_profile(BUNDLED / f"{GENERIC}.json")
+    return msgspec.structs.replace(generic, accelerator=accelerator.name)
+
+
+def physics_model(
+    shape: ModelShape,
+    accelerator: Accelerator,
+    profile: Profile | None = None,
+    tensor_parallel: int = 1,
+    expert_parallel: int = 1,
+) -> Physics:
+    """A `physics` step-time model; without a profile, with the accelerator's bundled one."""
+    chosen = profile if profile is not None else profile_for(accelerator)
+    parameters = chosen.physics_parameters()
+    return Physics(shape, accelerator, parameters, tensor_parallel, expert_parallel)
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a file; whatever is wrong with it is said in one sentence a fault."""
+    where = str(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise InputError(
+                "the file is larger than a profile can be", where=where, allowed="up to 1 MiB"
+            )
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise InputError(f"the profile cannot be read: {reason}", where=where) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError("the file is not JSON", where=where, allowed="a profile") from error
+    return _checked(document, where)
+
+
+def _checked(document: Any, where: str) -> Profile:
+    if not isinstance(document, dict):
+        raise InputError("the file holds no JSON object", where=where, allowed="a profile")
+    if document.get("format") != FORMAT:
+        what = f"format is {document.get('format')!r}"
+        raise InputError(
+            what, where=where, allowed=f"{FORMAT}, as `windtunnel calibrate` writes it"
+        )
+    fields = set(Profile.__struct_fields__) | {"format"}
+    unknown = sorted(set(document) - fields)
+    if unknown:
+        raise InputError(
+            f"unknown field {unknown[0]!r}",
+            where=where,
+            allowed=", ".join(sorted(fields)),
+            hint=nearest(unknown[0], fields),
+        )
+    body = {key: value for key, value in document.items() if key != "format"}
+    try:
+        profile = msgspec.convert(body, Profile)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), where=where) from error
+    resolve_accelerator(profile.accelerator)
+    faults = [*_parameter_faults(profile, where), *_range_faults(profile, where)]
+    if faults:
+        raise one_sentence_per(faults)
+    return profile
+
+
+def _parameter_faults(profile: Profile, where: str) -> list[InputError]:
+    faults = [
+        InputError(f"parameter {name!r} is missing", where=where)
+        for name in PARAMETERS
+        if name not in profile.parameters
+    ]
+    for name, value in profile.parameters.items():
+        rule = PARAMETERS.get(name)
+        if rule is None:
+            hint = nearest(name, PARAMETERS)
+            faults.append(InputError(f"unknown parameter {name!r}", where=where, hint=hint))
+        elif not (math.isfinite(value) and rule.low <= value <= rule.high):
+            allowed = f"{rule.low:g} to {rule.high:g}: {rule.meaning}"
+            faults.append(
+                InputError(f"parameter {name!r} is {value:g}", where=where, allowed=allowed)
+            )
+    return faults
+
+
+def _range_faults(profile: Profile, where: str) -> list[InputError]:
+    faults = []
+    for name, value in profile.measured.items():
+        if name not in RANGES or value < 0:
+            what = f"measured range {name!r} is {value}"
+            allowed = ", ".join(RANGES) + ", each 0 or more"
+            faults.append(InputError(what, where=where, allowed=allowed))
+    return faults

@@ -1,0 +1,1 @@
+"""Tables, HTML and files made from results."""

@@ -1,0 +1,67 @@
+"""Profiles from operator tables: what made the timings is found; bad tables get a sentence."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.kernels import Kernels
+from windtunnel.models.operators import fit_operators
+from windtunnel.models.profile import Profile, load_profile
+
+A100 = resolve_accelerator("a100")
+
+
+def write_tables(folder: Path, profile: Profile) -> None:
+    kernels = Kernels(profile.physics_parameters(), A100)
+    rows = []
+    for m in (1, 8, 64, 128, 512, 2048, 8192):
+        for n, k in ((4096, 4096), (28672, 4096), (4096, 14336), (1024, 8192), (16384, 8192)):
+            latency = kernels.gemm_s(m, n, k, 2.0, kernels.flops) * 1e3
+            rows.append({"gemm_dtype": "bfloat16", "m": m, "n": n, "k": k, "latency": latency})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "gemm_perf.parquet")
+    messages = [
+        {
+            "backend": "vllm_graph",
+            "num_gpus": gpus,
+            "message_size": size,
+            "latency": kernels.all_reduce_s(size, gpus) * 1e3,
+        }
+        for gpus in (2, 8)
+        for size in (1024, 1 << 20, 1 << 28)
+    ]
+    table = pa.Table.from_pylist(messages)
+    pq.write_table(table, folder / "custom_allreduce_perf.parquet")
+
+
+def test_operator_timings_give_back_what_made_them(tmp_path: Path) -> None:
+    made = load_profile("a100")
+    write_tables(tmp_path, made)
+    fitted = fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="made up")
+    decided = ("gemm_efficiency", "gemm_bandwidth", "gemm_blend", "all_reduce_efficiency")
+    for name in decided:
+        assert fitted.parameters[name] == pytest.approx(made.parameters[name], rel=0.02)
+    assert fitted.parameters["layer_s"] == load_profile("generic").parameters["layer_s"]
+    assert fitted.errors["operators"]["gemm"].mape < 0.005
+    assert fitted.errors["operators"]["gemm"].points == 35
+    assert fitted.measured == {"tokens": 8192}
+
+
+def test_a_folder_without_tables_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"no operator table was found; allowed: gemm_perf.parquet"
+    ):
+        fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
+
+
+def test_bad_tables_are_sentences(tmp_path: Path) -> None:
+    table = tmp_path / "gemm_perf.parquet"
+    table.write_bytes(b"not parquet at all")
+    with pytest.raises(InputError, match="not a Parquet table"):
+        fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
+    pq.write_table(pa.table({"m": [1]}), table)
+    with pytest.raises(InputError, match="no column 'gemm_dtype'"):
+        fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")

@@ -1,0 +1,218 @@
+"""The physics model keeps its promises: physical, monotone, exact lines, the same in both forms."""
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.models.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
+from windtunnel.models.catalog import MODELS, resolve_model
+from windtunnel.models.physics import Physics
+from windtunnel.models.profile import load_profile, physics_model
+from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import StepWork
+
+MODEL_NAMES = sorted(MODELS)
+ACCELERATOR_NAMES = sorted(ACCELERATORS)
+
+
+def prefill(tokens: int, cached: int = 0) -> StepWork:
+    return StepWork([(tokens, cached, tokens + cached)], 0, 0, 1)
+
+
+def decode(decodes: int, context: int) -> StepWork:
+    return StepWork([], decodes, context, decodes)
+
+
+def model_of(model: str, accelerator: str = "h200", tensor_parallel: int = 1) -> Physics:
+    return physics_model(
+        resolve_model(model),
+        resolve_accelerator(accelerator),
+        tensor_parallel=tensor_parallel,
+    )
+
+
+def peak_s(shape: ModelShape, accelerator: Accelerator, work: StepWork) -> float:
+    """What the vendor's peaks allow at best: every operation and every byte once, at full rate."""
+    tokens = work.decodes + sum(new for new, _, _ in work.chunks)
+    experts = shape.experts_per_token * shape.expert_params
+    matrices = (
+        shape.layers * shape.attention_params
+        + shape.dense_layers * shape.dense_mlp_params
+        + shape.moe_layers * shape.shared_params
+    )
+    numbers = tokens * (matrices + shape.moe_layers * experts) + work.samples * shape.head_params
+    best = max(accelerator.bf16_flops, accelerator.peak_flops(shape.matmul_precision))
+    pairs = sum(new * cached + new * (new + 1) / 2 for new, cached, _ in work.chunks)
+    pair_flops = shape.full_layers * (
+        pairs * shape.prefill_pair_flops + work.context * shape.decode_pair_flops
+    )
+    compute = 2.0 * numbers / best + pair_flops / accelerator.bf16_flops
+    read = (
+        matrices * shape.weight_bytes
+        + shape.moe_layers * experts * shape.expert_weight_bytes
+        + shape.head_params * shape.embedding_bytes
+        + work.context * shape.full_layers * shape.kv_bytes_per_token_layer
+    )
+    return max(compute, read / accelerator.hbm_bytes_per_s)
+
+
+@pytest.mark.parametrize("accelerator", ACCELERATOR_NAMES)
+@pytest.mark.parametrize("name", MODEL_NAMES)
+def test_no_step_is_faster_than_the_hardware(name: str, accelerator: str) -> None:
+    shape = resolve_model(name)
+    hardware = resolve_accelerator(accelerator)
+    model = physics_model(shape, hardware)
+    works = [
+        prefill(1),
+        prefill(512, 4096),
+        prefill(16384),
+        decode(1, 1),
+        decode(64, 64 * 4096),
+        decode(512, 512 * 700),
+        StepWork([(1000, 0, 1000), (24, 8000, 9000)], 100, 100 * 3000, 101),
+    ]
+    for work in works:
+        assert model.step_s(work) >= peak_s(shape, hardware, work)
+
+
+@given(
+    name=st.sampled_from(MODEL_NAMES),
+    accelerator=st.sampled_from(ACCELERATOR_NAMES),
+    decodes=st.integers(1, 2048),
+    context=st.integers(0, 2_000_000),
+    ahead=st.floats(0, 1),
+)
+def test_a_decode_line_is_the_step_all_along_its_segment(
+    name: str, accelerator: str, decodes: int, context: int, ahead: float
+) -> None:
+    model = model_of(name, accelerator)
+    base, slope, until = model.decode_line(decodes, context)
+    assert until > context
+    last = context + 10_000_000 if math.isinf(until) else int(until) - 1
+    inside = context + int(ahead * (last - context))
+    assert model.decode_line(decodes, inside) == (base, slope, until)
+    assert model.step_s(decode(decodes, inside)) == base + slope * inside
+
+
+@given(
+    name=st.sampled_from(MODEL_NAMES),
+    accelerator=st.sampled_from(["h200", "a100", "l40s", "b200"]),
+    decodes=st.integers(1, 600),
+)
+def test_decode_lines_meet_at_their_ends(name: str, accelerator: str, decodes: int) -> None:
+    """A context more never makes a jump: each line starts where the one before it ends."""
+    model = model_of(name, accelerator)
+    context = 0
+    while True:
+        base, slope, until = model.decode_line(decodes, context)
+        if math.isinf(until):
+            break
+        context = int(until)
+        later, steeper, _ = model.decode_line(decodes, context)
+        step = max(slope, steeper)
+        assert later + steeper * context == pytest.approx(base + slope * context, abs=step)
+
+
+@given(
+    name=st.sampled_from(MODEL_NAMES),
+    accelerator=st.sampled_from(ACCELERATOR_NAMES),
+    tokens=st.integers(1, 9000),
+    more=st.integers(1, 2000),
+    cached=st.integers(0, 30000),
+)
+def test_more_prompt_never_takes_less_time(
+    name: str, accelerator: str, tokens: int, more: int, cached: int
+) -> None:
+    model = model_of(name, accelerator)
+    assert model.tokens_s(tokens + more) >= model.tokens_s(tokens)
+    assert model.step_s(prefill(tokens, cached + more)) >= model.step_s(prefill(tokens, cached))
+    alone = model.step_s(prefill(tokens, cached))
+    joined = StepWork([(tokens, cached, tokens + cached)], 8, 8 * more, 9)
+    assert model.step_s(joined) > alone
+
+
+@given(
+    name=st.sampled_from(MODEL_NAMES),
+    decodes=st.integers(1, 500),
+    context=st.integers(0, 100_000),
+    more=st.integers(0, 100_000),
+)
+def test_more_context_never_takes_less_time(
+    name: str, decodes: int, context: int, more: int
+) -> None:
+    model = model_of(name)
+    assert model.step_s(decode(decodes, context + more)) >= model.step_s(decode(decodes, context))
+
+
+def test_a_window_bounds_what_a_long_context_costs() -> None:
+    model = model_of("gemma-3-27b")
+    _, near, _ = model.decode_line(1, 100)
+    _, far, _ = model.decode_line(1, 100_000)
+    assert far < near / 4
+    shape = msgspec.structs.replace(resolve_model("gemma-3-27b"), window=0, window_layers=0)
+    unbounded = physics_model(shape, resolve_accelerator("h200"))
+    assert model.step_s(prefill(64, 500)) == unbounded.step_s(prefill(64, 500))
+    assert model.step_s(prefill(8192, 50_000)) < 0.6 * unbounded.step_s(prefill(8192, 50_000))
+
+
+def test_tensor_parallel_divides_the_work_but_pays_for_collectives() -> None:
+    works = [prefill(4096), decode(32, 32 * 2000)]
+    for work in works:
+        whole = model_of("llama-3.1-70b").step_s(work)
+        slice_only = model_of("llama-3.1-70b-tp8-slice").step_s(work)
+        together = model_of("llama-3.1-70b", tensor_parallel=8).step_s(work)
+        assert slice_only < together < whole
+
+
+def test_few_tokens_touch_few_experts() -> None:
+    model = model_of("qwen3-30b-a3b")
+    few, many = model.tokens_s(1), model.tokens_s(512)
+    shape = resolve_model("qwen3-30b-a3b")
+    all_experts = shape.moe_layers * shape.experts * shape.expert_params * 2
+    assert many > all_experts / 4.8e12
+    assert few < 0.35 * many
+
+
+def test_a_different_accelerator_changes_the_speed() -> None:
+    for work in (prefill(2048), decode(16, 16 * 1000)):
+        times = [model_of("llama-3.1-8b", name).step_s(work) for name in ("b200", "h100", "l40s")]
+        assert times == sorted(times)
+        assert times[2] > 2 * times[0]
+
+
+def test_an_empty_step_takes_no_time() -> None:
+    assert model_of("llama-3.1-8b").step_s(StepWork([], 0, 0, 0)) == 0.0
+
+
+# These are the same interpreted and compiled; a change of the model or of the bundled profile
+# changes them knowingly.
+PINNED = {
+    "llama-3.1-8b": ["0.02293430599166576", "0.008989926677868075", "0.017159089560785497"],
+    "deepseek-v3": ["0.21327542726894402", "0.13196080512031344", "0.18439204631579428"],
+    "gemma-3-27b": ["0.07732768520857226", "0.026935774948427058", "0.05980772920663053"],
+    "gpt-oss-120b": ["0.0307554722581736", "0.0176798037013508", "0.024234172631246186"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(PINNED))
+def test_times_are_the_same_to_the_last_bit(name: str) -> None:
+    model = model_of(name)
+    works = [
+        prefill(777, 1234),
+        decode(48, 48 * 1500),
+        StepWork([(512, 0, 900)], 31, 31 * 777, 31),
+    ]
+    assert [repr(model.step_s(work)) for work in works] == PINNED[name]
+
+
+def test_the_bundled_profile_predicts_steps_it_was_fitted_to() -> None:
+    """Four of the measured steps on an H200, in milliseconds."""
+    profile = load_profile("h200")
+    model = physics_model(resolve_model("llama-3.1-8b"), resolve_accelerator("h200"), profile)
+    assert model.step_s(decode(1, 1024)) * 1e3 == pytest.approx(4.9084, rel=0.05)
+    assert model.step_s(decode(128, 128 * 1024)) * 1e3 == pytest.approx(13.2808, rel=0.05)
+    assert model.step_s(prefill(2048)) * 1e3 == pytest.approx(55.5919, rel=0.05)
+    assert model.step_s(prefill(4096, 8192)) * 1e3 == pytest.approx(167.8265, rel=0.05)

@@ -1,0 +1,109 @@
+"""Profiles: the bundled ones are sound, and a bad file gets a sentence."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.profile import (
+    BUNDLED,
+    PARAMETERS,
+    bundled_profiles,
+    load_profile,
+    profile_for,
+    read_profile,
+)
+
+
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_bundled_profiles_are_sound_and_say_where_they_come_from(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.name == name
+    assert list(profile.parameters) == list(PARAMETERS)
+    assert profile.origin.endswith(".")
+    assert profile.calibrated == bool(profile.errors) == bool(profile.measured)
+    assert (BUNDLED / f"{name}.json").read_text() == profile.to_json()
+
+
+def test_measured_accelerators_have_their_own_profile() -> None:
+    for name in ("h200", "h100-sxm", "a100-80", "l40s"):
+        profile = profile_for(resolve_accelerator(name))
+        assert profile.calibrated
+        assert profile.accelerator == name
+
+
+def test_the_rest_gets_generic_efficiencies_and_is_told_so() -> None:
+    for accelerator in ACCELERATORS.values():
+        profile = profile_for(accelerator)
+        assert profile.accelerator == accelerator.name
+    assert not profile_for(resolve_accelerator("mi300x")).calibrated
+
+
+def test_the_h200_keeps_its_accuracy() -> None:
+    for error in load_profile("h200").errors["shapes"].values():
+        assert error.mape <= 0.05
+        assert error.p90 <= 0.12
+
+
+def test_a_profile_survives_its_file(tmp_path: Path) -> None:
+    profile = load_profile("h200")
+    path = tmp_path / "mine.json"
+    path.write_text(profile.to_json())
+    assert load_profile(str(path)) == profile
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"no profile 'h20'.*h100.*did you mean"):
+        load_profile("h20")
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> str:
+    document = json.loads(load_profile("h200").to_json())
+    change(document)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "not JSON"),
+        ("[1]", "no JSON object"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "format is None"),
+        (changed(lambda d: d.update(format=99)), "format is 99"),
+        (changed(lambda d: d.update(colour=1)), "unknown field 'colour'"),
+        (changed(lambda d: d.pop("parameters")), "parameters"),
+        (changed(lambda d: d.update(accelerator="abacus")), "abacus"),
+        (changed(lambda d: d["parameters"].pop("layer_s")), "'layer_s' is missing"),
+        (changed(lambda d: d["parameters"].update(gemm_blent=3.0)), "did you mean 'gemm_blend'"),
+        (changed(lambda d: d["parameters"].update(layer_s=float("nan"))), "layer_s. is nan"),
+        (changed(lambda d: d["parameters"].update(layer_s="quick")), "parameters"),
+        (
+            changed(lambda d: d["parameters"].update(gemm_efficiency=1.2)),
+            "'gemm_efficiency' is 1.2; allowed: 0.05 to 1: fraction of the bf16 matrix peak",
+        ),
+        (changed(lambda d: d["measured"].update(tokens=-1)), "'tokens' is -1"),
+    ],
+)
+def test_a_bad_file_is_a_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=sentence):
+        read_profile(path)
+
+
+def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_profile(str(tmp_path / "none.json"))
+    with pytest.raises(InputError, match="cannot be read"):
+        load_profile(str(tmp_path))
+    (tmp_path / "raw.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not JSON"):
+        load_profile(str(tmp_path / "raw.json"))
+    (tmp_path / "big.json").write_bytes(b" " * (1 << 21))
+    with pytest.raises(InputError, match="larger than a profile can be"):
+        load_profile(str(tmp_path / "big.json"))
