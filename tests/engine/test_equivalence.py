@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from windtunnel.engine.limits import SCHEDULING, EngineLimits
 from windtunnel.engine.reference import ReferenceServer
-from windtunnel.engine.request import PrefixChain, Request
+from windtunnel.workload.request import PrefixChain, Request
 from windtunnel.engine.server import Server
 from windtunnel.models.linear import Linear
 from windtunnel.models.steptime import StepTimeModel, StepWork
@@ -110,7 +110,7 @@ def traffic(draw: st.DrawFn) -> list[Shape]:
 
 def drive(server: Server | ReferenceServer, arrivals: list[Request]) -> list[tuple[float, int]]:
     """Feeds requests and time as a driver does: arrivals before steps that end at the same time."""
-    seen = []
+    seen: list[tuple[float, int]] = []
     position = 0
     for _ in range(200_000):
         arrival = arrivals[position].arrived_s if position < len(arrivals) else math.inf
@@ -182,7 +182,9 @@ def test_the_fast_engine_equals_the_reference(
     )
 
 
-@given(limits(), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), min_size=1, max_size=20))
+@given(
+    limits(), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), min_size=1, max_size=20)
+)
 def test_chains_that_contradict_each_other_lose_no_block(
     limits: EngineLimits, chains: list[tuple[int, int]]
 ) -> None:

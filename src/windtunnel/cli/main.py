@@ -26,6 +26,12 @@ class Row(NamedTuple):
 
 
 COMMANDS = {
+    "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
+    "calibrate": Row(
+        "windtunnel.cli.calibrate:calibrate",
+        "Fit the step-time model to measurements, or check it against them.",
+    ),
+    "profile": Row("windtunnel.cli.profile:profile", "Measure this machine's GPU."),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -3,7 +3,7 @@
 Every consumer asks for a stream by its own name, so adding a client or a fault never shifts anyone
 else's draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
 sequence Python promises to keep, and transforms it here by inverse distribution functions: one
-uniform per draw, so the n-th draw of a stream is always the n-th, whatever was drawn before.
+uniform per draw (but for gamma), so the n-th draw is the n-th whatever was drawn before.
 """
 
 import hashlib
@@ -49,6 +49,22 @@ class Stream:
 
     def weibull(self, shape: float, scale: float) -> float:
         return scale * math.pow(-math.log1p(-self._random.random()), 1.0 / shape)
+
+    def gamma(self, shape: float, scale: float) -> float:
+        """By Marsaglia and Tsang's rejection, which takes a varying number of uniforms."""
+        if shape < 1.0:
+            boost = math.pow(1.0 - self._random.random(), 1.0 / shape)
+            return boost * self.gamma(shape + 1.0, scale)
+        d = shape - 1.0 / 3.0
+        c = 1.0 / math.sqrt(9.0 * d)
+        while True:
+            x = self.normal(0.0, 1.0)
+            cube_root = 1.0 + c * x
+            v = cube_root * cube_root * cube_root
+            if v > 0.0 and math.log(
+                1.0 - self._random.random()
+            ) < 0.5 * x * x + d - d * v + d * math.log(v):
+                return d * v * scale
 
 
 class Streams:

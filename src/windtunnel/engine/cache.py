@@ -12,7 +12,7 @@ first, so what is cached of a prefix is always a head part of it, and its free b
 
 from typing import Final
 
-from windtunnel.engine.request import Request
+from windtunnel.workload.request import Request
 
 
 class Run:
@@ -260,6 +260,10 @@ class BlockPool:
         if own is not None:
             for run in own.runs:
                 run.chain = None
+
+    def pinned(self) -> int:
+        """Shared blocks that somebody holds, each counted once."""
+        return sum(chain.pinned - chain.first for chain in self._chains.values())
 
     def recount(self) -> tuple[int, int]:
         """(free, cached) counted from the list itself, for checking the counters."""

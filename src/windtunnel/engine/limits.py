@@ -9,6 +9,7 @@ PRIORITY: Final = 1
 SHORTEST_PROMPT: Final = 2
 SCHEDULING: Final = {"fcfs": FCFS, "priority": PRIORITY, "shortest-prompt": SHORTEST_PROMPT}
 
+LENGTH_CAPPED: Final = "the answer was cut short at max_model_len"
 SETTINGS: Final = (
     "kv_blocks",
     "max_num_seqs",

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from windtunnel.engine.limits import FCFS, PRIORITY
-from windtunnel.engine.request import Request
+from windtunnel.workload.request import Request
 
 Rank = tuple[int, float, int]
 
@@ -45,6 +45,9 @@ class WaitingQueue:
 
     def pop(self) -> Request:
         return self._line.popleft() if self._scheduling == FCFS else heappop(self._heap)[1]
+
+    def requests(self) -> list[Request]:
+        return [*self._line, *(entry[1] for entry in self._heap)]
 
 
 class FinishHeap:

@@ -16,9 +16,9 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 from windtunnel.core.histogram import Histogram
-from windtunnel.engine.limits import FCFS, PRIORITY, EngineLimits
+from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
-from windtunnel.engine.request import UNSET, Request
+from windtunnel.workload.request import UNSET, Request
 from windtunnel.models.steptime import StepTimeModel, StepWork
 
 
@@ -71,7 +71,9 @@ class ReferenceBlocks:
 class PlannedStep:
     """One step: how many tokens each request computes in it."""
 
-    def __init__(self, tokens: list[tuple[Request, int]], start_s: float, duration_s: float) -> None:
+    def __init__(
+        self, tokens: list[tuple[Request, int]], start_s: float, duration_s: float
+    ) -> None:
         self.tokens = tokens
         self.start_s = start_s
         self.end_s = start_s + duration_s
@@ -106,10 +108,14 @@ class ReferenceServer:
         request.server = self.index
         request.reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
         if request.reason:
+            request.dropped = True
             request.finished_s = now
             self.finished.append(request)
             return
         answer = self.limits.answer_tokens(request.prompt_tokens, request.output_tokens)
+        if answer < request.output_tokens:
+            request.output_tokens = answer
+            request.reason = LENGTH_CAPPED
         request.target = request.prompt_tokens
         request.last = request.prompt_tokens + answer - 1
         self.waiting.append(request)

@@ -23,9 +23,9 @@ from typing import Final
 
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.cache import BlockPool
-from windtunnel.engine.limits import FCFS, PRIORITY, EngineLimits
+from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import FinishHeap, WaitingQueue, rank
-from windtunnel.engine.request import UNSET, Request
+from windtunnel.workload.request import UNSET, Request
 from windtunnel.models.steptime import StepTimeModel, StepWork
 
 NEVER: Final = math.inf
@@ -48,7 +48,9 @@ class Step:
             Request
         ] = []  # their prompt ends here: a first token, or one after resuming
         self.finishing: list[Request] = []
-        self.pauses: list[float] = []  # when the latest token was, for those that missed steps since
+        self.pauses: list[
+            float
+        ] = []  # when the latest token was, for those that missed steps since
         self.late_decodes = 0  # how many decodes are among those
 
 
@@ -66,6 +68,7 @@ class Server:
         self.running: Final[dict[int, Request]] = {}
         self.finished: list[Request] = []
         self.token_gaps: Final = Histogram()
+        self.token_overhead_s = 0.0  # what a client waits beside the engine, for every token
         self.wake_s = NEVER
         self.busy_s = 0.0
         self.steps = 0
@@ -94,10 +97,14 @@ class Server:
         reason = limits.refusal(request.prompt_tokens, request.output_tokens)
         if reason:
             request.reason = reason
+            request.dropped = True
             request.finished_s = now
             self.finished.append(request)
             return
         answer = limits.answer_tokens(request.prompt_tokens, request.output_tokens)
+        if answer < request.output_tokens:
+            request.output_tokens = answer
+            request.reason = LENGTH_CAPPED
         request.target = request.prompt_tokens
         request.last = request.prompt_tokens + answer - 1
         if limits.prefix_caching and request.prefix is not None:
@@ -142,6 +149,27 @@ class Server:
         if idle and self.limits.async_scheduling:
             following.start_s += self.limits.host_overhead_s
         self._start(following)
+
+    def unfinished(self) -> list[Request]:
+        """All requests that are here and have not ended, for a run that ends before they do."""
+        rest = [*self.waiting.requests(), *self._late_arrivals]
+        rest.extend(request for request in self.running.values())
+        return rest
+
+    @property
+    def load(self) -> int:
+        """How many requests are here, waiting or running."""
+        return len(self.waiting) + len(self._late_arrivals) + len(self.running)
+
+    def blocks_held(self) -> int:
+        """KV blocks that running requests hold, counted one by one, for checking the pool."""
+        held = 0
+        for request in self.running.values():
+            computed = request.computed
+            if request.finish_clock >= 0:
+                computed = request.offset + self._clock
+            held += -(-computed // self._size) - request.pinned_blocks
+        return held + self.pool.pinned()
 
     # Time
 
@@ -518,9 +546,9 @@ class Server:
         if step.steps > 1:
             self._count_gaps(step)
         elif regular:
-            self.token_gaps.add(step.duration_s, regular)
+            self.token_gaps.add(step.duration_s + self.token_overhead_s, regular)
         for token_s in step.pauses:
-            self.token_gaps.add(end_s - token_s, 1)
+            self.token_gaps.add(end_s - token_s + self.token_overhead_s, 1)
         for request in step.prompted:
             if request.first_token_s == UNSET:
                 request.first_token_s = end_s
@@ -549,7 +577,8 @@ class Server:
             count = steps
             if until != NEVER:
                 count = min(steps, math.ceil((until - context) / decodes))
-            self.token_gaps.add_series(base + slope * context, slope * decodes, count, decodes)
+            first_s = base + slope * context + self.token_overhead_s
+            self.token_gaps.add_series(first_s, slope * decodes, count, decodes)
             context += count * decodes
             steps -= count
 

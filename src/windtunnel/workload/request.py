@@ -1,4 +1,4 @@
-"""A request, as it arrives and as a server works on it."""
+"""A request: what arrives, what became of it, and the notes of the server that has it."""
 
 from typing import Final
 
@@ -50,6 +50,7 @@ class Request:
         self.prefix_hit_tokens = 0
         self.preemptions = 0
         self.reason = ""
+        self.dropped = False
 
         # The server's own notes while it has the request.
         self.admission = -1  # position in the running order

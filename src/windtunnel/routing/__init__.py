@@ -1,0 +1,1 @@
+"""Which server takes a request."""

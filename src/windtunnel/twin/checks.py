@@ -1,0 +1,58 @@
+"""What must hold of a simulation at every event, by name."""
+
+from windtunnel.core.invariants import Invariant
+from windtunnel.twin.simulation import Simulation
+
+
+def _requests_are_conserved(simulation: Simulation) -> str | None:
+    recorder = simulation.recorder
+    inside = simulation.on_the_way + sum(server.load for server in simulation.servers)
+    if recorder.arrived == recorder.ended + inside:
+        return None
+    return f"{recorder.arrived} arrived, {recorder.ended} ended, {inside} inside"
+
+
+def _traffic_is_counted(simulation: Simulation) -> str | None:
+    taken, arrived = simulation.traffic.taken, simulation.recorder.arrived
+    return None if taken == arrived else f"{taken} made, {arrived} arrived"
+
+
+def _blocks_are_conserved(simulation: Simulation) -> str | None:
+    for server in simulation.servers:
+        free, _ = server.pool.recount()
+        held = server.blocks_held()
+        if free != server.pool.free or free + held != server.pool.blocks:
+            counted = f"{free} listed free, {server.pool.free} counted free, {held} held"
+            return f"server {server.index}: {counted}, {server.pool.blocks} in all"
+    return None
+
+
+def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
+    for server in simulation.servers:
+        if server.load and server.wake_s == float("inf"):
+            return f"server {server.index} has {server.load} requests and no next event"
+    return None
+
+
+def _limits_are_kept(simulation: Simulation) -> str | None:
+    for server in simulation.servers:
+        if len(server.running) > server.limits.max_num_seqs:
+            return f"server {server.index} runs {len(server.running)} requests"
+    return None
+
+
+INVARIANTS = (
+    Invariant(
+        "requests-conserved",
+        "every request that arrived has ended or is in exactly one place",
+        _requests_are_conserved,
+    ),
+    Invariant("traffic-counted", "every request that was made has arrived", _traffic_is_counted),
+    Invariant(
+        "blocks-conserved", "every KV block is free or held by requests", _blocks_are_conserved
+    ),
+    Invariant(
+        "work-conserving", "a server with requests has a next event", _no_server_sleeps_on_work
+    ),
+    Invariant("limits-kept", "no server runs more than max_num_seqs requests", _limits_are_kept),
+)

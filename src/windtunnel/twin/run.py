@@ -1,0 +1,36 @@
+"""Runs a plan and gives its result: what the command, the library and sweeps all call."""
+
+from collections.abc import Callable
+from typing import Any
+
+from windtunnel.core.invariants import InvariantChecker
+from windtunnel.twin.checks import INVARIANTS
+from windtunnel.twin.compose import compose
+from windtunnel.twin.recorder import RowSink
+from windtunnel.twin.results import result_of
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.simulation import Simulation
+
+
+def simulate(
+    plan: ScenarioPlan,
+    *,
+    rows: RowSink | None = None,
+    check: bool = False,
+    look: Callable[[Simulation], None] | None = None,
+) -> dict[str, Any]:
+    """Runs a scenario and returns its result as plain data, with the keys of `result.json`.
+
+    `rows` receives the ended requests in batches. `check` runs every invariant after every event
+    instead of only at the end. `look` is called every few thousand events with the simulation.
+    """
+    checker = InvariantChecker(INVARIANTS)
+    simulation = compose(plan, rows)
+
+    def check_now(state: Simulation) -> None:
+        context = f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s"
+        checker.run(state, context)
+
+    simulation.run(look, check_now if check else None)
+    check_now(simulation)
+    return result_of(plan, simulation, checker.checked)
