@@ -1,8 +1,8 @@
 """A histogram of positive values with one percent wide buckets, no limits, and exact mean and extremes.
 
-Buckets are powers of 1.01 in a dictionary, so no value is too small or too large to be told apart
-from its neighbours, and two histograms merge by adding counts. Arithmetic series, which is what the
-gaps between tokens of a growing batch are, go in as a whole.
+Buckets are powers of 1.01 in a list that grows at both ends, so no value is too small or too large to
+be told apart from its neighbours, and two histograms merge by adding counts. Arithmetic series, which
+is what the gaps between tokens of a growing batch are, go in as a whole.
 """
 
 import math
@@ -16,7 +16,8 @@ class Histogram:
     """Counts of values by bucket, with count, sum, minimum and maximum kept exactly."""
 
     def __init__(self) -> None:
-        self.buckets: Final[dict[int, int]] = {}
+        self._counts: list[int] = []
+        self._lowest = 0  # the bucket of the first count
         self.zeros = 0
         self.count = 0
         self.total = 0.0
@@ -34,8 +35,28 @@ class Histogram:
         if value <= 0.0:
             self.zeros += times
             return
-        bucket = math.floor(math.log(value) / _LOG_GROWTH)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + times
+        self._put(math.floor(math.log(value) / _LOG_GROWTH), times)
+
+    def _put(self, bucket: int, times: int) -> None:
+        index = bucket - self._lowest
+        if not 0 <= index < len(self._counts):
+            self._grow(bucket)
+            index = bucket - self._lowest
+        self._counts[index] += times
+
+    def _grow(self, bucket: int) -> None:
+        """Makes room for a bucket, and some around it."""
+        if not self._counts:
+            self._lowest = bucket
+        below = max(0, self._lowest - bucket + 16) if bucket < self._lowest else 0
+        above = max(0, bucket + 16 - self._lowest - len(self._counts))
+        self._counts = [0] * below + self._counts + [0] * above
+        self._lowest -= below
+
+    @property
+    def buckets(self) -> dict[int, int]:
+        """The buckets that have counts: bucket b holds values from 1.01**b on."""
+        return {self._lowest + i: times for i, times in enumerate(self._counts) if times}
 
     def add_series(self, first: float, increase: float, terms: int, times: int) -> None:
         """Counts first, first + increase, ... (`terms` values, increase >= 0), each `times` times."""
@@ -54,11 +75,11 @@ class Histogram:
             edge = math.exp((bucket + 1) * _LOG_GROWTH)
             upto = min(max(math.ceil((edge - first) / increase), done), terms)
             if upto > done:
-                self.buckets[bucket] = self.buckets.get(bucket, 0) + (upto - done) * times
+                self._put(bucket, (upto - done) * times)
                 done = upto
             bucket += 1
         if done < terms:
-            self.buckets[top] = self.buckets.get(top, 0) + (terms - done) * times
+            self._put(top, (terms - done) * times)
         self.count += terms * times
         self.total += (first + last) / 2 * terms * times
         self.low = min(self.low, first)
@@ -67,7 +88,7 @@ class Histogram:
     def merge(self, other: "Histogram") -> None:
         """Adds all that another histogram has counted."""
         for bucket, times in other.buckets.items():
-            self.buckets[bucket] = self.buckets.get(bucket, 0) + times
+            self._put(bucket, times)
         self.zeros += other.zeros
         self.count += other.count
         self.total += other.total
@@ -85,9 +106,9 @@ class Histogram:
         seen = self.zeros
         if rank < seen:
             return self.low
-        for bucket in sorted(self.buckets):
-            seen += self.buckets[bucket]
+        for index, times in enumerate(self._counts):
+            seen += times
             if rank < seen:
-                middle = math.exp((bucket + 0.5) * _LOG_GROWTH)
+                middle = math.exp((self._lowest + index + 0.5) * _LOG_GROWTH)
                 return min(max(middle, self.low), self.high)
         return self.high

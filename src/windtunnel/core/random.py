@@ -2,18 +2,16 @@
 
 Every consumer asks for a stream by its own name, so adding a client or a fault never shifts anyone
 else's draws, and two policies face the same arrivals. A stream uses only `Random.random()`, whose
-sequence Python promises to keep, and transforms it here by inverse distribution functions: one
-uniform per draw (but for gamma), so the n-th draw is the n-th whatever was drawn before.
+sequence Python promises to keep, and transforms it here. Each kind of draw but gamma takes a fixed
+number of uniforms.
 """
 
 import hashlib
 import math
 from random import Random
-from statistics import NormalDist
 from typing import Final
 
-_STANDARD_NORMAL: Final = NormalDist()
-_SMALLEST: Final = 2.0**-53
+_TURN: Final = 2.0 * math.pi
 
 
 class Stream:
@@ -36,11 +34,12 @@ class Stream:
         return low + int(self._random.random() * (high - low + 1))
 
     def exponential(self, mean: float) -> float:
-        return -mean * math.log1p(-self._random.random())
+        return -mean * math.log(1.0 - self._random.random())
 
     def normal(self, mean: float, stddev: float) -> float:
-        uniform = self._random.random()
-        return mean + stddev * _STANDARD_NORMAL.inv_cdf(uniform if uniform > 0.0 else _SMALLEST)
+        """By Box and Muller's transform: two uniforms, and nothing that a C library lacks."""
+        radius = math.sqrt(-2.0 * math.log(1.0 - self._random.random()))
+        return mean + stddev * radius * math.cos(_TURN * self._random.random())
 
     def lognormal(self, mean: float, cv: float) -> float:
         """By the mean and coefficient of variation of the value itself, not of its logarithm."""
@@ -48,7 +47,7 @@ class Stream:
         return math.exp(self.normal(math.log(mean) - variance / 2, math.sqrt(variance)))
 
     def weibull(self, shape: float, scale: float) -> float:
-        return scale * math.pow(-math.log1p(-self._random.random()), 1.0 / shape)
+        return scale * math.pow(-math.log(1.0 - self._random.random()), 1.0 / shape)
 
     def gamma(self, shape: float, scale: float) -> float:
         """By Marsaglia and Tsang's rejection, which takes a varying number of uniforms."""

@@ -36,8 +36,8 @@ def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
 
 def _limits_are_kept(simulation: Simulation) -> str | None:
     for server in simulation.servers:
-        if len(server.running) > server.limits.max_num_seqs:
-            return f"server {server.index} runs {len(server.running)} requests"
+        if server.running.count > server.limits.max_num_seqs:
+            return f"server {server.index} runs {server.running.count} requests"
     return None
 
 

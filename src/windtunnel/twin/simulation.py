@@ -4,15 +4,15 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.events import Entry, EventQueue
+from windtunnel.core.agenda import Actor, Agenda
+from windtunnel.core.events import EventQueue
 from windtunnel.engine.server import Server
 from windtunnel.routing.round_robin import RoundRobin
 from windtunnel.twin.recorder import COMPLETED, DROPPED, UNFINISHED, Overheads, Recorder
 from windtunnel.workload.request import Request
 from windtunnel.workload.traffic import Traffic
 
-ENQUEUE: Final = 0  # before STEP: what arrives as a step ends is seen by the next one
-STEP: Final = 1
+ENQUEUE: Final = 0
 
 EVENTS_PER_LOOK: Final = 16_384
 
@@ -39,7 +39,8 @@ class Simulation:
         self.on_the_way = 0
         self._overheads: Final = overheads
         self._queue: Final = EventQueue()
-        self._wakes: Final[list[Entry | None]] = [None] * len(servers)
+        actors: list[Actor] = [*servers]
+        self._agenda: Final = Agenda(actors)
 
     def run(
         self,
@@ -49,28 +50,24 @@ class Simulation:
         """Runs to the end. `look` is called now and then, `check` after every event."""
         traffic = self.traffic
         queue = self._queue
+        agenda = self._agenda
         while True:
-            wake_s = queue.peek_time()
+            # What arrives as a step ends is seen by the next step: arrivals go first.
             arrival_s = traffic.next_s
-            next_s = arrival_s if arrival_s <= wake_s else wake_s
+            event_s = queue.peek_time()
+            actor = agenda.first()
+            next_s = min(arrival_s, event_s, actor.wake_s)
             if next_s > self.horizon_s or next_s == math.inf:
                 break
             self.now_s = next_s
             self.events += 1
-            if arrival_s <= wake_s:
+            if arrival_s == next_s:
                 self._arrive(traffic.take())
+            elif event_s == next_s:
+                self._happen()
             else:
-                entry = queue.pop()
-                assert entry is not None
-                if entry[1] == STEP:
-                    server = entry[3]
-                    assert isinstance(server, Server)
-                    self._step(server)
-                else:
-                    request = entry[3]
-                    assert isinstance(request, Request)
-                    self.on_the_way -= 1
-                    self._enqueue(request, self.servers[request.server])
+                assert isinstance(actor, Server)
+                self._step(actor)
             if check is not None:
                 check(self)
             if look is not None and self.events % EVENTS_PER_LOOK == 0:
@@ -91,43 +88,41 @@ class Simulation:
         else:
             self._enqueue(request, server)
 
+    def _happen(self) -> None:
+        """The next event of the queue; so far only requests on their way to a server are there."""
+        entry = self._queue.pop()
+        assert entry is not None
+        request = entry[3]
+        assert isinstance(request, Request)
+        self.on_the_way -= 1
+        self._enqueue(request, self.servers[request.server])
+
     def _enqueue(self, request: Request, server: Server) -> None:
+        wake_s = server.wake_s
         server.submit(request, self.now_s)
+        if server.wake_s != wake_s:
+            self._agenda.moved(server)
         if server.finished:
             self._collect(server)
-        self._plan_wake(server)
 
     def _step(self, server: Server) -> None:
-        self._wakes[server.index] = None
         server.advance(self.now_s)
+        self._agenda.moved(server)
         if server.finished:
             self._collect(server)
-        self._plan_wake(server)
 
     def _collect(self, server: Server) -> None:
         for request in server.finished:
             self.recorder.end(request, DROPPED if request.dropped else COMPLETED)
         server.finished.clear()
 
-    def _plan_wake(self, server: Server) -> None:
-        """Keeps exactly one event in the queue for when the server needs attention next."""
-        entry = self._wakes[server.index]
-        if entry is not None:
-            if entry[0] == server.wake_s:
-                return
-            self._queue.cancel(entry)
-            self._wakes[server.index] = None
-        if server.wake_s != math.inf:
-            self._wakes[server.index] = self._queue.push(server.wake_s, STEP, server)
-
     def _account_for_the_rest(self) -> None:
         """At the horizon, whatever is still somewhere is unfinished, and counted."""
         rest: list[Request] = []
         while (entry := self._queue.pop()) is not None:
-            if entry[1] == ENQUEUE:
-                request = entry[3]
-                assert isinstance(request, Request)
-                rest.append(request)
+            request = entry[3]
+            assert isinstance(request, Request)
+            rest.append(request)
         self.on_the_way = 0
         for server in self.servers:
             rest.extend(server.unfinished())

@@ -53,6 +53,8 @@ class Request:
         self.dropped = False
 
         # The server's own notes while it has the request.
+        self.ahead: Request | None = None  # neighbours in the line where it waits or runs
+        self.behind: Request | None = None
         self.admission = -1  # position in the running order
         self.computed = 0  # tokens whose KV is scheduled to exist, while not decoding
         self.offset = 0  # computed minus the server's decode clock, while decoding

@@ -1,0 +1,134 @@
+"""The decoding requests of a server as one: many steps pass at the cost of one.
+
+While the set does not change, each member gains one token per step. What that needs and when it ends
+follows from a few numbers:
+
+    clock       decode steps planned so far; a member's `computed` is its offset plus the clock
+    context     the sum of the members' `computed`
+    residues    how many need a new block at each value of the clock modulo the block size
+    a heap      of the clock at which each member ends
+"""
+
+from typing import Final
+
+from windtunnel.workload.request import Request
+
+
+class Decoding:
+    """The set of decoding requests, and what its next steps need."""
+
+    def __init__(self, block_size: int) -> None:
+        self._size: Final = block_size
+        self.clock = 0
+        self.count = 0
+        self.context = 0
+        self._residues: list[int] = [0] * block_size
+        self._ends: Final[list[Request]] = []
+
+    def join(self, request: Request) -> None:
+        """Counts a request in, from the next step on."""
+        request.offset = request.computed - self.clock
+        request.finish_clock = request.last - request.offset
+        self.count += 1
+        self.context += request.computed
+        self._residues[request.offset % self._size] += 1
+        self._push(request)
+
+    def pass_steps(self, steps: int, ended: list[Request]) -> None:
+        """Lets steps pass; the members that end with the last of them leave, in order of admission."""
+        self.clock += steps
+        self.context += self.count * steps
+        ends = self._ends
+        while ends and ends[0].finish_clock <= self.clock:
+            request = self._pop()
+            self.count -= 1
+            self.context -= request.last
+            self._residues[request.offset % self._size] -= 1
+            request.computed = request.last
+            request.finish_clock = -1
+            ended.append(request)
+
+    def dissolve(self) -> None:
+        """Gives every member its own `computed` again, and leaves the set empty."""
+        for request in self._ends:
+            request.computed = request.offset + self.clock
+        self._ends.clear()
+        self._residues = [0] * self._size
+        self.count = 0
+        self.context = 0
+
+    def steps_to_first_end(self) -> int:
+        return self._ends[0].finish_clock - self.clock
+
+    def blocks_for_next(self) -> int:
+        """New blocks that the members need in the next step."""
+        return self._residues[(-self.clock) % self._size]
+
+    def blocks_for(self, steps: int) -> int:
+        """New blocks that the members need over the next steps."""
+        cycles = steps // self._size
+        blocks = cycles * self.count
+        phase = (-self.clock) % self._size
+        for _ in range(steps - cycles * self._size):
+            blocks += self._residues[phase]
+            phase = phase - 1 if phase > 0 else self._size - 1
+        return blocks
+
+    def affordable(self, steps: int, free: int) -> int:
+        """The most steps, up to `steps`, for which the free blocks suffice."""
+        if steps // self._size * self.count + self.count <= free or self.blocks_for(steps) <= free:
+            return steps
+        cycles = free // self.count
+        free -= cycles * self.count
+        passed = cycles * self._size
+        phase = (-self.clock) % self._size
+        while passed < steps:
+            free -= self._residues[phase]
+            if free < 0:
+                break
+            passed += 1
+            phase = phase - 1 if phase > 0 else self._size - 1
+        return passed
+
+    # A binary heap, written out: compiled, comparing two numbers in place beats comparing tuples.
+
+    def _push(self, request: Request) -> None:
+        heap = self._ends
+        place = len(heap)
+        heap.append(request)
+        while place > 0:
+            parent = heap[(place - 1) >> 1]
+            if not ends_before(request, parent):
+                break
+            heap[place] = parent
+            place = (place - 1) >> 1
+        heap[place] = request
+
+    def _pop(self) -> Request:
+        heap = self._ends
+        first = heap[0]
+        moved = heap.pop()
+        size = len(heap)
+        if size == 0:
+            return first
+        place = 0
+        while True:
+            child = 2 * place + 1
+            if child >= size:
+                break
+            least = heap[child]
+            if child + 1 < size and ends_before(heap[child + 1], least):
+                child += 1
+                least = heap[child]
+            if not ends_before(least, moved):
+                break
+            heap[place] = least
+            place = child
+        heap[place] = moved
+        return first
+
+
+def ends_before(one: Request, other: Request) -> bool:
+    if one.finish_clock != other.finish_clock:
+        return one.finish_clock < other.finish_clock
+    return one.admission < other.admission

@@ -1,0 +1,141 @@
+"""Steps in time: how long one step takes, and how long a run of equal ones does.
+
+For step k ending at e(k): `sync` plans step k+1 at e(k), and a step takes its time plus the host
+overhead. `async` plans step k+2 at e(k), so what arrives or is freed during k counts from k+2 on, and
+a step takes the longer of its time and the host overhead, which also precedes the first step after an
+idle time.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.core.histogram import Histogram
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.workload.request import Request
+
+NEVER: Final = math.inf
+
+
+class Step:
+    """One planned step, or a run of equal ones: who gets a token in it, and when."""
+
+    def __init__(self) -> None:
+        self.admitted: Final[list[Request]] = []
+        self.prompted: Final[list[Request]] = []  # their prompt ends here: they get a token
+        self.finishing: Final[list[Request]] = []
+        self.pauses: Final[list[float]] = []  # latest tokens of those that missed steps since
+        self.clear()
+
+    def clear(self) -> None:
+        self.duration_s = 0.0  # of the first step
+        self.decodes = 0
+        self.context = 0
+        self.pure = False  # every running request decodes, and each follows its latest token
+        self.steps = 1
+        self.start_s = 0.0
+        self.end_s = 0.0
+        self.planned_s = 0.0  # when what follows is planned: later arrivals do not count for it
+        self.late_decodes = 0  # decodes that are among the pauses
+        self.admitted.clear()
+        self.prompted.clear()
+        self.finishing.clear()
+        self.pauses.clear()
+
+
+class StepClock:
+    """Times steps with a step-time model, host overhead included."""
+
+    def __init__(self, limits: EngineLimits, model: StepTimeModel) -> None:
+        self._model: Final = model
+        self._overlaps: Final = limits.async_scheduling
+        self._host_s: Final = limits.host_overhead_s
+
+    def one(self, work: StepWork) -> float:
+        time_s = self._model.step_s(work)
+        if not self._overlaps:
+            return time_s + self._host_s
+        return time_s if time_s > self._host_s else self._host_s
+
+    def line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        """The model's line for a decode step, with the host overhead."""
+        base, slope, until = self._model.decode_line(decodes, context)
+        host = self._host_s
+        if not self._overlaps:
+            return base + host, slope, until
+        if base + slope * context >= host:
+            return base, slope, until
+        if slope <= 0.0:
+            return host, 0.0, until
+        return host, 0.0, min(until, max((host - base) / slope, context + 0.5))
+
+    def span(self, step: Step, steps: int) -> float:
+        """How long the first `steps` steps take."""
+        decodes = step.decodes
+        context = step.context
+        total = 0.0
+        while steps > 0:
+            base, slope, until = self.line(decodes, context)
+            count = steps_on_line(steps, decodes, context, until)
+            total += series(base, slope, decodes, context, count)
+            context += count * decodes
+            steps -= count
+        return total
+
+    def steps_until(self, step: Step, elapsed: float) -> int:
+        """The fewest steps, at least one, after which `elapsed` seconds have passed."""
+        decodes = step.decodes
+        context = step.context
+        done = 0
+        total = 0.0
+        while True:
+            base, slope, until = self.line(decodes, context)
+            count = steps_on_line(step.steps - done, decodes, context, until)
+            whole = series(base, slope, decodes, context, count)
+            if total + whole >= elapsed or done + count >= step.steps:
+                break
+            total += whole
+            done += count
+            context += count * decodes
+        guess = steps_to_cover(base + slope * context, slope * decodes, elapsed - total)
+        steps = min(max(done + guess, 1), step.steps)
+        while steps > 1 and self.span(step, steps - 1) >= elapsed:
+            steps -= 1
+        while steps < step.steps and self.span(step, steps) < elapsed:
+            steps += 1
+        return steps
+
+    def count_gaps(self, step: Step, gaps: Histogram, overhead_s: float) -> None:
+        """Counts the gaps between the tokens of a run of equal steps."""
+        decodes = step.decodes
+        context = step.context
+        steps = step.steps
+        while steps > 0:
+            base, slope, until = self.line(decodes, context)
+            count = steps_on_line(steps, decodes, context, until)
+            first_s = base + slope * context + overhead_s
+            gaps.add_series(first_s, slope * decodes, count, decodes)
+            context += count * decodes
+            steps -= count
+
+
+def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:
+    """How many of the steps are timed by a line that holds below the context `until`."""
+    if until == NEVER:
+        return steps
+    return min(steps, math.ceil((until - context) / decodes))
+
+
+def series(base: float, slope: float, decodes: int, context: int, count: int) -> float:
+    """The sum of base + slope * c over contexts c that grow by `decodes`."""
+    return count * base + slope * (count * context + decodes * (count * (count - 1) // 2))
+
+
+def steps_to_cover(first: float, increase: float, elapsed: float) -> int:
+    """About how many terms of an arithmetic series add up to `elapsed`."""
+    if elapsed <= 0.0:
+        return 0
+    if increase <= 0.0:
+        return math.ceil(elapsed / first)
+    half = first - increase / 2
+    return math.ceil((math.sqrt(half * half + 2 * increase * elapsed) - half) / increase)
