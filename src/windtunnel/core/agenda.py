@@ -7,12 +7,9 @@ the same time act in the order of their turns.
 
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 NEVER: Final = float("inf")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Actor:
     """Something that does something at `wake_s`; its turn decides between equals."""
 

@@ -8,6 +8,7 @@ number of uniforms.
 
 import hashlib
 import math
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -20,26 +21,26 @@ class Stream:
     def __init__(self, seed: int, name: str) -> None:
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         self.name: Final = name
-        self._random: Final = Random(int.from_bytes(digest[:16], "big"))
+        self._draw: Final[Callable[[], float]] = Random(int.from_bytes(digest[:16], "big")).random
 
     def uniform(self) -> float:
         """In [0, 1)."""
-        return self._random.random()
+        return self._draw()
 
     def between(self, low: float, high: float) -> float:
-        return low + (high - low) * self._random.random()
+        return low + (high - low) * self._draw()
 
     def integer(self, low: int, high: int) -> int:
         """Each of low, low + 1, ..., high is equally likely (to within 2**-53)."""
-        return low + int(self._random.random() * (high - low + 1))
+        return low + int(self._draw() * (high - low + 1))
 
     def exponential(self, mean: float) -> float:
-        return -mean * math.log(1.0 - self._random.random())
+        return -mean * math.log(1.0 - self._draw())
 
     def normal(self, mean: float, stddev: float) -> float:
         """By Box and Muller's transform: two uniforms, and nothing that a C library lacks."""
-        radius = math.sqrt(-2.0 * math.log(1.0 - self._random.random()))
-        return mean + stddev * radius * math.cos(_TURN * self._random.random())
+        radius = math.sqrt(-2.0 * math.log(1.0 - self._draw()))
+        return mean + stddev * radius * math.cos(_TURN * self._draw())
 
     def lognormal(self, mean: float, cv: float) -> float:
         """By the mean and coefficient of variation of the value itself, not of its logarithm."""
@@ -47,12 +48,12 @@ class Stream:
         return math.exp(self.normal(math.log(mean) - variance / 2, math.sqrt(variance)))
 
     def weibull(self, shape: float, scale: float) -> float:
-        return scale * math.pow(-math.log(1.0 - self._random.random()), 1.0 / shape)
+        return scale * math.pow(-math.log(1.0 - self._draw()), 1.0 / shape)
 
     def gamma(self, shape: float, scale: float) -> float:
         """By Marsaglia and Tsang's rejection, which takes a varying number of uniforms."""
         if shape < 1.0:
-            boost = math.pow(1.0 - self._random.random(), 1.0 / shape)
+            boost = math.pow(1.0 - self._draw(), 1.0 / shape)
             return boost * self.gamma(shape + 1.0, scale)
         d = shape - 1.0 / 3.0
         c = 1.0 / math.sqrt(9.0 * d)
@@ -60,9 +61,7 @@ class Stream:
             x = self.normal(0.0, 1.0)
             cube_root = 1.0 + c * x
             v = cube_root * cube_root * cube_root
-            if v > 0.0 and math.log(
-                1.0 - self._random.random()
-            ) < 0.5 * x * x + d - d * v + d * math.log(v):
+            if v > 0.0 and math.log(1.0 - self._draw()) < 0.5 * x * x + d - d * v + d * math.log(v):
                 return d * v * scale
 
 

@@ -12,16 +12,18 @@ first, so what is cached of a prefix is always a head part of it, and its free b
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.workload.request import Request
 
 
 class Run:
     """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first."""
 
-    def __init__(self, chain: "Chain | None", low: int, high: int) -> None:
+    def __init__(self, chain: "Chain | None", low: i64, high: i64) -> None:
         self.chain = chain
-        self.low = low
-        self.high = high
+        self.low: i64 = low
+        self.high: i64 = high
         self.before: Run | None = None
         self.after: Run | None = None
 
@@ -29,11 +31,11 @@ class Run:
 class Chain:
     """A cached prefix segment. Block numbers count from the start of the prompt."""
 
-    def __init__(self, key: int, first: int) -> None:
+    def __init__(self, key: int, first: i64) -> None:
         self.key = key
-        self.first = first
-        self.resident = first
-        self.pinned = first
+        self.first: i64 = first
+        self.resident: i64 = first
+        self.pinned: i64 = first
         self.users: dict[int, int] = {}  # how far a request holds the chain -> how many do
         self.runs: list[Run] = []  # deepest first, which is also the order of eviction
 
@@ -42,21 +44,21 @@ class BlockPool:
     """All blocks of a server. `free` counts those without an owner, cached or not."""
 
     def __init__(self, blocks: int, block_size: int, caching: bool, unhashed_first: bool) -> None:  # noqa: FBT001
-        self.blocks: Final = blocks - 1  # vLLM never hands out block 0
-        self.block_size: Final = block_size
+        self.blocks: Final[i64] = blocks - 1  # vLLM never hands out block 0
+        self.block_size: Final[i64] = block_size
         self.caching: Final = caching
         self._unhashed_first: Final = unhashed_first
-        self._unhashed = blocks - 1  # free and at the head of the list
-        self._listed = 0  # free and in runs
-        self.free = blocks - 1
-        self.lowest_free = blocks - 1
+        self._unhashed: i64 = blocks - 1  # free and at the head of the list
+        self._listed: i64 = 0  # free and in runs
+        self.free: i64 = blocks - 1
+        self.lowest_free: i64 = blocks - 1
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = Run(None, 0, 0)  # a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
         self._ends.after = self._ends
 
-    def take(self, count: int) -> None:
+    def take(self, count: i64) -> None:
         """Gives blocks to a request, evicting the least recently used when it must."""
         self.free -= count
         assert self.free >= 0
@@ -84,11 +86,11 @@ class BlockPool:
                     if chain.resident == chain.first and not chain.users:
                         self._forget(chain)
 
-    def hit(self, request: Request) -> int:
+    def hit(self, request: Request) -> i64:
         """How many blocks of the prompt are cached, from its start; the last token is never one."""
         if not self.caching:
             return 0
-        found = 0
+        found: i64 = 0
         prefix = request.prefix
         if prefix is not None:
             for index, key in enumerate(prefix.keys):
@@ -105,10 +107,10 @@ class BlockPool:
                 found = own.resident
         return min(found, (request.target - 1) // self.block_size)
 
-    def free_among(self, request: Request, hit: int) -> int:
+    def free_among(self, request: Request, hit: i64) -> i64:
         """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
-        unheld = 0
-        start = 0
+        unheld: i64 = 0
+        start: i64 = 0
         prefix = request.prefix
         if prefix is not None:
             for index, key in enumerate(prefix.keys):
@@ -118,11 +120,11 @@ class BlockPool:
                     start = last
         return unheld + max(0, hit - request.shared_blocks)
 
-    def admit(self, request: Request, hit: int) -> None:
+    def admit(self, request: Request, hit: i64) -> None:
         """Gives a request the cached blocks that it hit; what else was its own is forgotten."""
         request.sharing = self.caching
         request.pinned_blocks = min(hit, request.shared_blocks)
-        start = 0
+        start: i64 = 0
         prefix = request.prefix
         if prefix is not None:
             for index, key in enumerate(prefix.keys):
@@ -137,7 +139,7 @@ class BlockPool:
                 for run in own.runs:
                     run.chain = None
 
-    def _hold(self, chain: Chain, upto: int) -> None:
+    def _hold(self, chain: Chain, upto: i64) -> None:
         chain.users[upto] = chain.users.get(upto, 0) + 1
         if upto > chain.pinned:
             chain.pinned = upto
@@ -153,13 +155,13 @@ class BlockPool:
                 self._unlink(run)
                 chain.runs.pop()
 
-    def extend(self, request: Request, computed: int) -> None:
+    def extend(self, request: Request, computed: i64) -> None:
         """Makes shared blocks findable that the request has just computed, unless others did before."""
         upto = min(computed // self.block_size, request.shared_blocks)
         prefix = request.prefix
         if prefix is None or upto <= request.pinned_blocks or not request.sharing:
             return
-        start = 0
+        start: i64 = 0
         for index, key in enumerate(prefix.keys):
             last = prefix.ends[index] // self.block_size
             reach = min(last, upto)
@@ -180,7 +182,7 @@ class BlockPool:
                 request.pinned_blocks = reach
             start = max(start, last)
 
-    def release(self, request: Request, computed: int, *, preempted: bool) -> None:
+    def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
         """Frees all blocks of a request, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
         if not self.caching:
@@ -215,21 +217,21 @@ class BlockPool:
                 self._list(chain, pinned, chain.pinned)
                 chain.pinned = pinned
 
-    def _drop_user(self, chain: Chain, upto: int) -> None:
+    def _drop_user(self, chain: Chain, upto: i64) -> None:
         users = chain.users[upto] - 1
         if users:
             chain.users[upto] = users
         else:
             del chain.users[upto]
 
-    def _free_unhashed(self, count: int) -> None:
+    def _free_unhashed(self, count: i64) -> None:
         if self._unhashed_first:
             self._unhashed += count
             self.free += count
         elif count:
             self._list(None, 0, count)
 
-    def _list(self, chain: Chain | None, low: int, high: int) -> None:
+    def _list(self, chain: Chain | None, low: i64, high: i64) -> None:
         """Appends blocks to the list of eviction, as its most recently used."""
         run = Run(chain, low, high)
         if chain is not None:
@@ -261,7 +263,7 @@ class BlockPool:
             for run in own.runs:
                 run.chain = None
 
-    def pinned(self) -> int:
+    def pinned(self) -> i64:
         """Shared blocks that somebody holds, each counted once."""
         return sum(chain.pinned - chain.first for chain in self._chains.values())
 

@@ -11,6 +11,8 @@ follows from a few numbers:
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.workload.request import Request
 
 
@@ -18,10 +20,10 @@ class Decoding:
     """The set of decoding requests, and what its next steps need."""
 
     def __init__(self, block_size: int) -> None:
-        self._size: Final = block_size
-        self.clock = 0
-        self.count = 0
-        self.context = 0
+        self._size: Final[i64] = block_size
+        self.clock: i64 = 0
+        self.count: i64 = 0
+        self.context: i64 = 0
         self._residues: list[int] = [0] * block_size
         self._ends: Final[list[Request]] = []
 
@@ -34,7 +36,7 @@ class Decoding:
         self._residues[request.offset % self._size] += 1
         self._push(request)
 
-    def pass_steps(self, steps: int, ended: list[Request]) -> None:
+    def pass_steps(self, steps: i64, ended: list[Request]) -> None:
         """Lets steps pass; the members that end with the last of them leave, in order of admission."""
         self.clock += steps
         self.context += self.count * steps
@@ -57,14 +59,14 @@ class Decoding:
         self.count = 0
         self.context = 0
 
-    def steps_to_first_end(self) -> int:
+    def steps_to_first_end(self) -> i64:
         return self._ends[0].finish_clock - self.clock
 
-    def blocks_for_next(self) -> int:
+    def blocks_for_next(self) -> i64:
         """New blocks that the members need in the next step."""
         return self._residues[(-self.clock) % self._size]
 
-    def blocks_for(self, steps: int) -> int:
+    def blocks_for(self, steps: i64) -> i64:
         """New blocks that the members need over the next steps."""
         cycles = steps // self._size
         blocks = cycles * self.count
@@ -74,7 +76,7 @@ class Decoding:
             phase = phase - 1 if phase > 0 else self._size - 1
         return blocks
 
-    def affordable(self, steps: int, free: int) -> int:
+    def affordable(self, steps: i64, free: i64) -> i64:
         """The most steps, up to `steps`, for which the free blocks suffice."""
         if steps // self._size * self.count + self.count <= free or self.blocks_for(steps) <= free:
             return steps
@@ -94,7 +96,7 @@ class Decoding:
 
     def _push(self, request: Request) -> None:
         heap = self._ends
-        place = len(heap)
+        place: i64 = len(heap)
         heap.append(request)
         while place > 0:
             parent = heap[(place - 1) >> 1]
@@ -108,10 +110,10 @@ class Decoding:
         heap = self._ends
         first = heap[0]
         moved = heap.pop()
-        size = len(heap)
+        size: i64 = len(heap)
         if size == 0:
             return first
-        place = 0
+        place: i64 = 0
         while True:
             child = 2 * place + 1
             if child >= size:

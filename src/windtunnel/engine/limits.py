@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.core.errors import InputError
 
 FCFS: Final = 0
@@ -56,13 +58,13 @@ class EngineLimits:
             raise InputError(
                 f"kv_blocks is {kv_blocks}", allowed="2 or more, of which one is never used"
             )
-        self.kv_blocks: Final = kv_blocks
-        self.max_num_seqs: Final = max_num_seqs
-        self.max_num_batched_tokens: Final = max_num_batched_tokens
-        self.block_size: Final = block_size
-        self.max_model_len: Final = max_model_len
-        self.long_prefill_threshold: Final = long_prefill_threshold
-        self.scheduling: Final = SCHEDULING[scheduling]
+        self.kv_blocks: Final[i64] = kv_blocks
+        self.max_num_seqs: Final[i64] = max_num_seqs
+        self.max_num_batched_tokens: Final[i64] = max_num_batched_tokens
+        self.block_size: Final[i64] = block_size
+        self.max_model_len: Final[i64] = max_model_len
+        self.long_prefill_threshold: Final[i64] = long_prefill_threshold
+        self.scheduling: Final[i64] = SCHEDULING[scheduling]
         self.prefix_caching: Final = prefix_caching
         self.chunked_prefill: Final = chunked_prefill
         self.async_scheduling: Final = async_scheduling
@@ -73,7 +75,7 @@ class EngineLimits:
     def __repr__(self) -> str:
         return f"EngineLimits({', '.join(f'{name}={getattr(self, name)}' for name in SETTINGS)})"
 
-    def refusal(self, prompt_tokens: int, output_tokens: int) -> str:
+    def refusal(self, prompt_tokens: i64, output_tokens: i64) -> str:
         """Why a request of this size can never run here; empty when it can.
 
         vLLM itself trusts that one request of full length fits; a simulator is asked about small
@@ -92,6 +94,6 @@ class EngineLimits:
             )
         return ""
 
-    def answer_tokens(self, prompt_tokens: int, output_tokens: int) -> int:
+    def answer_tokens(self, prompt_tokens: i64, output_tokens: i64) -> i64:
         """The tokens that are really generated: max_model_len cuts an answer short."""
         return min(output_tokens, self.max_model_len - prompt_tokens)

@@ -7,6 +7,8 @@ one out of the middle costs nothing, and nothing is allocated.
 from heapq import heappop, heappush
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.engine.limits import FCFS, PRIORITY
 from windtunnel.workload.request import Request
 
@@ -26,7 +28,7 @@ class RequestLine:
     def __init__(self) -> None:
         self.head: Request | None = None
         self.tail: Request | None = None
-        self.count = 0
+        self.count: i64 = 0
 
     def append(self, request: Request) -> None:
         self.count += 1
@@ -78,7 +80,7 @@ class WaitingQueue:
         self._scheduling: Final = scheduling
         self._line: Final = RequestLine()
         self._heap: Final[list[tuple[Rank, Request]]] = []
-        self.count = 0
+        self.count: i64 = 0
 
     def push(self, request: Request) -> None:
         self.count += 1

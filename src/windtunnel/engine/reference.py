@@ -18,8 +18,8 @@ from collections.abc import Hashable
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
-from windtunnel.workload.request import UNSET, Request
 from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.workload.request import UNSET, Request
 
 
 class Block:
@@ -218,7 +218,7 @@ class ReferenceServer:
             if self.limits.reserve_full_prompt:
                 tokens = request.target
             unheld = sum(block.users == 0 for block in hits)
-            if math.ceil(tokens / size) - len(hits) + unheld > len(self.blocks.free):
+            if -(-tokens // size) - len(hits) + unheld > len(self.blocks.free):
                 return
             self.waiting.pop(0)
             self.running.append(request)
@@ -261,7 +261,7 @@ class ReferenceServer:
                 del self.blocks.table[key]
 
     def can_hold(self, request: Request, want: int) -> bool:
-        total = math.ceil((request.computed + want) / self.limits.block_size)
+        total = -(-(request.computed + want) // self.limits.block_size)
         return total - len(self.held[request.id]) <= len(self.blocks.free)
 
     def hold(self, request: Request, want: int) -> None:

@@ -10,6 +10,8 @@ request. `reference.py` plans every step that way, and property tests hold the t
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from windtunnel.core.agenda import NEVER, Actor
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.cache import BlockPool
@@ -26,7 +28,7 @@ class Server(Actor):
 
     def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
         super().__init__(index)
-        self.index: Final = index
+        self.index: Final[i64] = index
         self.limits: Final = limits
         self.pool: Final = BlockPool(
             limits.kv_blocks, limits.block_size, limits.prefix_caching, limits.unhashed_blocks_first
@@ -37,18 +39,18 @@ class Server(Actor):
         self.token_gaps: Final = Histogram()
         self.token_overhead_s = 0.0  # what a client waits beside the engine, for every token
         self.busy_s = 0.0
-        self.steps = 0
-        self.preemptions = 0
-        self.prefilled_tokens = 0
+        self.steps: i64 = 0
+        self.preemptions: i64 = 0
+        self.prefilled_tokens: i64 = 0
 
-        self._size: Final = limits.block_size
+        self._size: Final[i64] = limits.block_size
         self._overlaps: Final = limits.async_scheduling
         self._clock: Final = StepClock(limits, model)
         self._decoding: Final = Decoding(limits.block_size)
         self._partial: Final[list[Request]] = []  # prompts that are computed in part
-        self._skipped = 0  # decoding requests that got no token in the step planned last
+        self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
         self._late_arrivals: Final[list[Request]] = []
-        self._admissions = 0
+        self._admissions: i64 = 0
         self._work: Final = StepWork([], 0, 0, 0)
         self._one: Final = Step()
         self._other: Final = Step()
@@ -117,7 +119,7 @@ class Server(Actor):
         self._start(following)
 
     @property
-    def load(self) -> int:
+    def load(self) -> i64:
         """How many requests are here, waiting or running."""
         return self.waiting.count + len(self._late_arrivals) + self.running.count
 
@@ -125,7 +127,7 @@ class Server(Actor):
         """All requests that are here, for a run that ends before they do."""
         return self.waiting.requests() + self._late_arrivals + self.running.requests()
 
-    def blocks_held(self) -> int:
+    def blocks_held(self) -> i64:
         """KV blocks that running requests hold, counted one by one, for checking the pool."""
         held = self.pool.pinned()
         for request in self.running.requests():
@@ -202,14 +204,14 @@ class Server(Actor):
             step.pure = not self._partial
         return step
 
-    def _plan_together(self, step: Step) -> int:
+    def _plan_together(self, step: Step) -> i64:
         """Plans all decodes at once, then the one unfinished prompt; the budget left, or -1: cannot."""
         partial = len(self._partial)
         if self._skipped or (partial and self.limits.long_prefill_threshold):
             return -1
         blocks = self._decoding.blocks_for_next()
         budget = self.limits.max_num_batched_tokens - self._decoding.count
-        want = 0
+        want: i64 = 0
         if partial:
             request = self._partial[0]
             want = min(request.target - request.computed, budget)
@@ -222,12 +224,12 @@ class Server(Actor):
             self._prefill(step, self._partial.pop(), want)
         return budget - want
 
-    def _more_blocks(self, request: Request, want: int) -> int:
+    def _more_blocks(self, request: Request, want: i64) -> i64:
         """Blocks that a request needs beside those it has, to compute so many more tokens."""
         size = self._size
         return (request.computed + want + size - 1) // size - (request.computed + size - 1) // size
 
-    def _pass_steps(self, step: Step, steps: int) -> None:
+    def _pass_steps(self, step: Step, steps: i64) -> None:
         """Every decoding request gains a token in each of the steps; some end with the last."""
         decoding = self._decoding
         blocks = decoding.blocks_for_next() if steps == 1 else decoding.blocks_for(steps)
@@ -235,13 +237,13 @@ class Server(Actor):
             self.pool.take(blocks)
         decoding.pass_steps(steps, step.finishing)
 
-    def _prefill(self, step: Step, request: Request, want: int) -> None:
+    def _prefill(self, step: Step, request: Request, want: i64) -> None:
         """Schedules a chunk of a prompt for which blocks are known to suffice."""
         self.pool.take(self._more_blocks(request, want))
         self.pool.extend(request, request.computed + want)
         self._chunk(step, request, want)
 
-    def _chunk(self, step: Step, request: Request, want: int) -> None:
+    def _chunk(self, step: Step, request: Request, want: i64) -> None:
         """Writes down a chunk whose blocks are taken; after its last one the request decodes."""
         self._work.chunks.append((want, request.computed, request.target))
         request.computed += want
@@ -256,7 +258,7 @@ class Server(Actor):
         else:
             self._decoding.join(request)
 
-    def _admit(self, step: Step, budget: int) -> None:
+    def _admit(self, step: Step, budget: i64) -> None:
         """Takes requests from the queue, in its order, until budget, slots or blocks run out."""
         waiting = self.waiting
         most = self.limits.max_num_seqs
@@ -277,7 +279,7 @@ class Server(Actor):
             budget -= want
             self._prefill(step, request, want)
 
-    def _wanted(self, request: Request, hit: int, budget: int) -> int:
+    def _wanted(self, request: Request, hit: i64, budget: i64) -> i64:
         """Prompt tokens that a newly admitted request computes; 0 when it must wait for budget."""
         want = request.target - hit * self._size
         threshold = self.limits.long_prefill_threshold
@@ -287,7 +289,7 @@ class Server(Actor):
             return budget if self.limits.chunked_prefill else 0
         return want
 
-    def _fits(self, request: Request, hit: int, want: int) -> bool:
+    def _fits(self, request: Request, hit: i64, want: i64) -> bool:
         """Whether blocks suffice for the first chunk or, when they are reserved, the whole prompt."""
         tokens = request.target if self.limits.reserve_full_prompt else hit * self._size + want
         blocks = (tokens + self._size - 1) // self._size - hit
@@ -306,7 +308,7 @@ class Server(Actor):
 
     # Requests one by one
 
-    def _plan_one_by_one(self, step: Step, start_s: float) -> int:
+    def _plan_one_by_one(self, step: Step, start_s: float) -> i64:
         """Plans the running requests in order, preempting when blocks run out; the budget left."""
         self._decoding.dissolve()
         self._partial.clear()
@@ -337,7 +339,7 @@ class Server(Actor):
         self._settle(step, order, wants, start_s)
         return budget
 
-    def _wants_more(self, request: Request, budget: int) -> int:
+    def _wants_more(self, request: Request, budget: i64) -> i64:
         """Tokens that a running request would compute next: rest of the prompt, one, or none."""
         if request.computed >= request.target:
             return 1 if request.computed < request.last else 0
@@ -347,7 +349,7 @@ class Server(Actor):
             want = threshold
         return min(want, budget)
 
-    def _victim(self, order: list[Request]) -> int:
+    def _victim(self, order: list[Request]) -> i64:
         """Who makes room: the last admitted, or under priority scheduling the least urgent."""
         chosen = len(order) - 1
         if self.limits.scheduling == PRIORITY:
@@ -356,7 +358,7 @@ class Server(Actor):
                     chosen = index
         return chosen
 
-    def _preempt(self, request: Request, want: int, start_s: float) -> None:
+    def _preempt(self, request: Request, want: i64, start_s: float) -> None:
         """Takes all blocks from a request and queues it to be computed again, tokens kept."""
         self.preemptions += 1
         request.preemptions += 1
@@ -404,7 +406,7 @@ class Server(Actor):
                     request.finish_clock = -1
                     step.finishing.append(request)
 
-    def _note_pause(self, step: Step, request: Request) -> int:
+    def _note_pause(self, step: Step, request: Request) -> i64:
         """Notes when the latest token was if the next does not follow it a step later; 1 if so."""
         if request.token_s == UNSET:
             return 0

@@ -37,10 +37,15 @@ class Step:
         self.end_s = 0.0
         self.planned_s = 0.0  # when what follows is planned: later arrivals do not count for it
         self.late_decodes = 0  # decodes that are among the pauses
-        self.admitted.clear()
-        self.prompted.clear()
-        self.finishing.clear()
-        self.pauses.clear()
+        # Most are empty most of the time, and asking is cheaper than clearing.
+        if self.admitted:
+            self.admitted.clear()
+        if self.prompted:
+            self.prompted.clear()
+        if self.finishing:
+            self.finishing.clear()
+        if self.pauses:
+            self.pauses.clear()
 
 
 class StepClock:

@@ -54,7 +54,7 @@ class Recorder:
         self._rows: list[Request] = []
         self._row_outcomes: list[str] = []
         self.arrived = 0
-        self.outcomes: Final = {outcome: 0 for outcome in OUTCOMES}
+        self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
         self.attained = 0
         self.prompt_tokens = 0
         self.output_tokens = 0
@@ -89,7 +89,7 @@ class Recorder:
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
         arrived_s = request.arrived_s
-        output = request.output_tokens
+        output: int = request.output_tokens
         request.first_token_s += around.per_token_s
         request.finished_s += around.per_token_s * output + around.completion_s
         ttft_s = request.first_token_s - arrived_s

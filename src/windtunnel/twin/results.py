@@ -88,7 +88,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
 
 
 def _kv_peak(server: Server) -> float:
-    return 1.0 - server.pool.lowest_free / server.pool.blocks
+    return 1.0 - int(server.pool.lowest_free) / int(server.pool.blocks)
 
 
 def _cost(pool: PoolPlan, seconds: float) -> float:

@@ -56,7 +56,11 @@ class Simulation:
             arrival_s = traffic.next_s
             event_s = queue.peek_time()
             actor = agenda.first()
-            next_s = min(arrival_s, event_s, actor.wake_s)
+            next_s = actor.wake_s
+            if event_s <= next_s:
+                next_s = event_s
+            if arrival_s <= next_s:
+                next_s = arrival_s
             if next_s > self.horizon_s or next_s == math.inf:
                 break
             self.now_s = next_s
@@ -66,8 +70,7 @@ class Simulation:
             elif event_s == next_s:
                 self._happen()
             else:
-                assert isinstance(actor, Server)
-                self._step(actor)
+                self._step(self.servers[actor.turn])
             if check is not None:
                 check(self)
             if look is not None and self.events % EVENTS_PER_LOOK == 0:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 UNSET: Final = -1.0
 """A time that has not come yet."""
 
@@ -35,33 +37,35 @@ class Request:
         source: int = 0,
         prefix: PrefixChain | None = None,
     ) -> None:
-        self.id = id
+        self.id: i64 = id
         self.arrived_s = arrived_s
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.priority = priority
-        self.source = source
+        self.prompt_tokens: i64 = prompt_tokens
+        self.output_tokens: i64 = output_tokens
+        self.priority: i64 = priority
+        self.source: i64 = source
         self.prefix = prefix
 
-        self.server = -1
+        self.server: i64 = -1
         self.scheduled_s = UNSET
         self.first_token_s = UNSET
         self.finished_s = UNSET
-        self.prefix_hit_tokens = 0
-        self.preemptions = 0
+        self.prefix_hit_tokens: i64 = 0
+        self.preemptions: i64 = 0
         self.reason = ""
         self.dropped = False
 
         # The server's own notes while it has the request.
         self.ahead: Request | None = None  # neighbours in the line where it waits or runs
         self.behind: Request | None = None
-        self.admission = -1  # position in the running order
-        self.computed = 0  # tokens whose KV is scheduled to exist, while not decoding
-        self.offset = 0  # computed minus the server's decode clock, while decoding
-        self.target = 0  # tokens to prefill: prompt, and what was generated before a preemption
-        self.last = 0  # the request ends in the step that brings `computed` here
-        self.finish_clock = -1  # the decode clock at which that is, while decoding; else -1
-        self.shared_blocks = 0  # full blocks of the prompt that others may share
-        self.pinned_blocks = 0  # how many of them this request holds in the shared chains
+        self.admission: i64 = -1  # position in the running order
+        self.computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
+        self.offset: i64 = 0  # computed minus the server's decode clock, while decoding
+        self.target: i64 = (
+            0  # tokens to prefill: prompt, and what was generated before a preemption
+        )
+        self.last: i64 = 0  # the request ends in the step that brings `computed` here
+        self.finish_clock: i64 = -1  # the decode clock at which that is, while decoding; else -1
+        self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
+        self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
         self.sharing = True  # False from the first shared block that it holds a copy of its own
         self.token_s = UNSET  # its latest token, where the next does not follow a step later

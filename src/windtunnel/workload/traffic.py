@@ -11,7 +11,6 @@ from windtunnel.core.random import Stream, Streams
 from windtunnel.workload.plan import Arrivals, Lengths, Source
 from windtunnel.workload.request import PrefixChain, Request
 
-
 CONSTANT: Final = 0
 UNIFORM: Final = 1
 NORMAL: Final = 2
