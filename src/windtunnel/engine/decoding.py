@@ -98,12 +98,17 @@ class Decoding:
         heap = self._ends
         place: i64 = len(heap)
         heap.append(request)
+        clock = request.finish_clock
+        admission = request.admission
         while place > 0:
-            parent = heap[(place - 1) >> 1]
-            if not ends_before(request, parent):
+            above = (place - 1) >> 1
+            parent = heap[above]
+            if parent.finish_clock < clock or (
+                parent.finish_clock == clock and parent.admission < admission
+            ):
                 break
             heap[place] = parent
-            place = (place - 1) >> 1
+            place = above
         heap[place] = request
 
     def _pop(self) -> Request:
@@ -113,24 +118,25 @@ class Decoding:
         size: i64 = len(heap)
         if size == 0:
             return first
+        clock = moved.finish_clock
+        admission = moved.admission
         place: i64 = 0
-        while True:
-            child = 2 * place + 1
-            if child >= size:
-                break
+        child: i64 = 1
+        while child < size:
             least = heap[child]
-            if child + 1 < size and ends_before(heap[child + 1], least):
-                child += 1
-                least = heap[child]
-            if not ends_before(least, moved):
+            if child + 1 < size:
+                other = heap[child + 1]
+                if other.finish_clock < least.finish_clock or (
+                    other.finish_clock == least.finish_clock and other.admission < least.admission
+                ):
+                    least = other
+                    child += 1
+            if clock < least.finish_clock or (
+                clock == least.finish_clock and admission < least.admission
+            ):
                 break
             heap[place] = least
             place = child
+            child = 2 * place + 1
         heap[place] = moved
         return first
-
-
-def ends_before(one: Request, other: Request) -> bool:
-    if one.finish_clock != other.finish_clock:
-        return one.finish_clock < other.finish_clock
-    return one.admission < other.admission
