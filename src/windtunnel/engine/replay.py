@@ -1,12 +1,14 @@
 """Replays a recorded vLLM run through the engine, and holds simulated against measured latencies.
 
-A run is a folder with `meta.json` (model, version, engine settings) and `requests.jsonl` (sizes, when
-each request arrived, was queued, first scheduled, and gave its first and last token). Arrivals are
-on the wall clock and the rest on the engine's own; the request that reached the engine soonest after
-it arrived tells how far apart the two are.
+A run is a folder with `meta.json` (model, version, engine settings) and `requests.jsonl` (sizes,
+when each request arrived, was queued, first scheduled, and gave its first and last token). Arrivals
+are on the wall clock and the rest on the engine's own; the request that reached the engine soonest
+after it arrived tells how far apart the two are.
 
 One number is fitted: the time that every step takes beyond what the step-time model knows. It is
-chosen so that the mean time per output token is the measured one; everything else is prediction.
+chosen so that the mean end-to-end latency is the measured one, because that rises steadily with
+it; the mean time per token does not, as prompts of others fall into other steps. All other figures
+are prediction.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from typing import Annotated
 
 import msgspec
 
+from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.request import Request
 from windtunnel.engine.server import Server
 from windtunnel.models.steptime import StepTimeModel
+from windtunnel.workload.request import Request
 
 __all__ = [
     "Comparison",
@@ -42,6 +45,7 @@ LONGEST_PER_STEP_S = 1.0
 FIT_TOLERANCE = 2e-3  # of the fitted time, or of a microsecond where that is more
 MOST_TRIALS = 60
 ASYNC_BY_DEFAULT_SINCE = (0, 14)
+SHARES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
 
@@ -77,7 +81,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
 
     @property
     def clocks_apart_s(self) -> float:
-        """The engine's clock minus the wall clock, and the shortest way of a request to the engine."""
+        """The engine's clock minus the wall clock, plus the shortest way of a request to it."""
         return min(request.queued_ts - request.arrival_time for request in self.requests)
 
     def limits(self) -> EngineLimits:
@@ -257,7 +261,7 @@ def _release(version: str) -> tuple[int, int]:
 
 
 def simulate(run: RecordedRun, model: StepTimeModel) -> list[Request]:
-    """The run's requests after the engine served them, in order of arrival; times from the first."""
+    """The requests after the engine served them, in order of arrival; times from the first."""
     start = run.requests[0].arrival_time
     requests = [
         Request(number, recorded.arrival_time - start, recorded.input_toks, recorded.output_toks)
@@ -273,36 +277,34 @@ def simulate(run: RecordedRun, model: StepTimeModel) -> list[Request]:
     for request in requests:
         if request.reason:
             raise InputError(
-                f"request {request.id + 1} can never run: {request.reason}",
+                f"request {request.id + 1} cannot be replayed: {request.reason}",
                 hint="the settings are not those of the recorded server",
             )
     return requests
 
 
 def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> float:
-    """The time per step beyond the model's with which the mean time per output token is as measured.
+    """The time per step beyond the model's with which the mean latency is as measured.
 
     `model` makes a model with that time added. 0 when even so the simulated run is the slower.
     """
-    measured = _mean(_measured(run)["tpot"])
+    measured = _mean(_measured(run)["e2e"])
+    steps = _mean([request.output_toks for request in run.requests])
 
     def excess(per_step_s: float) -> float:
-        return _mean(_simulated(simulate(run, model(per_step_s)))["tpot"]) - measured
+        return _mean(_simulated(simulate(run, model(per_step_s)))["e2e"]) - measured
 
     low, below = 0.0, excess(0.0)
     if below >= 0.0:
         return 0.0
-    high = -below
+    high = -below / steps
     above = excess(high)
-    while above < 0.0:
-        if high > LONGEST_PER_STEP_S:
-            what = f"steps would have to take {high:.1f} s longer than the measurements say"
-            raise InputError(what, hint="they seem to be of another model or accelerator")
+    while above < 0.0 and high <= LONGEST_PER_STEP_S:
         low, below = high, above
         high *= 2.0
         above = excess(high)
     for _ in range(MOST_TRIALS):
-        if high - low <= FIT_TOLERANCE * max(high, 1e-6):
+        if above < 0.0 or high - low <= FIT_TOLERANCE * max(high, 1e-6):
             break
         # Between the two ends in proportion, but never so near one of them that it stands still.
         share = min(max(-below / (above - below), 0.1), 0.9)
@@ -312,6 +314,9 @@ def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> f
             low, below = middle, value
         else:
             high, above = middle, value
+    if above < 0.0 or low > LONGEST_PER_STEP_S:
+        what = f"steps would have to take {low:.1f} s longer than the measurements say"
+        raise InputError(what, hint="they seem to be of another model or accelerator")
     return (low + high) / 2
 
 
@@ -361,21 +366,19 @@ def _simulated(requests: Sequence[Request]) -> dict[str, list[float]]:
 
 
 def _figures(measured: list[float], simulated: list[float]) -> dict[str, Figure]:
-    found = {"mean": (_mean(measured), _mean(simulated))}
-    for percent in (50, 90, 99):
-        share = percent / 100
-        found[f"p{percent}"] = (_percentile(measured, share), _percentile(simulated, share))
+    first, second = _distribution(measured), _distribution(simulated)
+    found = {"mean": (first.mean(), second.mean())}
+    for name, share in SHARES.items():
+        found[name] = (first.quantile(share), second.quantile(share))
     return {name: Figure(a, b, b / a - 1.0 if a else 0.0) for name, (a, b) in found.items()}
+
+
+def _distribution(values: Sequence[float]) -> Distribution:
+    distribution = Distribution()
+    for value in values:
+        distribution.add(value)
+    return distribution
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    """Between the two nearest."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -4,9 +4,9 @@ Two kinds of measurements stand behind it. *Kernel tables* time the layers of a 
 dense layers by tokens, the output head by sequences, attention by its four sizes. *Whole steps* are
 timed end to end, as `windtunnel profile` writes them. `table_files.py` reads both.
 
-Between knots every time is linear along each axis. Below the smallest knot it stays what it is there;
-beyond the largest it goes on along the last two, but never downwards. So a time is never negative,
-and rises with an axis wherever the measurements do.
+Between knots every time is linear along each axis. Below the smallest knot it stays what it is
+there; beyond the largest it goes on along the last two, but never downwards. So a time is never
+negative, and rises with an axis wherever the measurements do.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Grid:
         return self.parts[index].at(place, axis + 1)
 
     def curve(self, x: float) -> Curve:
-        """The innermost axis at `x`, for a grid of two: a curve with the knots of both neighbours."""
+        """The inner axis of a grid of two at `x`: a curve with the knots of both neighbours."""
         knots = self.knots
         above = min(max(bisect_right(knots, x), 1), len(knots) - 1)
         if len(knots) == 1 or x <= knots[0]:
@@ -111,11 +111,11 @@ class Grid:
 class Table(StepTimeModel):
     """Interpolates measurements of one model on one accelerator.
 
-    `prompt` is the time of one chunk over (new tokens, tokens cached before them), `decode` that of a
-    decode batch over (sequences, mean context), `mixed` that of both together over all four; kernel
-    tables add `tokens` (all layers but attention, by tokens) and `sequences` (the output head).
-    `per_step_s` is added to every step: kernel tables show neither the gaps between kernels nor what
-    the host adds, and a recorded run tells how much that is (`windtunnel calibrate --replay`).
+    `prompt` is the time of one chunk over (new tokens, tokens cached before them), `decode` that of
+    a decode batch over (sequences, mean context), `mixed` that of both together over all four;
+    kernel tables add `tokens` (all layers but attention, by tokens) and `sequences` (the output
+    head). `per_step_s` is added to every step: kernel tables show neither the gaps between kernels
+    nor what the host adds, and a recorded run tells how much that is (`calibrate --replay`).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reads the measurements behind the `table` step-time model; every fault is a sentence with its line.
+"""Reads the measurements behind the `table` step-time model; a fault is a sentence with its line.
 
 A folder holds *kernel tables*, times of single calls in microseconds:
 
@@ -7,7 +7,8 @@ A folder holds *kernel tables*, times of single calls in microseconds:
     per_sequence.csv  layer,sequences,time_us
     moe.csv           tokens,activated_experts,time_us      (mixtures of experts only)
 
-A file holds *whole steps*, JSON lines as `windtunnel profile` writes them. Rows may come in any order.
+A file holds *whole steps*, JSON lines as `windtunnel profile` writes them. Rows may come in any
+order.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ MILLISECOND = 1e-3
 
 ONCE = ("embedding", "final_layernorm")
 PER_LAYER = {"layernorm": 2, "qkv_proj": 1, "qk_norm": 2, "rotary_emb": 1, "o_proj": 1}
-"""Calls per model layer: a norm before attention and one before the MLP; one for queries, one for keys."""
+"""Calls per model layer: norms before attention and MLP, norms of queries and of keys."""
 PER_DENSE_MLP = ("gate_up_proj", "act_fn", "down_proj")
 HEAD = ("lm_head", "sampler")
+NEEDED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")
 
 Place = tuple[float, ...]
 Rows = dict[Place, float]
@@ -64,7 +66,7 @@ def _kernel_tables(folder: Path, shape: ModelShape, per_step_s: float) -> Table:
 
 
 def _calls(shape: ModelShape) -> dict[str, int]:
-    """How often a step calls each layer of dense.csv; 0: the layer is known but the model has none."""
+    """How often a step calls each layer of dense.csv; 0: a known layer that the model has not."""
     calls = dict.fromkeys(ONCE, 1)
     calls |= {name: count * shape.layers for name, count in PER_LAYER.items()}
     return calls | dict.fromkeys(PER_DENSE_MLP, shape.dense_layers)
@@ -77,8 +79,7 @@ def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[Curve]:
         if name not in calls:
             allowed = ", ".join(calls)
             raise InputError(f"the layer {name!r} is not known", where=str(path), allowed=allowed)
-    needed = [name for name in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")]
-    missing = [name for name in needed if calls.get(name, 0) and name not in tables]
+    missing = [name for name in NEEDED if calls.get(name, 0) and name not in tables]
     if missing:
         raise InputError(f"there are no rows for the layer {missing[0]}", where=str(path))
     curves = []
@@ -92,7 +93,7 @@ def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[Curve]:
 
 
 def _experts(path: Path, shape: ModelShape) -> Curve:
-    """The expert layers by tokens, where even routing touches as many experts as it does on average."""
+    """The expert layers by tokens, with the experts that even routing touches on average."""
     rows = _read_csv(path, "", ("tokens", "activated_experts"), shape.moe_layers * MICROSECOND)[""]
     grid = _grid(rows)
     if len(grid.knots) < 2:
@@ -221,22 +222,24 @@ def _read_csv(path: Path, key: str, axes: Sequence[str], unit: float) -> dict[st
             continue
         try:
             name, place, time_us = _read_row(_cells(line), columns, places, named=bool(key))
-            if (name, place) in first:
-                what = f"the same sizes were measured on line {first[name, place]}"
-                raise InputError(what, allowed="each once")
+            _insist_on_new(first.setdefault((name, place), number), number)
         except InputError as fault:
             where = f"{path}:{number}"
             faults.append(InputError(fault.what, where=where, allowed=fault.allowed))
             if len(faults) == MOST_FAULTS_SHOWN:
                 break
             continue
-        first[name, place] = number
         tables.setdefault(name, {})[place] = time_us * unit
     if faults:
         raise one_sentence_per(faults)
     if not tables:
         raise InputError("the table has no rows", where=str(path))
     return tables
+
+
+def _insist_on_new(first: int, number: int) -> None:
+    if first != number:
+        raise InputError(f"the same sizes were measured on line {first}", allowed="each once")
 
 
 def _read_row(
