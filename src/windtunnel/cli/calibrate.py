@@ -66,7 +66,7 @@ def calibrate(
     json_to: str | None,
     report: str | None,
 ) -> None:
-    """Fit the physics step-time model to measurements, or check it against them.
+    """Fit the step-time model to measurements, or check it against them.
 
     MEASUREMENTS are JSON lines as `windtunnel profile` writes them. Errors (mape, p90) are
     fractions of the measured time: 0.05 is 5 %. With --replay, fit the time that the steps of a
