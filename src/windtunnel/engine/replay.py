@@ -357,7 +357,7 @@ def _simulated(requests: Sequence[Request]) -> dict[str, list[float]]:
     return {
         "ttft": [r.first_token_s - r.arrived_s for r in requests],
         "tpot": [
-            (r.finished_s - r.first_token_s) / (r.output_tokens - 1)
+            (r.finished_s - r.first_token_s) / float(r.output_tokens - 1)
             for r in requests
             if r.output_tokens > 1
         ],
