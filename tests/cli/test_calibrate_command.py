@@ -71,8 +71,64 @@ def test_a_fit_writes_a_profile_and_a_page(measurements: Path, tmp_path: Path) -
         (["x.jsonl"], "cannot be read"),
         (["x.jsonl", "--accelerator", "abacus"], "'abacus' is not in the catalog"),
         (["--evaluate", "x.jsonl", "--profile", "h999"], "no profile 'h999'"),
+        (["--replay", "x", "-o", "y.json"], "--replay fits no profile"),
+        (["--replay", "x"], "cannot be read"),
+        (["--tables", "x"], "add --replay DIR"),
     ],
 )
 def test_misuse_is_a_sentence(args: list[str], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         run(*args)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Ten requests, each alone: 20 ms to the first token, 11 ms to every other."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    meta = {"model": "llama-3.1-8b", "vllm_version": "0.19.0", "engine_kwargs": {"max_num_seqs": 4}}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    with (folder / "requests.jsonl").open("w") as file:
+        for number in range(10):
+            at = 10.0 * number
+            line = {
+                "input_toks": 256,
+                "output_toks": 100,
+                "arrival_time": 1.7e9 + at,
+                "queued_ts": at,
+            }
+            line |= {"scheduled_ts": at, "first_token_ts": at + 0.020, "last_token_ts": at + 1.109}
+            file.write(json.dumps(line) + "\n")
+    with (folder / "steps.jsonl").open("w") as file:
+        for prefill, decodes in ((256, 0), (512, 0), (0, 1), (0, 8)):
+            for size in (0, 4096):
+                step: dict[str, object] = {
+                    "shape": "llama-3.1-8b",
+                    "prefill": prefill,
+                    "prior": size if prefill else 0,
+                }
+                step |= {"decodes": decodes, "context": size, "ms": 19.0 if prefill else 10.0}
+                file.write(json.dumps(step) + "\n")
+    return folder
+
+
+def test_a_replay_prints_json_and_nothing_else(recorded: Path) -> None:
+    tables = recorded / "steps.jsonl"
+    printed = json.loads(run("--replay", recorded, "--tables", tables, "--json", "-"))
+    keys = ["settings", "requests", "per_step_s", "order_agreement", "preemptions", "latency"]
+    assert list(printed) == keys
+    assert printed["settings"]["async_scheduling"] is True
+    assert printed["per_step_s"] == pytest.approx(1e-3, rel=0.01)
+    assert printed["order_agreement"] == 1.0
+    for figures in printed["latency"].values():
+        assert abs(figures["mean"]["error"]) < 1e-3
+
+
+def test_a_replay_shows_a_table_and_takes_other_settings(recorded: Path) -> None:
+    args = ("--replay", recorded, "--tables", recorded / "steps.jsonl")
+    shown = run(*args, "--scheduling", "sync", "--kv-blocks", 40, "--model", "llama-3.1-8b")
+    assert "synchronous scheduling, 40 KV blocks" in shown
+    assert "ms per step beyond the tables" in shown
+    assert shown.count("%") == 13
+    with pytest.raises(InputError, match=r"no step of llama-3\.2-3b was measured"):
+        run(*args, "--model", "llama-3.2-3b")

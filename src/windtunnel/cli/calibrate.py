@@ -1,10 +1,11 @@
-"""`windtunnel calibrate`: fits the physics model to measurements, or holds it against them."""
+"""`windtunnel calibrate`: fits step-time models to measurements, or holds them against them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -35,6 +36,15 @@ TERMINAL = "-"
               help="Fit nothing: hold a profile against these measurements.")  # fmt: skip
 @click.option("--profile", "profile_name", metavar="NAME|FILE",
               help="The profile to evaluate. [default: the accelerator's]")  # fmt: skip
+@click.option("--replay", metavar="DIR", type=click.Path(path_type=Path),
+              help="Replay a recorded vLLM run with the table model.")  # fmt: skip
+@click.option("--tables", metavar="PATH", type=click.Path(path_type=Path),
+              help="Kernel tables or whole steps for --replay. [default: its DIR]")  # fmt: skip
+@click.option("--model", metavar="NAME", help="The model of --replay. [default: as recorded]")
+@click.option("--kv-blocks", metavar="N", type=click.IntRange(min=2),
+              help="KV blocks for --replay. [default: as recorded, or no limit]")  # fmt: skip
+@click.option("--scheduling", type=click.Choice(["async", "sync"]),
+              help="Of --replay. [default: as recorded, or the version's default]")  # fmt: skip
 @click.option(
     "--json", "json_to", metavar="FILE", help="Write the errors as JSON; - is standard output."
 )
@@ -48,14 +58,41 @@ def calibrate(
     output: Path | None,
     evaluated: Path | None,
     profile_name: str | None,
+    replay: Path | None,
+    tables: Path | None,
+    model: str | None,
+    kv_blocks: int | None,
+    scheduling: str | None,
     json_to: str | None,
     report: str | None,
 ) -> None:
-    """Fit the physics step-time model to measurements, or check it against them.
+    """Fit the step-time model to measurements, or check it against them.
 
     MEASUREMENTS are JSON lines as `windtunnel profile` writes them. Errors (mape, p90) are
-    fractions of the measured time: 0.05 is 5 %.
+    fractions of the measured time: 0.05 is 5 %. With --replay, fit the time that the steps of a
+    recorded vLLM run take beyond their tables, and compare its latencies with simulated ones.
     """
+    if replay or tables or model or kv_blocks or scheduling:
+        if any((measurements, operators, output, evaluated, profile_name, accelerator, report)):
+            allowed = "--tables, --model, --kv-blocks, --scheduling and --json beside it"
+            raise InputError("--replay fits no profile", allowed=allowed)
+        _replay(replay, tables, model, kv_blocks, scheduling, json_to)
+    else:
+        _calibrate(
+            measurements, accelerator, operators, output, evaluated, profile_name, json_to, report
+        )
+
+
+def _calibrate(
+    measurements: Path | None,
+    accelerator: str | None,
+    operators: Path | None,
+    output: Path | None,
+    evaluated: Path | None,
+    profile_name: str | None,
+    json_to: str | None,
+    report: str | None,
+) -> None:
     if evaluated is not None:
         if measurements or operators or output:
             raise InputError(
@@ -83,6 +120,26 @@ def calibrate(
     _page(report, rows, hardware, profile)
     if output is not None:
         click.echo(f"Wrote {output}")
+
+
+def _replay(
+    folder: Path | None,
+    tables: Path | None,
+    model: str | None,
+    kv_blocks: int | None,
+    scheduling: str | None,
+    json_to: str | None,
+) -> None:
+    from windtunnel.cli.replay import replay_run, show_replay
+
+    if folder is None:
+        what = "--tables, --model, --kv-blocks and --scheduling describe a recorded run"
+        raise InputError(what, hint="add --replay DIR")
+    outcome = replay_run(folder, tables or folder, model, kv_blocks, scheduling)
+    if json_to is not None:
+        _write_json(json_to, outcome)
+    if json_to != TERMINAL:
+        show_replay(outcome)
 
 
 def _profile(name: str | None, accelerator: str | None) -> Profile:
@@ -119,7 +176,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _write_errors(place: str, errors: dict[str, ErrorFigures]) -> None:
-    text = json.dumps({"shapes": msgspec.to_builtins(errors)}, indent=2) + "\n"
+    _write_json(place, {"shapes": msgspec.to_builtins(errors)})
+
+
+def _write_json(place: str, value: dict[str, Any]) -> None:
+    text = json.dumps(value, indent=2) + "\n"
     if place == TERMINAL:
         click.echo(text, nl=False)
     else:

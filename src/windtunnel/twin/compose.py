@@ -1,6 +1,7 @@
 """Builds a simulation from a plan: the one place where its parts are put together."""
 
 import math
+from pathlib import Path
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
@@ -15,6 +16,7 @@ from windtunnel.models.profile import load_profile, physics_model
 from windtunnel.models.roofline import Roofline
 from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.table_files import read_table
 from windtunnel.routing.round_robin import RoundRobin
 from windtunnel.twin.recorder import Overheads, Recorder, RowSink, Targets
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
@@ -106,6 +108,8 @@ def _step_time(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
             context_token_s=_number(given["per_context_token_s"]),
         )
     shape, accelerator = _hardware(pool, shape)
+    if kind == "table":
+        return _table(pool, shape)
     if kind == "roofline":
         return Roofline(shape, accelerator, tensor_parallel=pool.tensor_parallel)
     if kind == "blis-trained-physics":
@@ -117,6 +121,15 @@ def _step_time(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
     assert kind == "physics", kind
     profile = load_profile(str(given["profile"])) if "profile" in given else None
     return physics_model(shape, accelerator, profile, pool.tensor_parallel)
+
+
+def _table(pool: PoolPlan, shape: ModelShape) -> StepTimeModel:
+    if pool.tensor_parallel > 1:
+        what = f"tensor_parallel is {pool.tensor_parallel}"
+        allowed = "1 with step_time table, whose measurements hold no collectives"
+        raise InputError(what, allowed=allowed)
+    given = pool.step_time.parameters
+    return read_table(Path(str(given["path"])), shape, per_step_s=_number(given["per_step_s"]))
 
 
 def _number(value: float | str | tuple[float, ...]) -> float:

@@ -53,7 +53,7 @@ serving:
       accelerator: a100
       engine: {kv_blocks: auto, prefix_caching: false}
       step_time: {model: blis-trained-physics, alpha: [1, 2.5, 3]}
-    - {name: measured, accelerator: h100, step_time: {model: table, path: steps.csv}}
+    - {name: measured, accelerator: h100, step_time: {model: table, path: steps.csv, per_step: 1ms}}
   router: {policy: round-robin}
   admission: {policy: always}
 """

@@ -83,7 +83,7 @@ def test_everything_that_can_be_written() -> None:
     assert main.engine.kv_blocks is None
     assert main.engine.host_overhead_s == 0.002
     assert old.step_time.parameters == {"alpha": (1.0, 2.5, 3.0)}
-    assert measured.step_time.parameters == {"path": "scenarios/steps.csv"}
+    assert measured.step_time.parameters == {"path": "scenarios/steps.csv", "per_step_s": 0.001}
 
 
 @pytest.mark.parametrize(

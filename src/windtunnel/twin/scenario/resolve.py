@@ -170,6 +170,7 @@ def _step_time(step: StepTime, file: Path) -> StepTimePlan:
         parameters["per_context_token_s"] = step.per_context_token
     elif isinstance(step, TableStepTime):
         parameters["path"] = str(file.parent / step.path)
+        parameters["per_step_s"] = step.per_step
     elif isinstance(step, PhysicsStepTime):
         profile = _path_or_name(step.profile, file)
         if profile is not None:

@@ -140,7 +140,13 @@ class TableStepTime(Section):
 
     model: Literal["table"]
     path: Annotated[str, Text("the path of a table of step times")] = Field(
-        description="The file with the table; a relative path counts from the scenario's folder."
+        description="A folder of kernel tables, or a file of whole steps as `windtunnel profile` "
+        "writes them; a relative path counts from the scenario's folder."
+    )
+    per_step: Cost = Field(
+        default=0.0,
+        description="Time of every step that the measurements do not show; "
+        "`windtunnel calibrate --replay` finds it.",
     )
 
 

@@ -1,0 +1,384 @@
+"""Replays a recorded vLLM run through the engine, and holds simulated against measured latencies.
+
+A run is a folder with `meta.json` (model, version, engine settings) and `requests.jsonl` (sizes,
+when each request arrived, was queued, first scheduled, and gave its first and last token). Arrivals
+are on the wall clock and the rest on the engine's own; the request that reached the engine soonest
+after it arrived tells how far apart the two are.
+
+One number is fitted: the time that every step takes beyond what the step-time model knows. It is
+chosen so that the mean end-to-end latency is the measured one, because that rises steadily with
+it; the mean time per token does not, as prompts of others fall into other steps. All other figures
+are prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from windtunnel.core.distribution import Distribution
+from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.server import Server
+from windtunnel.models.steptime import StepTimeModel
+from windtunnel.workload.request import Request
+
+__all__ = [
+    "Comparison",
+    "Figure",
+    "RecordedRequest",
+    "RecordedRun",
+    "compare",
+    "fit_per_step",
+    "read_run",
+    "simulate",
+]
+
+MOST_BYTES = 256 << 20
+MOST_FAULTS_SHOWN = 10
+LARGEST_SIZE = 10**8
+LONGEST_PER_STEP_S = 1.0
+FIT_TOLERANCE = 2e-3  # of the fitted time, or of a microsecond where that is more
+MOST_TRIALS = 60
+ASYNC_BY_DEFAULT_SINCE = (0, 14)
+SHARES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+
+Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_SIZE)]
+
+
+class RecordedRequest(msgspec.Struct, frozen=True):
+    """One line of `requests.jsonl`; `arrival_time` is on another clock than the rest."""
+
+    input_toks: Size
+    output_toks: Size
+    arrival_time: float
+    queued_ts: float
+    scheduled_ts: float
+    first_token_ts: float
+    last_token_ts: float
+
+
+class RecordedRun(msgspec.Struct, frozen=True):
+    """A run of one server: its requests in order of arrival, and what is known of its settings."""
+
+    requests: tuple[RecordedRequest, ...]
+    model: str = ""
+    version: str = ""
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 2048
+    max_model_len: int | None = None
+    block_size: int = 16
+    kv_blocks: int | None = None
+    """None: not recorded; the replay then takes memory to be no limit."""
+    async_scheduling: bool = True
+    reserve_full_prompt: bool = True
+    prefix_caching: bool = True
+    long_prefill_threshold: int = 0
+
+    @property
+    def clocks_apart_s(self) -> float:
+        """The engine's clock minus the wall clock, plus the shortest way of a request to it."""
+        return min(request.queued_ts - request.arrival_time for request in self.requests)
+
+    def limits(self) -> EngineLimits:
+        """The server's settings, with a pool that is never short where its size is not known."""
+        blocks = self.kv_blocks
+        if blocks is None:
+            sizes = (request.input_toks + request.output_toks for request in self.requests)
+            blocks = 2 + sum(-(-tokens // self.block_size) for tokens in sizes)
+        return EngineLimits(
+            kv_blocks=blocks,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=self.block_size,
+            max_model_len=self.max_model_len or 1 << 40,
+            long_prefill_threshold=self.long_prefill_threshold,
+            prefix_caching=self.prefix_caching,
+            async_scheduling=self.async_scheduling,
+            reserve_full_prompt=self.reserve_full_prompt,
+        )
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One latency figure in seconds; the error is a fraction of the measured one."""
+
+    measured: float
+    simulated: float
+    error: float
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """How a replay came out."""
+
+    requests: int
+    per_step_s: float
+    order_agreement: float
+    """The share of requests that were first scheduled at the same place in line."""
+    preemptions: int
+    latency: dict[str, dict[str, Figure]]
+    """ttft, tpot, e2e -> mean, p50, p90, p99."""
+
+
+# Reading
+
+
+def read_run(folder: Path) -> RecordedRun:
+    """The run recorded in a folder."""
+    requests = _read_requests(folder / "requests.jsonl")
+    path = folder / "meta.json"
+    try:
+        meta = msgspec.json.decode(_bytes(path), type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError("the file is not a JSON object", where=str(path)) from error
+    return _with_settings(meta, requests, str(path))
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError("this is not a file", where=str(path))
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            what = f"the file has {size >> 20} MiB"
+            raise InputError(what, where=str(path), allowed=f"at most {MOST_BYTES >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
+
+
+def _read_requests(path: Path) -> tuple[RecordedRequest, ...]:
+    found: list[RecordedRequest] = []
+    faults: list[InputError] = []
+    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_read_request(line, f"{path}:{number}"))
+        except InputError as fault:
+            faults.append(fault)
+            if len(faults) == MOST_FAULTS_SHOWN:
+                break
+    if faults:
+        raise one_sentence_per(faults)
+    if not any(request.output_toks > 1 for request in found):
+        what = "no request has two output tokens"
+        raise InputError(what, where=str(path), allowed="at least one with time between tokens")
+    return tuple(sorted(found, key=lambda request: request.arrival_time))
+
+
+def _read_request(line: bytes, where: str) -> RecordedRequest:
+    try:
+        request = msgspec.json.decode(line, type=RecordedRequest)
+    except msgspec.ValidationError as error:
+        what = str(error)[0].lower() + str(error)[1:]
+        raise InputError(f"not a request: {what}", where=where) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError("the line is not JSON", where=where) from error
+    times = [
+        request.queued_ts,
+        request.scheduled_ts,
+        request.first_token_ts,
+        request.last_token_ts,
+    ]
+    if not all(math.isfinite(time) for time in (*times, request.arrival_time)):
+        raise InputError("a time is not finite", where=where, allowed="seconds")
+    if times != sorted(times):
+        what = "the times are out of order"
+        raise InputError(what, where=where, allowed="queued, scheduled, first token, last token")
+    if request.output_toks > 1 and request.first_token_ts == request.last_token_ts:
+        raise InputError("several tokens came at one instant", where=where)
+    return request
+
+
+def _with_settings(
+    meta: dict[str, object], requests: tuple[RecordedRequest, ...], where: str
+) -> RecordedRun:
+    """Settings as vLLM resolved them, where that was recorded; else as they were given."""
+    given = _section(meta, "engine_kwargs")
+    resolved = _section(_section(meta, "resolved_config"), "scheduler_config")
+    cache = _section(meta, "kv_cache")
+    for size in ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"):
+        if given.get(size, 1) not in {1, None}:
+            what = f"{size} is {given[size]}, and one server on one GPU can be replayed"
+            raise InputError(what, where=where)
+    version = str(meta.get("vllm_version", ""))
+    fields: dict[str, object] = {
+        "max_num_seqs": _first("max_num_seqs", resolved, given),
+        "max_num_batched_tokens": _first("max_num_batched_tokens", resolved, given),
+        "max_model_len": _first("max_model_len", resolved, given),
+        "block_size": _first("block_size", cache, given),
+        "kv_blocks": _first("num_gpu_blocks", cache),
+        "async_scheduling": _first("async_scheduling", resolved, given),
+        "reserve_full_prompt": _first("scheduler_reserve_full_isl", resolved, given),
+        "prefix_caching": _first("enable_prefix_caching", given),
+        "long_prefill_threshold": _first("long_prefill_token_threshold", resolved, given),
+    }
+    if fields["async_scheduling"] is None:
+        fields["async_scheduling"] = _release(version) >= ASYNC_BY_DEFAULT_SINCE
+    known = {name: value for name, value in fields.items() if value is not None}
+    for name, value in known.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value < 0:
+            raise InputError(f"{name} is {value}", where=where, allowed="0 or more")
+    try:
+        settings = msgspec.convert(
+            {"requests": (), "model": str(meta.get("model", "")), "version": version, **known},
+            type=RecordedRun,
+        )
+    except msgspec.ValidationError as error:
+        what = str(error)[0].lower() + str(error)[1:]
+        raise InputError(f"not the settings of a server: {what}", where=where) from error
+    if min(settings.max_num_seqs, settings.block_size) < 1:
+        raise InputError("max_num_seqs or block_size is 0", where=where, allowed="1 or more")
+    return msgspec.structs.replace(settings, requests=requests)
+
+
+def _section(holder: dict[str, object], name: str) -> dict[str, object]:
+    section = holder.get(name)
+    return {str(key): value for key, value in section.items()} if isinstance(section, dict) else {}
+
+
+def _first(name: str, *sections: dict[str, object]) -> object:
+    for section in sections:
+        if section.get(name) is not None:
+            return section[name]
+    return None
+
+
+def _release(version: str) -> tuple[int, int]:
+    """Major and minor; a version that cannot be read counts as a new one."""
+    parts = version.removeprefix("v").split(".")
+    if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        return ASYNC_BY_DEFAULT_SINCE
+    return int(parts[0]), int(parts[1])
+
+
+# Replaying
+
+
+def simulate(run: RecordedRun, model: StepTimeModel) -> list[Request]:
+    """The requests after the engine served them, in order of arrival; times from the first."""
+    start = run.requests[0].arrival_time
+    requests = [
+        Request(number, recorded.arrival_time - start, recorded.input_toks, recorded.output_toks)
+        for number, recorded in enumerate(run.requests)
+    ]
+    server = Server(0, run.limits(), model)
+    for request in requests:
+        while server.wake_s < request.arrived_s:
+            server.advance(server.wake_s)
+        server.submit(request, request.arrived_s)
+    while server.wake_s != math.inf:
+        server.advance(server.wake_s)
+    for request in requests:
+        if request.reason:
+            raise InputError(
+                f"request {request.id + 1} cannot be replayed: {request.reason}",
+                hint="the settings are not those of the recorded server",
+            )
+    return requests
+
+
+def fit_per_step(run: RecordedRun, model: Callable[[float], StepTimeModel]) -> float:
+    """The time per step beyond the model's with which the mean latency is as measured.
+
+    `model` makes a model with that time added. 0 when even so the simulated run is the slower.
+    """
+    measured = _mean(_measured(run)["e2e"])
+    steps = _mean([request.output_toks for request in run.requests])
+
+    def excess(per_step_s: float) -> float:
+        return _mean(_simulated(simulate(run, model(per_step_s)))["e2e"]) - measured
+
+    low, below = 0.0, excess(0.0)
+    if below >= 0.0:
+        return 0.0
+    high = -below / steps
+    above = excess(high)
+    while above < 0.0 and high <= LONGEST_PER_STEP_S:
+        low, below = high, above
+        high *= 2.0
+        above = excess(high)
+    for _ in range(MOST_TRIALS):
+        if above < 0.0 or high - low <= FIT_TOLERANCE * max(high, 1e-6):
+            break
+        # Between the two ends in proportion, but never so near one of them that it stands still.
+        share = min(max(-below / (above - below), 0.1), 0.9)
+        middle = low + share * (high - low)
+        value = excess(middle)
+        if value < 0.0:
+            low, below = middle, value
+        else:
+            high, above = middle, value
+    if above < 0.0 or low > LONGEST_PER_STEP_S:
+        what = f"steps would have to take {low:.1f} s longer than the measurements say"
+        raise InputError(what, hint="they seem to be of another model or accelerator")
+    return (low + high) / 2
+
+
+# Comparing
+
+
+def compare(run: RecordedRun, model: StepTimeModel, per_step_s: float) -> Comparison:
+    """Simulated against measured; `model` has the fitted time per step in it."""
+    requests = simulate(run, model)
+    measured, simulated = _measured(run), _simulated(requests)
+    latency = {name: _figures(measured[name], simulated[name]) for name in measured}
+    first = [(recorded.scheduled_ts, number) for number, recorded in enumerate(run.requests)]
+    second = [(request.scheduled_s, request.id) for request in requests]
+    same = sum(a[1] == b[1] for a, b in zip(sorted(first), sorted(second), strict=True))
+    return Comparison(
+        requests=len(requests),
+        per_step_s=per_step_s,
+        order_agreement=same / len(requests),
+        preemptions=sum(request.preemptions for request in requests),
+        latency=latency,
+    )
+
+
+def _measured(run: RecordedRun) -> dict[str, list[float]]:
+    apart = run.clocks_apart_s
+    return {
+        "ttft": [r.first_token_ts - apart - r.arrival_time for r in run.requests],
+        "tpot": [
+            (r.last_token_ts - r.first_token_ts) / (r.output_toks - 1)
+            for r in run.requests
+            if r.output_toks > 1
+        ],
+        "e2e": [r.last_token_ts - apart - r.arrival_time for r in run.requests],
+    }
+
+
+def _simulated(requests: Sequence[Request]) -> dict[str, list[float]]:
+    return {
+        "ttft": [r.first_token_s - r.arrived_s for r in requests],
+        "tpot": [
+            (r.finished_s - r.first_token_s) / float(r.output_tokens - 1)
+            for r in requests
+            if r.output_tokens > 1
+        ],
+        "e2e": [r.finished_s - r.arrived_s for r in requests],
+    }
+
+
+def _figures(measured: list[float], simulated: list[float]) -> dict[str, Figure]:
+    first, second = _distribution(measured), _distribution(simulated)
+    found = {"mean": (first.mean(), second.mean())}
+    for name, share in SHARES.items():
+        found[name] = (first.quantile(share), second.quantile(share))
+    return {name: Figure(a, b, b / a - 1.0 if a else 0.0) for name, (a, b) in found.items()}
+
+
+def _distribution(values: Sequence[float]) -> Distribution:
+    distribution = Distribution()
+    for value in values:
+        distribution.add(value)
+    return distribution
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
