@@ -1,4 +1,4 @@
-"""Peak memory per simulated request, and that writing rows to Parquet does not grow with their number."""
+"""Peak memory per simulated request; writing rows to Parquet does not grow with their number."""
 
 import subprocess
 import sys

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from windtunnel.engine.limits import SCHEDULING, EngineLimits
 from windtunnel.engine.reference import ReferenceServer
-from windtunnel.workload.request import PrefixChain, Request
 from windtunnel.engine.server import Server
 from windtunnel.models.linear import Linear
 from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.workload.request import PrefixChain, Request
 
 TICK = 2.0**-20
 """Times are multiples of this, so sums are exact and ties are ties in both engines."""

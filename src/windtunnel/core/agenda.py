@@ -1,8 +1,8 @@
 """Who acts next, among actors that each have exactly one next time.
 
-An event queue for everybody would hold an entry per wish and many that were taken back. An actor here
-keeps its own next time; when that changes, the actor moves up or down in an indexed heap. Actors of
-the same time act in the order of their turns.
+An event queue for everybody would hold an entry per wish, and many that were taken back. An actor
+here keeps its own next time; when that changes, the actor moves up or down in an indexed heap.
+Actors of the same time act in the order of their turns.
 """
 
 from typing import Final

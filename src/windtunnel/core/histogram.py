@@ -1,8 +1,8 @@
-"""A histogram of positive values with one percent wide buckets, no limits, and exact mean and extremes.
+"""A histogram with one percent wide buckets, no limits, and an exact mean and extremes.
 
-Buckets are powers of 1.01 in a list that grows at both ends, so no value is too small or too large to
-be told apart from its neighbours, and two histograms merge by adding counts. Arithmetic series, which
-is what the gaps between tokens of a growing batch are, go in as a whole.
+Buckets are powers of 1.01 in a list that grows at both ends, so no value is too small or too large
+to be told apart from its neighbours, and two histograms merge by adding counts. Arithmetic series,
+which is what the gaps between tokens of a growing batch are, go in as a whole.
 """
 
 import math
@@ -59,7 +59,7 @@ class Histogram:
         return {self._lowest + i: times for i, times in enumerate(self._counts) if times}
 
     def add_series(self, first: float, increase: float, terms: int, times: int) -> None:
-        """Counts first, first + increase, ... (`terms` values, increase >= 0), each `times` times."""
+        """Counts, `times` times each, `terms` values that start at `first` and grow by `increase`."""
         if first <= 0.0 < increase and terms > 1:
             self.add(first, times)
             first += increase

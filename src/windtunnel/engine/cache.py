@@ -3,10 +3,10 @@
 vLLM keeps a list of free blocks; blocks whose content has a hash stay findable in it until they are
 taken again, least recently used first. Following every block would cost time in proportion to
 tokens. Here consecutive blocks of one prefix move together: a request's blocks are freed tail
-first, so what is cached of a prefix is always a head part of it, and its free blocks are a few runs.
+first, so what is cached of a prefix is always a head part of it, and its free blocks are few runs.
 
-    Chain   one segment of shared prompt (or a preempted request's own blocks): blocks [first, resident)
-            are cached; those below `pinned` are in use
+    Chain   one segment of shared prompt (or a preempted request's own blocks): of its blocks
+            [first, resident) are cached; those below `pinned` are in use
     Run     free, cached, consecutive blocks of one chain, at one place in the order of eviction
 """
 
@@ -156,7 +156,7 @@ class BlockPool:
                 chain.runs.pop()
 
     def extend(self, request: Request, computed: i64) -> None:
-        """Makes shared blocks findable that the request has just computed, unless others did before."""
+        """Makes shared blocks findable that the request has computed, unless others did before."""
         upto = min(computed // self.block_size, request.shared_blocks)
         prefix = request.prefix
         if prefix is None or upto <= request.pinned_blocks or not request.sharing:
@@ -183,7 +183,7 @@ class BlockPool:
             start = max(start, last)
 
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
-        """Frees all blocks of a request, tail first; full ones stay findable until they are taken."""
+        """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
         if not self.caching:
             self._free_unhashed(held)

@@ -1,7 +1,7 @@
 """The decoding requests of a server as one: many steps pass at the cost of one.
 
-While the set does not change, each member gains one token per step. What that needs and when it ends
-follows from a few numbers:
+While the set does not change, each member gains one token per step. What that needs, and when it
+ends, follows from a few numbers:
 
     clock       decode steps planned so far; a member's `computed` is its offset plus the clock
     context     the sum of the members' `computed`
@@ -37,7 +37,7 @@ class Decoding:
         self._push(request)
 
     def pass_steps(self, steps: i64, ended: list[Request]) -> None:
-        """Lets steps pass; the members that end with the last of them leave, in order of admission."""
+        """Lets steps pass; members that end with the last of them leave, in order of admission."""
         self.clock += steps
         self.context += self.count * steps
         ends = self._ends

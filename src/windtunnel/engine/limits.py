@@ -50,7 +50,8 @@ class EngineLimits:
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise InputError(
-                f"max_num_batched_tokens is {max_num_batched_tokens}, but max_num_seqs is {max_num_seqs}",
+                f"max_num_batched_tokens is {max_num_batched_tokens}, "
+                f"but max_num_seqs is {max_num_seqs}",
                 allowed="a token budget that lets every sequence decode one token per step",
                 hint="raise max_num_batched_tokens or lower max_num_seqs",
             )

@@ -1,8 +1,8 @@
 """The reference engine: one step at a time, one request at a time, one block at a time.
 
 Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
-property tests hold the two equal. Nothing here is shared with the fast engine but the request record,
-the limits, the queue order and the histogram.
+property tests hold the two equal. Nothing here is shared with the fast engine but the request
+record, the limits, the queue order and the histogram.
 
 Rules of the block cache where vLLM leaves copies of equal content findable, which a simulation need
 not follow:
@@ -147,20 +147,14 @@ class ReferenceServer:
         while position < len(self.running) and budget > 0:
             request = self.running[position]
             want = self.next_tokens(request, budget)
-            while not self.can_hold(request, want):
+            while request in self.running and not self.can_hold(request, want):
                 preempted = True
                 victim = self.victim()
-                index = self.running.index(victim)
-                for entry in planned:
-                    if entry[0] is victim:
-                        planned.remove(entry)
-                        budget += entry[1]
-                        break
-                self.preempt(victim)
-                if index < position:
+                if self.running.index(victim) < position:
                     position -= 1
-                if victim is request:
-                    break
+                budget += sum(tokens for other, tokens in planned if other is victim)
+                planned = [entry for entry in planned if entry[0] is not victim]
+                self.preempt(victim)
             if request not in self.running:
                 break
             if want:
@@ -237,7 +231,7 @@ class ReferenceServer:
             budget -= want
 
     def block_key(self, request: Request, index: int) -> tuple[str, int, int]:
-        """The name of a full block: by shared segment where one covers it, else the request's own."""
+        """The name of a full block: by shared segment where one covers it, else its own."""
         size = self.limits.block_size
         if request.prefix is not None:
             for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):

@@ -1,11 +1,11 @@
 """The fast engine: vLLM's schedule, exactly, at a cost that does not grow with output length.
 
-While nobody arrives, ends a prompt, finishes or runs out of blocks, every step is the same batch with
-one more token each, so many steps are one event (`step.py` times them, `decoding.py` says how long
-the batch stays the same). An arrival in the middle cuts the run at the step where it is seen.
+While nobody arrives, ends a prompt, finishes or runs out of blocks, every step is the same batch
+with one more token each, so many steps are one event (`step.py` times them, `decoding.py` says how
+long the batch stays the same). An arrival in the middle cuts the run at the step that sees it.
 
-A step that does more (prompts in chunks that are not last in line, preemption) is planned request by
-request. `reference.py` plans every step that way, and property tests hold the two equal.
+A step that does more (prompts in chunks that are not last in line, preemption) is planned request
+by request. `reference.py` plans every step that way, and property tests hold the two equal.
 """
 
 from typing import Final
@@ -140,7 +140,7 @@ class Server(Actor):
     # Time
 
     def _start(self, step: Step) -> None:
-        """Settles how many equal steps pass before anything can change, and so when to look again."""
+        """Settles how many equal steps pass before anything can change, so when to look again."""
         for request in step.admitted:
             if request.scheduled_s == UNSET:
                 request.scheduled_s = step.start_s
@@ -205,7 +205,7 @@ class Server(Actor):
         return step
 
     def _plan_together(self, step: Step) -> i64:
-        """Plans all decodes at once, then the one unfinished prompt; the budget left, or -1: cannot."""
+        """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
         partial = len(self._partial)
         if self._skipped or (partial and self.limits.long_prefill_threshold):
             return -1
@@ -290,7 +290,7 @@ class Server(Actor):
         return want
 
     def _fits(self, request: Request, hit: i64, want: i64) -> bool:
-        """Whether blocks suffice for the first chunk or, when they are reserved, the whole prompt."""
+        """Whether blocks suffice for the first chunk or, when reserved, the whole prompt."""
         tokens = request.target if self.limits.reserve_full_prompt else hit * self._size + want
         blocks = (tokens + self._size - 1) // self._size - hit
         if hit:

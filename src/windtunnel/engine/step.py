@@ -1,9 +1,9 @@
 """Steps in time: how long one step takes, and how long a run of equal ones does.
 
 For step k ending at e(k): `sync` plans step k+1 at e(k), and a step takes its time plus the host
-overhead. `async` plans step k+2 at e(k), so what arrives or is freed during k counts from k+2 on, and
-a step takes the longer of its time and the host overhead, which also precedes the first step after an
-idle time.
+overhead. `async` plans step k+2 at e(k), so what arrives or is freed during k counts from k+2 on,
+and a step takes the longer of its time and the host overhead, which also precedes the first step
+after an idle time.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Writes a run's folder, all of it or nothing: files appear under their names when they are whole."""
+"""Writes a run's folder, all of it or nothing: files get their names when they are whole."""
 
 import shutil
 import tempfile

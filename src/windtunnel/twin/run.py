@@ -41,7 +41,7 @@ def simulate(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A run leaves no cycles behind, and looking for them among live requests costs a tenth of it."""
+    """A run leaves no cycles behind; looking for them among live requests costs a tenth of it."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The loop of a simulation: arrivals, servers and time, until no work remains or the horizon comes."""
+"""The loop of a simulation: arrivals, servers and time, until no work remains."""
 
 import math
 from collections.abc import Callable

@@ -11,9 +11,9 @@ UNSET: Final = -1.0
 class PrefixChain:
     """The start of a prompt that others may share, as segments with identity and no token values.
 
-    Segment i is known by keys[i] and ends at token ends[i]. Two prompts share their first n segments
-    when their first n keys are equal. A group's system prompt is one segment; a trace with hashed
-    blocks is many. What follows the last segment belongs to the request alone.
+    Segment i is known by keys[i] and ends at token ends[i]. Two prompts share their first n
+    segments when their first n keys are equal. A group's system prompt is one segment; a trace with
+    hashed blocks is many. What follows the last segment belongs to the request alone.
     """
 
     def __init__(self, keys: list[int], ends: list[int]) -> None:
@@ -25,7 +25,7 @@ class PrefixChain:
 
 
 class Request:
-    """One prompt and its answer. A plain record: the server that has it is the only one to change it."""
+    """One prompt and its answer. A plain record, changed by the server that has it alone."""
 
     def __init__(
         self,
