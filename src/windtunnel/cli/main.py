@@ -31,7 +31,10 @@ COMMANDS = {
         "windtunnel.cli.calibrate:calibrate",
         "Fit the step-time model to measurements, or check it against them.",
     ),
-    "profile": Row("windtunnel.cli.profile:profile", "Measure this machine's GPU."),
+    "profile": Row(
+        "windtunnel.cli.profile:profile",
+        "Measure this machine's GPU: the times of inference steps of every size.",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

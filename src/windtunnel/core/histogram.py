@@ -59,7 +59,7 @@ class Histogram:
         return {self._lowest + i: times for i, times in enumerate(self._counts) if times}
 
     def add_series(self, first: float, increase: float, terms: int, times: int) -> None:
-        """Counts, `times` times each, `terms` values that start at `first` and grow by `increase`."""
+        """Counts `times` times each of `terms` values from `first` on, `increase` apart."""
         if first <= 0.0 < increase and terms > 1:
             self.add(first, times)
             first += increase
