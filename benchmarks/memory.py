@@ -14,12 +14,12 @@ import resource, sys, tempfile
 from pathlib import Path
 from benchmarks.serving import chat
 from windtunnel.report.requests import RequestRows
-from windtunnel.twin.run import simulate
+from windtunnel.twin.run import run
 requests, stream = int(sys.argv[1]), sys.argv[2] == "parquet"
 plan = chat(requests)
 with tempfile.TemporaryDirectory() as folder:
     rows = RequestRows(Path(folder, "requests.parquet"), plan) if stream else None
-    simulate(plan, rows=rows)
+    run(plan, rows=rows)
     if rows is not None:
         rows.close()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -45,18 +45,18 @@ def simulate(
     from windtunnel.report.files import RunFolder, result_bytes, write_bytes
     from windtunnel.report.progress import progress
     from windtunnel.report.table import show
-    from windtunnel.twin.run import simulate as run
+    from windtunnel.twin.run import run
     from windtunnel.twin.scenario.load import load
 
     plan = load(scenario, sets, seed)
     if json_to == "-" and output is None:
         with progress(plan.duration_s) as look:
-            result = run(plan, check=check, look=look)
+            result = run(plan, check=check, look=look).result
         click.echo(result_bytes(result), nl=False)
         return
     with RunFolder(output or Path("runs") / f"{plan.name}-{plan.seed}") as folder:
         with progress(plan.duration_s) as look:
-            result = run(plan, rows=folder.rows(plan), check=check, look=look)
+            result = run(plan, rows=folder.rows(plan), check=check, look=look).result
         folder.finish(result)
     if json_to == "-":
         click.echo(result_bytes(result), nl=False)

@@ -119,9 +119,23 @@ class Server(Actor):
         self._start(following)
 
     @property
+    def queued(self) -> i64:
+        """How many requests wait here."""
+        return self.waiting.count + len(self._late_arrivals)
+
+    @property
     def load(self) -> i64:
         """How many requests are here, waiting or running."""
-        return self.waiting.count + len(self._late_arrivals) + self.running.count
+        return self.queued + self.running.count
+
+    def kv_used(self, now: float) -> float:
+        """The share of KV blocks in use; a run of steps is looked into at the step of `now`."""
+        free = self.pool.free
+        step = self._current
+        if step is not None and step.steps > 1:
+            passed = self._clock.steps_until(step, now - step.start_s) - 1
+            free -= self._decoding.blocks_for(passed)
+        return 1.0 - float(free) / float(self.pool.blocks)
 
     def unfinished(self) -> list[Request]:
         """All requests that are here, for a run that ends before they do."""

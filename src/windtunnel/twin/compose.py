@@ -21,6 +21,7 @@ from windtunnel.routing.round_robin import RoundRobin
 from windtunnel.twin.recorder import Overheads, Recorder, RowSink, Targets
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic
 
 MICROSECOND = 1e-6
@@ -49,7 +50,8 @@ def compose(plan: ScenarioPlan, sink: RowSink | None = None) -> Simulation:
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
     traffic = Traffic(plan.sources, Streams(plan.seed), horizon_s)
     recorder = Recorder(_targets(plan), overheads, sink)
-    return Simulation(traffic, RoundRobin(len(servers)), servers, overheads, recorder, horizon_s)
+    router = RoundRobin(len(servers))
+    return Simulation(traffic, router, servers, overheads, recorder, Timeline(), horizon_s)
 
 
 def accelerator_of(pool: PoolPlan) -> Accelerator | None:

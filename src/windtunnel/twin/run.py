@@ -12,16 +12,31 @@ from windtunnel.twin.recorder import RowSink
 from windtunnel.twin.results import result_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.timeline import Timeline
 
 
-def simulate(
+class Run:
+    """A run that has ended: its result as plain data, and its samples over time."""
+
+    def __init__(self, plan: ScenarioPlan, result: dict[str, Any], timeline: Timeline) -> None:
+        self.plan = plan
+        self.result = result
+        self.timeline = timeline
+
+
+def simulate(plan: ScenarioPlan, *, check: bool = False) -> dict[str, Any]:
+    """Runs a scenario and returns its result as plain data, with the keys of `result.json`."""
+    return run(plan, check=check).result
+
+
+def run(
     plan: ScenarioPlan,
     *,
     rows: RowSink | None = None,
     check: bool = False,
     look: Callable[[Simulation], None] | None = None,
-) -> dict[str, Any]:
-    """Runs a scenario and returns its result as plain data, with the keys of `result.json`.
+) -> Run:
+    """Runs a scenario.
 
     `rows` receives the ended requests in batches. `check` runs every invariant after every event
     instead of only at the end. `look` is called every few thousand events with the simulation.
@@ -36,7 +51,7 @@ def simulate(
     with _no_collection():
         simulation.run(look, check_now if check else None)
     check_now(simulation)
-    return result_of(plan, simulation, checker.checked)
+    return Run(plan, result_of(plan, simulation, checker.checked), simulation.timeline)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from windtunnel.core.events import EventQueue
 from windtunnel.engine.server import Server
 from windtunnel.routing.round_robin import RoundRobin
 from windtunnel.twin.recorder import COMPLETED, DROPPED, UNFINISHED, Overheads, Recorder
+from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.request import Request
 from windtunnel.workload.traffic import Traffic
 
@@ -27,12 +28,14 @@ class Simulation:
         servers: list[Server],
         overheads: list[Overheads],
         recorder: Recorder,
+        timeline: Timeline,
         horizon_s: float,
     ) -> None:
         self.traffic: Final = traffic
         self.router: Final = router
         self.servers: Final = servers
         self.recorder: Final = recorder
+        self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
         self.now_s = 0.0
         self.events = 0
@@ -51,6 +54,7 @@ class Simulation:
         traffic = self.traffic
         queue = self._queue
         agenda = self._agenda
+        timeline = self.timeline
         while True:
             # What arrives as a step ends is seen by the next step: arrivals go first.
             arrival_s = traffic.next_s
@@ -63,6 +67,8 @@ class Simulation:
                 next_s = arrival_s
             if next_s > self.horizon_s or next_s == math.inf:
                 break
+            if next_s > timeline.next_s:
+                timeline.take(next_s, self.recorder, self.servers)
             self.now_s = next_s
             self.events += 1
             if arrival_s == next_s:

@@ -1,0 +1,46 @@
+"""Samples a run at even times, for pictures: few enough to draw, however long the run.
+
+Sampling starts finely. Whenever there are twice as many samples as a picture needs, every second
+one is forgotten and the interval doubles, so a run of any length ends with between SAMPLES and
+twice as many, and memory stays bounded without knowing the length beforehand.
+"""
+
+from typing import Final
+
+from windtunnel.engine.server import Server
+from windtunnel.twin.recorder import Recorder
+
+SAMPLES: Final = 240
+FIRST_INTERVAL_S: Final = 0.25
+
+
+class Sample:
+    """The state of a run at one instant: totals so far, and lists with an entry per server."""
+
+    def __init__(self, time_s: float, recorder: Recorder, servers: list[Server]) -> None:
+        self.time_s: Final = time_s
+        self.arrived: Final = recorder.arrived
+        self.completed: Final = recorder.outcomes["completed"]
+        self.output_tokens: Final = recorder.output_tokens
+        self.waiting: Final = [int(server.queued) for server in servers]
+        self.running: Final = [int(server.running.count) for server in servers]
+        self.kv_used: Final = [server.kv_used(time_s) for server in servers]
+        self.busy_s: Final = [server.busy_s for server in servers]
+
+
+class Timeline:
+    """The samples of a run. `next_s` is when the next one is due."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.interval_s = FIRST_INTERVAL_S
+        self.next_s = FIRST_INTERVAL_S
+
+    def take(self, until_s: float, recorder: Recorder, servers: list[Server]) -> None:
+        """Takes the samples due before `until_s`; nothing has changed since the last event."""
+        while self.next_s < until_s:
+            self.samples.append(Sample(self.next_s, recorder, servers))
+            if len(self.samples) >= 2 * SAMPLES:
+                self.samples = self.samples[1::2]
+                self.interval_s *= 2
+            self.next_s += self.interval_s
