@@ -80,6 +80,7 @@ class Physics(StepTimeModel):
         self._tokens_s: Final[dict[int, float]] = {}
         self._head_s: Final[dict[int, float]] = {}
         self._lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
+        self._step_lines: Final[dict[int, list[tuple[float, float, float]]]] = {}
 
     def step_s(self, work: StepWork) -> float:
         """Seconds that the GPU takes for the step."""
@@ -99,8 +100,18 @@ class Physics(StepTimeModel):
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         """See `StepTimeModel`; kinks: where splitting starts and ends, where compute takes over."""
-        base, slope, until = self._attention_line(decodes, context)
-        return self.tokens_s(decodes) + self.head_s(decodes) + base, slope, until
+        lines = self._step_lines.get(decodes)
+        if lines is None:
+            if len(self._step_lines) >= REMEMBERED:
+                self._step_lines.clear()
+            rest = self.tokens_s(decodes) + self.head_s(decodes)
+            attention = self._decode_lines(decodes)
+            lines = [(rest + base, slope, until) for base, slope, until in attention]
+            self._step_lines[decodes] = lines
+        for line in lines:
+            if context < line[2]:
+                return line
+        return lines[-1]
 
     def tokens_s(self, tokens: int) -> float:
         """Everything in the layers but attention, for this many tokens in all."""
