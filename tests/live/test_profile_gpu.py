@@ -8,7 +8,7 @@ import pytest
 
 from windtunnel.cli.profile import decoder_shape
 from windtunnel.core.errors import InputError
-from windtunnel.live.profile_gpu import StepPoint, grid, measure
+from windtunnel.live.profile_gpu import SmallKernels, StepPoint, grid, measure
 
 
 def test_the_grid_has_every_kind_of_step() -> None:
@@ -16,6 +16,18 @@ def test_the_grid_has_every_kind_of_step() -> None:
     assert len(points) == 9 * 7 + 9 * 3 + 4 * 3 * 2
     assert all(point.prefill + point.decodes > 0 for point in points)
     assert sum(1 for point in points if point.prefill and point.decodes) == 24
+
+
+def test_any_beginning_of_the_grid_has_every_kind_of_step() -> None:
+    points = list(grid())
+    for beginning in (points[:23], points[:46]):
+        decodes = [point for point in beginning if not point.prefill]
+        prefills = [point for point in beginning if not point.decodes]
+        assert min(point.decodes for point in decodes) == 1
+        assert max(point.decodes for point in decodes) == 256
+        assert {point.prior for point in prefills} == {0, 2048, 8192}
+        assert max(point.prefill for point in prefills) >= 4096
+        assert len(beginning) - len(decodes) - len(prefills) >= 4
 
 
 def test_sizes_of_a_slice() -> None:
@@ -45,3 +57,17 @@ def test_without_a_gpu_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     with pytest.raises(InputError, match="finds no GPU"):
         measure([decoder_shape("llama-3.1-8b")], tmp_path / "out.jsonl")
+
+
+def test_a_pytorch_that_cannot_compile_is_a_sentence() -> None:
+    def compiled(*_: object) -> None:
+        raise RuntimeError("no C compiler")
+
+    torch = SimpleNamespace(
+        _dynamo=SimpleNamespace(reset=lambda: None),
+        compile=lambda _: compiled,
+        ones=lambda *_, **__: None,
+        bfloat16=None,
+    )
+    with pytest.raises(InputError, match="cannot compile kernels here"):
+        SmallKernels(torch, decoder_shape("llama-3.1-8b"))

@@ -49,6 +49,14 @@ def test_the_h200_keeps_its_accuracy() -> None:
         assert error.p90 <= 0.12
 
 
+def test_the_h200_says_how_far_it_is_off_on_models_that_it_was_not_fitted_to() -> None:
+    errors = load_profile("h200").errors
+    assert len(errors["unseen shapes"]) >= 8
+    assert not set(errors["unseen shapes"]) & set(errors["shapes"])
+    for error in errors["unseen shapes"].values():
+        assert error.mape <= 0.08
+
+
 def test_a_profile_survives_its_file(tmp_path: Path) -> None:
     profile = load_profile("h200")
     path = tmp_path / "mine.json"

@@ -72,6 +72,8 @@ class Physics(StepTimeModel):
         self._attention_gemms: Final = attention_gemms(part)
         self._dense_gemms: Final = mlp_gemms(part, part.ffn)
         self._shared_gemms: Final = mlp_gemms(part, part.shared_ffn)
+        # Norms and sums pass over the hidden vector, the rotation over queries, keys and values.
+        self._layer_width: Final = part.hidden + self._attention_gemms[0][0]
         self._ramp_keys: Final[float] = parameters.attention_ramp_keys
         self._pair_s: Final[float] = part.prefill_pair_flops / kernels.attention_flops
         self._decode_flops: Final = float(part.decode_pair_flops)
@@ -152,12 +154,13 @@ class Physics(StepTimeModel):
     def _layers_s(self, rows: float) -> float:
         part = self._part
         p = self.kernels.parameters
-        traffic = p.elementwise_passes * rows * part.hidden * part.activation_bytes
+        width_s = p.elementwise_passes * rows * part.activation_bytes / self.kernels.hbm
         attention, attention_compute = self._gemms_s(rows, self._attention_gemms)
         dense, dense_compute = self._gemms_s(rows, self._dense_gemms)
         mixture, mixture_compute = self._mixture_s(rows)
-        time = part.layers * (p.layer_s + traffic / self.kernels.hbm + attention)
-        time += part.dense_layers * dense + part.moe_layers * mixture
+        time = part.layers * (p.layer_s + width_s * self._layer_width + attention)
+        time += part.dense_layers * (dense + width_s * part.ffn)
+        time += part.moe_layers * (mixture + width_s * part.shared_ffn)
         compute = part.layers * attention_compute
         compute += part.dense_layers * dense_compute + part.moe_layers * mixture_compute
         # A chip whose matrix units are mostly busy meets its power limit and lowers its clock.

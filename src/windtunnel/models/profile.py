@@ -73,7 +73,7 @@ PARAMETERS: dict[str, Parameter] = {
         1e-8, 1e-2, 25e-6, 0.5, "seconds for the small kernels of a layer: norms, rotation, adding"
     ),
     "elementwise_passes": Parameter(
-        0.1, 500, 14.0, 0.3, "times that a layer's small kernels read or write a hidden vector"
+        0.1, 500, 10.0, 0.3, "times that a layer's small kernels read or write each of its vectors"
     ),
     "attention_efficiency": Parameter(
         0.02, 1, 0.33, 0.3, "fraction of the bf16 matrix peak that attention reaches"
