@@ -18,6 +18,7 @@ class Distribution:
 
     def __init__(self) -> None:
         self._values: list[float] = []
+        self._total = 0.0
         self._folded: Histogram | None = None
         self._sorted = True
 
@@ -26,6 +27,7 @@ class Distribution:
             self._folded.add(value, 1)
             return
         self._values.append(value)
+        self._total += value
         self._sorted = False
         if len(self._values) > EXACT_VALUES:
             self._folded = Histogram()
@@ -40,7 +42,7 @@ class Distribution:
     def mean(self) -> float:
         if self._folded is not None:
             return self._folded.mean()
-        return math.fsum(self._values) / len(self._values) if self._values else math.nan
+        return self._total / len(self._values) if self._values else math.nan
 
     def quantile(self, share: float) -> float:
         if self._folded is not None:
