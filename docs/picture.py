@@ -1,7 +1,7 @@
-"""Draws docs/images/first.svg: what a terminal shows after `windtunnel simulate examples/first.yaml`.
+"""Draws docs/images/first.svg: a terminal after `windtunnel simulate examples/first.yaml`.
 
-Run it after a change of the table or of what a run gives: `python docs/picture.py`. A test holds the
-words of the picture to the present output.
+Run it after a change of the table or of what a run gives: `python docs/picture.py`. A test holds
+the words of the picture to the present output.
 """
 
 import io

@@ -1,9 +1,7 @@
 """Windtunnel: one deterministic simulator and one live control plane for LLM inference fleets.
 
-    import windtunnel as wt
-
-    result = wt.simulate(wt.load("scenario.yaml"))
-    result["latency"]["ttft"]["p99"]
+From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
+as plain data, with the keys of `result.json`.
 """
 
 from typing import TYPE_CHECKING

@@ -13,6 +13,7 @@ from tests.twin.runs import BUSY, one_server
 from windtunnel.cli.main import main
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin import run as run_module
+from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.simulation import Simulation
 
 Run = Callable[..., tuple[int, str, str]]
@@ -106,7 +107,7 @@ def test_overrides_and_the_seed_change_the_run_and_its_folder(simulate: Run) -> 
 def test_check_checks_after_every_event_and_changes_nothing_else(simulate: Run) -> None:
     plain = json.loads(simulate("scenario.yaml", "--json", "-")[1])
     checked = json.loads(simulate("scenario.yaml", "--json", "-", "--check")[1])
-    assert plain["invariants"]["checked"] == len(run_module.INVARIANTS)
+    assert plain["invariants"]["checked"] == len(INVARIANTS)
     assert checked["invariants"]["checked"] > 1000
     del plain["invariants"], checked["invariants"]
     assert plain == checked
@@ -120,7 +121,7 @@ def test_a_broken_invariant_exits_3_with_the_seed_and_the_event(
         return f"it is {simulation.now_s:.3f} s" if simulation.now_s > 1.01 else None
 
     planted = Invariant[Simulation]("early", "it is never later than that", late)
-    monkeypatch.setattr(run_module, "INVARIANTS", (*run_module.INVARIANTS, planted))
+    monkeypatch.setattr(run_module, "INVARIANTS", (*INVARIANTS, planted))
     code, out, err = simulate("one.yaml", "--check", *options)
     assert (code, out) == (3, "")
     assert re.match(r"windtunnel: one, seed 0, event \d+ at 1\.0\d+ s: ", err)
@@ -130,9 +131,7 @@ def test_a_broken_invariant_exits_3_with_the_seed_and_the_event(
     assert left_behind() == []
 
 
-def test_an_interrupted_run_leaves_nothing(
-    simulate: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_leaves_nothing(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(simulation: Simulation) -> str | None:
         raise KeyboardInterrupt
 

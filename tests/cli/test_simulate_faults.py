@@ -1,4 +1,4 @@
-"""Whatever is wrong with what a person gives `simulate`: a sentence a fault, exit 2, nothing left."""
+"""Whatever is wrong with what `simulate` is given: a sentence a fault, exit 2, nothing left."""
 
 from collections.abc import Callable
 from pathlib import Path

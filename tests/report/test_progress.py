@@ -1,7 +1,6 @@
 """The progress line: on a terminal, after two seconds, one line that is gone at the end."""
 
 import io
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,12 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulation]:
+def simulation(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     """One that has run, so that there is something to tell."""
     monkeypatch.setenv("TERM", "xterm")
     built = compose(load_text(BUSY))
     built.run()
-    yield built
+    return built
 
 
 def drawn(looks_s: list[float], simulation: Simulation, duration_s: float | None = 2.0) -> str:
@@ -74,10 +73,16 @@ def test_a_narrow_terminal_gets_what_fits(
 def test_it_is_taken_back_when_the_run_fails(simulation: Simulation) -> None:
     times = iter([0.0, 5.0])
     terminal = Terminal()
-    with pytest.raises(KeyboardInterrupt), progress(None, terminal, lambda: next(times)) as look:
-        assert look is not None
-        look(simulation)
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with progress(None, terminal, lambda: next(times)) as look:
+            assert look is not None
+            look(simulation)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert "simulated" in terminal.getvalue()
     assert terminal.getvalue().endswith(CLEAR)
 
 

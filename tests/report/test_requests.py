@@ -90,7 +90,7 @@ def test_completed_rows_add_up_to_the_result(busy: tuple[dict[str, Any], list[Ro
 def test_times_are_in_order_and_there_as_far_as_a_request_came(
     busy: tuple[dict[str, Any], list[Row]],
 ) -> None:
-    result, rows = busy
+    _, rows = busy
     for row in rows:
         assert row["admitted"] == row["arrived"]
         times = [row[name] for name in ("arrived", "scheduled", "first_token", "finished")]

@@ -86,7 +86,9 @@ def test_a_result_without_figures_is_shown_with_dashes() -> None:
 
 def test_endings_and_cost_are_told_when_there_are_any() -> None:
     out = shown(run(BUSY), 80)
-    assert re.search(r"requests arrived: \d+ completed, \d+ dropped, \d+ unfinished at the end", out)
+    assert re.search(
+        r"requests arrived: \d+ completed, \d+ dropped, \d+ unfinished at the end", out
+    )
     assert "cost" not in out
     result = run(one_server())
     result["cost"] = {"total": 1234.5, "per_million_output_tokens": 0.001}

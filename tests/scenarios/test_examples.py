@@ -50,9 +50,8 @@ def test_overload_queues_outside_the_batch() -> None:
     assert 0.3 < over["latency"]["ttft"]["p50"] / over["latency"]["ttft"]["max"] < 0.5
     assert 600 < over["requests"]["unfinished"] < 800
     under = run("overload", "workload.0.arrivals.rate=14/s")
-    assert under["throughput"]["goodput_requests_per_s"] == (
-        under["throughput"]["requests_per_s"]
-    )
+    rate = under["throughput"]
+    assert rate["goodput_requests_per_s"] == rate["requests_per_s"]
     assert under["latency"]["ttft"]["max"] < 0.5
     for result in (over, under):
         assert result["pools"]["main"]["utilization"] > 0.99

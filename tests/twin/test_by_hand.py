@@ -114,7 +114,9 @@ def assert_ends(
     assert_figures(latency["ttft"], [first_ends[0] - first, second_ends[0] - second])
     assert_figures(latency["e2e"], [first_ends[-1] - first, second_ends[-1] - second])
     assert_figures(latency["queue"], [0.0, alone[-1] - second])
-    gaps = [later - earlier for one in (first_ends, second_ends) for earlier, later in pairwise(one)]
+    gaps = [
+        later - earlier for one in (first_ends, second_ends) for earlier, later in pairwise(one)
+    ]
     assert_figures(latency["itl"], gaps, exact=False)
 
 

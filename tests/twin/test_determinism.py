@@ -84,7 +84,8 @@ def test_both_forms_give_the_same_bytes(name: str, tmp_path: Path) -> None:
     if manifest is None or manifest.faults(PACKAGE.parent):
         pytest.skip("nothing is compiled for the present sources")
     forms = [
-        simulate(name, tmp_path / form, WINDTUNNEL_FORM=form) for form in ("interpreted", "compiled")
+        simulate(name, tmp_path / form, WINDTUNNEL_FORM=form)
+        for form in ("interpreted", "compiled")
     ]
     assert forms[0] == forms[1]
 

@@ -1,4 +1,4 @@
-"""`import windtunnel as wt; wt.simulate(wt.load("scenario.yaml"))`, and what a program sees of faults."""
+"""`wt.simulate(wt.load("scenario.yaml"))`: the plain Python interface."""
 
 import subprocess
 import sys

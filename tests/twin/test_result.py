@@ -125,4 +125,3 @@ def test_pool_seconds_and_cost_follow_from_the_hardware() -> None:
     assert result["cost"]["total"] == pytest.approx(6 * 0.01 * price)
     per_million = result["cost"]["total"] / result["tokens"]["output"] * 1e6
     assert result["cost"]["per_million_output_tokens"] == pytest.approx(per_million)
-

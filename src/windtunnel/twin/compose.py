@@ -135,8 +135,6 @@ def _step_time(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
         return BlisTrainedPhysics(
             shape, accelerator, tensor_parallel=pool.tensor_parallel, beta=beta
         )
-    if kind == "table":
-        raise InputError("step times from a table cannot be simulated yet", where=str(given["path"]))
     assert kind == "physics", kind
     profile = load_profile(str(given["profile"])) if "profile" in given else None
     return physics_model(shape, accelerator, profile, pool.tensor_parallel)
