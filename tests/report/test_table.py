@@ -68,7 +68,7 @@ def test_no_cell_is_cut_or_wrapped_at_any_width(text: str, width: int) -> None:
     assert len({len(line) for line in latency}) == 1
     assert lines[start + 6] == ""
     for line in latency[1:]:
-        assert re.fullmatch(r"[A-Za-z2 ]+(  +[0-9.]+ (s|ms|us|min))+", line)
+        assert re.fullmatch(r"[A-Za-z2 ]+(  +[0-9.]+ (s|ms|us))+", line)
     assert lines[-1] == "results are in runs/one-0/ (result.json, requests.parquet)"
     if width >= 40:
         assert max(len(line.rstrip()) for line in lines[:-1]) <= width
@@ -94,6 +94,33 @@ def test_endings_and_cost_are_told_when_there_are_any() -> None:
     result["cost"] = {"total": 1234.5, "per_million_output_tokens": 0.001}
     text = "cost at list prices: $1,234.50, under $0.01 per million output tokens\n"
     assert text in shown(result, 80)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown_as"),
+    [
+        (0.0, "0 s"),
+        (59.4, "59.4 s"),
+        (60.0, "60 s"),
+        (91.2, "91 s"),
+        (999.0, "999 s"),
+        (1_000.0, "17 min"),
+        (35_000.0, "583 min"),
+        (40_000.0, "11.1 h"),
+    ],
+)
+def test_a_column_of_times_has_one_unit_a_cell(seconds: float, shown_as: str) -> None:
+    result = run(one_server())
+    result["latency"]["e2e"]["max"] = seconds
+    lines = shown(result, 80).splitlines()
+    (line,) = (line for line in lines if line.startswith("whole request"))
+    assert line.endswith(f"  {shown_as}")
+
+
+def test_rates_that_are_compared_have_one_unit() -> None:
+    result = run(one_server())
+    result["throughput"] |= {"requests_per_s": 20.4, "goodput_requests_per_s": 0.0321}
+    assert "20.4/s completed, 0.0321/s within their SLO" in shown(result, 80)
 
 
 def test_names_are_shown_as_they_are() -> None:

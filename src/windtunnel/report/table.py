@@ -36,6 +36,7 @@ ENDINGS = {
     "unfinished": "unfinished at the end",
 }
 FILES = "result.json, requests.parquet"
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 WIDEST = 1_000
 """Columns that no table here needs."""
 
@@ -78,10 +79,11 @@ def _sentences(result: dict[str, Any]) -> list[Text]:
     lines = [f"{requests['arrived'] or 'no'} {noun} arrived" + ": " * bool(counts)]
     lines[0] += ", ".join(counts)
     if requests["completed"]:
-        per_s = format_rate(rate["requests_per_s"])
-        good = format_rate(rate["goodput_requests_per_s"])
+        completed = format_rate(rate["requests_per_s"])
+        unit = completed.rpartition("/")[2]
+        good = f"{rate['goodput_requests_per_s'] * SECONDS[unit]:.3g}/{unit}"
         tokens = format_count(rate["output_tokens_per_s"])
-        lines.append(f"{per_s} completed, {good} within their SLO, {tokens} output tokens/s")
+        lines.append(f"{completed} completed, {good} within their SLO, {tokens} output tokens/s")
     if cost["total"]:
         each = cost["per_million_output_tokens"]
         per_million = f", {_dollars(each)} per million output tokens" if each else ""
@@ -95,7 +97,7 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
         table = _table("latency", *figures)
         for key, names in LATENCIES.items():
             values = [latency[key][figure] for figure in figures]
-            cells = ["-" if value is None else format_duration(value) for value in values]
+            cells = ["-" if value is None else _duration(value) for value in values]
             table.add_row(names[short], *cells)
         yield table
 
@@ -141,6 +143,14 @@ def _print(console: Console, tables: Iterable[Table]) -> None:
             break
     table.width = columns
     console.print(table, soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    """As a column needs it: never two units, so that times can be compared at a glance."""
+    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
+        if seconds < limit:
+            return f"{seconds / SECONDS[unit]:.0f} {unit}" if unit else format_duration(seconds)
+    return f"{seconds / SECONDS['h']:.1f} h"
 
 
 def _percent(share: float | None) -> str:
