@@ -10,7 +10,7 @@ import pytest
 
 from tests.twin.runs import BUSY, one_server
 from windtunnel.report.files import REQUESTS, RunFolder
-from windtunnel.twin.run import simulate
+from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 
 NAME, COUNT, TIME = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.float64()
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 def run(text: str, folder: Path) -> tuple[dict[str, Any], pa.Table]:
     plan = load_text(text)
     with RunFolder(folder) as place:
-        result = simulate(plan, rows=place.rows(plan))
+        result = run_plan(plan, rows=place.rows(plan)).result
         place.finish(result)
     return result, pq.read_table(folder / REQUESTS)
 
@@ -154,7 +154,7 @@ def test_rows_come_in_order_of_ending_in_batches(
             write(requests[half:], outcomes[half:])
 
         monkeypatch.setattr(rows, "write", halves)
-        place.finish(simulate(plan, rows=rows))
+        place.finish(run_plan(plan, rows=rows).result)
     assert in_twos
     assert pq.ParquetFile(tmp_path / REQUESTS).num_row_groups == 2 * len(in_twos)
     assert pq.read_table(tmp_path / REQUESTS).to_pylist() == whole.to_pylist()

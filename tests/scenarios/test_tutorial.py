@@ -42,9 +42,9 @@ def test_its_commands_and_overrides_load() -> None:
         ("physics", "serving.pools.0.tensor_parallel=2"),
     ]:
         assert f"`--set {override}`" in PAGE
-        file = ROOT / "examples" / f"{example}.yaml"
+        path = ROOT / "examples" / f"{example}.yaml"
         if override.endswith("none"):
             with pytest.raises(WindtunnelError, match="'none' is not a whole number"):
-                load(file, [override])
+                load(path, [override])
         else:
-            load(file, [override])
+            load(path, [override])
