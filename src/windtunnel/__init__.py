@@ -1,10 +1,40 @@
-"""Windtunnel: one deterministic simulator and one live control plane for LLM inference fleets."""
+"""Windtunnel: one deterministic simulator and one live control plane for LLM inference fleets.
+
+From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
+as plain data, with the keys of `result.json`.
+"""
+
+from typing import TYPE_CHECKING
 
 from windtunnel._forms import settle as _settle
 
-__all__ = ["FORM", "__version__"]
+if TYPE_CHECKING:
+    from windtunnel.core.errors import WindtunnelError
+    from windtunnel.twin.run import simulate
+    from windtunnel.twin.scenario.load import load
+
+__all__ = ["load", "simulate", "WindtunnelError", "FORM", "__version__"]
 
 __version__ = "0.1.0"
 
 FORM = _settle()
 """`compiled` or `interpreted`: how this process runs the hot modules."""
+
+_PLACES = {
+    "load": "windtunnel.twin.scenario.load",
+    "simulate": "windtunnel.twin.run",
+    "WindtunnelError": "windtunnel.core.errors",
+}
+"""Where a public name is. Each is imported when it is first used, so that a start stays light."""
+
+if not TYPE_CHECKING:  # a type checker should take a misspelt name for what it is
+
+    def __getattr__(name: str) -> object:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_PLACES[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

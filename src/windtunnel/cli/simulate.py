@@ -1,8 +1,14 @@
 """`windtunnel simulate`: runs a scenario, shows a table, writes a folder."""
 
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
+
+from windtunnel.core.errors import InputError
+
+STANDARD_OUTPUT = "-"
 
 
 @click.command()
@@ -10,7 +16,6 @@ import click
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where to write the results. [default: runs/NAME-SEED]",
 )
@@ -31,7 +36,7 @@ import click
 @click.option("--check", is_flag=True, help="Check every invariant after every event (slower).")
 def simulate(
     scenario: Path,
-    output: Path | None,
+    output: str | None,
     json_to: str | None,
     sets: tuple[str, ...],
     seed: int | None,
@@ -42,25 +47,33 @@ def simulate(
     Prints a table, and writes result.json and requests.parquet (a row per request) into a folder.
     With `--json -` and no `-o` nothing is written but the result on standard output.
     """
-    from windtunnel.report.files import RunFolder, result_bytes, write_bytes
+    from windtunnel.report.files import ResultFile, RunFolder, result_bytes
     from windtunnel.report.progress import progress
-    from windtunnel.report.table import show
     from windtunnel.twin.run import run
     from windtunnel.twin.scenario.load import load
 
+    for option, place in (("-o", output), ("--json", json_to)):
+        if place is not None and not place.strip():
+            raise InputError("there is no name after it", where=option, allowed="a path")
     plan = load(scenario, sets, seed)
-    if json_to == "-" and output is None:
-        with progress(plan.duration_s) as look:
-            result = run(plan, check=check, look=look).result
+    alone = json_to == STANDARD_OUTPUT
+    folder: RunFolder | None = None
+    file: ResultFile | None = None
+    with ExitStack() as places:
+        if output is not None or not alone:
+            path = Path(output) if output is not None else Path("runs", f"{plan.name}-{plan.seed}")
+            folder = places.enter_context(RunFolder(path))
+        if json_to is not None and not alone:
+            file = places.enter_context(ResultFile(Path(json_to)))
+        rows = folder.rows(plan) if folder is not None else None
+        with progress(plan.duration_s, sys.stderr) as look:
+            result = run(plan, rows=rows, check=check, look=look).result
+        for place_of_result in (folder, file):
+            if place_of_result is not None:
+                place_of_result.finish(result)
+    if alone:
         click.echo(result_bytes(result), nl=False)
         return
-    with RunFolder(output or Path("runs") / f"{plan.name}-{plan.seed}") as folder:
-        with progress(plan.duration_s) as look:
-            result = run(plan, rows=folder.rows(plan), check=check, look=look).result
-        folder.finish(result)
-    if json_to == "-":
-        click.echo(result_bytes(result), nl=False)
-        return
-    if json_to is not None:
-        write_bytes(Path(json_to), result_bytes(result))
-    show(result, folder.path)
+    from windtunnel.report.table import screen, show
+
+    show(result, folder.path if folder is not None else None, screen())

@@ -1,10 +1,12 @@
-"""Writes a run's folder, all of it or nothing: files get their names when they are whole."""
+"""Writes what a run leaves, all of it or nothing: a file gets its name when it is whole."""
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -14,6 +16,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = "result.json"
 REQUESTS = "requests.parquet"
+DRAFT = ".draft-"
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:
@@ -21,21 +24,14 @@ def result_bytes(result: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file so that nobody ever sees half of it."""
+@contextmanager
+def _sentences(path: Path, hint: str) -> Iterator[None]:
+    """Turns what the system says of a place into a sentence."""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+        yield
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> OutputError:
-    reason = (error.strerror or str(error)).lower()
-    return OutputError(
-        f"cannot write results: {reason}", where=str(path), hint="choose another folder with -o"
-    )
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError(f"cannot write results: {reason}", where=str(path), hint=hint) from error
 
 
 class RunFolder:
@@ -43,14 +39,20 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._draft = Path(tempfile.mkdtemp(dir=path, prefix=".draft-"))
-        except OSError as error:
-            raise _cannot_write(path, error) from error
+        self._made: list[Path] = []
         self._rows: RequestRows | None = None
+        try:
+            with self._place():
+                self._made += (folder for folder in path.parents if not folder.exists())
+                if not path.exists():
+                    self._made.insert(0, path)
+                path.mkdir(parents=True, exist_ok=True)
+                self._draft = Path(tempfile.mkdtemp(dir=path, prefix=DRAFT))
+        except OutputError:
+            self._unmake()
+            raise
 
-    def __enter__(self) -> "RunFolder":
+    def __enter__(self) -> Self:
         return self
 
     def rows(self, plan: ScenarioPlan) -> RequestRows:
@@ -60,14 +62,12 @@ class RunFolder:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Puts the finished files in place."""
-        try:
+        with self._place():
             if self._rows is not None:
                 self._rows.close()
             (self._draft / RESULT).write_bytes(result_bytes(result))
             for file in sorted(self._draft.iterdir()):
                 file.replace(self.path / file.name)
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
 
     def __exit__(
         self,
@@ -77,11 +77,47 @@ class RunFolder:
     ) -> None:
         shutil.rmtree(self._draft, ignore_errors=True)
         if kind is not None:
-            _remove_if_empty(self.path)
+            self._unmake()
+
+    def _place(self) -> Any:
+        return _sentences(self.path, "choose another folder with -o")
+
+    def _unmake(self) -> None:
+        """Takes away the folders that were made for this run, as far as nothing else is in them."""
+        for folder in self._made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
-def _remove_if_empty(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError:
-        return
+class ResultFile:
+    """A file for the result alone; its place is tried at once, as that of a folder is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._draft: Path | None = None
+        with self._place():
+            if path.is_dir():
+                path.open("wb")  # says that it cannot
+            # A device or a pipe is written to; only a file can be put in place of another.
+            if path.is_file() or not path.exists():
+                self._draft = Path(tempfile.mkdtemp(dir=path.resolve().parent, prefix=DRAFT))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Puts the finished file in place."""
+        with self._place():
+            if self._draft is None:
+                self._path.write_bytes(result_bytes(result))
+                return
+            whole = self._draft / RESULT
+            whole.write_bytes(result_bytes(result))
+            whole.replace(self._path.resolve())
+
+    def __exit__(self, *_: object) -> None:
+        if self._draft is not None:
+            shutil.rmtree(self._draft, ignore_errors=True)
+
+    def _place(self) -> Any:
+        return _sentences(self._path, "choose another file with --json")

@@ -1,8 +1,9 @@
-"""The progress line of a long run: on standard error, on a terminal, after two seconds."""
+"""The progress line of a long run: on a terminal, after two seconds, gone at the end."""
 
-import sys
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.units import format_count, format_duration
@@ -12,15 +13,19 @@ PATIENCE_S = 2.0
 """Shorter runs show nothing: a flash of a bar tells nobody anything."""
 
 REFRESH_S = 0.1
+USUAL_COLUMNS = 80
+CLEAR = "\r\x1b[2K"
 
 
 @contextmanager
-def progress(duration_s: float | None) -> Iterator[Callable[[Simulation], None] | None]:
+def progress(
+    duration_s: float | None, stream: TextIO, clock: Callable[[], float] = monotonic_s
+) -> Iterator[Callable[[Simulation], None] | None]:
     """Gives a `look` for a simulation, or None where nobody would see it."""
-    if not sys.stderr.isatty():
+    if not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
-    line = ProgressLine(duration_s)
+    line = ProgressLine(duration_s, stream, clock)
     try:
         yield line.look
     finally:
@@ -30,21 +35,26 @@ def progress(duration_s: float | None) -> Iterator[Callable[[Simulation], None] 
 class ProgressLine:
     """Simulated time, requests done, events per second; one line that is drawn over itself."""
 
-    def __init__(self, duration_s: float | None) -> None:
+    def __init__(
+        self, duration_s: float | None, stream: TextIO, clock: Callable[[], float]
+    ) -> None:
         self._duration_s = duration_s
-        self._started_s = monotonic_s()
-        self._drawn_s = 0.0
+        self._stream = stream
+        self._clock = clock
+        self._started_s = self._drawn_s = clock()
         self._shown = False
 
     def look(self, simulation: Simulation) -> None:
-        now_s = monotonic_s()
+        now_s = self._clock()
         elapsed_s = now_s - self._started_s
         if elapsed_s < PATIENCE_S or now_s - self._drawn_s < REFRESH_S:
             return
         self._drawn_s = now_s
         self._shown = True
-        sys.stderr.write("\r\x1b[2K" + self.text(simulation, elapsed_s))
-        sys.stderr.flush()
+        # A line that wraps cannot be drawn over.
+        text = self.text(simulation, elapsed_s)[: _columns(self._stream) - 1]
+        self._stream.write(CLEAR + text)
+        self._stream.flush()
 
     def text(self, simulation: Simulation, elapsed_s: float) -> str:
         """What the line says."""
@@ -58,5 +68,12 @@ class ProgressLine:
 
     def close(self) -> None:
         if self._shown:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
+            self._stream.write(CLEAR)
+            self._stream.flush()
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
+    except (OSError, ValueError):
+        return USUAL_COLUMNS

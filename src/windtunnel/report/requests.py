@@ -4,12 +4,23 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
+from windtunnel.twin.recorder import UNFINISHED
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import UNSET, Request
+
+WAITING_AT_THE_END = "waiting when the run ended"
+RUNNING_AT_THE_END = "running when the run ended"
 
 
 def _time(value: float) -> float | None:
     return None if value == UNSET else value
+
+
+def _reason(request: Request, outcome: str) -> str | None:
+    """Why it ended as it did; nothing for a request that went as it should."""
+    if outcome == UNFINISHED:
+        return WAITING_AT_THE_END if request.scheduled_s == UNSET else RUNNING_AT_THE_END
+    return request.reason or None
 
 
 class RequestRows:
@@ -59,7 +70,7 @@ class RequestRows:
             "first_token": [_time(r.first_token_s) for r in requests],
             "finished": [_time(r.finished_s) for r in requests],
             "outcome": outcomes,
-            "reason": [r.reason for r in requests],
+            "reason": [_reason(r, outcome) for r, outcome in zip(requests, outcomes, strict=True)],
             "prompt_tokens": [r.prompt_tokens for r in requests],
             "output_tokens": [r.output_tokens for r in requests],
             "prefix_hit_tokens": [r.prefix_hit_tokens for r in requests],

@@ -1,21 +1,33 @@
-"""The table that a person sees after a run."""
+"""The text that a person sees after a run: what happened, how fast, where the files are."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 
 LATENCIES = {
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "gap between tokens",
-    "e2e": "whole request",
-    "queue": "waiting in a queue",
+    "ttft": ("time to first token", "TTFT"),
+    "tpot": ("time per output token", "TPOT"),
+    "itl": ("gap between tokens", "ITL"),
+    "e2e": ("whole request", "E2E"),
+    "queue": ("waiting in a queue", "queue"),
 }
+"""What each is called: in full, and where there is no room for that."""
+FIGURES = (
+    ("mean", "p50", "p90", "p95", "p99", "max"),
+    ("mean", "p50", "p90", "p99", "max"),
+    ("mean", "p50", "p99", "max"),
+    ("mean", "p50", "p99"),
+    ("mean", "p99"),
+)
+"""What is left out first on a narrow screen."""
+POOL_COLUMNS = ("pool", "servers", "busy", "KV peak", "preemptions")
 ENDINGS = {
     "completed": "completed",
     "rejected": "rejected",
@@ -23,72 +35,127 @@ ENDINGS = {
     "dropped": "dropped",
     "unfinished": "unfinished at the end",
 }
+FILES = "result.json, requests.parquet"
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+WIDEST = 1_000
+"""Columns that no table here needs."""
 
 
-def show(result: dict[str, Any], folder: Path | None, console: Console | None = None) -> None:
+def screen() -> Console:
+    """Standard output, for text that is already what it should be: no markup, no guessing."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def show(result: dict[str, Any], folder: Path | None, console: Console) -> None:
     """Prints a result for people, and where its files are."""
-    console = console or Console(highlight=False)
     console.print(_headline(result))
-    console.print(_latencies(result["latency"]))
-    console.print(_pools(result["pools"]))
+    console.print()
     for line in _sentences(result):
         console.print(line)
+    console.print()
+    _print(console, _latencies(result["latency"]))
+    console.print()
+    if result["slo"]:
+        _print(console, [_slos(result["slo"])])
+        console.print()
+    _print(console, _pools(result))
     if folder is not None:
-        console.print(Text(f"results in {folder}/ (result.json, requests.parquet)", style="dim"))
+        console.print()
+        # Not wrapped: a path that is broken in two cannot be copied.
+        console.print(Text(f"results are in {folder}/ ({FILES})"), soft_wrap=True)
 
 
 def _headline(result: dict[str, Any]) -> Text:
     simulated = format_duration(result["simulated_seconds"])
-    text = Text()
-    text.append(result["name"], style="bold")
-    text.append(f"  seed {result['seed']}, {simulated} simulated", style="dim")
-    return text
-
-
-def _latencies(latency: dict[str, dict[str, float | None]]) -> Table:
-    table = Table("", "mean", "p50", "p90", "p95", "p99", "max", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for key, name in LATENCIES.items():
-        values = latency[key].values()
-        cells = ["-" if value is None else format_duration(value) for value in values]
-        table.add_row(name, *cells)
-    return table
-
-
-def _pools(pools: dict[str, dict[str, Any]]) -> Table:
-    headers = ("pool", "busy", "KV peak", "preemptions", "replica hours")
-    table = Table(*headers, box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, pool in pools.items():
-        table.add_row(
-            name,
-            _percent(pool["utilization"]),
-            _percent(pool["kv_peak"]),
-            str(pool["preemptions"]),
-            f"{pool['replica_seconds'] / 3600:.2f}",
-        )
-    return table
+    return Text.assemble(
+        (result["name"], "bold"), (f"  seed {result['seed']}, {simulated} simulated", "dim")
+    )
 
 
 def _sentences(result: dict[str, Any]) -> list[Text]:
-    requests, rate = result["requests"], result["throughput"]
+    requests, rate, cost = result["requests"], result["throughput"], result["cost"]
     counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
-    lines = [Text(f"{requests['arrived']} requests arrived: {', '.join(counts) or 'none ended'}")]
-    if rate["requests_per_s"]:
+    noun = "request" if requests["arrived"] == 1 else "requests"
+    lines = [f"{requests['arrived'] or 'no'} {noun} arrived" + ": " * bool(counts)]
+    lines[0] += ", ".join(counts)
+    if requests["completed"]:
+        completed = format_rate(rate["requests_per_s"])
+        unit = completed.rpartition("/")[2]
+        good = f"{rate['goodput_requests_per_s'] * SECONDS[unit]:.3g}/{unit}"
         tokens = format_count(rate["output_tokens_per_s"])
-        good = format_rate(rate["goodput_requests_per_s"])
-        per_s = format_rate(rate["requests_per_s"])
-        lines.append(Text(f"{per_s} requests ({good} within their SLO), {tokens} output tokens/s"))
-    for name, slo in result["slo"].items():
-        lines.append(Text(f"SLO {name}: {_percent(slo['attained'])} of {slo['requests']} attained"))
-    if result["cost"]["total"]:
-        cost, per_million = result["cost"]["total"], result["cost"]["per_million_output_tokens"]
-        each = f", {per_million:.2f} per million output tokens" if per_million else ""
-        lines.append(Text(f"cost {cost:.2f} dollars at list prices{each}"))
-    return lines
+        lines.append(f"{completed} completed, {good} within their SLO, {tokens} output tokens/s")
+    if cost["total"]:
+        each = cost["per_million_output_tokens"]
+        per_million = f", {_dollars(each)} per million output tokens" if each else ""
+        lines.append(f"cost at list prices: {_dollars(cost['total'])}{per_million}")
+    return [Text(line) for line in lines]
+
+
+def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
+    """The same table, narrower and narrower."""
+    for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
+        table = _table("latency", *figures)
+        for key, names in LATENCIES.items():
+            values = [latency[key][figure] for figure in figures]
+            cells = ["-" if value is None else _duration(value) for value in values]
+            table.add_row(names[short], *cells)
+        yield table
+
+
+def _slos(slos: dict[str, dict[str, Any]]) -> Table:
+    table = _table("SLO", "requests", "attained")
+    for name, slo in slos.items():
+        table.add_row(Text(name), str(slo["requests"]), _percent(slo["attained"]))
+    return table
+
+
+def _pools(result: dict[str, Any]) -> Iterable[Table]:
+    for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
+        table = _table(*columns)
+        for name, pool in result["pools"].items():
+            servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
+            cells = (
+                Text(name),
+                f"{servers:.1f}".removesuffix(".0"),
+                _percent(pool["utilization"]),
+                _percent(pool["kv_peak"]),
+                str(pool["preemptions"]),
+            )
+            table.add_row(*cells[: len(columns)])
+        yield table
+
+
+def _table(*headers: str) -> Table:
+    table = Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.no_wrap = True
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _print(console: Console, tables: Iterable[Table]) -> None:
+    """Prints the first that fits on the screen, or the last uncut."""
+    unlimited = console.options.update(max_width=WIDEST)
+    for table in tables:
+        columns = Measurement.get(console, unlimited, table).maximum
+        if columns <= console.width:
+            break
+    table.width = columns
+    console.print(table, soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    """As a column needs it: never two units, so that times can be compared at a glance."""
+    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
+        if seconds < limit:
+            return f"{seconds / SECONDS[unit]:.0f} {unit}" if unit else format_duration(seconds)
+    return f"{seconds / SECONDS['h']:.1f} h"
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.2f}" if amount >= 0.005 else "under $0.01"

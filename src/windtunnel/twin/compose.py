@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, InputFaults, one_sentence_per
 from windtunnel.core.random import Streams
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
@@ -32,15 +32,7 @@ def compose(plan: ScenarioPlan, sink: RowSink | None = None) -> Simulation:
     shape = resolve_model(plan.model) if plan.model is not None else None
     servers: list[Server] = []
     overheads: list[Overheads] = []
-    for number, pool in enumerate(plan.pools):
-        try:
-            limits, model = _limits(pool, shape), _step_time(pool, shape)
-        except InputError as error:
-            place = f"serving.pools[{number}] ({pool.name})"
-            where = f"{place}: {error.where}" if error.where else place
-            raise InputError(
-                error.what, where=where, allowed=error.allowed, hint=error.hint
-            ) from error
+    for pool, (limits, model) in zip(plan.pools, _engines(plan.pools, shape), strict=True):
         around = _overheads(pool)
         for _ in range(pool.replicas):
             server = Server(len(servers), limits, model)
@@ -52,6 +44,29 @@ def compose(plan: ScenarioPlan, sink: RowSink | None = None) -> Simulation:
     recorder = Recorder(_targets(plan), overheads, sink)
     router = RoundRobin(len(servers))
     return Simulation(traffic, router, servers, overheads, recorder, Timeline(), horizon_s)
+
+
+def _engines(
+    pools: tuple[PoolPlan, ...], shape: ModelShape | None
+) -> list[tuple[EngineLimits, StepTimeModel]]:
+    """What the servers of each pool are; the faults of all pools are told together."""
+    engines, faults = [], []
+    for number, pool in enumerate(pools):
+        try:
+            engines.append((_limits(pool, shape), _step_time(pool, shape)))
+        except InputFaults as several:
+            faults += [_in_pool(number, pool, fault) for fault in several.faults]
+        except InputError as fault:
+            faults.append(_in_pool(number, pool, fault))
+    if faults:
+        raise one_sentence_per(faults)
+    return engines
+
+
+def _in_pool(number: int, pool: PoolPlan, fault: InputError) -> InputError:
+    place = f"serving.pools[{number}] ({pool.name})"
+    where = f"{place}: {fault.where}" if fault.where else place
+    return InputError(fault.what, where=where, allowed=fault.allowed, hint=fault.hint)
 
 
 def accelerator_of(pool: PoolPlan) -> Accelerator | None:

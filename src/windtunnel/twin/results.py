@@ -39,7 +39,7 @@ def result_of(
         "latency": {
             "ttft": summary(recorder.ttft),
             "tpot": summary(recorder.tpot),
-            "itl": summary(gaps),
+            "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
             "e2e": summary(recorder.e2e),
             "queue": summary(recorder.queue),
         },

@@ -1,0 +1,157 @@
+"""`windtunnel simulate`: what it prints where, what it leaves, how it exits."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.twin.runs import BUSY, one_server
+from windtunnel.cli.main import main
+from windtunnel.core.invariants import Invariant
+from windtunnel.twin import run as run_module
+from windtunnel.twin.checks import INVARIANTS
+from windtunnel.twin.simulation import Simulation
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def simulate(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs the command in an empty folder with `scenario.yaml` in it."""
+    (tmp_path / "scenario.yaml").write_text(BUSY)
+    (tmp_path / "one.yaml").write_text(one_server())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run_it(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["simulate", *args])
+        captured = capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run_it
+
+
+def left_behind() -> list[str]:
+    """Every file and folder beside the scenarios."""
+    found = {path.as_posix() for path in Path().rglob("*")}
+    return sorted(found - {"scenario.yaml", "one.yaml"})
+
+
+def result_at(path: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(Path(path).read_text())
+    return result
+
+
+def test_it_prints_a_table_and_leaves_a_folder(simulate: Run) -> None:
+    code, out, err = simulate("scenario.yaml")
+    assert (code, err) == (0, "")
+    assert out.startswith("busy  seed 0, 2 s simulated\n")
+    last = "results are in runs/busy-0/ (result.json, requests.parquet)"
+    assert out.splitlines()[-1] == last
+    assert left_behind() == [
+        "runs",
+        "runs/busy-0",
+        "runs/busy-0/requests.parquet",
+        "runs/busy-0/result.json",
+    ]
+    result = result_at("runs/busy-0/result.json")
+    rows = pq.read_table("runs/busy-0/requests.parquet")
+    assert rows.num_rows == result["requests"]["arrived"]
+
+
+def test_json_alone_is_the_result_and_nothing_else(simulate: Run) -> None:
+    code, out, err = simulate("scenario.yaml", "--json", "-")
+    assert (code, err) == (0, "")
+    assert left_behind() == []
+    simulate("scenario.yaml")
+    assert out == Path("runs/busy-0/result.json").read_text()
+
+
+def test_json_and_a_folder(simulate: Run) -> None:
+    code, out, err = simulate("scenario.yaml", "--json", "-", "-o", "here")
+    assert (code, err) == (0, "")
+    assert out == Path("here/result.json").read_text()
+    assert left_behind() == ["here", "here/requests.parquet", "here/result.json"]
+
+
+def test_json_into_a_file(simulate: Run) -> None:
+    code, out, _ = simulate("scenario.yaml", "--json", "mine.json", "-o", "here")
+    assert code == 0
+    assert out.startswith("busy  seed 0")
+    assert Path("mine.json").read_bytes() == Path("here/result.json").read_bytes()
+    assert left_behind() == ["here", "here/requests.parquet", "here/result.json", "mine.json"]
+
+
+def test_overrides_and_the_seed_change_the_run_and_its_folder(simulate: Run) -> None:
+    set_count = ["--set", "workload.1.count=5", "--set", "serving.pools.0.replicas=1"]
+    assert simulate("scenario.yaml", *set_count, "--seed", "9")[0] == 0
+    changed = result_at("runs/busy-9/result.json")
+    assert simulate("scenario.yaml")[0] == 0
+    plain = result_at("runs/busy-0/result.json")
+    assert (changed["seed"], plain["seed"]) == (9, 0)
+    assert changed["slo"]["batch"]["requests"] == 5
+    assert changed["pools"]["main"]["replica_seconds"] == 2.0
+    assert plain["pools"]["main"]["replica_seconds"] == 4.0
+    assert changed["scenario_sha256"] != plain["scenario_sha256"]
+    assert changed["tokens"] != plain["tokens"]
+
+
+def test_check_checks_after_every_event_and_changes_nothing_else(simulate: Run) -> None:
+    plain = json.loads(simulate("scenario.yaml", "--json", "-")[1])
+    checked = json.loads(simulate("scenario.yaml", "--json", "-", "--check")[1])
+    assert plain["invariants"]["checked"] == len(INVARIANTS)
+    assert checked["invariants"]["checked"] > 1000
+    del plain["invariants"], checked["invariants"]
+    assert plain == checked
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"], ["--json", "x.json"], ["-o", "deep/er"]])
+def test_a_broken_invariant_exits_3_with_the_seed_and_the_event(
+    simulate: Run, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    def late(simulation: Simulation) -> str | None:
+        return f"it is {simulation.now_s:.3f} s" if simulation.now_s > 1.01 else None
+
+    planted = Invariant[Simulation]("early", "it is never later than that", late)
+    monkeypatch.setattr(run_module, "INVARIANTS", (*INVARIANTS, planted))
+    code, out, err = simulate("one.yaml", "--check", *options)
+    assert (code, out) == (3, "")
+    assert re.match(r"windtunnel: one, seed 0, event \d+ at 1\.0\d+ s: ", err)
+    assert "invariant 'early' is broken: it is never later than that; saw it is 1.0" in err
+    assert "please report it" in err
+    assert err.count("\n") == 1
+    assert left_behind() == []
+
+
+def test_an_interrupted_run_leaves_nothing(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(simulation: Simulation) -> str | None:
+        raise KeyboardInterrupt
+
+    planted = Invariant[Simulation]("patience", "people wait", interrupted)
+    monkeypatch.setattr(run_module, "INVARIANTS", (planted,))
+    code, out, err = simulate("one.yaml", "--json", "x.json")
+    assert (code, out) == (130, "")
+    assert err.strip() == "windtunnel: interrupted"
+    assert left_behind() == []
+
+
+def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
+    simulate("one.yaml", "-o", "here")
+    before = Path("here/result.json").read_bytes()
+    Path("here/notes.txt").write_text("mine")
+    simulate("one.yaml", "-o", "here", "--set", "workload.0.output_tokens=5")
+    assert left_behind() == [
+        "here",
+        "here/notes.txt",
+        "here/requests.parquet",
+        "here/result.json",
+    ]
+    assert Path("here/result.json").read_bytes() != before

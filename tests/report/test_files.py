@@ -1,0 +1,105 @@
+"""A run's folder and file appear whole or not at all, and leave nothing else behind."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from windtunnel.core.errors import OutputError
+from windtunnel.report.files import ResultFile, RunFolder, result_bytes
+
+RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_a_folder_is_filled_when_the_run_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "a-1"
+    with RunFolder(path) as folder:
+        assert not (path / "result.json").exists()
+        folder.finish(RESULT)
+    assert everything(path) == ["result.json"]
+    assert (path / "result.json").read_bytes() == result_bytes(RESULT)
+    assert json.loads((path / "result.json").read_text()) == RESULT
+
+
+def test_a_run_that_fails_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path / "runs" / "deep" / "a-1"):
+        raise KeyboardInterrupt
+    assert everything(tmp_path) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path / "mine"):
+        raise KeyboardInterrupt
+    assert everything(tmp_path) == ["mine"]
+
+
+def test_a_run_that_fails_leaves_the_results_of_the_one_before(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.finish(RESULT)
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path) as folder:
+        raise KeyboardInterrupt
+    assert everything(tmp_path) == ["result.json"]
+    with RunFolder(tmp_path) as folder:
+        folder.finish({"name": "b"})
+    assert json.loads((tmp_path / "result.json").read_text()) == {"name": "b"}
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "file/much/below"])
+def test_a_folder_where_none_can_be_is_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(OutputError, match=r"cannot write results: .* \(choose another folder"):
+        RunFolder(tmp_path / place)
+    assert everything(tmp_path) == ["file"]
+
+
+def test_half_a_path_is_taken_back(tmp_path: Path) -> None:
+    too_long = "x" * 300
+    with pytest.raises(OutputError, match="file name too long"):
+        RunFolder(tmp_path / "new" / too_long)
+    assert everything(tmp_path) == []
+
+
+def test_a_file_replaces_another_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("before")
+    with ResultFile(path) as file:
+        assert path.read_text() == "before"
+        file.finish(RESULT)
+    assert everything(tmp_path) == ["out.json"]
+    assert path.read_bytes() == result_bytes(RESULT)
+
+
+def test_a_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("")
+    with ResultFile(tmp_path / "out.json") as file:
+        file.finish(RESULT)
+    modes = [(tmp_path / name).stat().st_mode for name in ("other", "out.json")]
+    assert modes[0] == modes[1]
+
+
+def test_a_link_is_followed_and_a_device_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    (tmp_path / "real.json").write_text("before")
+    with ResultFile(tmp_path / "link.json") as file:
+        file.finish(RESULT)
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").read_bytes() == result_bytes(RESULT)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with ResultFile(pipe) as file:
+        file.finish(RESULT)
+    assert os.read(reader, 1 << 16) == result_bytes(RESULT)
+    os.close(reader)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("place", ["", "file/below.json", "missing/out.json"])
+def test_a_file_where_none_can_be_is_a_sentence(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(OutputError, match=r"cannot write results: .* \(choose another file"):
+        ResultFile(tmp_path / place)
+    assert everything(tmp_path) == ["file"]

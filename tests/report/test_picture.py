@@ -1,0 +1,39 @@
+"""The picture in the README shows what the command prints today."""
+
+import runpy
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = pytest.mark.once
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words_in(picture: Path) -> list[str]:
+    """The lines of text in a picture, spaces made one."""
+    lines: dict[float, list[tuple[float, str]]] = defaultdict(list)
+    for text in ElementTree.parse(picture).iter(f"{SVG}text"):
+        if text.get("clip-path"):
+            lines[float(text.attrib["y"])].append((float(text.attrib["x"]), text.text or ""))
+    joined = (" ".join(part for _, part in sorted(parts)) for _, parts in sorted(lines.items()))
+    return [" ".join(line.split()) for line in joined if line.strip()]
+
+
+def test_the_picture_is_of_the_present_output() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "picture.py"))
+    shown = script["screen"]().export_text().splitlines()
+    expected = [" ".join(line.split()) for line in shown if line.strip()]
+    assert words_in(script["PICTURE"]) == expected, "run python docs/picture.py"
+
+
+def test_the_picture_fetches_nothing() -> None:
+    text = (ROOT / "docs" / "images" / "first.svg").read_text()
+    assert text.count("http") == text.count("http://www.w3.org/2000/svg")
+
+
+def test_the_readme_has_it() -> None:
+    assert "](docs/images/first.svg)" in (ROOT / "README.md").read_text()

@@ -1,0 +1,94 @@
+"""The progress line: on a terminal, after two seconds, one line that is gone at the end."""
+
+import io
+
+import pytest
+
+from tests.twin.runs import BUSY
+from windtunnel.report.progress import CLEAR, progress
+from windtunnel.twin.compose import compose
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.simulation import Simulation
+
+
+class Terminal(io.StringIO):
+    """A terminal of 80 columns that keeps what was written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def simulation(monkeypatch: pytest.MonkeyPatch) -> Simulation:
+    """One that has run, so that there is something to tell."""
+    monkeypatch.setenv("TERM", "xterm")
+    built = compose(load_text(BUSY))
+    built.run()
+    return built
+
+
+def drawn(looks_s: list[float], simulation: Simulation, duration_s: float | None = 2.0) -> str:
+    """What a terminal is sent when the simulation is looked at after these seconds."""
+    times = iter([100.0, *(100.0 + time for time in looks_s)])
+    terminal = Terminal()
+    with progress(duration_s, terminal, lambda: next(times)) as look:
+        assert look is not None
+        for _ in looks_s:
+            look(simulation)
+    return terminal.getvalue()
+
+
+def test_a_short_run_shows_nothing(simulation: Simulation) -> None:
+    assert drawn([0.1, 1.0, 1.999], simulation) == ""
+
+
+def test_a_longer_run_shows_a_line_and_takes_it_back(simulation: Simulation) -> None:
+    events = simulation.events
+    text = drawn([1.0, 2.0], simulation)
+    cleared, line, last = text.split(CLEAR)
+    assert (cleared, last) == ("", "")
+    assert line.startswith("simulated 2 s of 2 s (100%)   ")
+    assert f"{simulation.recorder.ended} requests done" in line
+    assert line.endswith(f"{events / 2:.0f} events/s")
+    assert "\n" not in text
+
+
+def test_without_a_duration_there_is_no_share(simulation: Simulation) -> None:
+    assert "simulated 2 s   " in drawn([3.0], simulation, None)
+
+
+def test_it_is_drawn_ten_times_a_second_at_most(simulation: Simulation) -> None:
+    text = drawn([2.0 + step / 100 for step in range(100)], simulation)
+    assert 9 <= text.count("simulated") <= 11
+
+
+def test_a_narrow_terminal_gets_what_fits(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windtunnel.report.progress.USUAL_COLUMNS", 20)
+    line = drawn([2.5], simulation).split(CLEAR)[1]
+    assert line == "simulated 2 s of 2 "
+
+
+def test_it_is_taken_back_when_the_run_fails(simulation: Simulation) -> None:
+    times = iter([0.0, 5.0])
+    terminal = Terminal()
+
+    def interrupted() -> None:
+        with progress(None, terminal, lambda: next(times)) as look:
+            assert look is not None
+            look(simulation)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert "simulated" in terminal.getvalue()
+    assert terminal.getvalue().endswith(CLEAR)
+
+
+def test_nobody_looks_where_nobody_would_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress(1.0, io.StringIO()) as look:
+        assert look is None
+    monkeypatch.setenv("TERM", "dumb")
+    with progress(1.0, Terminal()) as look:
+        assert look is None

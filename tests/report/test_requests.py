@@ -1,0 +1,162 @@
+"""requests.parquet: its schema, a row per request, in agreement with result.json."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.twin.runs import BUSY, one_server
+from windtunnel.report.files import REQUESTS, RunFolder
+from windtunnel.twin.run import run as run_plan
+from windtunnel.twin.scenario.load import load_text
+
+NAME, COUNT, TIME = pa.dictionary(pa.int32(), pa.string()), pa.int64(), pa.float64()
+SCHEMA = {
+    "id": COUNT,
+    "source": NAME,
+    "tenant": NAME,
+    "slo": NAME,
+    "session": COUNT,
+    "turn": pa.int32(),
+    "arrived": TIME,
+    "admitted": TIME,
+    "scheduled": TIME,
+    "first_token": TIME,
+    "finished": TIME,
+    "outcome": NAME,
+    "reason": NAME,
+    "prompt_tokens": COUNT,
+    "output_tokens": COUNT,
+    "prefix_hit_tokens": COUNT,
+    "preemptions": pa.int32(),
+    "pool": NAME,
+    "replica": pa.int32(),
+}
+
+Row = dict[str, Any]
+
+
+def run(text: str, folder: Path) -> tuple[dict[str, Any], pa.Table]:
+    plan = load_text(text)
+    with RunFolder(folder) as place:
+        result = run_plan(plan, rows=place.rows(plan)).result
+        place.finish(result)
+    return result, pq.read_table(folder / REQUESTS)
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[Row]]:
+    result, table = run(BUSY, tmp_path_factory.mktemp("busy"))
+    return result, table.to_pylist()
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+@pytest.mark.parametrize(
+    "text", [BUSY, one_server().replace("name: one", "duration: 500ms")], ids=["busy", "none"]
+)
+def test_the_schema_is_the_same_with_and_without_rows(text: str, tmp_path: Path) -> None:
+    result, table = run(text, tmp_path)
+    assert {field.name: field.type for field in table.schema} == SCHEMA
+    assert table.num_rows == result["requests"]["arrived"]
+
+
+def test_every_request_has_a_row_and_an_outcome(busy: tuple[dict[str, Any], list[Row]]) -> None:
+    result, rows = busy
+    assert sorted(row["id"] for row in rows) == list(range(result["requests"]["arrived"]))
+    outcomes = Counter(row["outcome"] for row in rows)
+    assert {**dict.fromkeys(result["requests"], 0), **outcomes} == (
+        result["requests"] | {"arrived": 0}
+    )
+
+
+def test_completed_rows_add_up_to_the_result(busy: tuple[dict[str, Any], list[Row]]) -> None:
+    result, rows = busy
+    done = [row for row in rows if row["outcome"] == "completed"]
+    latency = result["latency"]
+    for name, end in (("ttft", "first_token"), ("e2e", "finished"), ("queue", "scheduled")):
+        times = [row[end] - row["arrived"] for row in done]
+        assert latency[name]["mean"] == pytest.approx(mean(times), rel=1e-9)
+        assert latency[name]["max"] == pytest.approx(max(times), rel=1e-9)
+    for name in ("prompt", "output", "prefix_hit"):
+        assert result["tokens"][name] == sum(row[f"{name}_tokens"] for row in done)
+
+
+def test_times_are_in_order_and_there_as_far_as_a_request_came(
+    busy: tuple[dict[str, Any], list[Row]],
+) -> None:
+    _, rows = busy
+    for row in rows:
+        assert row["admitted"] == row["arrived"]
+        times = [row[name] for name in ("arrived", "scheduled", "first_token", "finished")]
+        known = [time for time in times if time is not None]
+        assert known == sorted(known)
+        if row["outcome"] == "completed":
+            assert None not in times
+        elif row["outcome"] == "dropped":
+            assert (row["scheduled"], row["first_token"]) == (None, None)
+            assert row["finished"] >= row["arrived"]
+        else:
+            assert row["finished"] is None
+            assert row["first_token"] is None or row["scheduled"] is not None
+
+
+def test_whoever_did_not_complete_has_a_reason(busy: tuple[dict[str, Any], list[Row]]) -> None:
+    _, rows = busy
+    reasons = {
+        outcome: {row["reason"] for row in rows if row["outcome"] == outcome}
+        for outcome in ("completed", "dropped", "unfinished")
+    }
+    assert reasons["completed"] == {None}
+    assert all(reason and reason.startswith("needs ") for reason in reasons["dropped"])
+    assert reasons["unfinished"] == {"waiting when the run ended", "running when the run ended"}
+
+
+def test_rows_name_their_source_and_their_server(busy: tuple[dict[str, Any], list[Row]]) -> None:
+    result, rows = busy
+    kinds = {(row["source"], row["tenant"], row["slo"]) for row in rows}
+    assert kinds == {("chat", "default", "critical"), ("nightly", "acme", "batch")}
+    servers = {(row["pool"], row["replica"]) for row in rows}
+    assert servers == {("main", 0), ("main", 1), ("spare", 0)}
+    assert {row["session"] for row in rows} == {row["turn"] for row in rows} == {None}
+    for name, slo in result["slo"].items():
+        assert slo["requests"] == sum(row["slo"] == name for row in rows)
+
+
+def test_an_answer_that_was_cut_short_says_so(tmp_path: Path) -> None:
+    text = one_server(output=50).replace("kv_blocks: 1000", "kv_blocks: 1000, max_model_len: 20")
+    result, table = run(text, tmp_path)
+    (row,) = table.to_pylist()
+    assert result["tokens"]["output"] == row["output_tokens"] == 12
+    assert row["reason"] == "the answer was cut short at max_model_len"
+
+
+def test_rows_come_in_order_of_ending_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written does not depend on how many rows are written at a time."""
+    plan = load_text(BUSY)
+    _, whole = run(BUSY, tmp_path)
+    with RunFolder(tmp_path) as place:
+        rows = place.rows(plan)
+        write = rows.write
+        in_twos = []
+
+        def halves(requests: list[Any], outcomes: list[str]) -> None:
+            half = len(requests) // 2
+            in_twos.append(len(requests))
+            write(requests[:half], outcomes[:half])
+            write(requests[half:], outcomes[half:])
+
+        monkeypatch.setattr(rows, "write", halves)
+        place.finish(run_plan(plan, rows=rows).result)
+    assert in_twos
+    assert pq.ParquetFile(tmp_path / REQUESTS).num_row_groups == 2 * len(in_twos)
+    assert pq.read_table(tmp_path / REQUESTS).to_pylist() == whole.to_pylist()
+    finished = [row["finished"] for row in whole.to_pylist() if row["outcome"] == "completed"]
+    assert len(finished) > 10

@@ -1,0 +1,72 @@
+"""docs/reference/result.md names every key of a real result and every column of the rows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.report.test_requests import SCHEMA
+from tests.twin.runs import BUSY, run
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
+FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
+
+
+def rows_of(section: str) -> list[list[str]]:
+    """The cells of the table under a heading."""
+    _, _, rest = PAGE.partition(f"\n## {section}\n")
+    assert rest
+    lines = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def paths(value: Any, path: str = "") -> list[str]:
+    """The keys of a result, with the names of classes and pools made general."""
+    if not isinstance(value, dict):
+        return [path]
+    if list(value) == FIGURES:
+        return [path]
+    general = {"slo": "CLASS", "pools": "POOL"}.get(path)
+    below = [paths(item, f"{path}.{general or key}".strip(".")) for key, item in value.items()]
+    return list(dict.fromkeys(name for names in below for name in names))
+
+
+def test_every_key_is_on_the_page_in_its_order() -> None:
+    assert [row[0].strip("`") for row in rows_of("result.json")] == paths(run(BUSY))
+    sentence = ", ".join(f"`{name}`" for name in FIGURES[:-1]) + " and `max`"
+    assert f"the figures {sentence}" in PAGE
+
+
+def test_every_column_is_on_the_page_with_its_type() -> None:
+    types = {row[0].strip("`"): row[1] for row in rows_of("requests.parquet")}
+    expected = {
+        name: "string"
+        if str(kind).startswith("dictionary")
+        else str(kind).replace("double", "float64")
+        for name, kind in SCHEMA.items()
+    }
+    assert types == expected
+    assert list(types) == list(expected)
+
+
+def test_what_may_be_null_is_what_the_page_says() -> None:
+    """Nothing arrives, so that all that can be null is."""
+    nothing = run(BUSY, "duration=1us")
+    assert nothing["requests"]["arrived"] == 0
+    found = {path for path in paths(nothing) if value_at(nothing, path) is None}
+    said = {row[0].strip("`") for row in rows_of("result.json") if row[2]}
+    assert found == said
+
+
+def value_at(result: dict[str, Any], path: str) -> Any:
+    value: Any = result
+    for key in path.split("."):
+        value = next(iter(value.values())) if key in ("CLASS", "POOL") else value[key]
+    return value["mean"] if isinstance(value, dict) else value
+
+
+def test_exit_codes_are_those_of_the_command() -> None:
+    from windtunnel.cli.main import EXIT_INTERRUPTED, EXIT_USAGE
+    from windtunnel.core.errors import InvariantBroken
+
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
+    assert codes == [0, EXIT_USAGE, InvariantBroken.exit_code, EXIT_INTERRUPTED]

@@ -1,0 +1,138 @@
+"""The text after a run: what it says, and that it fits whatever the screen is."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.twin.runs import BUSY, one_server, run
+from windtunnel.report.table import show
+
+BY_HAND = """\
+one  seed 0, 1.03 s simulated
+
+1 request arrived: 1 completed
+58.2/min completed, 58.2/min within their SLO, 2 output tokens/s
+
+latency                   mean      p50      p90      p95      p99      max
+time to first token      18 ms    18 ms    18 ms    18 ms    18 ms    18 ms
+time per output token  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms
+gap between tokens     12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms
+whole request          30.8 ms  30.8 ms  30.8 ms  30.8 ms  30.8 ms  30.8 ms
+waiting in a queue         0 s      0 s      0 s      0 s      0 s      0 s
+
+SLO       requests  attained
+standard         1    100.0%
+
+pool  servers  busy  KV peak  preemptions
+main        1  3.0%     0.1%            0
+
+results are in runs/one-0/ (result.json, requests.parquet)
+"""
+NARROW = """\
+latency     mean      p50      p99
+TTFT       18 ms    18 ms    18 ms
+TPOT     12.8 ms  12.8 ms  12.8 ms
+ITL      12.8 ms  12.8 ms  12.8 ms
+E2E      30.8 ms  30.8 ms  30.8 ms
+queue        0 s      0 s      0 s
+"""
+
+
+def shown(result: dict[str, Any], width: int, *, terminal: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=terminal, highlight=False, _environ={})
+    show(result, Path("runs/one-0"), console)
+    return file.getvalue()
+
+
+def test_eighty_columns() -> None:
+    assert shown(run(one_server(output=2)), 80) == BY_HAND
+
+
+def test_forty_columns() -> None:
+    assert NARROW in shown(run(one_server(output=2)), 40)
+
+
+@pytest.mark.parametrize("text", [one_server(), BUSY], ids=["one", "busy"])
+@pytest.mark.parametrize("width", [1, 20, 30, 40, 50, 60, 72, 79, 80, 100, 200])
+def test_no_cell_is_cut_or_wrapped_at_any_width(text: str, width: int) -> None:
+    out = shown(run(text), width)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    lines = out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("latency"))
+    latency = lines[start : start + 6]
+    assert len({len(line) for line in latency}) == 1
+    assert lines[start + 6] == ""
+    for line in latency[1:]:
+        assert re.fullmatch(r"[A-Za-z2 ]+(  +[0-9.]+ (s|ms|us))+", line)
+    assert lines[-1] == "results are in runs/one-0/ (result.json, requests.parquet)"
+    if width >= 40:
+        assert max(len(line.rstrip()) for line in lines[:-1]) <= width
+
+
+def test_a_result_without_figures_is_shown_with_dashes() -> None:
+    nothing = one_server().replace("name: one", "duration: 500ms")
+    out = shown(run(nothing), 80)
+    assert "no requests arrived\n" in out
+    assert re.search(r"^time to first token( +-){6}$", out, re.MULTILINE)
+    assert re.search(r"^standard +0 +-$", out, re.MULTILINE)
+    dropped = shown(run(one_server(count=2, prompt=20_000)), 80)
+    assert "2 requests arrived: 2 dropped\n\n" in dropped
+
+
+def test_endings_and_cost_are_told_when_there_are_any() -> None:
+    out = shown(run(BUSY), 80)
+    assert re.search(
+        r"requests arrived: \d+ completed, \d+ dropped, \d+ unfinished at the end", out
+    )
+    assert "cost" not in out
+    result = run(one_server())
+    result["cost"] = {"total": 1234.5, "per_million_output_tokens": 0.001}
+    text = "cost at list prices: $1,234.50, under $0.01 per million output tokens\n"
+    assert text in shown(result, 80)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown_as"),
+    [
+        (0.0, "0 s"),
+        (59.4, "59.4 s"),
+        (60.0, "60 s"),
+        (91.2, "91 s"),
+        (999.0, "999 s"),
+        (1_000.0, "17 min"),
+        (35_000.0, "583 min"),
+        (40_000.0, "11.1 h"),
+    ],
+)
+def test_a_column_of_times_has_one_unit_a_cell(seconds: float, shown_as: str) -> None:
+    result = run(one_server())
+    result["latency"]["e2e"]["max"] = seconds
+    lines = shown(result, 80).splitlines()
+    (line,) = (line for line in lines if line.startswith("whole request"))
+    assert line.endswith(f"  {shown_as}")
+
+
+def test_rates_that_are_compared_have_one_unit() -> None:
+    result = run(one_server())
+    result["throughput"] |= {"requests_per_s": 20.4, "goodput_requests_per_s": 0.0321}
+    assert "20.4/s completed, 0.0321/s within their SLO" in shown(result, 80)
+
+
+def test_names_are_shown_as_they_are() -> None:
+    """What rich would take for markup or an emoji stays text."""
+    result = run(one_server())
+    result["name"] = "[red]:smile:"
+    result["pools"] = {"[b]x[/b]": result["pools"]["main"]}
+    out = shown(result, 80)
+    assert out.startswith("[red]:smile:  seed 0")
+    assert "[b]x[/b]" in out
+
+
+def test_colours_are_for_terminals_alone() -> None:
+    assert "\x1b[" in shown(run(one_server()), 80, terminal=True)
+    assert "\x1b" not in shown(run(one_server()), 80)

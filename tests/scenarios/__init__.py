@@ -1,0 +1,1 @@
+"""Whole scenarios, from the file to the result."""

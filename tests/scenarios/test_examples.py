@@ -1,0 +1,71 @@
+"""Every example runs, and what its paragraph says of it is so."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.twin.run import simulate
+from windtunnel.twin.scenario.load import load
+
+FOLDER = Path(__file__).parents[2] / "examples"
+NAMES = ("first", "overload", "physics")
+
+
+def run(name: str, *sets: str) -> dict[str, Any]:
+    return simulate(load(FOLDER / f"{name}.yaml", sets))
+
+
+def test_every_example_is_looked_at_here() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_says_how_to_run_it_and_what_to_look_for(name: str) -> None:
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    paragraph = [line for line in lines if line.startswith("# ")]
+    assert lines[0].startswith("# ")
+    assert f"`windtunnel simulate examples/{name}.yaml`" in " ".join(paragraph)
+    assert len(paragraph) >= 5
+    assert load(FOLDER / f"{name}.yaml").name == name
+
+
+def test_first_has_room_to_spare_and_one_server_has_not() -> None:
+    four = run("first")
+    assert four["requests"]["completed"] == four["requests"]["arrived"] == 4000
+    assert four["slo"]["critical"]["attained"] > 0.99
+    assert 0.02 < four["latency"]["ttft"]["mean"] < 0.05
+    assert 0.3 < four["tokens"]["prefix_hit"] / four["tokens"]["prompt"] < 0.35
+    one = run("first", "serving.pools.0.replicas=1")
+    assert one["latency"]["ttft"]["p99"] > 100 * four["latency"]["ttft"]["p99"]
+    assert one["latency"]["tpot"]["p99"] < 3 * four["latency"]["tpot"]["p99"]
+
+
+def test_overload_queues_outside_the_batch() -> None:
+    over = run("overload")
+    assert 15 < over["throughput"]["requests_per_s"] < 18
+    assert over["slo"]["critical"]["attained"] < 0.1
+    assert over["latency"]["tpot"]["max"] < 0.03
+    assert 25 < over["latency"]["ttft"]["max"] < 35
+    assert 0.3 < over["latency"]["ttft"]["p50"] / over["latency"]["ttft"]["max"] < 0.5
+    assert 600 < over["requests"]["unfinished"] < 800
+    under = run("overload", "workload.0.arrivals.rate=14/s")
+    rate = under["throughput"]
+    assert rate["goodput_requests_per_s"] == rate["requests_per_s"]
+    assert under["latency"]["ttft"]["max"] < 0.5
+    for result in (over, under):
+        assert result["pools"]["main"]["utilization"] > 0.99
+
+
+def test_physics_documents_hold_up_chats() -> None:
+    both = run("physics")
+    assert both["requests"]["completed"] == 1350
+    assert 0.6 < both["slo"]["critical"]["attained"] < 0.9
+    assert both["slo"]["batch"]["attained"] == 1.0
+    assert both["latency"]["itl"]["p99"] > 10 * both["latency"]["itl"]["p50"]
+    assert 0.3 < both["cost"]["per_million_output_tokens"] < 0.6
+    alone = run("physics", "workload.1.count=1")
+    assert alone["slo"]["critical"]["attained"] == 1.0
+    thinner = run("physics", "serving.pools.0.engine.max_num_batched_tokens=1024")
+    assert thinner["latency"]["itl"]["p99"] < both["latency"]["itl"]["p99"] / 4
+    assert thinner["latency"]["ttft"]["p99"] > both["latency"]["ttft"]["p99"]
