@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.notes import TraceNotes, whole
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 WRITTEN_FROM = datetime(2000, 1, 1, tzinfo=UTC)
@@ -18,7 +18,7 @@ _SECONDS = re.compile(r"(\d{2}(?:\.\d{1,12})?)(?:Z|([+-])(\d{2}):?(\d{2}))?", re
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times count from the first row; the 2023 files name no time zone, those of 2024 do."""
-    return csv_requests(path, notes, _parser, negative=True)
+    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
 
 
 def _parser(columns: Columns) -> RowParser:

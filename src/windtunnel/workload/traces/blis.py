@@ -7,7 +7,7 @@ from typing import Any
 from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.lines import first_bytes
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, whole
-from windtunnel.workload.traces.record import TraceRequest, key_of
+from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest, key_of
 
 COLUMNS = ("request_id", "input_tokens", "output_tokens", "arrival_time_us")
 NAMES = ("client_id", "tenant_id", "slo_class", "session_id", "model", "prefix_group")
@@ -37,7 +37,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
             if header.is_file():
                 _check_header(header)
                 break
-    return csv_requests(path, notes, _parser, negative=True)
+    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
 
 
 def _beside(header: Path, endings: tuple[str, ...], notes: TraceNotes) -> Path:
@@ -79,6 +79,8 @@ def _parser(columns: Columns) -> RowParser:
 
     def parse(row: Row) -> TraceRequest:
         arrival_us = whole(row[arrival_at])
+        if arrival_us < 0:
+            raise ValueError(f"arrival_time_us is negative ({row[arrival_at][:60]})")
         if not first_us:
             first_us.append(arrival_us)
         client, tenant, slo, session, model, group = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.notes import Names, TraceNotes, seconds, whole
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens")
 SESSION, ELAPSED, LOG = OPTIONAL = ("Session ID", "Elapsed time", "Log Type")
@@ -13,7 +13,7 @@ SESSION, ELAPSED, LOG = OPTIONAL = ("Session ID", "Elapsed time", "Log Type")
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times count from the first row. Requests that failed have no response tokens."""
-    return csv_requests(path, notes, _parser, negative=True)
+    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
 
 
 def _parser(columns: Columns) -> RowParser:
@@ -24,6 +24,8 @@ def _parser(columns: Columns) -> RowParser:
 
     def parse(row: Row) -> TraceRequest:
         time_s = seconds(row[time_at])
+        if time_s < 0:
+            raise ValueError(f"the time is negative ({time_s:g} s)")
         if not first_s:
             first_s.append(time_s)
         elapsed = row[elapsed_at] if elapsed_at >= 0 else ""

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, nearest
@@ -43,15 +44,15 @@ RowParser = Callable[[Row], TraceRequest]
 
 
 def csv_requests(
-    path: Path, notes: TraceNotes, parser: Callable[[Columns], RowParser], *, negative: bool = False
+    path: Path, notes: TraceNotes, parser: Callable[[Columns], RowParser], earliest_s: float = 0.0
 ) -> Iterator[TraceRequest]:
     """The requests of a file whose first line names its columns.
 
     `parser` is given the columns and returns what makes a request of a row; its ValueErrors are
-    the faults of that row. `negative` allows times before the first row's.
+    the faults of that row.
     """
     lines = Lines(path, notes)
-    rows = csv.reader(lines.texts(), strict=True)
+    rows = Rows(lines)
     header = _header(rows, notes)
     parse = parser(Columns(header, f"{path}:{lines.number}"))
     width = len(header)
@@ -66,8 +67,8 @@ def csv_requests(
         except (ValueError, csv.Error, OverflowError) as error:
             notes.skip(str(error) or "the row cannot be read", lines.number)
             continue
-        fault = fault_of(request)
-        if fault and not (negative and "negative" in fault):
+        fault = fault_of(request, earliest_s)
+        if fault:
             notes.skip(fault, lines.number)
         elif request.prompt_tokens and request.output_tokens:
             yield request
@@ -75,9 +76,25 @@ def csv_requests(
             notes.empty += 1
 
 
+class Rows:
+    """The fields of each line; of several lines, where a quoted field goes on."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._texts = lines.texts()
+
+    def __iter__(self) -> "Rows":
+        return self
+
+    def __next__(self) -> list[str]:
+        line = next(self._texts)
+        if '"' not in line:
+            return line.rstrip("\r").split(",") if line else []
+        return next(csv.reader(chain((line,), self._texts), strict=True))
+
+
 def _header(rows: Iterator[list[str]], notes: TraceNotes) -> list[str]:
     try:
-        header = next((row for row in rows if row), None)
+        header = next((row for row in rows if any(row)), None)
     except csv.Error as error:
         raise notes.fault(f"the first line cannot be read: {error}", 1) from None
     if header is None:

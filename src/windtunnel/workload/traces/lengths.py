@@ -90,9 +90,9 @@ class _Sample:
             starts.append((likely, math.sqrt(math.expm1(min(self.log_variance, 9.0)))))
 
         def made(logs: Any) -> Lengths:
-            mean = min(max(math.exp(min(logs[0], 700.0)), self.low, 1.0), self.high)
+            mean = min(max(rounded(math.exp(min(logs[0], 700.0))), self.low), self.high)
             cv = 1.0 if family == "exponential" else min(math.exp(min(logs[1], 700.0)), LARGEST_CV)
-            return Lengths(family, rounded(mean), rounded(cv), self.low, self.high)
+            return Lengths(family, float(mean), rounded(cv), self.low, self.high)
 
         def score(logs: Any) -> float:
             return self.judge(made(logs)).score

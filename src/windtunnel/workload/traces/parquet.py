@@ -10,7 +10,7 @@ from windtunnel.workload.traces.record import TraceRequest, fault_of
 from windtunnel.workload.traces.windtunnel import COLUMNS, NEEDED, PREFIX, SPANS, TURN, once
 
 BATCH_ROWS = 16_384
-ROW_GROUP_ROWS = 131_072
+ROW_GROUP_ROWS = 65_536
 RUN_COLUMNS = ("first_token", "finished", "outcome")
 """What tells a run's requests from a trace; its rows are in order of ending."""
 

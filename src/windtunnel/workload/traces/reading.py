@@ -74,7 +74,7 @@ def _reordered(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[
         if taken:
             early = min(fresh, key=_ARRIVED)
             if early.arrived_s < until_s:
-                raise _disorder(taken + held.__len__() + fresh.index(early), early, until_s, notes)
+                raise _disorder(taken + len(held) + fresh.index(early), early, until_s, notes)
         held += fresh
         held.sort(key=_ARRIVED)
         ready = held[:-REORDER_WINDOW]

@@ -55,13 +55,13 @@ def key_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
 
 
-def fault_of(request: TraceRequest) -> str | None:
+def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
     """What is wrong with a request, as a sentence without its place; None when nothing is."""
     if not 0 <= request.prompt_tokens <= MOST_TOKENS:
         return f"the prompt has {_short(request.prompt_tokens)} tokens, not 0 to {MOST_TOKENS}"
     if not 0 <= request.output_tokens <= MOST_TOKENS:
         return f"the output has {_short(request.output_tokens)} tokens, not 0 to {MOST_TOKENS}"
-    if not 0 <= request.arrived_s <= LONGEST_TRACE_S:
+    if not earliest_s <= request.arrived_s <= LONGEST_TRACE_S:
         return _time_fault(request.arrived_s)
     if request.turn is not None and not 0 <= request.turn <= MOST_TURNS:
         return f"the turn is {_short(request.turn)}"
@@ -78,9 +78,9 @@ def _short(number: int) -> str:
 
 
 def _time_fault(time_s: float) -> str:
-    if time_s < 0:
+    if -LONGEST_TRACE_S <= time_s < 0:
         return f"the time is negative ({time_s:g} s)"
-    return f"the time is {time_s:g} s, not at most {LONGEST_TRACE_S:.0f} s"
+    return f"the time is {time_s:g} s, not within {LONGEST_TRACE_S:.0f} s"
 
 
 def _prefix_fault(request: TraceRequest) -> str | None:

@@ -65,13 +65,13 @@ def _conversations(path: Path, notes: TraceNotes) -> Iterator[list[TraceRequest]
         except (ValueError, TypeError, OverflowError) as error:
             notes.skip(str(error)[:200], place)
             continue
-        kept = [turn for turn in turns if turn.prompt_tokens and turn.output_tokens]
-        notes.empty += len(turns) - len(kept) or not turns
-        fault = next(filter(None, map(fault_of, kept)), None)
+        fault = next(filter(None, map(fault_of, turns)), None)
         if fault:
             notes.skip(fault, place)
-        elif kept:
-            yield kept
+        elif turns:
+            yield turns
+        else:
+            notes.empty += 1
 
 
 def _turns(item: Any, number: int, names: Names) -> list[TraceRequest]:
@@ -81,7 +81,7 @@ def _turns(item: Any, number: int, names: Names) -> list[TraceRequest]:
         prompt, output = (
             _count(item.get(name), name) for name in ("prompt_tokens", "output_tokens")
         )
-        return [TraceRequest(0.0, prompt, output)]
+        return [TraceRequest(0.0, prompt, output)] if prompt and output else []
     messages = item.get("conversations", item.get("messages"))
     if not isinstance(messages, list):
         raise ValueError("there are neither conversations, messages nor prompt_tokens")  # noqa: TRY004
@@ -95,7 +95,7 @@ def _turns(item: Any, number: int, names: Names) -> list[TraceRequest]:
     for message in messages:
         tokens, answer = _message(message)
         said = ends[-1] if ends else 0
-        if answer:
+        if answer and said and tokens:
             turn, shared = len(requests), (tuple(keys), tuple(ends))
             requests.append(
                 TraceRequest(
