@@ -34,10 +34,11 @@ def own(folder: Path, count: int = 100) -> Path:
 def test_describe_is_for_people_and_for_programs(tmp_path: Path) -> None:
     path = written(tmp_path, MOONCAKE)
     shown = run("describe", path).output
+    assert shown.startswith("trace.txt (Mooncake, JSON lines with block hashes)\n")
     assert "3 requests over 27.5 s" in shown
     assert "an endless cache would find" in shown
     printed = json.loads(run("describe", path, "--json", "-").output)
-    assert printed["requests"] == 3
+    assert (printed["format"], printed["requests"]) == ("mooncake", 3)
     assert printed["prefix"]["segments"] == 5
     assert printed["left_out"] == {"empty": 0, "bad": 0}
 

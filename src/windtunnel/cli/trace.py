@@ -99,27 +99,29 @@ def trace() -> None:
     """
 
 
-@trace.command()
+@trace.command(short_help="Say what a trace is like.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "json_to", metavar="FILE",
               help="Write the figures as JSON; `-` prints them alone.")  # fmt: skip
 @reading_options
 def describe(file: Path, json_to: str | None, **options: Any) -> None:
     """Say what a trace is like: rates, bursts, lengths, sharing."""
+    from windtunnel.workload.traces.formats import FORMATS, named
     from windtunnel.workload.traces.summary import summarise
 
     opening = Opening(file, options)
-    figures = summarise(opening()).figures()
+    kind = named(options["from_format"], file)
+    figures = {"format": kind, **summarise(opening()).figures()}
     figures["left_out"] = {"empty": opening.notes.empty, "bad": opening.notes.bad}
     if json_to is not None:
         _write_json(json_to, figures)
     if json_to != TERMINAL:
         from windtunnel.report.traces import show_summary
 
-        show_summary(figures, file.name, opening.left_out())
+        show_summary(figures, f"{file.name} ({FORMATS[kind].says})", opening.left_out())
 
 
-@trace.command()
+@trace.command(short_help="Print the first requests.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-n", "--count", type=click.IntRange(1, MOST_SHOWN), default=SHOWN, metavar="N",
               help="How many requests. [default: 10]")  # fmt: skip
@@ -132,7 +134,7 @@ def head(file: Path, count: int, **options: Any) -> None:
         click.echo(line(request), nl=False)
 
 
-@trace.command()
+@trace.command(short_help="Write a trace in another format.")
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "to_format", metavar="FORMAT",
@@ -195,7 +197,7 @@ def _part(
             yield shifted(request, start_s, speedup) if moved else request
 
 
-@trace.command()
+@trace.command(short_help="Fit synthetic traffic to a trace.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the workload section here.")  # fmt: skip

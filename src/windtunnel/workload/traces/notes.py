@@ -1,7 +1,5 @@
 """What a reader noticed on its way: what it left out, and why."""
 
-from collections.abc import Callable
-
 from windtunnel.core.errors import InputError
 from windtunnel.workload.traces.record import LONGEST_NAME
 
@@ -112,8 +110,3 @@ def _number(text: str) -> float:
     if number - number != 0:
         raise ValueError(f"{text[:60]!a} is not a number")
     return number
-
-
-def optional(text: str, parse: Callable[[str], float]) -> float | None:
-    """None where nothing is written."""
-    return parse(text) if text else None

@@ -176,8 +176,8 @@ class TraceSummary:
         self._by_second.add(since_s)
         self._by_minute.add(since_s)
         self.rate.add(since_s)
-        self.prompt.add(prompt)
-        self.output.add(output)
+        self.prompt.add(float(prompt))
+        self.output.add(float(output))
         self.prompt_total += prompt
         self.output_total += output
         self.lengths.add(prompt, output)
