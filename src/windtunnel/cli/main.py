@@ -27,6 +27,7 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
+    "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "calibrate": Row(
         "windtunnel.cli.calibrate:calibrate",
         "Fit the step-time model to measurements, or check it against them.",

@@ -1,0 +1,259 @@
+"""`windtunnel trace`: describes, shows, converts and imitates traces of requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from windtunnel.core.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from windtunnel.workload.traces.notes import TraceNotes
+    from windtunnel.workload.traces.record import TraceRequest
+
+TERMINAL = "-"
+MOST_SHOWN = 10_000
+SHOWN = 10
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Opening:
+    """How the options of a command say that a trace is to be opened."""
+
+    def __init__(self, path: Path, options: dict[str, Any]) -> None:
+        from windtunnel.workload.traces.notes import TraceNotes
+
+        self.path = path
+        self._options = options
+        self.notes: TraceNotes = TraceNotes(str(path), options["skip_bad"])
+
+    def __call__(self) -> Iterator[TraceRequest]:
+        """The requests; each time the trace is read again, and noted again."""
+        from windtunnel.core.units import parse_duration, parse_rate
+        from windtunnel.workload.traces.notes import TraceNotes
+        from windtunnel.workload.traces.reading import open_trace
+        from windtunnel.workload.traces.sharegpt import AssignedArrivals
+
+        options, arrivals = self._options, None
+        self.notes = TraceNotes(str(self.path), options["skip_bad"])
+        if options["rate"] is not None:
+            rate = _above_zero("--rate", parse_rate, options["rate"])
+            gap_s = _above_zero("--turn-gap", parse_duration, options["turn_gap"])
+            arrivals = AssignedArrivals(rate, options["process"], gap_s, options["seed"])
+        name, sort = options["from_format"], options["sort"]
+        return open_trace(self.path, name, arrivals=arrivals, sort=sort, notes=self.notes)
+
+    def left_out(self) -> list[str]:
+        """What was not read, in sentences."""
+        notes, lines = self.notes, []
+        if notes.empty:
+            lines.append(f"left out: {notes.empty} requests without a prompt or an output")
+        if notes.bad:
+            lines.append(f"left out: {notes.bad} bad rows, the first of them:")
+            lines += [f"  {fault.where}: {fault.what}" for fault in notes.faults]
+        return lines
+
+
+def _above_zero(option: str, parse: Callable[[str], float], text: str) -> float:
+    try:
+        value = parse(text)
+    except InputError as error:
+        raise InputError(f"{option}: {error.what}", allowed=error.allowed) from None
+    if value <= 0:
+        raise InputError(f"{option}: {text} is not above 0")
+    return value
+
+
+def reading_options(command: Command) -> Command:
+    """The options of every command that reads a trace."""
+    for option in reversed((
+        click.option("--from", "from_format", metavar="FORMAT",
+                     help="The trace's format. [default: recognised]"),
+        click.option("--skip-bad", type=click.IntRange(0), default=0, metavar="N",
+                     help="Leave out up to N bad rows, and say so."),
+        click.option("--sort", is_flag=True, help="Sort by time in memory first."),
+        click.option("--rate", metavar="RATE",
+                     help="Conversations per second, for files without times."),
+        click.option("--process", type=click.Choice(["poisson", "constant"]), default="poisson",
+                     help="How conversations without times begin. [default: poisson]"),
+        click.option("--turn-gap", default="30s", metavar="TIME",
+                     help="From turn to turn of a conversation without times. [default: 30s]"),
+        click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.group()
+def trace() -> None:
+    """Describe, convert and imitate traces of requests.
+
+    Reads Azure, BurstGPT, Mooncake, BLIS and ShareGPT files and Windtunnel's own (Parquet, CSV,
+    JSON lines), packed with gzip or zstd or not, and recognises which is which.
+    """
+
+
+@trace.command(short_help="Say what a trace is like.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "json_to", metavar="FILE",
+              help="Write the figures as JSON; `-` prints them alone.")  # fmt: skip
+@reading_options
+def describe(file: Path, json_to: str | None, **options: Any) -> None:
+    """Say what a trace is like: rates, bursts, lengths, sharing."""
+    from windtunnel.workload.traces.formats import FORMATS, named
+    from windtunnel.workload.traces.summary import summarise
+
+    opening = Opening(file, options)
+    kind = named(options["from_format"], file)
+    figures = {"format": kind, **summarise(opening()).figures()}
+    figures["left_out"] = {"empty": opening.notes.empty, "bad": opening.notes.bad}
+    if json_to is not None:
+        _write_json(json_to, figures)
+    if json_to != TERMINAL:
+        from windtunnel.report.traces import show_summary
+
+        show_summary(figures, f"{file.name} ({FORMATS[kind].says})", opening.left_out())
+
+
+@trace.command(short_help="Print the first requests.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-n", "--count", type=click.IntRange(1, MOST_SHOWN), default=SHOWN, metavar="N",
+              help="How many requests. [default: 10]")  # fmt: skip
+@reading_options
+def head(file: Path, count: int, **options: Any) -> None:
+    """Print the first requests, one JSON object a line, as Windtunnel understands them."""
+    from windtunnel.workload.traces.windtunnel import line
+
+    for request in islice(Opening(file, options)(), count):
+        click.echo(line(request), nl=False)
+
+
+@trace.command(short_help="Write a trace in another format.")
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--to", "to_format", metavar="FORMAT",
+              help="parquet, csv, jsonl, azure, mooncake. [default: by OUT's ending]")  # fmt: skip
+@click.option("--speedup", type=float, default=1.0, metavar="X",
+              help="Let requests arrive X times as fast.")  # fmt: skip
+@click.option("--first", type=click.IntRange(1), metavar="N", help="Only the first N requests.")
+@click.option("--start", metavar="TIME", help="Only from this time on; it becomes time 0.")
+@click.option("--end", metavar="TIME", help="Only before this time.")
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@reading_options
+def convert(
+    source: Path,
+    target: Path,
+    to_format: str | None,
+    speedup: float,
+    first: int | None,
+    start: str | None,
+    end: str | None,
+    *,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Write a trace in another format, all of it or a part, faster or slower."""
+    from windtunnel.workload.traces.writing import write_trace, written_format
+
+    if not 0 < speedup < float("inf"):
+        raise InputError(f"--speedup: {speedup} is not a factor", allowed="a number above 0")
+    start_s, end_s = (None if text is None else _time(text) for text in (start, end))
+    written_format(to_format, target)
+    opening = Opening(source, options)
+    requests = _part(opening(), start_s or 0.0, end_s, speedup)
+    count = write_trace(islice(requests, first), target, to_format, replace=force)
+    if not count:
+        click.echo("the trace has no requests in that part", err=True)
+    for sentence in opening.left_out():
+        click.echo(sentence, err=True)
+    click.echo(f"Wrote {count} requests to {target}")
+
+
+def _time(text: str) -> float:
+    from windtunnel.core.units import parse_duration
+
+    time_s = parse_duration(text)
+    if time_s < 0:
+        raise InputError(f"{text} is before the trace's start")
+    return time_s
+
+
+def _part(
+    requests: Iterator[TraceRequest], start_s: float, end_s: float | None, speedup: float
+) -> Iterator[TraceRequest]:
+    from windtunnel.workload.traces.record import shifted
+
+    moved = start_s > 0 or speedup != 1.0
+    for request in requests:
+        if end_s is not None and request.arrived_s >= end_s:
+            return
+        if request.arrived_s >= start_s:
+            yield shifted(request, start_s, speedup) if moved else request
+
+
+@trace.command(short_help="Fit synthetic traffic to a trace.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the workload section here.")  # fmt: skip
+@click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
+@click.option("--curve", is_flag=True, help="Follow the rate over time, where it varies much.")
+@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--json", "json_to", metavar="FILE",
+              help="Write how close the fit is as JSON; `-` prints that alone.")  # fmt: skip
+@reading_options
+def fit(
+    file: Path,
+    output: Path | None,
+    name: str | None,
+    json_to: str | None,
+    *,
+    curve: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Fit synthetic traffic to a trace, as a `workload` section for a scenario.
+
+    Says how close it comes: requests are generated from it and compared with those of the trace.
+    """
+    from windtunnel.workload.traces.fit import fit_trace
+
+    if output is not None and output.exists() and not force:
+        hint = "--force replaces it"
+        raise OutputError("the file is there already", where=str(output), hint=hint)
+    opening = Opening(file, options)
+    stem = file.name.partition(".")[0]
+    found = fit_trace(opening, name or stem, with_curve=curve, seed=options["seed"])
+    requests, section = found.figures["requests"], found.section()
+    if output is not None:
+        origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"
+        _write(output, origin + section)
+    if json_to is not None:
+        _write_json(json_to, found.figures)
+    if json_to != TERMINAL:
+        from windtunnel.report.traces import show_fit
+
+        show_fit(found.figures, section)
+        for sentence in opening.left_out():
+            click.echo(sentence)
+        if output is not None:
+            click.echo(f"Wrote {output}")
+
+
+def _write_json(place: str, figures: dict[str, Any]) -> None:
+    text = json.dumps(figures, indent=2, allow_nan=False) + "\n"
+    if place == TERMINAL:
+        click.echo(text, nl=False)
+    else:
+        _write(Path(place), text)
+
+
+def _write(path: Path, text: str) -> None:
+    from windtunnel.report.files import write_bytes
+
+    write_bytes(path, text.encode())

@@ -1,0 +1,116 @@
+"""BLIS TraceV2: a CSV of requests and, beside it, a YAML header of the same name."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
+from windtunnel.workload.traces.lines import first_bytes
+from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, whole
+from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest, key_of
+
+COLUMNS = ("request_id", "input_tokens", "output_tokens", "arrival_time_us")
+NAMES = ("client_id", "tenant_id", "slo_class", "session_id", "model", "prefix_group")
+COUNTS = (
+    "round_index",
+    "prefix_length",
+    "deadline_us",
+    "send_time_us",
+    "first_chunk_time_us",
+    "last_chunk_time_us",
+)
+HEADERS = (".yaml", ".yml")
+VERSIONS = (2, 3)
+MICROSECONDS = ("us", "microseconds", "")
+LARGEST_HEADER = 1024**2
+
+
+def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
+    """`path` is the CSV or the header; times count from the first row."""
+    if path.suffix.lower() in HEADERS:
+        _check_header(path)
+        path = _beside(path, (".csv", ".csv.gz"), notes)
+        notes.path = str(path)
+    else:
+        for ending in HEADERS:
+            header = path.with_name(path.name.removesuffix(".gz")).with_suffix(ending)
+            if header.is_file():
+                _check_header(header)
+                break
+    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
+
+
+def _beside(header: Path, endings: tuple[str, ...], notes: TraceNotes) -> Path:
+    for ending in endings:
+        data = header.with_suffix(ending)
+        if data.is_file():
+            return data
+    raise notes.fault(f"there is no {header.with_suffix('.csv').name} beside this header")
+
+
+def _check_header(path: Path) -> None:
+    import yaml
+
+    notes = TraceNotes(str(path))
+    text = first_bytes(path, LARGEST_HEADER + 1)
+    if len(text) > LARGEST_HEADER:
+        raise notes.fault(f"the header has more than {LARGEST_HEADER} bytes")
+    try:
+        header: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise notes.fault("the header is not YAML") from None
+    if not isinstance(header, dict) or "trace_version" not in header:
+        return  # some other file that has the same name
+    if header["trace_version"] not in VERSIONS:
+        allowed = " and ".join(map(str, VERSIONS))
+        version = str(header["trace_version"])[:60]
+        raise notes.fault(f"the trace_version is {version}", allowed=allowed)
+    unit = header.get("time_unit", "")
+    if unit not in MICROSECONDS:
+        raise notes.fault(f"the time_unit is {str(unit)[:60]!r}", allowed="microseconds")
+
+
+def _parser(columns: Columns) -> RowParser:
+    id_at, input_at, output_at, arrival_at = columns.need(*COLUMNS)
+    names_at = columns.want(*NAMES)
+    counts_at = columns.want(*COUNTS)
+    names, ids = Names(), IdCheck()
+    first_us: list[int] = []
+
+    def parse(row: Row) -> TraceRequest:
+        arrival_us = whole(row[arrival_at])
+        if arrival_us < 0:
+            raise ValueError(f"arrival_time_us is negative ({row[arrival_at][:60]})")
+        if not first_us:
+            first_us.append(arrival_us)
+        client, tenant, slo, session, model, group = (
+            names(row[at]) if at >= 0 else None for at in names_at
+        )
+        counts = (whole(row[at] or "0") if at >= 0 else 0 for at in counts_at)
+        turn, prefix, deadline_us, send_us, first_chunk_us, last_chunk_us = counts
+        if prefix < 0:
+            raise ValueError(f"the prefix_length is {prefix}")
+        name = names(row[id_at])
+        if name is None or ids.repeated(name):
+            raise ValueError(f"the request_id {name!r} is there twice" if name else "no request_id")
+        shared = group is not None and prefix > 0
+        sent_us = send_us or arrival_us
+        return TraceRequest(
+            (arrival_us - first_us[0]) / 1e6,
+            whole(row[input_at]) + prefix,
+            whole(row[output_at]),
+            id=name,
+            source=client,
+            tenant=tenant,
+            slo=slo,
+            session=session,
+            turn=turn if session is not None else None,
+            model=model,
+            deadline_s=(deadline_us - arrival_us) / 1e6 if deadline_us else None,
+            ttft_s=(first_chunk_us - sent_us) / 1e6 if first_chunk_us else None,
+            e2e_s=(last_chunk_us - sent_us) / 1e6 if last_chunk_us else None,
+            prefix_keys=(key_of(f"{group}/{prefix}"),) if shared else (),
+            prefix_ends=(prefix,) if shared else (),
+        )
+
+    return parse

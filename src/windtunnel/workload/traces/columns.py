@@ -1,0 +1,111 @@
+"""Reads comma-separated files by the names of their columns."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.workload.traces.lines import Lines
+from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.record import TraceRequest, fault_of
+
+MOST_COLUMNS = 1_000
+
+
+class Columns:
+    """Where the columns of a file are."""
+
+    def __init__(self, header: Sequence[str], where: str) -> None:
+        self.names = [name.strip() for name in header]
+        self._where = where
+        self._places: dict[str, int] = {}
+        for place, name in enumerate(self.names):
+            if name in self._places:
+                raise InputError(f"the column {name[:60]!r} is there twice", where=where)
+            self._places[name] = place
+
+    def need(self, *names: str) -> list[int]:
+        """The places of columns that must be there; the first that is not is an error."""
+        for name in names:
+            if name not in self._places:
+                found = ", ".join(self.names)[:200] or "nothing"
+                what = f"the column {name!r} is missing (found: {found})"
+                raise InputError(what, where=self._where, hint=nearest(name, self.names))
+        return [self._places[name] for name in names]
+
+    def want(self, *names: str) -> list[int]:
+        """The places of columns that may be there; -1 for those that are not."""
+        return [self._places.get(name, -1) for name in names]
+
+
+Row = Sequence[str]
+RowParser = Callable[[Row], TraceRequest]
+
+
+def csv_requests(
+    path: Path, notes: TraceNotes, parser: Callable[[Columns], RowParser], earliest_s: float = 0.0
+) -> Iterator[TraceRequest]:
+    """The requests of a file whose first line names its columns.
+
+    `parser` is given the columns and returns what makes a request of a row; its ValueErrors are
+    the faults of that row.
+    """
+    lines = Lines(path, notes)
+    rows = Rows(lines)
+    header = _header(rows, notes)
+    parse = parser(Columns(header, f"{path}:{lines.number}"))
+    width = len(header)
+    while True:
+        try:
+            row = next(rows)
+            if not row or (len(row) == 1 and not row[0].strip()):
+                continue
+            request = parse(_even(row, width))
+        except StopIteration:
+            return
+        except (ValueError, csv.Error, OverflowError) as error:
+            notes.skip(str(error) or "the row cannot be read", lines.number)
+            continue
+        fault = fault_of(request, earliest_s)
+        if fault:
+            notes.skip(fault, lines.number)
+        elif request.prompt_tokens and request.output_tokens:
+            yield request
+        else:
+            notes.empty += 1
+
+
+class Rows:
+    """The fields of each line; of several lines, where a quoted field goes on."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._texts = lines.texts()
+
+    def __iter__(self) -> "Rows":
+        return self
+
+    def __next__(self) -> list[str]:
+        line = next(self._texts)
+        if '"' not in line:
+            return line.rstrip("\r").split(",") if line else []
+        return next(csv.reader(chain((line,), self._texts), strict=True))
+
+
+def _header(rows: Iterator[list[str]], notes: TraceNotes) -> list[str]:
+    try:
+        header = next((row for row in rows if any(row)), None)
+    except csv.Error as error:
+        raise notes.fault(f"the first line cannot be read: {error}", 1) from None
+    if header is None:
+        raise notes.fault("the file is empty")
+    if len(header) > MOST_COLUMNS:
+        raise notes.fault(f"there are more than {MOST_COLUMNS} columns", 1)
+    return header
+
+
+def _even(row: list[str], width: int) -> list[str]:
+    if len(row) != width:
+        cut = ", perhaps cut off" if len(row) < width else ""
+        raise ValueError(f"the row has {len(row)} columns, not {width}{cut}")
+    return row

@@ -1,0 +1,127 @@
+"""The formats of traces: who reads and writes which, and how a file's own is recognised."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.workload.traces import azure, blis, burstgpt, mooncake, parquet, windtunnel
+from windtunnel.workload.traces.lines import first_bytes, unpacked_name
+from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.record import TraceRequest
+
+Reader = Callable[[Path, TraceNotes], Iterator[TraceRequest]]
+
+
+class Format(NamedTuple):
+    """What is to be known of a format before a file of it is opened."""
+
+    says: str
+    read: Reader | None
+    """None: arrivals must be assigned."""
+    from_first: bool = False
+    """Times count from the first request, not from where the file says."""
+    ordered: bool = True
+    """Rows come by time, but for a few; other files are sorted in memory."""
+
+
+FORMATS: dict[str, Format] = {
+    "azure": Format("Azure LLM inference 2023 and 2024, CSV", azure.read, from_first=True),
+    "burstgpt": Format("BurstGPT, CSV", burstgpt.read, from_first=True),
+    "mooncake": Format("Mooncake, JSON lines with block hashes", mooncake.read),
+    "blis": Format(
+        "BLIS TraceV2, CSV with a YAML header", blis.read, from_first=True, ordered=False
+    ),
+    "sharegpt": Format("conversations or token counts without times, JSON", None),
+    "csv": Format("Windtunnel, CSV", windtunnel.read_csv),
+    "jsonl": Format("Windtunnel, JSON lines", windtunnel.read_json),
+    "parquet": Format("Windtunnel, Parquet", parquet.read),
+}
+OWN = "windtunnel"
+"""Stands for csv, jsonl and parquet, whichever the file is."""
+NAMES = (*FORMATS, OWN)
+JSON_KEYS = {
+    "mooncake": {"timestamp", "input_length", "output_length"},
+    "jsonl": {"arrived", "prompt_tokens", "output_tokens"},
+}
+CSV_COLUMNS = {
+    "azure": set(azure.COLUMNS),
+    "burstgpt": set(burstgpt.COLUMNS),
+    "blis": set(blis.COLUMNS),
+    "csv": set(windtunnel.NEEDED),
+}
+
+
+def named(name: str | None, path: Path) -> str:
+    """The format that was named, or else the one that the file has."""
+    if name is not None and name not in NAMES:
+        hint = nearest(name, NAMES)
+        raise InputError(f"{name[:60]!r} is no trace format", allowed=", ".join(NAMES), hint=hint)
+    if name in FORMATS:
+        return name
+    found = detected(path)
+    if name == OWN and found not in ("csv", "jsonl", "parquet"):
+        raise InputError(f"this is a trace of the format {found}, not {OWN}", where=str(path))
+    return found
+
+
+def detected(path: Path) -> str:
+    """The format of a file, by what it starts with."""
+    start = first_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    text = start.lstrip()
+    if not text:
+        raise InputError("the file is empty", where=str(path))
+    if path.suffix.lower() in blis.HEADERS and b"trace_version" in start:
+        return "blis"
+    if text[:1] == b"[":
+        return "sharegpt"
+    return _of_object(text, path) if text[:1] == b"{" else _of_columns(text, path)
+
+
+def _of_object(text: bytes, path: Path) -> str:
+    line, ended, _ = text.partition(b"\n")
+    try:
+        keys: Any = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        if not ended and b'"conversations"' in line:
+            return "sharegpt"
+        what = "the first line is not a whole JSON object"
+        raise InputError(what, where=f"{path}:1", hint="--from FORMAT names the format") from None
+    for name, needed in JSON_KEYS.items():
+        if needed <= keys.keys():
+            return name
+    if keys.keys() & {"conversations", "messages", "prompt_tokens"}:
+        return "sharegpt"
+    raise _unknown(path, list(keys), JSON_KEYS)
+
+
+def _of_columns(text: bytes, path: Path) -> str:
+    line = text.partition(b"\n")[0].decode(errors="replace")
+    found = [name.strip().strip('"') for name in line.split(",")]
+    for name, needed in CSV_COLUMNS.items():
+        if needed <= set(found):
+            return name
+    raise _unknown(path, found, CSV_COLUMNS)
+
+
+def _unknown(path: Path, found: list[str], known: dict[str, set[str]]) -> InputError:
+    """Says what is missing from the format that the file is most like."""
+    shown = "".join(c if c.isprintable() else "?" for c in ", ".join(found)[:120])
+    what = f"no known format has the columns {shown or 'of this file'}"
+    close = max(known, key=lambda name: len(known[name] & set(found)))
+    missing = sorted(known[close] - set(found))
+    if len(missing) < len(known[close]):
+        hint = f"{close} would need {', '.join(missing)} too"
+        return InputError(what, where=f"{path}:1", hint=hint)
+    allowed = "; ".join(f"{name}: {', '.join(sorted(known[name]))}" for name in known)
+    return InputError(what, where=f"{path}:1", allowed=allowed)
+
+
+def by_ending(path: Path) -> str | None:
+    """The format of our own that a file's name asks for, None when it names none."""
+    ending = unpacked_name(path).suffix.lower().removeprefix(".")
+    return ending if ending in ("csv", "jsonl", "parquet") else None

@@ -1,0 +1,121 @@
+"""Finds the distribution of token counts that is closest to those of a trace."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windtunnel.workload.plan import Lengths
+
+LARGEST_CV = 100.0
+GRID = 1_000
+"""Points at which the mean of a bounded distribution is summed up."""
+SEARCH_STEPS = 200
+DIGITS = 6
+"""Significant ones of every fitted number."""
+
+
+class LengthFit(msgspec.Struct, frozen=True):
+    """A distribution, its Kolmogorov-Smirnov distance, and how far its mean is off, as a share."""
+
+    lengths: Lengths
+    ks: float
+    mean_error: float
+
+    @property
+    def score(self) -> float:
+        """Less is better. Load is proportional to the mean, so that counts as much as the shape."""
+        return self.ks + abs(self.mean_error)
+
+
+def fit_lengths(counts: Mapping[int, int]) -> LengthFit:
+    """The best of constant, uniform, exponential, normal and lognormal for counts by value."""
+    import numpy as np
+
+    values = np.array(sorted(counts), dtype=float)
+    weights = np.array([counts[int(value)] for value in values], dtype=float)
+    low, high = int(values[0]), int(values[-1])
+    if low == high:
+        return LengthFit(Lengths("constant", float(low), 0.0, low, low), 0.0, 0.0)
+    sample = _Sample(values, weights / weights.sum(), low, high)
+    fits = [sample.judge(uniform(low, high))]
+    fits += [sample.best(family) for family in ("exponential", "normal", "lognormal")]
+    return min(fits, key=lambda fit: fit.score)
+
+
+def uniform(low: int, high: int) -> Lengths:
+    """Each whole number between two bounds equally likely."""
+    mean = (low + high) / 2
+    return Lengths("uniform", mean, math.sqrt(((high - low + 1) ** 2 - 1) / 12) / mean, low, high)
+
+
+def rounded(number: float) -> float:
+    """To as many digits as a file needs."""
+    return float(f"{number:.{DIGITS}g}")
+
+
+class _Sample:
+    """The lengths of a trace, and what a distribution makes of them."""
+
+    def __init__(self, values: Any, shares: Any, low: int, high: int) -> None:
+        import numpy as np
+
+        self.values, self.shares, self.low, self.high = values, shares, low, high
+        self.upto = np.cumsum(shares)
+        self.below = self.upto - shares
+        self.mean = float(values @ shares)
+        spread = math.sqrt(max(float((values - self.mean) ** 2 @ shares), 0.0))
+        self.cv = spread / self.mean
+        self.log_mean = float(np.log(values) @ shares)
+        self.log_variance = float((np.log(values) - self.log_mean) ** 2 @ shares)
+        self.grid = np.unique(np.geomspace(max(low, 1), high, GRID))
+
+    def judge(self, lengths: Lengths) -> LengthFit:
+        import numpy as np
+
+        upto = np.where(self.values >= self.high, 1.0, cdf(lengths, self.values + 0.5))
+        below = np.where(self.values <= self.low, 0.0, cdf(lengths, self.values - 0.5))
+        ks = max(np.abs(upto - self.upto).max(), np.abs(below - self.below).max())
+        mean = self.low + float(np.trapezoid(1.0 - cdf(lengths, self.grid), self.grid))
+        return LengthFit(lengths, float(ks), mean / self.mean - 1.0)
+
+    def best(self, family: str) -> LengthFit:
+        """The likeliest parameters, or the sample's own moments, made better by a search."""
+        from scipy.optimize import minimize
+
+        starts = [(self.mean, self.cv)]
+        if family == "lognormal":
+            likely = math.exp(self.log_mean + self.log_variance / 2)
+            starts.append((likely, math.sqrt(math.expm1(min(self.log_variance, 9.0)))))
+
+        def made(logs: Any) -> Lengths:
+            mean = min(max(rounded(math.exp(min(logs[0], 700.0))), self.low), self.high)
+            cv = 1.0 if family == "exponential" else min(math.exp(min(logs[1], 700.0)), LARGEST_CV)
+            return Lengths(family, float(mean), rounded(cv), self.low, self.high)
+
+        def score(logs: Any) -> float:
+            return self.judge(made(logs)).score
+
+        logs = ([math.log(mean), math.log(max(cv, 1e-3))] for mean, cv in starts)
+        first = min(logs, key=score)
+        found = minimize(score, first, method="Nelder-Mead", options={"maxiter": SEARCH_STEPS})
+        return min((self.judge(made(logs)) for logs in (first, found.x)), key=lambda fit: fit.score)
+
+
+def cdf(lengths: Lengths, at: Any) -> Any:
+    """How likely a draw is at most `at`, before it is held within its bounds."""
+    import numpy as np
+    from scipy.special import ndtr
+
+    mean, cv = lengths.mean, max(lengths.cv, 1e-9)
+    if lengths.distribution == "uniform":
+        return np.clip((at - (lengths.low - 0.5)) / (lengths.high - lengths.low + 1), 0.0, 1.0)
+    if lengths.distribution == "exponential":
+        return -np.expm1(-np.maximum(at, 0.0) / mean)
+    if lengths.distribution == "normal":
+        return ndtr((at - mean) / (mean * cv))
+    assert lengths.distribution == "lognormal"
+    variance = math.log1p(cv * cv)
+    logs = np.log(np.maximum(at, 1e-9))
+    return ndtr((logs - math.log(mean) + variance / 2) / math.sqrt(variance))

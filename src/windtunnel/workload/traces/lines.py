@@ -1,0 +1,168 @@
+"""Reads a file line by line in bounded memory, packed or not, whatever it holds."""
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from windtunnel.core.errors import InputError
+from windtunnel.workload.traces.notes import TraceNotes
+
+LONGEST_LINE = 16 * 1024**2
+BLOCK = 256 * 1024
+PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+"""How packed files are named, and what they start with."""
+
+
+def unpacked_name(path: Path) -> Path:
+    """The path without the ending that says how it is packed."""
+    return path.with_suffix("") if path.suffix.lower() in PACKED else path
+
+
+class Unreadable(Exception):
+    """The bytes of a file cannot be had; says why."""
+
+
+class PlainBytes:
+    """The bytes of a file, unpacked."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._raw: IO[bytes] = path.open("rb")
+        except (OSError, ValueError) as error:
+            raise InputError(_why(error), where=str(path)) from None
+        self._file: Any = self._raw
+        try:
+            start = self._raw.read(4)
+            self._raw.seek(0)
+            if start.startswith(PACKED[".gz"]):
+                self._file = gzip.GzipFile(fileobj=self._raw)
+            elif start == PACKED[".zst"]:
+                import pyarrow as pa
+
+                self._file = pa.CompressedInputStream(self._raw, "zstd")
+        except OSError as error:
+            self._raw.close()
+            raise InputError(_why(error), where=str(path)) from None
+
+    def __enter__(self) -> "PlainBytes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not self._raw:
+            self._file.close()
+        self._raw.close()
+
+    def read(self, size: int = BLOCK) -> bytes:
+        """Up to `size` bytes; none at the end."""
+        try:
+            block: bytes = self._file.read(size)
+        except EOFError:
+            raise Unreadable("the packed file is cut off") from None
+        except (OSError, zlib.error, ValueError) as error:
+            packed = "the packed file is damaged" if self._file is not self._raw else _why(error)
+            raise Unreadable(packed) from None
+        return block
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, IsADirectoryError):
+        return "this is a folder"
+    return f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+
+
+def first_bytes(path: Path, size: int = 64 * 1024) -> bytes:
+    """What a file starts with, unpacked."""
+    with PlainBytes(path) as file:
+        try:
+            return file.read(size)
+        except Unreadable as error:
+            raise InputError(str(error), where=str(path)) from None
+
+
+class Lines:
+    """The lines of a file without their ends; `number` is that of the latest one."""
+
+    def __init__(self, path: Path, notes: TraceNotes) -> None:
+        self._path = path
+        self._notes = notes
+        self.number = 0
+
+    def texts(self) -> Iterator[str]:
+        """Lines as text. What is no text, or too long, is a bad row."""
+        for block in self._blocks():
+            try:
+                text = block.decode()
+            except UnicodeDecodeError:
+                text = "\0"
+            if "\0" not in text:
+                for line in text.split("\n"):
+                    self.number += 1
+                    yield line
+                continue
+            for raw in block.split(b"\n"):
+                self.number += 1
+                checked = self._checked(raw)
+                if checked is not None:
+                    yield checked
+
+    def raw(self) -> Iterator[bytes]:
+        """Lines as bytes, for readers that check the text themselves; blank ones are left out."""
+        for block in self._blocks():
+            for line in block.split(b"\n"):
+                self.number += 1
+                if line and not line.isspace():
+                    yield line
+
+    def _checked(self, raw: bytes) -> str | None:
+        if b"\0" in raw:
+            self._notes.skip("the line has NUL bytes", self.number)
+            return None
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._notes.skip("the text is not UTF-8", self.number)
+            return None
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Whole lines, many at a time, the last newline of each block left out."""
+        with PlainBytes(self._path) as file:
+            rest = b""
+            overlong = False
+            first = True
+            while True:
+                try:
+                    block = file.read()
+                except Unreadable as error:
+                    raise self._notes.fault(str(error), self.number + 1) from None
+                if first:
+                    block = block.removeprefix(codecs.BOM_UTF8)
+                    first = False
+                if not block:
+                    break
+                end = block.rfind(b"\n")
+                if end < 0:
+                    rest = b"" if overlong else rest + block
+                    overlong = overlong or len(rest) > LONGEST_LINE
+                    continue
+                if overlong:
+                    start = block.index(b"\n")
+                    self._too_long()
+                    overlong = False
+                    if start < end:
+                        yield block[start + 1 : end]
+                else:
+                    yield rest + block[:end]
+                rest = block[end + 1 :]
+            if overlong:
+                self._too_long()
+            elif rest:
+                yield rest
+
+    def _too_long(self) -> None:
+        self.number += 1
+        self._notes.skip(f"the line has more than {LONGEST_LINE} bytes", self.number)

@@ -1,0 +1,112 @@
+"""What a reader noticed on its way: what it left out, and why."""
+
+from windtunnel.core.errors import InputError
+from windtunnel.workload.traces.record import LONGEST_NAME
+
+MOST_FAULTS_KEPT = 5
+MOST_IDS_REMEMBERED = 1_000_000
+"""Ids that do not count up by one; beyond that many, repetitions are no longer noticed."""
+MOST_NAMES_CACHED = 10_000
+
+
+class TraceNotes:
+    """Counts what a reader leaves out of one file, and decides whether it may."""
+
+    def __init__(self, path: str, skip_bad: int = 0) -> None:
+        self.path = path
+        self.skip_bad = skip_bad
+        self.bad = 0
+        """Rows that could not be read and were left out."""
+        self.empty = 0
+        """Requests with no prompt or no output, which failed where they were recorded; left out."""
+        self.faults: list[InputError] = []
+        """The first of the rows that were left out as bad."""
+
+    def skip(self, what: str, line: int | None, *, hint: str | None = None) -> None:
+        """Leaves out a bad row, or raises when that was not allowed or was too often."""
+        fault = self.fault(what, line, hint=hint)
+        if self.bad >= self.skip_bad:
+            if self.skip_bad:
+                fault.hint = f"{self.bad} bad rows were left out before it, as many as allowed"
+            elif hint is None:
+                fault.hint = "--skip-bad N leaves out up to N bad rows"
+            raise fault
+        self.bad += 1
+        if len(self.faults) < MOST_FAULTS_KEPT:
+            self.faults.append(fault)
+
+    def fault(self, what: str, line: int | None = None, **parts: str | None) -> InputError:
+        where = self.path if line is None else f"{self.path}:{line}"
+        return InputError(what, where=where, **parts)
+
+
+class IdCheck:
+    """Notices ids that come twice. Numbers that count up cost no memory."""
+
+    def __init__(self) -> None:
+        self._first = self._next = -1
+        self._others: set[str] = set()
+
+    def repeated(self, text: str) -> bool:
+        number = int(text) if text.isdecimal() and len(text) < 20 else -1
+        if str(number) == text:
+            if self._first < 0:
+                self._first = self._next = number
+            if number == self._next:
+                self._next += 1
+                return text in self._others
+            if self._first <= number < self._next:
+                return True
+        if text in self._others:
+            return True
+        if len(self._others) < MOST_IDS_REMEMBERED:
+            self._others.add(text)
+        return False
+
+
+class Names:
+    """Checks names once each, and keeps one copy of those that come again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str | None] = {"": None}
+
+    def __call__(self, text: str) -> str | None:
+        """The name, None for an empty one; ValueError says what is wrong with it."""
+        if text in self._known:
+            return self._known[text]
+        if len(text) > LONGEST_NAME:
+            raise ValueError(f"a name has more than {LONGEST_NAME} characters")
+        if not text.isprintable():
+            raise ValueError(f"the name {text[:60]!a} has unprintable characters")
+        if len(self._known) >= MOST_NAMES_CACHED:
+            self._known = {"": None}
+        self._known[text] = text
+        return text
+
+
+def whole(text: str) -> int:
+    """A whole number, also when a spreadsheet wrote it as `12.0`; ValueError says what it is."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    number = _number(text)
+    if not number.is_integer():
+        raise ValueError(f"{text[:60]!a} is not a whole number")
+    return int(number)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds; ValueError says what stands there instead."""
+    return _number(text)
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        shown = f"{text[:60]!a} is not a number" if text.strip() else "a number is missing"
+        raise ValueError(shown) from None
+    if number - number != 0:
+        raise ValueError(f"{text[:60]!a} is not a number")
+    return number

@@ -1,0 +1,128 @@
+"""Windtunnel's own traces as Parquet; `requests.parquet` of a run can be read as one too."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
+from windtunnel.workload.traces.record import TraceRequest, fault_of
+from windtunnel.workload.traces.windtunnel import COLUMNS, NEEDED, PREFIX, SPANS, TURN, once
+
+BATCH_ROWS = 16_384
+ROW_GROUP_ROWS = 65_536
+RUN_COLUMNS = ("first_token", "finished", "outcome")
+"""What tells a run's requests from a trace; its rows are in order of ending."""
+
+
+def schema() -> Any:
+    """The columns of a trace, in the order of TraceRequest's fields."""
+    import pyarrow as pa
+
+    whole, real, text = pa.int64(), pa.float64(), pa.string()
+    kinds: dict[str, Any] = {
+        "arrived": real,
+        "prompt_tokens": whole,
+        "output_tokens": whole,
+        TURN: whole,
+    }
+    kinds |= dict.fromkeys(SPANS, real) | dict.fromkeys(PREFIX, pa.list_(whole))
+    return pa.schema([(name, kinds.get(name, text)) for name in COLUMNS])
+
+
+def is_run(path: Path) -> bool:
+    """Whether the file is `requests.parquet` of a run."""
+    with _open(path) as file:
+        return set(RUN_COLUMNS) <= set(file.schema_arrow.names)
+
+
+def _open(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise InputError("there is no such file", where=str(path)) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        what = f"this is not a whole Parquet file: {_first_line(error)}"
+        raise InputError(what, where=str(path)) from None
+
+
+def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
+    """Times are from the trace's start, as they are written."""
+    with _open(path) as file:
+        present = file.schema_arrow.names
+        for name in NEEDED:
+            if name not in present:
+                what = f"the column {name!r} is missing (found: {', '.join(present)[:200]})"
+                raise notes.fault(what, hint=nearest(name, present))
+        wanted = [name for name in (*COLUMNS, *RUN_COLUMNS[:2]) if name in present]
+        names, ids, row = Names(), IdCheck(), 0
+        for columns in _batches(file, wanted, notes):
+            for fields in zip(*(columns[name] for name in COLUMNS), strict=True):
+                row += 1
+                request = _request(fields, names, ids, row, notes)
+                if request is not None:
+                    yield request
+
+
+def _request(
+    fields: Sequence[Any], names: Names, ids: IdCheck, row: int, notes: TraceNotes
+) -> TraceRequest | None:
+    try:
+        made = _made(fields, names)
+        once(made, ids)
+        fault = fault_of(made)
+    except (ValueError, TypeError) as error:
+        fault = str(error)
+    if fault:
+        notes.skip(f"row {row}: {fault}", None)
+        return None
+    if not made.prompt_tokens or not made.output_tokens:
+        notes.empty += 1
+        return None
+    return made
+
+
+def _made(fields: Sequence[Any], names: Names) -> TraceRequest:
+    values: list[Any] = [names(value) if isinstance(value, str) else value for value in fields]
+    values[-2:] = tuple(values[-2] or ()), tuple(values[-1] or ())
+    if None in values[: len(NEEDED)]:
+        raise ValueError("a time or a token count is missing")
+    return TraceRequest(*values)
+
+
+def _batches(file: Any, wanted: list[str], notes: TraceNotes) -> Iterator[dict[str, list[Any]]]:
+    """The columns of a trace, some rows at a time, as Python values."""
+    import pyarrow as pa
+
+    kinds = {field.name: field.type for field in schema()}
+    kinds |= {name: pa.float64() for name in RUN_COLUMNS[:2]}
+    try:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            columns = {}
+            for name in wanted:
+                try:
+                    columns[name] = batch.column(name).cast(kinds[name]).to_pylist()
+                except (pa.ArrowException, UnicodeDecodeError) as error:
+                    what = f"the column {name!r} does not hold what it should"
+                    raise notes.fault(f"{what}: {_first_line(error)}") from None
+            if "ttft" not in columns and set(RUN_COLUMNS[:2]) <= columns.keys():
+                for name, observed in zip(("ttft", "e2e"), RUN_COLUMNS, strict=False):
+                    columns[name] = _since(columns["arrived"], columns[observed])
+            nothing = [None] * batch.num_rows
+            yield {name: columns.get(name, nothing) for name in COLUMNS}
+    except (pa.ArrowException, OSError) as error:
+        raise notes.fault(f"the file is damaged: {_first_line(error)}") from None
+
+
+def _since(starts: list[Any], ends: list[Any]) -> list[float | None]:
+    return [
+        None if start is None or end is None else end - start
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,108 @@
+"""Opens a trace of any format as a stream of requests in order of arrival."""
+
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+
+from windtunnel.core.errors import InputError
+from windtunnel.workload.traces import parquet, sharegpt
+from windtunnel.workload.traces.formats import FORMATS, named
+from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.record import TraceRequest, shifted
+from windtunnel.workload.traces.sharegpt import AssignedArrivals
+
+REORDER_WINDOW = 8_192
+"""A request may come this many rows too late in a file that is read as it streams."""
+SORT_LIMIT = 2_000_000
+"""Requests that are sorted in memory, a few hundred bytes each."""
+
+_ARRIVED = attrgetter("arrived_s")
+
+
+def open_trace(
+    path: str | Path,
+    format: str | None = None,  # noqa: A002 - the word that people write
+    *,
+    arrivals: AssignedArrivals | None = None,
+    skip_bad: int = 0,
+    sort: bool = False,
+    notes: TraceNotes | None = None,
+) -> Iterator[TraceRequest]:
+    """The requests of a trace by time of arrival, read as they are taken.
+
+    `format` is a name in FORMATS, `windtunnel`, or None to recognise it. `arrivals` are for files
+    without times. `sort` reads all of the file first and sorts it. `notes`, made for the same path,
+    says afterwards what was left out. Whatever is wrong with the file is an InputError.
+    """
+    path = Path(path)
+    notes = notes if notes is not None else TraceNotes(str(path), skip_bad)
+    name = named(format, path)
+    kind = FORMATS[name]
+    if kind.read is not None:
+        requests = kind.read(path, notes)
+    elif arrivals is None:
+        what = f"a trace of the format {name} says nothing about times"
+        raise notes.fault(what, hint="--rate gives conversations per second")
+    else:
+        requests = sharegpt.read(path, notes, arrivals)
+    sort = sort or not kind.ordered or (name == "parquet" and parquet.is_run(path))
+    ordered = _sorted(requests, notes) if sort else _reordered(requests, notes)
+    return _from_first(ordered) if kind.from_first else ordered
+
+
+def _sorted(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
+    held = list(islice(requests, SORT_LIMIT + 1))
+    if len(held) > SORT_LIMIT:
+        raise notes.fault(
+            f"the rows are not in order of time, and more than {SORT_LIMIT} are too many to sort",
+            hint="sort the file by its time column first, as with `sort -t, -k1,1`",
+        )
+    held.sort(key=_ARRIVED)
+    yield from held
+
+
+def _reordered(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
+    """Puts right what is a few rows out of order; more than that is an error."""
+    held: list[TraceRequest] = []
+    until_s = 0.0
+    taken = 0
+    while True:
+        fresh = list(islice(requests, REORDER_WINDOW))
+        if not fresh:
+            break
+        if taken:
+            early = min(fresh, key=_ARRIVED)
+            if early.arrived_s < until_s:
+                raise _disorder(taken + len(held) + fresh.index(early), early, until_s, notes)
+        held += fresh
+        held.sort(key=_ARRIVED)
+        ready = held[:-REORDER_WINDOW]
+        if ready:
+            del held[:-REORDER_WINDOW]
+            until_s = ready[-1].arrived_s
+            taken += len(ready)
+            yield from ready
+    yield from held
+
+
+def _disorder(rows: int, early: TraceRequest, until_s: float, notes: TraceNotes) -> InputError:
+    what = (
+        f"request {rows + 1} arrives at {early.arrived_s:g} s, "
+        f"after one at {until_s:g} s and {REORDER_WINDOW} rows or more too late"
+    )
+    return notes.fault(what, hint=f"--sort sorts up to {SORT_LIMIT} requests in memory")
+
+
+def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
+    first = next(requests, None)
+    if first is None:
+        return
+    start_s = first.arrived_s
+    if start_s == 0.0:
+        yield first
+        yield from requests
+        return
+    yield shifted(first, start_s)
+    for request in requests:
+        yield shifted(request, start_s)

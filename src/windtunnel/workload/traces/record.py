@@ -1,0 +1,98 @@
+"""A request of a trace, whatever file it came from, and the limits of what a trace may hold."""
+
+import hashlib
+from operator import lt
+
+import msgspec
+
+MOST_TOKENS = 10**7
+"""Of one prompt or one output."""
+LONGEST_TRACE_S = 10 * 366 * 86400.0
+LONGEST_NAME = 256
+"""Characters of an id, a tenant, a model and the like."""
+MOST_SEGMENTS = 100_000
+"""Prefix segments of one request."""
+MOST_TURNS = 10**6
+SPANS = ("deadline_s", "ttft_s", "e2e_s")
+SMALLEST_KEY, LARGEST_KEY = -(2**63), 2**63 - 1
+
+
+class TraceRequest(msgspec.Struct, frozen=True, gc=False):
+    """One request of a trace. Times are seconds, `arrived_s` counts from the trace's start."""
+
+    arrived_s: float
+    prompt_tokens: int
+    """The whole prompt, its shared prefix included."""
+    output_tokens: int
+    id: str | None = None
+    source: str | None = None
+    tenant: str | None = None
+    slo: str | None = None
+    session: str | None = None
+    turn: int | None = None
+    """Of its session, from 0."""
+    model: str | None = None
+    deadline_s: float | None = None
+    """How long after its arrival the client gives up."""
+    ttft_s: float | None = None
+    """Time to first token, as it was observed."""
+    e2e_s: float | None = None
+    """Time to the last token, as it was observed."""
+    prefix_keys: tuple[int, ...] = ()
+    """The start of the prompt that others may share, in segments known by key."""
+    prefix_ends: tuple[int, ...] = ()
+    """Segment i ends at token prefix_ends[i] of the prompt."""
+
+
+def shifted(request: TraceRequest, start_s: float, speedup: float = 1.0) -> TraceRequest:
+    """The request with times counted from `start_s`, and arriving `speedup` times as fast."""
+    arrived_s = (request.arrived_s - start_s) / speedup
+    return msgspec.structs.replace(request, arrived_s=arrived_s)
+
+
+def key_of(text: str) -> int:
+    """The prefix key for a name: equal names, equal keys."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+
+
+def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
+    """What is wrong with a request, as a sentence without its place; None when nothing is."""
+    if not 0 <= request.prompt_tokens <= MOST_TOKENS:
+        return f"the prompt has {_short(request.prompt_tokens)} tokens, not 0 to {MOST_TOKENS}"
+    if not 0 <= request.output_tokens <= MOST_TOKENS:
+        return f"the output has {_short(request.output_tokens)} tokens, not 0 to {MOST_TOKENS}"
+    if not earliest_s <= request.arrived_s <= LONGEST_TRACE_S:
+        return _time_fault(request.arrived_s)
+    if request.turn is not None and not 0 <= request.turn <= MOST_TURNS:
+        return f"the turn is {_short(request.turn)}"
+    for name in SPANS:
+        span = getattr(request, name)
+        if span is not None and not 0 <= span <= LONGEST_TRACE_S:
+            return f"{name.removesuffix('_s')} is {span} s"
+    return _prefix_fault(request) if request.prefix_keys or request.prefix_ends else None
+
+
+def _short(number: int) -> str:
+    """A number that may have any number of digits, in a few of them."""
+    return str(number) if abs(number) < 10**20 else "far too many"
+
+
+def _time_fault(time_s: float) -> str:
+    if -LONGEST_TRACE_S <= time_s < 0:
+        return f"the time is negative ({time_s:g} s)"
+    return f"the time is {time_s:g} s, not within {LONGEST_TRACE_S:.0f} s"
+
+
+def _prefix_fault(request: TraceRequest) -> str | None:
+    keys, ends = request.prefix_keys, request.prefix_ends
+    if len(keys) != len(ends):
+        return f"there are {len(keys)} prefix_keys and {len(ends)} prefix_ends"
+    if len(keys) > MOST_SEGMENTS:
+        return f"the prefix has more than {MOST_SEGMENTS} segments"
+    if ends[0] < 1 or not all(map(lt, ends, ends[1:])):
+        return "the prefix_ends do not grow"
+    if ends[-1] > request.prompt_tokens:
+        return f"the prefix ends at token {ends[-1]} of a prompt of {request.prompt_tokens}"
+    if min(keys) < SMALLEST_KEY or max(keys) > LARGEST_KEY:
+        return "a prefix key has more than 64 bits"
+    return None

@@ -1,0 +1,134 @@
+"""Windtunnel's own traces as text: CSV, or a JSON object a line, with the same columns."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
+from windtunnel.workload.traces.json_lines import json_requests
+from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, seconds, whole
+from windtunnel.workload.traces.record import TraceRequest
+
+NEEDED = ("arrived", "prompt_tokens", "output_tokens")
+NAMES = ("id", "source", "tenant", "slo", "session")
+TURN = "turn"
+MODEL = "model"
+SPANS = ("deadline", "ttft", "e2e")
+PREFIX = ("prefix_keys", "prefix_ends")
+COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, *PREFIX)
+"""All columns in the order of TraceRequest's fields; only the first three must be there."""
+
+
+class Line(msgspec.Struct, gc=False, omit_defaults=True):
+    """One line as it stands in the file."""
+
+    arrived: float
+    prompt_tokens: int
+    output_tokens: int
+    id: str | int | None = None
+    source: str | None = None
+    tenant: str | None = None
+    slo: str | None = None
+    session: str | int | None = None
+    turn: int | None = None
+    model: str | None = None
+    deadline: float | None = None
+    ttft: float | None = None
+    e2e: float | None = None
+    prefix_keys: tuple[int, ...] = ()
+    prefix_ends: tuple[int, ...] = ()
+
+
+def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
+    """Times are from the trace's start, as they are written."""
+    names, ids = Names(), IdCheck()
+
+    def name(value: str | int | None) -> str | None:
+        return None if value is None else names(str(value))
+
+    def request(line: Line) -> TraceRequest:
+        made = TraceRequest(
+            line.arrived,
+            line.prompt_tokens,
+            line.output_tokens,
+            name(line.id),
+            name(line.source),
+            name(line.tenant),
+            name(line.slo),
+            name(line.session),
+            line.turn,
+            name(line.model),
+            line.deadline,
+            line.ttft,
+            line.e2e,
+            line.prefix_keys,
+            line.prefix_ends,
+        )
+        once(made, ids)
+        return made
+
+    return json_requests(path, notes, Line, request)
+
+
+def once(request: TraceRequest, ids: IdCheck) -> None:
+    """Refuses an id that was there before."""
+    if request.id is not None and ids.repeated(request.id):
+        raise ValueError(f"the id {request.id[:60]!a} is there twice")
+
+
+def read_csv(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
+    """Times are from the trace's start, as they are written."""
+    return csv_requests(path, notes, _parser)
+
+
+def _parser(columns: Columns) -> RowParser:
+    time_at, prompt_at, output_at = columns.need(*NEEDED)
+    name_ats = columns.want(*NAMES)
+    (turn_at, model_at), span_ats = columns.want(TURN, MODEL), columns.want(*SPANS)
+    prefix_ats = columns.want(*PREFIX)
+    names, ids = Names(), IdCheck()
+
+    def parse(row: Row) -> TraceRequest:
+        fields: list[Any] = [
+            seconds(row[time_at]),
+            whole(row[prompt_at]),
+            whole(row[output_at]),
+            *(names(row[at]) if at >= 0 else None for at in name_ats),
+            whole(row[turn_at]) if turn_at >= 0 and row[turn_at] else None,
+            names(row[model_at]) if model_at >= 0 else None,
+            *(seconds(row[at]) if at >= 0 and row[at] else None for at in span_ats),
+            *(_numbers(row[at]) if at >= 0 else () for at in prefix_ats),
+        ]
+        made = TraceRequest(*fields)
+        once(made, ids)
+        return made
+
+    return parse
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split())) if text else ()
+
+
+def header() -> str:
+    """The first line of the CSV form."""
+    return ",".join(COLUMNS) + "\n"
+
+
+def row(request: TraceRequest) -> str:
+    """A request as a line of CSV."""
+    fields = ["" if field is None else field for field in msgspec.structs.astuple(request)]
+    fields[0] = repr(float(request.arrived_s))
+    fields[-2:] = " ".join(map(str, request.prefix_keys)), " ".join(map(str, request.prefix_ends))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue()
+
+
+def line(request: TraceRequest) -> bytes:
+    """A request as a line of JSON, without what is not known."""
+    return msgspec.json.encode(Line(*msgspec.structs.astuple(request))) + b"\n"

@@ -1,0 +1,135 @@
+"""Writes traces: a file appears under its name when it is whole, and replaces none unasked."""
+
+import gzip
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from windtunnel.core.errors import InputError, OutputError, nearest
+from windtunnel.workload.traces import azure, mooncake, parquet, windtunnel
+from windtunnel.workload.traces.formats import OWN, by_ending
+from windtunnel.workload.traces.record import TraceRequest
+
+TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest], str | bytes]]] = {
+    "azure": (",".join(azure.COLUMNS) + "\n", azure.row),
+    "mooncake": ("", mooncake.line),
+    "csv": (windtunnel.header(), windtunnel.row),
+    "jsonl": ("", windtunnel.line),
+}
+"""The first line, and what makes a line of a request."""
+WRITABLE = (*TEXT_FORMATS, "parquet")
+
+
+def written_format(name: str | None, path: Path) -> str:
+    """The format to write: the one that was named, or else what the file's name asks for."""
+    own = by_ending(path)
+    if name in (None, OWN):
+        if own is None:
+            allowed = "a name that ends in .parquet, .csv or .jsonl, or --to FORMAT"
+            raise InputError("the format to write is not clear", where=str(path), allowed=allowed)
+        name = own
+    assert name is not None
+    if name not in WRITABLE:
+        what = f"{name[:60]!r} is no format that can be written"
+        raise InputError(what, allowed=", ".join(WRITABLE), hint=nearest(name, WRITABLE))
+    packed = path.suffix.lower() in (".gz", ".zst")
+    if name == "parquet" and packed:
+        raise InputError("Parquet is packed already", where=str(path), allowed="a .parquet file")
+    return name
+
+
+def write_trace(
+    requests: Iterable[TraceRequest],
+    path: str | Path,
+    format: str | None = None,  # noqa: A002 - the word that people write
+    *,
+    replace: bool = False,
+) -> int:
+    """Writes requests to a file, all or nothing; returns how many. Takes them as a stream."""
+    path = Path(path)
+    name = written_format(format, path)
+    if not replace and path.exists():
+        raise OutputError("the file is there already", where=str(path), hint="--force replaces it")
+    try:
+        handle, draft_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    draft = Path(draft_name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            count = _write(requests, file, name, path.suffix.lower())
+        draft.chmod(0o644)
+        draft.replace(path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def _cannot_write(path: Path, error: OSError) -> OutputError:
+    reason = (error.strerror or str(error)).lower()
+    return OutputError(f"cannot be written: {reason}", where=str(path))
+
+
+def _write(requests: Iterable[TraceRequest], file: Any, name: str, ending: str) -> int:
+    if name == "parquet":
+        return _write_parquet(iter(requests), file)
+    first, line = TEXT_FORMATS[name]
+    with _packing(file, ending) as packed:
+        packed.write(first.encode())
+        count = 0
+        for request in requests:
+            try:
+                text = line(request)
+            except ValueError as error:
+                raise OutputError(f"request {count + 1}: {error}") from None
+            packed.write(text if isinstance(text, bytes) else text.encode())
+            count += 1
+    return count
+
+
+def _packing(file: Any, ending: str) -> Any:
+    if ending == ".gz":
+        return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    if ending == ".zst":
+        import pyarrow as pa
+
+        return pa.CompressedOutputStream(file, "zstd")
+    return _Open(file)
+
+
+class _Open:
+    """A file that somebody else closes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def __enter__(self) -> IO[bytes]:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        self._file.flush()
+
+
+def _write_parquet(requests: Iterator[TraceRequest], file: Any) -> int:
+    import msgspec
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count, schema = 0, parquet.schema()
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        while True:
+            rows = [
+                msgspec.structs.astuple(request)
+                for request in islice(requests, parquet.ROW_GROUP_ROWS)
+            ]
+            columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+            if rows or not count:
+                writer.write_table(pa.table([list(column) for column in columns], schema=schema))
+            count += len(rows)
+            if len(rows) < parquet.ROW_GROUP_ROWS:
+                return count

@@ -1,0 +1,133 @@
+"""`windtunnel trace` on the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.workload.traces.trace_files import AZURE, BURSTGPT, MOONCAKE, requests_of, written
+from windtunnel.cli.trace import trace
+from windtunnel.core.errors import InputError, OutputError
+from windtunnel.report.traces import sparkline
+from windtunnel.twin.scenario.load import load_text
+
+SERVING = (
+    "serving: {pools: [{name: main, replicas: 1, engine: {kv_blocks: 1000}, "
+    "step_time: {model: linear, fixed: 1ms}}]}\n"
+)
+
+
+def run(*args: object) -> Result:
+    result = CliRunner().invoke(
+        trace, [str(arg) for arg in args], catch_exceptions=False, standalone_mode=False
+    )
+    assert result.exit_code == 0
+    return result
+
+
+def own(folder: Path, count: int = 100) -> Path:
+    rows = "".join(f"{n / 4},{50 + 7 * n % 90},{5 + n % 11}\n" for n in range(count))
+    return written(folder, "arrived,prompt_tokens,output_tokens\n" + rows, "own.csv")
+
+
+def test_describe_is_for_people_and_for_programs(tmp_path: Path) -> None:
+    path = written(tmp_path, MOONCAKE)
+    shown = run("describe", path).output
+    assert shown.startswith("trace.txt (Mooncake, JSON lines with block hashes)\n")
+    assert "3 requests over 27.5 s" in shown
+    assert "an endless cache would find" in shown
+    printed = json.loads(run("describe", path, "--json", "-").output)
+    assert (printed["format"], printed["requests"]) == ("mooncake", 3)
+    assert printed["prefix"]["segments"] == 5
+    assert printed["left_out"] == {"empty": 0, "bad": 0}
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, BURSTGPT + "oops\n")
+    shown = run("describe", path, "--skip-bad", 1).output
+    assert "left out: 1 requests without a prompt or an output" in shown
+    assert "left out: 1 bad rows" in shown
+    assert "trace.txt:5" in shown.replace("\n", "")
+    with pytest.raises(InputError, match=r":5: .*--skip-bad N"):
+        run("describe", path)
+
+
+def test_an_empty_trace_is_described(tmp_path: Path) -> None:
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n")
+    assert "no requests" in run("describe", path).output
+    assert json.loads(run("describe", path, "--json", "-").output)["rate_per_s"] is None
+
+
+def test_head_prints_json_lines(tmp_path: Path) -> None:
+    path = written(tmp_path, AZURE)
+    lines = run("head", path, "-n", 1).output.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"arrived": 0.0, "prompt_tokens": 374, "output_tokens": 44}
+    ]
+
+
+def test_convert_takes_a_part_and_changes_the_pace(tmp_path: Path) -> None:
+    path, out = own(tmp_path), tmp_path / "out.parquet"
+    said = run("convert", path, out, "--start", "5s", "--end", "10s", "--speedup", "2")
+    assert said.output == f"Wrote 20 requests to {out}\n"
+    times = [request.arrived_s for request in requests_of(out)]
+    assert times == [n / 8 for n in range(20)]
+    with pytest.raises(OutputError, match="--force"):
+        run("convert", path, out)
+    run("convert", path, out, "--force", "--first", 3, "--from", "windtunnel")
+    assert len(requests_of(out)) == 3
+    run("convert", out, tmp_path / "azure.csv.gz", "--to", "azure")
+    assert requests_of(tmp_path / "azure.csv.gz", "azure") == requests_of(out)
+
+
+def test_conversations_get_arrivals(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"prompt_tokens": 5, "output_tokens": 6}\n' * 3)
+    options = ("--rate", "30/min", "--process", "constant")
+    lines = run("head", path, *options).output.splitlines()
+    assert [json.loads(line)["arrived"] for line in lines] == [0.0, 2.0, 4.0]
+
+
+def test_fit_writes_a_section_that_loads(tmp_path: Path) -> None:
+    path, out = own(tmp_path), tmp_path / "workload.yaml"
+    shown = run("fit", path, "-o", out).output
+    assert "KS distance" in shown
+    text = out.read_text()
+    assert text.startswith("# Fitted by `windtunnel trace fit` to 100 requests of 'own.csv'.\n")
+    (source,) = load_text(text + SERVING).sources
+    assert (source.name, source.count) == ("own", 100)
+    assert (source.arrivals.process, source.arrivals.rate_per_s) == ("constant", 4.0)
+    with pytest.raises(OutputError, match="--force"):
+        run("fit", path, "-o", out)
+    figures = json.loads(run("fit", path, "-o", out, "--force", "--json", "-").output)
+    assert figures["requests"] == figures["generated"] == 100
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["describe", "nowhere.csv"], "no such file"),
+        (["describe", "own.csv", "--from", "asure"], "did you mean 'azure'"),
+        (["convert", "own.csv", "out.xyz"], "format to write is not clear"),
+        (["convert", "own.csv", "out.csv", "--speedup", "0"], "--speedup: 0.0 is not a factor"),
+        (["convert", "own.csv", "out.csv", "--speedup", "nan"], "--speedup"),
+        (["convert", "own.csv", "out.csv", "--start", "soon"], "'soon' is not a duration"),
+        (["convert", "own.csv", "out.csv", "--start=-5s"], "before the trace's start"),
+        (["head", "own.csv", "--rate", "fast"], "--rate: 'fast' is not a rate"),
+        (["head", "own.csv", "--rate", "0/s"], "--rate: 0/s is not above 0"),
+    ],
+)
+def test_misuse_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], sentence: str
+) -> None:
+    own(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        run(*args)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_a_sparkline_shows_every_count_that_is_not_zero() -> None:
+    assert sparkline([0, 1, 100, 50]) == " ▁█▄"
+    assert len(sparkline(list(range(1000)))) <= 60
+    assert sparkline([]) == ""

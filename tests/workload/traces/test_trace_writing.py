@@ -1,0 +1,143 @@
+"""What is written comes back as it was, whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.workload.traces.trace_files import any_trace, requests_of
+from windtunnel.core.errors import InputError, OutputError
+from windtunnel.workload.traces.mooncake import BLOCK_TOKENS
+from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.writing import WRITABLE, write_trace
+
+
+@given(
+    trace=any_trace(), ending=st.sampled_from(["csv", "csv.gz", "jsonl", "jsonl.zst", "parquet"])
+)
+def test_our_own_formats_keep_everything(
+    tmp_path_factory: pytest.TempPathFactory, trace: list[TraceRequest], ending: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"trace.{ending}"
+    assert write_trace(trace, path, replace=True) == len(trace)
+    name = ending.partition(".")[0]
+    if name == "jsonl" and not trace:
+        with pytest.raises(InputError, match="empty"):
+            requests_of(path, name)
+    else:
+        assert requests_of(path, name) == trace
+
+
+milliseconds = st.integers(0, 10**9)
+lengths = st.tuples(st.integers(1, 5000), st.integers(1, 5000))
+
+
+@given(rows=st.lists(st.tuples(milliseconds, lengths), min_size=1, max_size=5))
+def test_azure_keeps_times_and_lengths(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, tuple[int, int]]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "azure.csv"
+    rows.sort()
+    start = rows[0][0]
+    write_trace([TraceRequest(ms / 1e3, *both) for ms, both in rows], path, "azure", replace=True)
+    back = requests_of(path)
+    assert [r.arrived_s for r in back] == pytest.approx([(ms - start) / 1e3 for ms, _ in rows])
+    assert [(r.prompt_tokens, r.output_tokens) for r in back] == [both for _, both in rows]
+
+
+@given(rows=st.lists(st.tuples(milliseconds, lengths, st.integers(0, 12)), min_size=1, max_size=5))
+def test_mooncake_keeps_blocks(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, tuple[int, int], int]]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "mooncake.jsonl"
+    trace = []
+    for ms, (prompt, output), keys in sorted(rows):
+        ends = [*range(BLOCK_TOKENS, prompt, BLOCK_TOKENS), prompt][:keys]
+        shared = (tuple(range(len(ends))), tuple(ends))
+        trace.append(
+            TraceRequest(ms / 1e3, prompt, output, prefix_keys=shared[0], prefix_ends=shared[1])
+        )
+    write_trace(trace, path, "mooncake", replace=True)
+    assert requests_of(path) == trace
+
+
+def test_other_prefixes_have_no_mooncake_form(tmp_path: Path) -> None:
+    request = TraceRequest(0.0, 900, 5, prefix_keys=(7,), prefix_ends=(600,))
+    with pytest.raises(OutputError, match="request 1: a prefix whose segments end at 600"):
+        write_trace([request], tmp_path / "out.jsonl", "mooncake")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_nothing_is_left_of_a_trace_that_breaks_off(tmp_path: Path, name: str) -> None:
+    def broken() -> list[TraceRequest]:
+        raise InputError("broke off")
+
+    with pytest.raises(InputError, match="broke off"):
+        write_trace((broken()[0] for _ in range(3)), tmp_path / "out.parquet", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    write_trace([TraceRequest(0.0, 1, 1)], path)
+    with pytest.raises(OutputError, match=r"is there already \(--force replaces it\)"):
+        write_trace([], path)
+    assert len(requests_of(path)) == 1
+    assert write_trace([], path, replace=True) == 0
+    assert requests_of(path) == []
+
+
+def test_the_same_trace_is_the_same_bytes(tmp_path: Path) -> None:
+    trace = [TraceRequest(0.5, 3, 4, tenant="t", prefix_keys=(1,), prefix_ends=(2,))]
+    for ending in ("csv.gz", "jsonl.zst", "parquet"):
+        for stem in ("one", "two"):
+            write_trace(trace, tmp_path / f"{stem}.{ending}")
+        first, second = ((tmp_path / f"{stem}.{ending}").read_bytes() for stem in ("one", "two"))
+        assert first == second
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "sentence"),
+    [
+        ("out.txt", None, "the format to write is not clear"),
+        ("out.csv", "burstgpt", "no format that can be written; allowed: azure"),
+        ("out.parquet.gz", None, "Parquet is packed already"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    tmp_path: Path, file: str, name: str | None, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        write_trace([], tmp_path / file, name)
+    with pytest.raises(OutputError, match="cannot be written: no such file"):
+        write_trace([], tmp_path / "nowhere" / "out.csv")
+
+
+def test_a_runs_requests_are_a_trace(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "id": [1, 0],
+        "source": pa.array(["chat", "chat"]).dictionary_encode(),
+        "arrived": [2.0, 1.0],
+        "first_token": [2.5, None],
+        "finished": [3.0, None],
+        "outcome": ["completed", "dropped"],
+        "prompt_tokens": [10, 20],
+        "output_tokens": [5, 6],
+    }
+    path = tmp_path / "requests.parquet"
+    pq.write_table(pa.table(columns), path)
+    assert requests_of(path) == [
+        TraceRequest(1.0, 20, 6, id="0", source="chat"),
+        TraceRequest(2.0, 10, 5, id="1", source="chat", ttft_s=0.5, e2e_s=1.0),
+    ]
+    pq.write_table(pa.table({"arrived": ["x"], "prompt_tokens": [1], "output_tokens": [1]}), path)
+    with pytest.raises(InputError, match="'arrived' does not hold what it should"):
+        requests_of(path)
+    pq.write_table(pa.table({"arrived": [1.0], "prompt_token": [1]}), path)
+    with pytest.raises(InputError, match="did you mean 'prompt_token'"):
+        requests_of(path)
