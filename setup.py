@@ -101,6 +101,7 @@ def can_compile() -> bool:
             return False
     return True
 
+
 # Nobody replaces a function of ours at run time, so the compiler may inline and call directly.
 INLINING = ["-fno-semantic-interposition", "-fvisibility=hidden"]
 

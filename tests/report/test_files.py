@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.core.errors import OutputError
-from windtunnel.report.files import ResultFile, RunFolder, result_bytes
+from windtunnel.report.files import RunFolder, WholeFile, result_bytes
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
 
@@ -65,17 +65,17 @@ def test_half_a_path_is_taken_back(tmp_path: Path) -> None:
 def test_a_file_replaces_another_at_once(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     path.write_text("before")
-    with ResultFile(path) as file:
+    with WholeFile(path, "--json") as file:
         assert path.read_text() == "before"
-        file.finish(RESULT)
+        file.finish(result_bytes(RESULT))
     assert everything(tmp_path) == ["out.json"]
     assert path.read_bytes() == result_bytes(RESULT)
 
 
 def test_a_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("")
-    with ResultFile(tmp_path / "out.json") as file:
-        file.finish(RESULT)
+    with WholeFile(tmp_path / "out.json", "--json") as file:
+        file.finish(result_bytes(RESULT))
     modes = [(tmp_path / name).stat().st_mode for name in ("other", "out.json")]
     assert modes[0] == modes[1]
 
@@ -83,15 +83,15 @@ def test_a_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
 def test_a_link_is_followed_and_a_device_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to("real.json")
     (tmp_path / "real.json").write_text("before")
-    with ResultFile(tmp_path / "link.json") as file:
-        file.finish(RESULT)
+    with WholeFile(tmp_path / "link.json", "--json") as file:
+        file.finish(result_bytes(RESULT))
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "real.json").read_bytes() == result_bytes(RESULT)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with ResultFile(pipe) as file:
-        file.finish(RESULT)
+    with WholeFile(pipe, "--json") as file:
+        file.finish(result_bytes(RESULT))
     assert os.read(reader, 1 << 16) == result_bytes(RESULT)
     os.close(reader)
     assert pipe.is_fifo()
@@ -101,5 +101,5 @@ def test_a_link_is_followed_and_a_device_is_written_to(tmp_path: Path) -> None:
 def test_a_file_where_none_can_be_is_a_sentence(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("content")
     with pytest.raises(OutputError, match=r"cannot write results: .* \(choose another file"):
-        ResultFile(tmp_path / place)
+        WholeFile(tmp_path / place, "--json")
     assert everything(tmp_path) == ["file"]

@@ -47,7 +47,7 @@ def simulate(
     Prints a table, and writes result.json and requests.parquet (a row per request) into a folder.
     With `--json -` and no `-o` nothing is written but the result on standard output.
     """
-    from windtunnel.report.files import ResultFile, RunFolder, result_bytes
+    from windtunnel.report.files import RunFolder, WholeFile, result_bytes
     from windtunnel.report.progress import progress
     from windtunnel.twin.run import run
     from windtunnel.twin.scenario.load import load
@@ -58,19 +58,20 @@ def simulate(
     plan = load(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
     folder: RunFolder | None = None
-    file: ResultFile | None = None
+    file: WholeFile | None = None
     with ExitStack() as places:
         if output is not None or not alone:
             path = Path(output) if output is not None else Path("runs", f"{plan.name}-{plan.seed}")
             folder = places.enter_context(RunFolder(path))
         if json_to is not None and not alone:
-            file = places.enter_context(ResultFile(Path(json_to)))
+            file = places.enter_context(WholeFile(Path(json_to), "--json"))
         rows = folder.rows(plan) if folder is not None else None
         with progress(plan.duration_s, sys.stderr) as look:
             result = run(plan, rows=rows, check=check, look=look).result
-        for place_of_result in (folder, file):
-            if place_of_result is not None:
-                place_of_result.finish(result)
+        if folder is not None:
+            folder.finish(result)
+        if file is not None:
+            file.finish(result_bytes(result))
     if alone:
         click.echo(result_bytes(result), nl=False)
         return

@@ -254,6 +254,7 @@ def _write_json(place: str, figures: dict[str, Any]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from windtunnel.report.files import write_bytes
+    from windtunnel.report.files import WholeFile
 
-    write_bytes(path, text.encode())
+    with WholeFile(path, "-o or --json") as file:
+        file.finish(text.encode())

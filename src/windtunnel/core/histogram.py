@@ -102,6 +102,8 @@ class Histogram:
         """The value below which `share` of the counts lie, to within half a percent."""
         if not self.count:
             return math.nan
+        if share >= 1.0:
+            return self.high
         rank = share * (self.count - 1)
         seen = self.zeros
         if rank < seen:

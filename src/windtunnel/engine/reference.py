@@ -138,6 +138,11 @@ class ReferenceServer:
             self.free_after.append((now, len(self.blocks.free)))
         self.wake_s = self.current.end_s if self.current is not None else math.inf
 
+    def stop(self, now: float) -> None:
+        """Accounts for what has passed of the current step when a run ends before it does."""
+        if self.current is not None and self.current.start_s < now:
+            self.busy_s += now - self.current.start_s
+
     def plan(self, start_s: float) -> PlannedStep | None:
         """One call of vLLM's schedule(): running requests first, then the queue."""
         budget = self.limits.max_num_batched_tokens

@@ -118,6 +118,22 @@ class Server(Actor):
             following.start_s += self.limits.host_overhead_s
         self._start(following)
 
+    def stop(self, now: float) -> None:
+        """Accounts for what has passed of the current step when a run ends before it does."""
+        step = self._current
+        if step is None or step.start_s >= now:
+            return
+        if self._overlaps and step.planned_s <= now:
+            if step.steps > 1:
+                self._pass_steps(step, step.steps - 1)
+            self._plan(step.end_s)  # was planned by now, with whatever it preempted
+        whole = self._clock.whole_steps(step, now - step.start_s)
+        if whole:
+            step.steps = whole
+            self._clock.count_gaps(step, self.token_gaps, self.token_overhead_s)
+        self.steps += whole
+        self.busy_s += now - step.start_s
+
     @property
     def queued(self) -> i64:
         """How many requests wait here."""

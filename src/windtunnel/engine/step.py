@@ -110,6 +110,13 @@ class StepClock:
             steps += 1
         return steps
 
+    def whole_steps(self, step: Step, elapsed: float) -> int:
+        """How many of the steps have ended after `elapsed` seconds, short of the last one."""
+        if step.steps == 1:
+            return 0
+        steps = self.steps_until(step, elapsed)
+        return steps if self.span(step, steps) <= elapsed else steps - 1
+
     def count_gaps(self, step: Step, gaps: Histogram, overhead_s: float) -> None:
         """Counts the gaps between the tokens of a run of equal steps."""
         decodes = step.decodes

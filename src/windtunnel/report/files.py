@@ -89,11 +89,12 @@ class RunFolder:
                 folder.rmdir()
 
 
-class ResultFile:
-    """A file for the result alone; its place is tried at once, as that of a folder is."""
+class WholeFile:
+    """A file that is there whole or not at all; its place is tried at once, as a folder's is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str) -> None:
         self._path = path
+        self._option = option
         self._draft: Path | None = None
         with self._place():
             if path.is_dir():
@@ -105,14 +106,14 @@ class ResultFile:
     def __enter__(self) -> Self:
         return self
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def finish(self, content: bytes) -> None:
         """Puts the finished file in place."""
         with self._place():
             if self._draft is None:
-                self._path.write_bytes(result_bytes(result))
+                self._path.write_bytes(content)
                 return
-            whole = self._draft / RESULT
-            whole.write_bytes(result_bytes(result))
+            whole = self._draft / "whole"
+            whole.write_bytes(content)
             whole.replace(self._path.resolve())
 
     def __exit__(self, *_: object) -> None:
@@ -120,4 +121,4 @@ class ResultFile:
             shutil.rmtree(self._draft, ignore_errors=True)
 
     def _place(self) -> Any:
-        return _sentences(self._path, "choose another file with --json")
+        return _sentences(self._path, f"choose another file with {self._option}")

@@ -134,6 +134,7 @@ class Simulation:
             rest.append(request)
         self.on_the_way = 0
         for server in self.servers:
+            server.stop(self.now_s)
             rest.extend(server.unfinished())
         rest.sort(key=request_id)
         for request in rest:
