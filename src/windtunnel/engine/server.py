@@ -175,7 +175,7 @@ class Server(Actor):
             if request.scheduled_s == UNSET:
                 request.scheduled_s = step.start_s
         step.end_s = step.start_s + step.duration_s
-        if step.pure and not step.finishing and not self._could_admit():
+        if step.pure and not step.finishing and not (self.waiting.count and self._could_admit()):
             ends = self._decoding.steps_to_first_end()
             steps = self._decoding.affordable(ends, self.pool.free)
             if steps > 0:
@@ -229,8 +229,8 @@ class Server(Actor):
         else:
             if not step.decodes:
                 return None
-            base, slope, _ = self._clock.line(step.decodes, step.context)
-            step.duration_s = base + slope * step.context
+            step.base, step.slope, step.until = self._clock.line(step.decodes, step.context)
+            step.duration_s = step.base + step.slope * step.context
             step.pure = not self._partial
         return step
 
@@ -329,7 +329,7 @@ class Server(Actor):
 
     def _could_admit(self) -> bool:
         """Whether the queue's head would be admitted beside the present decodes."""
-        if not self.waiting.count or self.running.count >= self.limits.max_num_seqs:
+        if self.running.count >= self.limits.max_num_seqs:
             return False
         request = self.waiting.head()
         hit = self.pool.hit(request)

@@ -31,6 +31,9 @@ class Step:
         self.duration_s = 0.0  # of the first step
         self.decodes = 0
         self.context = 0
+        self.base = 0.0  # the line that times a pure step, from this context on
+        self.slope = 0.0
+        self.until = 0.0
         self.pure = False  # every running request decodes, and each follows its latest token
         self.steps = 1
         self.start_s = 0.0
@@ -78,6 +81,9 @@ class StepClock:
         """How long the first `steps` steps take."""
         decodes = step.decodes
         context = step.context
+        if context + (steps - 1) * decodes < step.until:
+            growth = decodes * (steps * (steps - 1) // 2)
+            return steps * step.base + step.slope * (steps * context + growth)
         total = 0.0
         while steps > 0:
             base, slope, until = self.line(decodes, context)
@@ -93,8 +99,8 @@ class StepClock:
         context = step.context
         done = 0
         total = 0.0
+        base, slope, until = step.base, step.slope, step.until
         while True:
-            base, slope, until = self.line(decodes, context)
             count = steps_on_line(step.steps - done, decodes, context, until)
             whole = series(base, slope, decodes, context, count)
             if total + whole >= elapsed or done + count >= step.steps:
@@ -102,6 +108,7 @@ class StepClock:
             total += whole
             done += count
             context += count * decodes
+            base, slope, until = self.line(decodes, context)
         guess = steps_to_cover(base + slope * context, slope * decodes, elapsed - total)
         steps = min(max(done + guess, 1), step.steps)
         while steps > 1 and self.span(step, steps - 1) >= elapsed:
@@ -122,13 +129,16 @@ class StepClock:
         decodes = step.decodes
         context = step.context
         steps = step.steps
-        while steps > 0:
-            base, slope, until = self.line(decodes, context)
+        base, slope, until = step.base, step.slope, step.until
+        while True:
             count = steps_on_line(steps, decodes, context, until)
             first_s = base + slope * context + overhead_s
             gaps.add_series(first_s, slope * decodes, count, decodes)
-            context += count * decodes
             steps -= count
+            if not steps:
+                return
+            context += count * decodes
+            base, slope, until = self.line(decodes, context)
 
 
 def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:
