@@ -7,6 +7,7 @@ import pytest
 from tests.twin.runs import BUSY
 from windtunnel.report.progress import CLEAR, progress
 from windtunnel.twin.compose import compose
+from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.simulation import Simulation
 
@@ -23,7 +24,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> Simulation:
     """One that has run, so that there is something to tell."""
     monkeypatch.setenv("TERM", "xterm")
     built = compose(load_text(BUSY))
-    built.run()
+    built.run(breathe)
     return built
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from windtunnel.core.errors import InputError
 from windtunnel.twin.compose import compose
+from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load
 
 SCENARIO = """
@@ -42,7 +43,7 @@ def scenario(folder: Path, tensor_parallel: int) -> Path:
 
 def test_steps_take_as_long_as_was_measured(tmp_path: Path) -> None:
     simulation = compose(load(scenario(tmp_path, 1)))
-    simulation.run()
+    simulation.run(breathe)
     (server,) = simulation.servers
     assert server.busy_s == pytest.approx(5 * (0.020 + 10 * 0.010))
 

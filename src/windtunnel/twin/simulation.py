@@ -47,7 +47,7 @@ class Simulation:
 
     def run(
         self,
-        look: Callable[["Simulation"], None] | None = None,
+        look: Callable[["Simulation"], None],
         check: Callable[["Simulation"], None] | None = None,
     ) -> None:
         """Runs to the end. `look` is called now and then, `check` after every event."""
@@ -79,7 +79,7 @@ class Simulation:
                 self._step(self.servers[actor.turn])
             if check is not None:
                 check(self)
-            if look is not None and self.events % EVENTS_PER_LOOK == 0:
+            if self.events % EVENTS_PER_LOOK == 0:
                 look(self)
         if self.horizon_s != math.inf:
             self.now_s = self.horizon_s
