@@ -45,6 +45,21 @@ def left_behind() -> list[str]:
     return sorted(found - {"scenario.yaml", "one.yaml"})
 
 
+def files_in(folder: str) -> list[str]:
+    """What a run leaves in its folder."""
+    return [
+        f"{folder}/{name}"
+        for name in (
+            "report.html",
+            "requests.parquet",
+            "result.json",
+            "scenario.json",
+            "timeline.parquet",
+            "token_gaps.parquet",
+        )
+    ]
+
+
 def result_at(path: str) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(Path(path).read_text())
     return result
@@ -54,14 +69,9 @@ def test_it_prints_a_table_and_leaves_a_folder(simulate: Run) -> None:
     code, out, err = simulate("scenario.yaml")
     assert (code, err) == (0, "")
     assert out.startswith("busy  seed 0, 2 s simulated\n")
-    last = "results are in runs/busy-0/ (result.json, requests.parquet)"
+    last = "open runs/busy-0/report.html; the results are beside it"
     assert out.splitlines()[-1] == last
-    assert left_behind() == [
-        "runs",
-        "runs/busy-0",
-        "runs/busy-0/requests.parquet",
-        "runs/busy-0/result.json",
-    ]
+    assert left_behind() == ["runs", "runs/busy-0", *files_in("runs/busy-0")]
     result = result_at("runs/busy-0/result.json")
     rows = pq.read_table("runs/busy-0/requests.parquet")
     assert rows.num_rows == result["requests"]["arrived"]
@@ -79,7 +89,7 @@ def test_json_and_a_folder(simulate: Run) -> None:
     code, out, err = simulate("scenario.yaml", "--json", "-", "-o", "here")
     assert (code, err) == (0, "")
     assert out == Path("here/result.json").read_text()
-    assert left_behind() == ["here", "here/requests.parquet", "here/result.json"]
+    assert left_behind() == ["here", *files_in("here")]
 
 
 def test_json_into_a_file(simulate: Run) -> None:
@@ -87,7 +97,7 @@ def test_json_into_a_file(simulate: Run) -> None:
     assert code == 0
     assert out.startswith("busy  seed 0")
     assert Path("mine.json").read_bytes() == Path("here/result.json").read_bytes()
-    assert left_behind() == ["here", "here/requests.parquet", "here/result.json", "mine.json"]
+    assert left_behind() == ["here", *files_in("here"), "mine.json"]
 
 
 def test_overrides_and_the_seed_change_the_run_and_its_folder(simulate: Run) -> None:
@@ -148,10 +158,5 @@ def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
     before = Path("here/result.json").read_bytes()
     Path("here/notes.txt").write_text("mine")
     simulate("one.yaml", "-o", "here", "--set", "workload.0.output_tokens=5")
-    assert left_behind() == [
-        "here",
-        "here/notes.txt",
-        "here/requests.parquet",
-        "here/result.json",
-    ]
+    assert left_behind() == ["here", *sorted([*files_in("here"), "here/notes.txt"])]
     assert Path("here/result.json").read_bytes() != before

@@ -10,7 +10,18 @@ import pytest
 import windtunnel
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("pydantic", "msgspec", "pyarrow", "rich", "yaml", "scipy", "numpy", "asyncio", "mypy")
+HEAVY = (
+    "jinja2",
+    "pydantic",
+    "msgspec",
+    "pyarrow",
+    "rich",
+    "yaml",
+    "scipy",
+    "numpy",
+    "asyncio",
+    "mypy",
+)
 
 
 @pytest.mark.once

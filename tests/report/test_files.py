@@ -4,26 +4,42 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.twin.runs import one_server
 from windtunnel.core.errors import OutputError
-from windtunnel.report.files import RunFolder, WholeFile, result_bytes
+from windtunnel.report import contents
+from windtunnel.report.files import DRAFT, RunFolder, WholeFile, result_bytes
+from windtunnel.twin.run import Run, run
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
+FILES = sorted(value for name, value in vars(contents).items() if name.isupper())
 
 
 def everything(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
+def fill(folder: RunFolder, *sets: str) -> Run:
+    plan = load_text(one_server(), sets=sets)
+    done = run(plan, rows=folder.rows(plan))
+    folder.finish(done)
+    return done
+
+
 def test_a_folder_is_filled_when_the_run_is_over(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "a-1"
     with RunFolder(path) as folder:
-        assert not (path / "result.json").exists()
-        folder.finish(RESULT)
-    assert everything(path) == ["result.json"]
-    assert (path / "result.json").read_bytes() == result_bytes(RESULT)
-    assert json.loads((path / "result.json").read_text()) == RESULT
+        assert [name for name in everything(path) if not name.startswith(DRAFT)] == []
+        done = fill(folder)
+    assert everything(path) == FILES
+    assert (path / "result.json").read_bytes() == result_bytes(done.result)
+    assert json.loads((path / "result.json").read_text()) == done.result
+    scenario = json.loads((path / "scenario.json").read_text())
+    assert msgspec.convert(scenario, ScenarioPlan) == done.plan
 
 
 def test_a_run_that_fails_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:
@@ -38,13 +54,14 @@ def test_a_run_that_fails_leaves_no_folder_that_was_not_there(tmp_path: Path) ->
 
 def test_a_run_that_fails_leaves_the_results_of_the_one_before(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
-        folder.finish(RESULT)
+        fill(folder)
     with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path) as folder:
         raise KeyboardInterrupt
-    assert everything(tmp_path) == ["result.json"]
+    assert everything(tmp_path) == FILES
     with RunFolder(tmp_path) as folder:
-        folder.finish({"name": "b"})
-    assert json.loads((tmp_path / "result.json").read_text()) == {"name": "b"}
+        fill(folder, "name=b")
+    assert everything(tmp_path) == FILES
+    assert json.loads((tmp_path / "result.json").read_text())["name"] == "b"
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "file/much/below"])

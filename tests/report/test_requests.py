@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.twin.runs import BUSY, one_server
-from windtunnel.report.files import REQUESTS, RunFolder
+from windtunnel.report.contents import REQUESTS
+from windtunnel.report.files import RunFolder
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 
@@ -42,9 +43,9 @@ Row = dict[str, Any]
 def run(text: str, folder: Path) -> tuple[dict[str, Any], pa.Table]:
     plan = load_text(text)
     with RunFolder(folder) as place:
-        result = run_plan(plan, rows=place.rows(plan)).result
-        place.finish(result)
-    return result, pq.read_table(folder / REQUESTS)
+        done = run_plan(plan, rows=place.rows(plan))
+        place.finish(done)
+    return done.result, pq.read_table(folder / REQUESTS)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_rows_come_in_order_of_ending_in_batches(
             write(requests[half:], outcomes[half:])
 
         monkeypatch.setattr(rows, "write", halves)
-        place.finish(run_plan(plan, rows=rows).result)
+        place.finish(run_plan(plan, rows=rows))
     assert in_twos
     assert pq.ParquetFile(tmp_path / REQUESTS).num_row_groups == 2 * len(in_twos)
     assert pq.read_table(tmp_path / REQUESTS).to_pylist() == whole.to_pylist()

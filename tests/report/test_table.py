@@ -30,7 +30,7 @@ standard         1    100.0%
 pool  servers  busy  KV peak  preemptions
 main        1  3.0%     0.1%            0
 
-results are in runs/one-0/ (result.json, requests.parquet)
+open runs/one-0/report.html; the results are beside it
 """
 NARROW = """\
 latency     mean      p50      p99
@@ -69,7 +69,7 @@ def test_no_cell_is_cut_or_wrapped_at_any_width(text: str, width: int) -> None:
     assert lines[start + 6] == ""
     for line in latency[1:]:
         assert re.fullmatch(r"[A-Za-z2 ]+(  +[0-9.]+ (s|ms|us))+", line)
-    assert lines[-1] == "results are in runs/one-0/ (result.json, requests.parquet)"
+    assert lines[-1] == "open runs/one-0/report.html; the results are beside it"
     if width >= 40:
         assert max(len(line.rstrip()) for line in lines[:-1]) <= width
 

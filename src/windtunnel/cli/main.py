@@ -27,6 +27,7 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
+    "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "calibrate": Row(
         "windtunnel.cli.calibrate:calibrate",

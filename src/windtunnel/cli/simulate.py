@@ -26,6 +26,11 @@ STANDARD_OUTPUT = "-"
     help="Write result.json to FILE; `-` prints it alone on standard output.",
 )
 @click.option(
+    "--perfetto",
+    metavar="FILE",
+    help="Write a trace for ui.perfetto.dev to FILE, compressed if its name ends in .gz.",
+)
+@click.option(
     "--set",
     "sets",
     multiple=True,
@@ -38,43 +43,56 @@ def simulate(
     scenario: Path,
     output: str | None,
     json_to: str | None,
+    perfetto: str | None,
     sets: tuple[str, ...],
     seed: int | None,
     check: bool,  # noqa: FBT001 - click passes options by name
 ) -> None:
     """Run a scenario and show what happened.
 
-    Prints a table, and writes result.json and requests.parquet (a row per request) into a folder.
-    With `--json -` and no `-o` nothing is written but the result on standard output.
+    Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet (a
+    row per request), timeline.parquet and more. With `--json -` and no `-o` there is no folder,
+    only the result on standard output.
     """
     from windtunnel.report.files import RunFolder, WholeFile, result_bytes
+    from windtunnel.report.perfetto import PerfettoTrace
     from windtunnel.report.progress import progress
+    from windtunnel.report.sinks import RowSinks
+    from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import run
     from windtunnel.twin.scenario.load import load
 
-    for option, place in (("-o", output), ("--json", json_to)):
+    for option, place in (("-o", output), ("--json", json_to), ("--perfetto", perfetto)):
         if place is not None and not place.strip():
             raise InputError("there is no name after it", where=option, allowed="a path")
     plan = load(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
     folder: RunFolder | None = None
-    file: WholeFile | None = None
+    files: dict[str, WholeFile] = {}
     with ExitStack() as places:
         if output is not None or not alone:
             path = Path(output) if output is not None else Path("runs", f"{plan.name}-{plan.seed}")
             folder = places.enter_context(RunFolder(path))
-        if json_to is not None and not alone:
-            file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        rows = folder.rows(plan) if folder is not None else None
+        for option, place in (("--json", None if alone else json_to), ("--perfetto", perfetto)):
+            if place is not None:
+                files[option] = places.enter_context(WholeFile(Path(place), option))
+        sinks: list[RowSink] = [folder.rows(plan)] if folder is not None else []
+        trace = PerfettoTrace(plan)
+        if perfetto is not None:
+            sinks.append(trace)
         with progress(plan.duration_s, sys.stderr) as look:
-            result = run(plan, rows=rows, check=check, look=look).result
+            done = run(plan, rows=RowSinks(sinks) if sinks else None, check=check, look=look)
         if folder is not None:
-            folder.finish(result)
-        if file is not None:
-            file.finish(result_bytes(result))
+            folder.finish(done)
+        if "--json" in files:
+            files["--json"].finish(result_bytes(done.result))
+        if perfetto is not None:
+            files["--perfetto"].finish(trace.content(done, Path(perfetto)))
+    if trace.cut:
+        click.echo(f"windtunnel: {perfetto}: {trace.cut}", err=True)
     if alone:
-        click.echo(result_bytes(result), nl=False)
+        click.echo(result_bytes(done.result), nl=False)
         return
     from windtunnel.report.table import screen, show
 
-    show(result, folder.path if folder is not None else None, screen())
+    show(done.result, folder.path if folder is not None else None, screen())

@@ -153,6 +153,20 @@ class Server(Actor):
             free -= self._decoding.blocks_for(passed)
         return 1.0 - float(free) / float(self.pool.blocks)
 
+    def busy_until(self, now: float) -> float:
+        """Seconds spent in steps so far, the current one as far as it has come."""
+        step = self._current
+        if step is None or now <= step.start_s:
+            return self.busy_s
+        return self.busy_s + min(now, step.end_s) - step.start_s
+
+    def steps_until(self, now: float) -> i64:
+        """Steps done so far, those of the current run as far as it has come."""
+        step = self._current
+        if step is None or step.steps == 1 or now <= step.start_s:
+            return self.steps
+        return self.steps + self._clock.steps_until(step, now - step.start_s) - 1
+
     def unfinished(self) -> list[Request]:
         """All requests that are here, for a run that ends before they do."""
         return self.waiting.requests() + self._late_arrivals + self.running.requests()

@@ -11,17 +11,23 @@ from typing import Any, Self
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.report import contents
 from windtunnel.report.requests import RequestRows
+from windtunnel.report.timeline import write_timeline
+from windtunnel.report.token_gaps import write_token_gaps
+from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-RESULT = "result.json"
-REQUESTS = "requests.parquet"
 DRAFT = ".draft-"
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:
     """The result as JSON, the same bytes for the same result."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+    return _pretty(msgspec.json.encode(result))
+
+
+def _pretty(json: bytes) -> bytes:
+    return msgspec.json.format(json, indent=2) + b"\n"
 
 
 @contextmanager
@@ -57,15 +63,24 @@ class RunFolder:
 
     def rows(self, plan: ScenarioPlan) -> RequestRows:
         """A sink for the rows of this run's requests."""
-        self._rows = RequestRows(self._draft / REQUESTS, plan)
+        self._rows = RequestRows(self._draft / contents.REQUESTS, plan)
         return self._rows
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Puts the finished files in place."""
+    def finish(self, run: Run) -> None:
+        """Puts the finished files in place, and the report that is made from them."""
+        from windtunnel.report.page.render import report_page
+
+        assert self._rows is not None, "a folder without requests has no report"
+        draft = self._draft
         with self._place():
-            if self._rows is not None:
-                self._rows.close()
-            (self._draft / RESULT).write_bytes(result_bytes(result))
+            self._rows.close()
+            (draft / contents.RESULT).write_bytes(result_bytes(run.result))
+            (draft / contents.SCENARIO).write_bytes(
+                _pretty(msgspec.json.encode(run.plan, enc_hook=str))
+            )
+            write_timeline(draft / contents.TIMELINE, run.plan, run.timeline)
+            write_token_gaps(draft / contents.TOKEN_GAPS, run.token_gaps)
+            (draft / contents.REPORT).write_text(report_page(draft), encoding="utf-8")
             for file in sorted(self._draft.iterdir()):
                 file.replace(self.path / file.name)
 

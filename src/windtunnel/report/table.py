@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
+from windtunnel.report.contents import REPORT
 
 LATENCIES = {
     "ttft": ("time to first token", "TTFT"),
@@ -35,7 +36,6 @@ ENDINGS = {
     "dropped": "dropped",
     "unfinished": "unfinished at the end",
 }
-FILES = "result.json, requests.parquet"
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 WIDEST = 1_000
 """Columns that no table here needs."""
@@ -62,7 +62,7 @@ def show(result: dict[str, Any], folder: Path | None, console: Console) -> None:
     if folder is not None:
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"results are in {folder}/ ({FILES})"), soft_wrap=True)
+        console.print(Text(f"open {folder / REPORT}; the results are beside it"), soft_wrap=True)
 
 
 def _headline(result: dict[str, Any]) -> Text:

@@ -3,8 +3,10 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
+from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
@@ -16,12 +18,19 @@ from windtunnel.twin.timeline import Timeline
 
 
 class Run:
-    """A run that has ended: its result as plain data, and its samples over time."""
+    """A run that has ended: its result as plain data, its samples over time, its token gaps."""
 
-    def __init__(self, plan: ScenarioPlan, result: dict[str, Any], timeline: Timeline) -> None:
+    def __init__(
+        self,
+        plan: ScenarioPlan,
+        result: dict[str, Any],
+        timeline: Timeline,
+        token_gaps: dict[str, Histogram],
+    ) -> None:
         self.plan = plan
         self.result = result
         self.timeline = timeline
+        self.token_gaps = token_gaps  # by pool
 
 
 def simulate(plan: ScenarioPlan, *, check: bool = False) -> dict[str, Any]:
@@ -51,7 +60,18 @@ def run(
     with _no_collection():
         simulation.run(look or breathe, check_now if check else None)
     check_now(simulation)
-    return Run(plan, result_of(plan, simulation, checker.checked), simulation.timeline)
+    result = result_of(plan, simulation, checker.checked)
+    return Run(plan, result, simulation.timeline, _token_gaps(plan, simulation))
+
+
+def _token_gaps(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Histogram]:
+    """The gaps between tokens that each pool's servers have made."""
+    servers = iter(simulation.servers)
+    gaps = {pool.name: Histogram() for pool in plan.pools}
+    for pool in plan.pools:
+        for server in islice(servers, pool.replicas):
+            gaps[pool.name].merge(server.token_gaps)
+    return gaps
 
 
 def breathe(_: Simulation) -> None:

@@ -83,6 +83,7 @@ class Simulation:
                 look(self)
         if self.horizon_s != math.inf:
             self.now_s = self.horizon_s
+        timeline.finish(self.now_s, self.recorder, self.servers)
         self._account_for_the_rest()
         self.recorder.flush()
 

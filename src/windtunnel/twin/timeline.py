@@ -25,7 +25,8 @@ class Sample:
         self.waiting: Final = [int(server.queued) for server in servers]
         self.running: Final = [int(server.running.count) for server in servers]
         self.kv_used: Final = [server.kv_used(time_s) for server in servers]
-        self.busy_s: Final = [server.busy_s for server in servers]
+        self.busy_s: Final = [server.busy_until(time_s) for server in servers]
+        self.steps: Final = [int(server.steps_until(time_s)) for server in servers]
 
 
 class Timeline:
@@ -44,3 +45,8 @@ class Timeline:
                 self.samples = self.samples[1::2]
                 self.interval_s *= 2
             self.next_s += self.interval_s
+
+    def finish(self, end_s: float, recorder: Recorder, servers: list[Server]) -> None:
+        """Takes what is left at the end of a run, so that the last sample is its last instant."""
+        self.take(end_s, recorder, servers)
+        self.samples.append(Sample(end_s, recorder, servers))

@@ -1,0 +1,30 @@
+"""`windtunnel report`: makes the report of a run again, from the files in its folder."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to write the report. [default: report.html in the folder]",
+)
+def report(folder: Path, output: str | None) -> None:
+    """Make the report of a run again.
+
+    Reads the files that `windtunnel simulate` left in FOLDER and writes report.html: one file that
+    opens in any browser, offline.
+    """
+    from windtunnel.report.contents import REPORT
+    from windtunnel.report.files import WholeFile
+    from windtunnel.report.page.render import report_page
+
+    page = report_page(folder)
+    path = Path(output) if output is not None else folder / REPORT
+    with WholeFile(path, "-o") as file:
+        file.finish(page.encode())
+    click.echo(f"report is in {path}")

@@ -1,0 +1,8 @@
+"""What the files of a run's folder are called."""
+
+RESULT = "result.json"
+SCENARIO = "scenario.json"
+REQUESTS = "requests.parquet"
+TIMELINE = "timeline.parquet"
+TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file's name, of no secret
+REPORT = "report.html"

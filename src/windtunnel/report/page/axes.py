@@ -1,0 +1,135 @@
+"""Where things stand on a chart: positions in percent of its width, ticks, paths.
+
+Charts are as wide as the page lets them be and their text does not shrink with them, so positions
+across are percentages; heights are pixels.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from windtunnel.core.units import format_count, format_duration
+
+TIME_STEPS_S = tuple(
+    step * unit
+    for unit, steps in (
+        (1e-3, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+        (1.0, (1, 2, 5, 10, 15, 30)),
+        (60.0, (1, 2, 5, 10, 15, 30)),
+        (3600.0, (1, 2, 3, 6, 12)),
+        (86400.0, (1, 2, 7, 14, 30, 90, 365)),
+    )
+    for step in steps
+)
+MOST_TIME_TICKS = 6
+ROOM_FOR_A_LABEL = 16.0
+"""Percent of a small chart's width."""
+ACROSS = 1000.0
+"""The width of the inner drawing of paths, whatever it is on the screen."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """A mark on an axis: where (percent across or pixels down), its text, how that is aligned."""
+
+    at: float
+    label: str
+    anchor: str = "middle"
+
+
+def percent(share: float) -> float:
+    return round(100.0 * share, 3)
+
+
+def anchor_at(share: float) -> str:
+    """Keeps a label within its chart."""
+    return "start" if share < 0.04 else "end" if share > 0.96 else "middle"
+
+
+def time_ticks(end_s: float) -> list[Tick]:
+    """Round times from 0 on."""
+    if end_s <= 0.0:
+        return [Tick(0.0, "0", "start")]
+    steps = (step for step in TIME_STEPS_S if end_s / step <= MOST_TIME_TICKS)
+    step = next(steps, TIME_STEPS_S[-1])
+    ticks = []
+    for number in range(int(end_s / step + 1e-9) + 1):
+        at_s = number * step
+        label = "0" if number == 0 else format_duration(at_s)
+        ticks.append(Tick(percent(at_s / end_s), label, anchor_at(at_s / end_s)))
+    return ticks
+
+
+def round_up(value: float) -> float:
+    """The next of 1, 2, 4, 6, 8 times a power of ten: the top of an axis with a round middle."""
+    if value <= 0.0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(
+        step * power for step in (1.0, 2.0, 4.0, 6.0, 8.0, 10.0) if step * power >= value * 0.999
+    )
+
+
+def height_ticks(top: float, height: float, unit: str) -> list[Tick]:
+    """Three levels: nothing, half and all of what the axis reaches."""
+    return [
+        Tick(round(height * (1.0 - share), 1), label_of(top * share, unit))
+        for share in (0.0, 0.5, 1.0)
+    ]
+
+
+def label_of(value: float, unit: str) -> str:
+    """A value with its unit, short."""
+    if unit == "%":
+        return f"{100.0 * value:.0f}%"
+    digits = 0 if value >= 10.0 or value == round(value) else 1 if value >= 1.0 else 2
+    number = format_count(value) if value >= 1000 else f"{value:.{digits}f}"
+    return f"{number}{unit}"
+
+
+class Ratios:
+    """A logarithmic axis from `low` to `high` that starts at `start` of the width."""
+
+    def __init__(self, low: float, high: float, start: float = 0.0) -> None:
+        self._low = math.log(low)
+        self._span = math.log(high) - self._low
+        self._start = start
+        self.low, self.high = low, high
+
+    def at(self, value: float) -> float:
+        """The share of the width at which a value stands, kept within it."""
+        share = (math.log(max(value, 1e-300)) - self._low) / self._span
+        return self._start + (1.0 - self._start) * min(max(share, 0.0), 1.0)
+
+    def ticks(self) -> list[Tick]:
+        """Powers of ten; 1, 2, 5 of them on a shorter axis; even steps on a very short one."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        values: list[float] = []
+        for factors in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+            values = [f * 10.0**power for power in powers for f in factors]
+            values = [value for value in values if self.low <= value <= self.high]
+            if len(values) >= 3:
+                break
+        if len(values) < 3:
+            step = round_up((self.high - self.low) / 4.0)
+            first = math.ceil(self.low / step)
+            values = [n * step for n in range(first, first + 6) if n * step <= self.high]
+        ticks: list[Tick] = []
+        for value in values:
+            at = self.at(value)
+            if not ticks or percent(at) - ticks[-1].at >= ROOM_FOR_A_LABEL:
+                ticks.append(Tick(percent(at), format_duration(value), anchor_at(at)))
+        return ticks
+
+
+def path(points: Iterable[tuple[float, float]]) -> str:
+    """A line through points, each a share of the width and a share of the height from the top."""
+    steps = [f"{ACROSS * x:.5g} {100.0 * y:.4g}" for x, y in points]
+    return "M" + "L".join(steps) if steps else ""
+
+
+def area(points: Sequence[tuple[float, float]]) -> str:
+    """The same line, closed along the bottom."""
+    if not points:
+        return ""
+    return f"{path(points)}L{ACROSS * points[-1][0]:.5g} 100L{ACROSS * points[0][0]:.5g} 100Z"

@@ -1,0 +1,143 @@
+"""The picture of a latency: bars on a scale of ratios, the share below, percentiles, targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.units import format_duration
+from windtunnel.report.page.axes import Ratios, Tick, anchor_at, path, percent
+from windtunnel.report.page.latencies import Counts
+
+TITLES = {
+    "ttft": ("Time to first token", "arrival to the first token", "requests"),
+    "tpot": ("Time per output token", "mean over a request's later tokens", "requests"),
+    "itl": ("Gap between tokens", "every gap that a client saw", "gaps"),
+    "e2e": ("Whole request", "arrival to the last token", "requests"),
+    "queue": ("Waiting in line", "arrival to the first step that works on it", "requests"),
+}
+MARKED = ("p50", "p90", "p99")
+TOP, BOTTOM = 48.0, 168.0
+AT_ONCE_WIDTH = 0.1
+MOST_TARGETS = 2
+LEAST_RATIO = 1.3
+"""A narrower range is drawn with room around it."""
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A bar: percent across, pixels down, and what it says."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    says: str
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A vertical line with a label."""
+
+    x: float
+    y: float
+    label: str
+    anchor: str
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """All that the template draws of one latency."""
+
+    key: str
+    title: str
+    meaning: str
+    count: int
+    boxes: list[Box]
+    below: str
+    marks: list[Mark]
+    targets: list[Mark]
+    ticks: list[Tick]
+    says: str
+
+
+def distributions(
+    counts: dict[str, Counts], result: dict[str, Any], scenario: dict[str, Any]
+) -> list[Distribution]:
+    """A picture for each latency that was seen, in the order people read them."""
+    return [
+        _distribution(key, counts[key], result["latency"][key], _targets(key, result, scenario))
+        for key in TITLES
+        if counts[key].total
+    ]
+
+
+def _targets(key: str, result: dict[str, Any], scenario: dict[str, Any]) -> list[tuple[str, float]]:
+    """The targets of the classes in use, by name."""
+    found = []
+    for name in result["slo"]:
+        target = scenario["slos"].get(name, {}).get(f"{key}_s")
+        if target is not None:
+            found.append((name, float(target)))
+    return found[:MOST_TARGETS]
+
+
+def _distribution(
+    key: str,
+    counts: Counts,
+    figures: dict[str, float | None],
+    targets: list[tuple[str, float]],
+) -> Distribution:
+    title, meaning, noun = TITLES[key]
+    bars = counts.bars()
+    start = AT_ONCE_WIDTH if counts.at_once else 0.0
+    low, high = (bars[0].low, bars[-1].high) if bars else (1e-3, 1.0)
+    if high < LEAST_RATIO * low:
+        middle = (low * high) ** 0.5
+        low, high = middle / LEAST_RATIO, middle * LEAST_RATIO
+    for _, target in targets:
+        if high < target < 20.0 * high:  # worth the room
+            high = target * 1.05
+    axis = Ratios(low, high, start)
+    tallest = max(counts.at_once, *(bar.count for bar in bars)) if bars else counts.at_once
+    total = counts.total
+    boxes, below = [], []
+    if counts.at_once:
+        share = counts.at_once / total
+        says = f"at once: {counts.at_once:,} {noun}, {share:.1%}"
+        boxes.append(_box(0.0, start * 0.6, counts.at_once / tallest, says))
+        below.append((start, 1.0 - share))
+    for bar in bars:
+        left, right = axis.at(bar.low), axis.at(bar.high)
+        reach = f"{format_duration(bar.low)} to {format_duration(bar.high)}"
+        says = f"{reach}: {bar.count:,} {noun}; {bar.below:.1%} are below"
+        boxes.append(_box(left, right - left, bar.count / tallest, says))
+        if not below:
+            below.append((left, 1.0))
+        below.append((right, 1.0 - bar.below))
+    marks = [_mark(axis, name, figures[name], row) for row, name in enumerate(MARKED)]
+    goals = [_goal(axis, name, target) for name, target in targets if low <= target <= high]
+    ticks = axis.ticks() if bars else []
+    if counts.at_once:
+        ticks = [Tick(0.0, "0", "start"), *(tick for tick in ticks if tick.at > 100.0 * start)]
+    listed = ", ".join(f"{mark.label}" for mark in marks)
+    says = f"{title}, distribution of {total:,} {noun}: {listed}"
+    return Distribution(key, title, meaning, total, boxes, path(below), marks, goals, ticks, says)
+
+
+def _box(x: float, width: float, share: float, says: str) -> Box:
+    height = round((BOTTOM - TOP) * share, 2)
+    if share > 0.0:
+        height = max(height, 1.0)  # one value is seen, however many are elsewhere
+    return Box(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
+
+
+def _mark(axis: Ratios, name: str, value: float | None, row: int) -> Mark:
+    assert value is not None
+    at = axis.at(value) if value > 0.0 else 0.0
+    label = f"{name} {format_duration(value)}"
+    return Mark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
+
+
+def _goal(axis: Ratios, name: str, target: float) -> Mark:
+    at = axis.at(target)
+    anchor = anchor_at(at) if at > 0.96 else "end" if at > 0.5 else "start"
+    return Mark(percent(at), TOP + 12.0, f"{name} target {format_duration(target)}", anchor)

@@ -1,0 +1,126 @@
+"""Reads the files of a run's folder for its report, in memory that does not grow with requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.report.contents import REQUESTS, RESULT, SCENARIO, TIMELINE, TOKEN_GAPS
+from windtunnel.report.page.latencies import Counts, Latencies
+from windtunnel.report.page.worst import Ended, Endings, Worst
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+ROWS_PER_LOOK = 65_536
+PER_SERVER = ("waiting", "running", "kv_used", "busy", "steps")
+PER_RUN = (*PER_SERVER, "interval", "arrived", "completed", "output_tokens", "replicas")
+OF_REQUESTS = list(Ended.__struct_fields__)
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A run over time: `whole` has an array per quantity, `servers` one of time by server."""
+
+    times: Floats
+    whole: dict[str, Floats]
+    names: list[tuple[str, int]]  # pool and replica of each server
+    servers: dict[str, Floats]  # not a number where a server does not exist
+
+
+class RunFiles(msgspec.Struct, frozen=True):
+    """All that the files of a run say, as far as a report shows it."""
+
+    result: dict[str, Any]
+    scenario: dict[str, Any]
+    series: Series
+    latencies: dict[str, Counts]
+    worst: Worst
+    endings: Endings
+
+
+def read_run(folder: Path) -> RunFiles:
+    """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
+    result, scenario = _json(folder / RESULT), _json(folder / SCENARIO)
+    series = _series(folder / TIMELINE)
+    latencies, worst, endings = Latencies(scenario), Worst(result), Endings()
+    for batch in _batches(folder / REQUESTS):
+        latencies.add(batch)
+        worst.add(batch)
+        endings.add(batch)
+    latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
+    return RunFiles(result, scenario, series, latencies.counts, worst, endings)
+
+
+def _fault(path: Path, what: str) -> InputError:
+    hint = "give a folder that `windtunnel simulate` has written"
+    return InputError(what, where=str(path), hint=hint)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError as error:
+        raise _fault(path, "there is no such file") from error
+    except OSError as error:
+        raise _fault(path, f"cannot read it: {(error.strerror or str(error)).lower()}") from error
+    except msgspec.DecodeError as error:
+        raise _fault(path, f"it is damaged: {error}") from error
+
+
+def _parquet(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise _fault(path, "there is no such file")
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise _fault(path, "it is damaged, or no Parquet file") from error
+    missing = [name for name in columns if name not in file.schema_arrow.names]
+    if missing:
+        raise _fault(path, f"it has no column {missing[0]}")
+    return file
+
+
+def _series(path: Path) -> Series:
+    import numpy as np
+
+    names = ("time", "pool", "replica", *PER_RUN)
+    table = _parquet(path, names).read(columns=list(names))
+    if not table.num_rows:
+        raise _fault(path, "it has no rows")
+    of_server = np.asarray(table["replica"].is_valid())
+    whole, parts = table.filter(~of_server), table.filter(of_server)
+    times = np.asarray(whole["time"], dtype=np.float64)
+    owners = list(zip(parts["pool"].to_pylist(), parts["replica"].to_pylist(), strict=True))
+    index = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
+    row = np.searchsorted(times, np.asarray(parts["time"], dtype=np.float64))
+    column = np.array([index[owner] for owner in owners], dtype=np.int64)
+    servers = {}
+    for name in PER_SERVER:
+        servers[name] = np.full((len(times), len(index)), np.nan)
+        servers[name][row, column] = np.asarray(parts[name], dtype=np.float64)
+    sums = {name: np.asarray(whole[name], dtype=np.float64) for name in PER_RUN}
+    return Series(times, sums, list(index), servers)
+
+
+def _batches(path: Path) -> Any:
+    file = _parquet(path, OF_REQUESTS)
+    return file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS)
+
+
+def _gaps(path: Path) -> Counts:
+    import numpy as np
+
+    table = _parquet(path, ("low", "high", "count")).read(columns=["low", "high", "count"])
+    low, high = np.asarray(table["low"]), np.asarray(table["high"])
+    counts = Counts()
+    counts.add(np.sqrt(low * high), np.asarray(table["count"]))
+    return counts

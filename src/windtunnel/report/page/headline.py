@@ -1,0 +1,195 @@
+"""What a report says first: a verdict, the figures, the service levels; and the settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.units import format_count, format_duration, format_rate
+from windtunnel.report.page.saturation import Stretch
+from windtunnel.report.table import ENDINGS
+
+NOTHING = "\N{EN DASH}"
+"""What stands where there is no value."""
+GOOD, FAIR = 0.99, 0.9
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """A large figure with a name and a note."""
+
+    name: str
+    figure: str
+    note: str
+
+
+class Attainment(msgspec.Struct, frozen=True):
+    """A class of service: its share, its targets, and a word that says how it stands."""
+
+    name: str
+    share: float | None
+    requests: int
+    targets: str
+    word: str
+
+
+def verdict(result: dict[str, Any], found: list[Stretch]) -> list[str]:
+    """What happened, for a person who reads nothing else."""
+    requests = result["requests"]
+    arrived, completed = requests["arrived"], requests["completed"]
+    if not arrived:
+        return ["No request arrived."]
+    if not completed:
+        first = f"None of the {arrived:,} requests that arrived was completed."
+    elif completed == arrived:
+        first = f"All {arrived:,} requests were completed."
+    else:
+        first = f"{completed:,} of {arrived:,} requests were completed."
+    others = [f"{requests[key]:,} {name}" for key, name in ENDINGS.items() if requests[key]]
+    if not completed:
+        first += f" They ended so: {', '.join(others)}."
+    elif completed != arrived:
+        first += f" The rest: {', '.join(others[1:])}."
+    return [first, _saturated(result, found)]
+
+
+def _saturated(result: dict[str, Any], found: list[Stretch]) -> str:
+    if not found:
+        return "The servers kept up throughout: no stretch of time was saturated."
+    total_s = sum(stretch.end_s - stretch.start_s for stretch in found)
+    share = total_s / result["simulated_seconds"]
+    first, last = format_duration(found[0].start_s), format_duration(found[-1].end_s)
+    causes = list(dict.fromkeys(stretch.cause for stretch in found))
+    return (
+        f"Servers were saturated for {format_duration(total_s)} ({share:.0%} of the run), between "
+        f"{first} and {last}: {', '.join(causes)}. Waits in those stretches say how long the "
+        "overload lasted more than how fast the servers are."
+    )
+
+
+def tiles(result: dict[str, Any]) -> list[Tile]:
+    """The figures that people ask for first."""
+    latency, rate = result["latency"], result["throughput"]
+    requests, cost = result["requests"], result["cost"]
+    share = requests["completed"] / requests["arrived"] if requests["arrived"] else None
+    shown = [
+        Tile("completed", _percent(share), f"{requests['completed']:,} of {requests['arrived']:,}"),
+        _latency("first token, p99", latency["ttft"]),
+        _latency("each token, p99", latency["tpot"]),
+        _latency("whole request, p99", latency["e2e"]),
+        Tile(
+            "throughput",
+            _rate(rate["requests_per_s"]),
+            f"{_rate(rate['goodput_requests_per_s'])} within SLO",
+        ),
+        Tile(
+            "output tokens",
+            _tokens(rate["output_tokens_per_s"]),
+            f"{format_count(result['tokens']['output'])} in all",
+        ),
+    ]
+    if cost["total"]:
+        each = cost["per_million_output_tokens"]
+        note = f"${each:,.2f} per million output tokens" if each else "at list prices"
+        shown.append(Tile("cost", f"${cost['total']:,.2f}", note))
+    return shown
+
+
+def _latency(name: str, figures: dict[str, float | None]) -> Tile:
+    p50, p99 = figures["p50"], figures["p99"]
+    if p50 is None or p99 is None:
+        return Tile(name, NOTHING, "never seen")
+    return Tile(name, format_duration(p99), f"p50 {format_duration(p50)}")
+
+
+def _rate(per_s: float | None) -> str:
+    return NOTHING if per_s is None else format_rate(per_s)
+
+
+def _tokens(per_s: float | None) -> str:
+    return NOTHING if per_s is None else f"{format_count(per_s)}/s"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return NOTHING
+    # 99.96% is not 100%.
+    return f"{share:.1%}" if share < 0.999 or share == 1.0 else f"{int(share * 1e4) / 100:.2f}%"
+
+
+def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attainment]:
+    """Every class of service that requests had."""
+    found = []
+    for name, slo in result["slo"].items():
+        share, plan = slo["attained"], scenario["slos"].get(name, {})
+        kinds = (("ttft", "first token"), ("tpot", "per token"), ("e2e", "whole request"))
+        targets = [
+            f"{word} {format_duration(plan[f'{key}_s'])}"
+            for key, word in kinds
+            if plan.get(f"{key}_s") is not None
+        ]
+        if share is None:
+            word = "no requests"
+        elif share >= GOOD:
+            word = "kept"
+        else:
+            word = "mostly kept" if share >= FAIR else "missed"
+        found.append(
+            Attainment(
+                name,
+                share,
+                slo["requests"],
+                ", ".join(targets) or "no targets: completed is enough",
+                word,
+            )
+        )
+    return found
+
+
+def settings(
+    scenario: dict[str, Any], result: dict[str, Any]
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Every setting in force, by part: (what, [(key, value)])."""
+    plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list) and k != "sha256"}
+    parts = [("run", _flat(plain))]
+    parts += [(f"source {source['name']}", _flat(source)) for source in scenario["sources"]]
+    used = [name for name in result["slo"] if name in scenario["slos"]]
+    parts += [(f"class {name}", _flat(scenario["slos"][name])) for name in used]
+    parts += [(f"pool {pool['name']}", _flat(pool)) for pool in scenario["pools"]]
+    rest = {
+        k: v
+        for k, v in scenario.items()
+        if k not in ("sources", "slos", "pools") and k not in plain and k != "sha256"
+    }
+    parts += [
+        (key, _flat({key: value} if not isinstance(value, dict) else value))
+        for key, value in rest.items()
+    ]
+    return [(title, pairs) for title, pairs in parts if pairs]
+
+
+def _flat(value: Any, key: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [
+            pair for name, item in value.items() for pair in _flat(item, f"{key}.{name}".strip("."))
+        ]
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return [pair for n, item in enumerate(value) for pair in _flat(item, f"{key}[{n}]")]
+    return [_setting(key, value)]
+
+
+def _setting(key: str, value: Any) -> tuple[str, str]:
+    """A value as people write it; units that the key carried move to the value."""
+    if value is None:
+        return key.removesuffix("_s"), NOTHING
+    if isinstance(value, bool):
+        return key, "yes" if value else "no"
+    if isinstance(value, float | int):
+        if key.endswith("_per_s"):
+            return key.removesuffix("_per_s"), format_rate(value)
+        if key.endswith("_s"):
+            return key.removesuffix("_s"), format_duration(value)
+        return key, f"{value:,}" if isinstance(value, int) and key != "seed" else f"{value:g}"
+    if isinstance(value, list):
+        return key, ", ".join(str(item) for item in value)
+    return key, str(value)

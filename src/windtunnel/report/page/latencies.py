@@ -1,0 +1,108 @@
+"""How often each latency was seen, in buckets of one percent, and the bars that show it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windtunnel.core.histogram import GROWTH
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+
+AT_ONCE_S = 1e-6
+"""Shorter than anything a person could mean: what is left of a subtraction of equal times."""
+
+MOST_BARS = 44
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """How many values lie in [low, high), and what share lies below `high`."""
+
+    low: float
+    high: float
+    count: int
+    below: float
+
+
+class Counts:
+    """Counts of values by one-percent bucket; bucket b holds values from 1.01**b on."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, int] = {}
+        self.at_once = 0
+
+    @property
+    def total(self) -> int:
+        return self.at_once + sum(self.buckets.values())
+
+    def add(self, values: Numbers, times: Numbers | None = None) -> None:
+        """Counts many values, each once or as often as `times` says."""
+        import numpy as np
+
+        times = np.ones(len(values), dtype=np.int64) if times is None else times
+        later = values > AT_ONCE_S
+        self.at_once += int(times[~later].sum())
+        buckets = np.floor(np.log(values[later]) / math.log(GROWTH)).astype(np.int64)
+        found, place = np.unique(buckets, return_inverse=True)
+        sums = np.bincount(place, weights=times[later], minlength=len(found))
+        for bucket, count in zip(found.tolist(), sums.tolist(), strict=True):
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + round(count)
+
+    def bars(self) -> list[Bar]:
+        """At most MOST_BARS bars of equal width on a scale of ratios, each of whole buckets."""
+        if not self.buckets:
+            return []
+        first, last = min(self.buckets), max(self.buckets)
+        width = -(-(last - first + 1) // MOST_BARS)
+        counts = [0] * (-(-(last - first + 1) // width))
+        for bucket, count in self.buckets.items():
+            counts[(bucket - first) // width] += count
+        bars, seen, total = [], self.at_once, self.total
+        for index, count in enumerate(counts):
+            low = first + index * width
+            seen += count
+            bars.append(Bar(GROWTH**low, GROWTH ** (low + width), count, seen / total))
+        return bars
+
+
+def of_outcomes(batch: Any, outcomes: tuple[str, ...]) -> Any:
+    """The rows of a batch that ended in one of some ways."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.is_in(batch["outcome"].cast(pa.string()), pa.array(outcomes)))
+
+
+class Latencies:
+    """The latencies of completed requests, from batches of rows."""
+
+    def __init__(self, scenario: dict[str, Any]) -> None:
+        self.counts = {name: Counts() for name in ("ttft", "tpot", "itl", "e2e", "queue")}
+        self._completion_s = {
+            pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["pools"]
+        }
+
+    def add(self, batch: Any) -> None:
+        import numpy as np
+
+        rows = of_outcomes(batch, ("completed",))
+        times = {
+            name: np.asarray(rows[name], dtype=np.float64)
+            for name in ("arrived", "scheduled", "first_token", "finished")
+        }
+        self.counts["ttft"].add(times["first_token"] - times["arrived"])
+        self.counts["e2e"].add(times["finished"] - times["arrived"])
+        self.counts["queue"].add(times["scheduled"] - times["arrived"])
+        tokens = np.asarray(rows["output_tokens"], dtype=np.float64)
+        pools = rows["pool"].dictionary_encode()
+        by_pool = [self._completion_s[pool] for pool in pools.dictionary.to_pylist()]
+        after_s = np.array(by_pool)[np.asarray(pools.indices)] if by_pool else 0.0
+        many = tokens > 1
+        span_s = times["finished"] - times["first_token"] - after_s
+        self.counts["tpot"].add(span_s[many] / (tokens[many] - 1))

@@ -1,0 +1,137 @@
+"""Puts the report together: one file, no requests to anywhere, everything a user named escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.units import format_duration
+from windtunnel.report.page.axes import ACROSS, time_ticks
+from windtunnel.report.page.distributions import BOTTOM, TOP, distributions
+from windtunnel.report.page.folder import RunFiles, read_run
+from windtunnel.report.page.headline import attainments, settings, tiles, verdict
+from windtunnel.report.page.heat import heat_map
+from windtunnel.report.page.saturation import (
+    KV_FULL,
+    LEAST_SAMPLES,
+    LEAST_SHARE,
+    causes_of,
+    slots_of,
+    stretches,
+)
+from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
+from windtunnel.report.table import ENDINGS, LATENCIES
+
+TEMPLATES = Path(__file__).with_name("templates")
+MOST_STRETCHES = 8
+
+
+def report_page(folder: Path) -> str:
+    """The report of the run in a folder, as HTML."""
+    return render(read_run(folder))
+
+
+def render(run: RunFiles) -> str:
+    """The report of a run that has been read."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["duration"] = format_duration
+    environment.filters["brief"] = _brief
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    values = _values(run)
+    hover = values.pop("hover")
+    return environment.get_template("report.html").render(
+        **values,
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        policy=_policy(style, script),
+        hover=Markup(_json_in_html(hover)),  # noqa: S704 - escaped there
+    )
+
+
+def _values(run: RunFiles) -> dict[str, Any]:
+    result, scenario, series = run.result, run.scenario, run.series
+    slots = slots_of(series, scenario)
+    found = stretches(series, causes_of(series, slots))
+    end_s = float(series.times[-1])
+    drawn = charts(series, slots)
+    heat = heat_map(series, slots) if drawn else None
+    worst = [
+        (title, upto, run.worst.stories(upto, series, slots))
+        for title, upto in (("to the first token", "first_token"), ("to the end", "finished"))
+    ]
+    return {
+        "result": result,
+        "verdict": verdict(result, found),
+        "tiles": tiles(result),
+        "attainments": attainments(result, scenario),
+        "distributions": distributions(run.latencies, result, scenario),
+        "latency_names": LATENCIES,
+        "top": TOP,
+        "bottom": BOTTOM,
+        "charts": drawn,
+        "height": HEIGHT,
+        "across": ACROSS,
+        "bands": bands(found, end_s) if drawn else [],
+        "stretches": found[:MOST_STRETCHES],
+        "more_stretches": len(found) - MOST_STRETCHES,
+        "rule": {"kv": KV_FULL, "samples": LEAST_SAMPLES, "share": LEAST_SHARE},
+        "interval": format_duration(float(series.whole["interval"].max())),
+        "ticks": time_ticks(end_s),
+        "servers": len(series.names),
+        "heat": heat,
+        "worst": worst,
+        "longest": {
+            upto: max((s.took_s for s in stories), default=0.0) for _, upto, stories in worst
+        },
+        "endings": run.endings.most(),
+        "ending_names": ENDINGS,
+        "settings": settings(scenario, result),
+        "hover": {
+            "end": end_s,
+            "charts": hover_data(drawn),
+            "heat": heat.values if heat is not None else None,
+        },
+    }
+
+
+def _brief(seconds: float) -> str:
+    """A duration for a narrow column: one unit."""
+    if seconds < 59.9995:
+        return format_duration(seconds)
+    for unit, size, most in (("s", 1.0, 600.0), ("min", 60.0, 36000.0)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 3600.0:.1f} h"
+
+
+def _json_in_html(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    text = msgspec.json.encode(value).decode()
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _policy(style: str, script: str) -> str:
+    """What a browser may do with the page: run this script, use this style, load nothing."""
+    return (
+        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
+        f"script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    code = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+    return f"'sha256-{code}'"

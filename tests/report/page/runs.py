@@ -1,0 +1,63 @@
+"""Folders of small runs, for tests that make reports of them."""
+
+from pathlib import Path
+
+from windtunnel.report.files import RunFolder
+from windtunnel.twin.run import Run, run
+from windtunnel.twin.scenario.load import load_text
+
+FULL = """\
+name: full
+duration: 8s
+workload:
+  - name: chat
+    slo: critical
+    arrivals: {{process: poisson, rate: {rate}/s}}
+    prompt_tokens: {{distribution: lognormal, mean: 200, cv: 1, max: 900}}
+    output_tokens: {{distribution: uniform, min: 1, max: 80}}
+slo:
+  critical: {{ttft: 200ms, tpot: 30ms}}
+serving:
+  pools:
+    - name: main
+      replicas: {replicas}
+      engine: {{kv_blocks: 600, max_num_seqs: 8}}
+      step_time: {{model: linear, fixed: 5ms, per_prefill_token: 20us, per_decode: 100us}}
+"""
+"""A server carries some 25 of these requests a second."""
+
+STUCK = """\
+name: stuck
+duration: 3s
+workload:
+  - name: chat
+    arrivals: {process: constant, rate: 20/s}
+    prompt_tokens: 100
+    output_tokens: 4000
+  - name: huge
+    arrivals: {process: constant, rate: 2/s}
+    prompt_tokens: {distribution: uniform, min: 20000, max: 40000}
+    output_tokens: 10
+serving:
+  pools:
+    - name: main
+      engine: {kv_blocks: 1000, max_num_seqs: 4}
+      step_time: {model: linear, fixed: 30ms}
+"""
+"""Nothing is completed: answers take longer than the run, and some prompts never fit."""
+
+SILENT = STUCK.replace("3s", "1ms")
+"""Nothing arrives."""
+
+
+def full(rate: int = 20, replicas: int = 1) -> str:
+    return FULL.format(rate=rate, replicas=replicas)
+
+
+def run_into(folder: Path, text: str, *sets: str) -> Run:
+    """Runs a scenario and leaves its files in a folder."""
+    plan = load_text(text, sets=sets)
+    with RunFolder(folder) as place:
+        done = run(plan, rows=place.rows(plan))
+        place.finish(done)
+    return done

@@ -1,0 +1,146 @@
+"""report.html: what it says; that it is whole, small and harmless, and can be made again."""
+
+import html
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.report.page.runs import SILENT, STUCK, full, run_into
+from tests.twin.runs import BUSY, one_server
+from windtunnel.cli.main import main
+from windtunnel.core.errors import InputError
+from windtunnel.report import contents
+from windtunnel.report.page.folder import read_run
+from windtunnel.report.page.render import render, report_page
+
+LARGEST = 2_000_000
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+SCENARIOS = {
+    "calm": full(),
+    "overloaded": full(rate=60),
+    "busy": BUSY,
+    "one": one_server(),
+    "stuck": STUCK,
+    "silent": SILENT,
+    "no time": one_server().replace("name: one", "name: one\nduration: 1us"),
+}
+
+
+def page_of(folder: Path) -> str:
+    return (folder / contents.REPORT).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_run_has_a_whole_page_that_is_made_again_to_the_byte(
+    name: str, tmp_path: Path
+) -> None:
+    done = run_into(tmp_path, SCENARIOS[name])
+    page = page_of(tmp_path)
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+    for said in (done.result["name"], done.result["scenario_sha256"], f"seed {done.plan.seed}"):
+        assert said in page
+    assert "nan" not in re.sub(r"[A-Za-z]nan|nan[A-Za-z]", "", page)
+    assert report_page(tmp_path) == page
+
+
+def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:
+    run_into(tmp_path, full(rate=60))
+    page = page_of(tmp_path)
+    assert "default-src 'none'" in html.unescape(page)
+    assert "http" not in page.replace("http-equiv", "")
+    assert not re.search(r"<(link|iframe|object|embed|base|form|audio|video)\b", page)
+    assert set(re.findall(r'\b(?:src|href)="([a-z]*:?)', page)) == {"data:"}
+    assert set(re.findall(r"url\((.)", page)) == {"#"}
+    assert "style=" not in page
+    assert not re.search(r"\son[a-z]+=", page)
+
+
+def test_an_overload_is_said_and_marked(tmp_path: Path) -> None:
+    run_into(tmp_path, full(rate=60))
+    page = page_of(tmp_path)
+    assert "Servers were saturated for" in page
+    assert "all batch slots taken" in page
+    assert 'class="band"' in page
+    assert "all 8 slots of its server were taken" in page
+    run_into(tmp_path, full(rate=5))
+    page = page_of(tmp_path)
+    assert "The servers kept up throughout" in page
+    assert 'class="band"' not in page
+
+
+def test_a_run_in_which_nothing_completes(tmp_path: Path) -> None:
+    done = run_into(tmp_path, STUCK)
+    assert done.result["requests"]["completed"] == 0
+    page = page_of(tmp_path)
+    assert "None of the" in page
+    assert "KV blocks, the server has 999" in page
+    assert "and not there" in page
+    run_into(tmp_path, SILENT)
+    assert "No request arrived." in page_of(tmp_path)
+    assert "There were no requests." in page_of(tmp_path)
+
+
+def test_many_servers_and_many_requests_stay_small(tmp_path: Path) -> None:
+    one = full(rate=3000, replicas=300).replace("8s", "2s")
+    run_into(tmp_path, one)
+    page = page_of(tmp_path)
+    assert "300 servers" in page
+    assert "neighbouring servers of a pool share a row" in page
+    assert len(page.encode()) < LARGEST / 2  # and a run is at most 480 samples, whatever its length
+
+
+def test_no_name_becomes_markup(tmp_path: Path) -> None:
+    """Scenarios refuse such names; a page is made from files that anybody may have written."""
+    run_into(tmp_path, full(rate=60))
+    run = read_run(tmp_path)
+    kept = run.worst._kept
+    for upto, entries in kept.items():
+        kept[upto] = [
+            (took, number, msgspec.structs.replace(row, source=HOSTILE, reason=HOSTILE))
+            for took, number, row in entries
+        ]
+    run.endings._example = dict.fromkeys(run.endings._example, (0, HOSTILE))
+    run.result["name"] = HOSTILE
+    run.result["slo"][HOSTILE] = run.result["slo"]["critical"]
+    run.scenario["sources"][0]["name"] = HOSTILE
+    run.scenario["pools"].append({**run.scenario["pools"][0], "name": HOSTILE})
+    names = [(HOSTILE, replica) for _, replica in run.series.names]
+    series = msgspec.structs.replace(run.series, names=names)
+    page = render(msgspec.structs.replace(run, series=series))
+    assert page.count("&lt;script&gt;") > 10
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert "<img" not in page
+
+
+def test_the_command_makes_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_into(tmp_path, one_server())
+    before = page_of(tmp_path)
+    (tmp_path / contents.REPORT).unlink()
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path)])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"report is in {tmp_path / contents.REPORT}\n"
+    assert page_of(tmp_path) == before
+    with pytest.raises(SystemExit) as left:
+        main(["report", str(tmp_path), "-o", str(tmp_path / "other.html")])
+    assert left.value.code == 0
+    assert (tmp_path / "other.html").read_text() == before
+
+
+FILES = [contents.RESULT, contents.SCENARIO, contents.REQUESTS, contents.TIMELINE]
+
+
+@pytest.mark.parametrize("name", [*FILES, contents.TOKEN_GAPS])
+def test_a_missing_or_damaged_file_is_a_sentence(name: str, tmp_path: Path) -> None:
+    run_into(tmp_path, one_server())
+    (tmp_path / name).write_bytes(b"{")
+    with pytest.raises(InputError, match=f"{name}: it is damaged") as caught:
+        report_page(tmp_path)
+    assert "a folder that `windtunnel simulate` has written" in str(caught.value)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=f"{name}: there is no such file"):
+        report_page(tmp_path)

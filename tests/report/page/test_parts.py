@@ -1,0 +1,135 @@
+"""The parts of the page by themselves: buckets, axes, saturation, the heat map's rows."""
+
+import base64
+import math
+import struct
+import zlib
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.report.page.axes import Ratios, round_up, time_ticks
+from windtunnel.report.page.distributions import LEAST_RATIO
+from windtunnel.report.page.folder import PER_SERVER, Series
+from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
+from windtunnel.report.page.latencies import MOST_BARS, Counts
+from windtunnel.report.page.saturation import Stretch, causes_of, stretches
+
+TIMES = st.floats(min_value=1e-9, max_value=1e7)
+
+
+@given(st.lists(TIMES, min_size=1, max_size=200))
+def test_every_value_is_in_one_bar(values: list[float]) -> None:
+    counts = Counts()
+    half = len(values) // 2
+    counts.add(np.array(values[:half]))
+    counts.add(np.array(values[half:]))
+    bars = counts.bars()
+    assert len(bars) <= MOST_BARS
+    assert counts.at_once + sum(bar.count for bar in bars) == counts.total == len(values)
+    for bar in bars:
+        inside = [v for v in values if v > 1e-6 and bar.low * 1.0001 < v < bar.high * 0.9999]
+        assert len(inside) <= bar.count
+    if bars:
+        assert bars[-1].below == 1.0
+
+
+@given(TIMES, st.floats(min_value=LEAST_RATIO, max_value=1e9))
+def test_ticks_are_on_the_axis_and_apart(low: float, ratio: float) -> None:
+    axis = Ratios(low, low * ratio)
+    places = [tick.at for tick in axis.ticks()]
+    assert all(0.0 <= place <= 100.0 for place in places)
+    assert all(b - a >= 10.0 for a, b in pairwise(places))
+    assert len({tick.label for tick in axis.ticks()}) == len(places)
+
+
+@given(st.floats(min_value=1e-6, max_value=1e9))
+def test_time_ticks_are_few_and_start_at_nothing(end_s: float) -> None:
+    ticks = time_ticks(end_s)
+    assert ticks[0].label == "0"
+    assert 1 <= len(ticks) <= 40
+    assert all(0.0 <= tick.at <= 100.001 for tick in ticks)
+
+
+@given(st.floats(min_value=1e-6, max_value=1e12))
+def test_an_axis_reaches_the_highest_value_and_not_far_above(value: float) -> None:
+    assert value * 0.999 <= round_up(value) <= value * 2.001
+
+
+def series(waiting: list[list[int]], running: list[list[int]], kv: float = 0.5) -> Series:
+    """Samples a second apart; a list per server."""
+    shape = np.array(waiting, dtype=float).T
+    servers = {name: np.zeros(shape.shape) for name in PER_SERVER}
+    servers |= {"waiting": shape, "running": np.array(running, dtype=float).T}
+    servers["kv_used"] += kv
+    times = np.arange(1.0, len(shape) + 1)
+    return Series(times, {}, [("main", n) for n in range(len(waiting))], servers)
+
+
+def found(run: Series, slots: int = 8) -> list[Stretch]:
+    return stretches(run, causes_of(run, [slots] * len(run.names)))
+
+
+def test_a_server_is_saturated_for_one_of_three_causes() -> None:
+    line = [[0, 1, 1, 1, 0, 0]]
+    slots = [Stretch(1.0, 4.0, "all batch slots taken", 1)]
+    assert found(series(line, [[8] * 6])) == slots
+    assert found(series(line, [[7] * 6], kv=0.95)) == [Stretch(1.0, 4.0, "KV cache full", 1)]
+    assert found(series(line, [[7] * 6])) == []
+    longer = [[0, 9, 9, 9, 0, 0]]
+    cause = "more waiting than running"
+    assert found(series(longer, [[7] * 6])) == [Stretch(1.0, 4.0, cause, 1)]
+
+
+def test_a_moment_is_no_stretch_and_a_short_pause_ends_none() -> None:
+    assert found(series([[0, 1, 1, 0, 0, 0]], [[8] * 6])) == []
+    paused = [[1, 1, 1, 0, 0, 1, 1, 1]]
+    assert found(series(paused, [[8] * 8])) == [Stretch(0.0, 8.0, "all batch slots taken", 1)]
+
+
+def test_a_tenth_of_the_servers_must_be_saturated() -> None:
+    for servers, expected in ((10, 1), (11, 0)):
+        waiting = [[1] * 5] + [[0] * 5] * (servers - 1)
+        assert len(found(series(waiting, [[8] * 5] * servers))) == expected
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=6))
+def test_rows_hold_every_server_once_and_no_two_pools(sizes: list[int]) -> None:
+    names = [(f"p{pool}", n) for pool, size in enumerate(sizes) for n in range(size)]
+    rows = _rows(names)
+    assert len(rows) <= MOST_ROWS + len(sizes)
+    starts = [row.first for row in rows]
+    assert starts[0] == 0
+    assert starts == sorted(set(starts))
+    for row, end in zip(rows, [*starts[1:], len(names)], strict=True):
+        assert len({pool for pool, _ in names[row.first : end]}) == 1
+
+
+@given(st.integers(1, 960), st.sampled_from([0.25, 0.5, 64.0]), st.floats(0.01, 1.0))
+def test_every_column_has_a_sample(samples: int, interval: float, rest: float) -> None:
+    times = np.append(np.arange(1, samples + 1) * interval, (samples + rest) * interval)
+    starts = _columns(times)
+    assert 1 <= len(starts) <= MOST_COLUMNS
+    assert starts[0] == 0
+    assert all(a < b for a, b in pairwise(starts))
+    assert starts[-1] < len(times)
+
+
+def test_a_cell_is_a_pixel_as_opaque_as_its_value() -> None:
+    picture = _picture(np.array([[0.0, 0.5], [1.0, 2.0]]), (1, 2, 3))
+    png = base64.b64decode(picture.partition(",")[2])
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", png[16:24]) == (2, 2)
+    at = png.index(b"IDAT")
+    (length,) = struct.unpack(">I", png[at - 4 : at])
+    lines = zlib.decompress(png[at + 4 : at + 4 + length])
+    assert list(lines) == [0, 0, 142, 0, 255, 255]
+
+
+def test_a_scale_of_ratios_puts_the_middle_in_the_middle() -> None:
+    axis = Ratios(1.0, 100.0, start=0.2)
+    assert axis.at(10.0) == pytest.approx(0.6)
+    assert (axis.at(0.0), axis.at(math.inf)) == (0.2, 1.0)
