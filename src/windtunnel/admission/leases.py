@@ -9,6 +9,8 @@ from typing import Final
 from windtunnel.admission.reasons import ReleaseResult
 from windtunnel.admission.waiting import Group, Lane
 
+_RELEASED: Final = ReleaseResult.RELEASED
+
 
 class Lease:
     """The right to have one unit of work in flight; returned exactly once."""
@@ -75,7 +77,7 @@ class Ledger:
             held is lease or (lease.generation == self.generation and lease.work_id == held.work_id)
         ):
             del self.active[lease.id]
-            return ReleaseResult.RELEASED
+            return _RELEASED
         if lease.generation != self.generation:
             result = ReleaseResult.WRONG_GENERATION
         elif held is not None:

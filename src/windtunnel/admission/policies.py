@@ -167,14 +167,21 @@ def strict_share(
 ) -> int:
     """A group's part of a limit by weight: at least 1 of what there is, at most what it may run."""
     if limit <= 1:
-        return max(0, limit)
+        return limit
     part = (limit * own + together - 1) // together if round_up else limit * own // together
-    return min(limit, admitted_limit, max(1, part))
+    if part < 1:
+        part = 1
+    if part > admitted_limit:
+        part = admitted_limit
+    return part if part < limit else limit
 
 
 def newly_borrowed(amount: int, projected: int, strict: int, debt: int) -> int:
     """What a lease adds to a group's debt: what lies beyond its share and is not yet owed."""
-    return max(0, min(amount, projected - strict - debt))
+    fresh = projected - strict - debt
+    if fresh <= 0:
+        return 0
+    return fresh if fresh < amount else amount
 
 
 def reserve(limit: int, fraction: float) -> int:

@@ -352,7 +352,7 @@ class TaskAdmission:
             if lease.borrowed is not None:
                 account.debt -= lease.borrowed[number]
         elif account.debt > 0:
-            account.debt = max(0, account.debt - amount)
+            account.debt = account.debt - amount if account.debt > amount else 0
 
     def _hold(self, group: Group, standing: int) -> None:
         """Remembers what must change before a group that gives way is judged again."""
