@@ -246,6 +246,8 @@ class FairQueue:
         for number, resource in enumerate(lane.resources):
             amount = sign * lane.amounts[number]
             resource.queued += amount
+            if resource.queued > resource.peak_queued:
+                resource.peak_queued = resource.queued
             accounts[number].queued += amount
 
     def _unlink(self, group: Group, item: Queued) -> None:

@@ -34,9 +34,13 @@ _AFTER_A_CUT: Final = 2
 _AFTER_A_PROBE: Final = 4
 """How much faster each step after a wait is: a level that was proven before is resumed sooner."""
 _COOLDOWN_DOUBLINGS_MAX: Final = 6
+_TIMEOUTS_UNTIL_CUT: Final = 3
+"""So many timeouts in a row mean overload; one now and then is the weather."""
 
 _SUCCESS: Final = Outcome.SUCCESS
 _RATE_LIMITED: Final = Outcome.RATE_LIMITED
+_OVERLOADED: Final = Outcome.PROVIDER_OVERLOADED
+_TIMEOUT: Final = Outcome.PROVIDER_TIMEOUT
 _LOCAL: Final = (Outcome.LOCAL_CANCELLED, Outcome.LOCAL_TIMEOUT)
 
 
@@ -136,11 +140,11 @@ class Limiter:
         self,
         admission: Admission,
         outcome: Outcome,
-        in_flight: int,
+        tokens: int,
         retry_after_s: float,
         now: float,
     ) -> None:
-        """A request ended, and `in_flight` are left."""
+        """A request ended; tokens are what it took, negative when that is not known."""
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
@@ -157,6 +161,7 @@ class AimdLimiter(Limiter):
         self._settings: Final = settings
         self._stream: Final = stream
         self._streak = 0
+        self._timeouts = 0
         self._is_growing = False
         self._grow_at_s = NEVER
         self._rejection_s = 0.0
@@ -189,7 +194,7 @@ class AimdLimiter(Limiter):
         room = self.limit - in_flight
         if self._is_resuming:
             if now >= self._resume_at_s:
-                self._resume(now)
+                self._resume()
             if self._is_resuming and self._allowance < room:
                 room = self._allowance
         return room
@@ -197,6 +202,8 @@ class AimdLimiter(Limiter):
     def admit(self, in_flight: int, now: float) -> Admission:
         if self._is_resuming:
             self._allowance -= 1
+            if self._allowance == 0:
+                self._resume_at_s = now + self._step_s()
         return Admission(now, self.epoch, in_flight, self.limit)
 
     def next_change_s(self, in_flight: int, now: float) -> float:
@@ -215,18 +222,20 @@ class AimdLimiter(Limiter):
         self,
         admission: Admission,
         outcome: Outcome,
-        in_flight: int,
+        tokens: int,  # noqa: ARG002 - refusals do not depend on size
         retry_after_s: float,
         now: float,
     ) -> None:
-        if outcome is _RATE_LIMITED:
+        if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
             self._rate_limited(admission, retry_after_s, now)
         elif outcome is _SUCCESS:
             self._succeeded(admission, now)
         elif outcome not in _LOCAL:
             self._streak = 0
-            if in_flight == 0:
-                self.consecutive_rate_limits = 0
+            self._timeouts = self._timeouts + 1 if outcome is _TIMEOUT else 0
+            if self._timeouts >= _TIMEOUTS_UNTIL_CUT and admission.epoch == self.epoch:
+                self._timeouts = 0
+                self._lower(admission)
 
     def set_maximum(self, maximum: int) -> None:
         """A lower cap holds at once. A higher one is used at once unless rate limits say less."""
@@ -270,11 +279,11 @@ class AimdLimiter(Limiter):
                 self.ceiling = 0
                 self._is_growing = False
 
-    def _resume(self, now: float) -> None:
+    def _resume(self) -> None:
         """After a wait, one request first, then some times as many in each step, then all."""
         self._allowance = self._resume_step
         self._resume_step *= self._resume_factor
-        self._resume_at_s = now + self._step_s()
+        self._resume_at_s = NEVER
         if self._allowance >= self.limit:
             self._is_resuming = False
 
@@ -326,6 +335,7 @@ class AimdLimiter(Limiter):
         if admission.epoch != self.epoch or now < self.blocked_until_s:
             return
         self.consecutive_rate_limits = 0
+        self._timeouts = 0
         if self._ramp_target > 0:
             return
         self._streak += 1

@@ -43,6 +43,7 @@ class Outcome(StrEnum):
 
     SUCCESS = "success"
     RATE_LIMITED = "rate_limited"
+    PROVIDER_OVERLOADED = "provider_overloaded"
     PROVIDER_FAILURE = "provider_failure"
     PROVIDER_TIMEOUT = "provider_timeout"
     LOCAL_CANCELLED = "local_cancelled"

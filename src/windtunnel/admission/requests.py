@@ -191,7 +191,7 @@ class RequestAdmission:
             if observed.retry_after_s > retry_after_s:
                 retry_after_s = observed.retry_after_s
         limit, ceiling = limiter.limit, limiter.ceiling
-        limiter.end(held.admission, outcome, state.in_flight, retry_after_s, now)
+        limiter.end(held.admission, outcome, tokens_used, retry_after_s, now)
         if self._tells:
             tell_release(self._announcer, held, outcome, limit, ceiling, now)
         self._admit(endpoint, now)

@@ -321,6 +321,8 @@ class TaskAdmission:
     def _use(self, resource: Resource, amount: int) -> None:
         before = resource.limit - resource.leased
         resource.leased += amount
+        if resource.leased > resource.peak_leased:
+            resource.peak_leased = resource.leased
         self._availability_changed(resource, before, before - amount)
 
     def _availability_changed(self, resource: Resource, before: int, after: int) -> None:

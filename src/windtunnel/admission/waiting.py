@@ -56,6 +56,8 @@ class Resource:
         "leased",
         "limit",
         "name",
+        "peak_leased",
+        "peak_queued",
         "queued",
         "refused",
         "shared",
@@ -76,6 +78,8 @@ class Resource:
         self.limit = limit
         self.leased = 0
         self.queued = 0
+        self.peak_leased = 0
+        self.peak_queued = 0
         self.contenders = 0
         self.contending_weight = 0
         self.lanes: Final[list[Lane]] = []
