@@ -1,8 +1,10 @@
 """A limit learned from latency, for servers that never refuse and only become slow.
 
-Latency is compared with the least seen lately. While it stays within a tolerance of that, the
-limit grows by about its square root; as it rises beyond, the limit shrinks in proportion. Latency
-may be taken per token, since a long answer is not a slow server.
+Latency is compared with what it is when few requests are in flight. While it stays within a
+tolerance of that, the limit grows by about its square root; as it rises beyond, the limit shrinks
+in proportion. The comparison is measured afresh now and then, at a quarter of the limit for a moment: a
+remembered latency that drifted with the present one would let the limit run away. Latency may be
+taken per token, since a long answer is not a slow server.
 """
 
 import math
@@ -15,8 +17,7 @@ from windtunnel.core.errors import InputError
 _SAMPLES_MIN: Final = 10
 _GRADIENT_MIN: Final = 0.5
 _SMOOTHING: Final = 0.2
-_BASELINE_DRIFT: Final = 1.01
-"""How much the remembered least latency rises per window, so that it is not believed for ever."""
+_WINDOWS_UNTIL_MEASURED: Final = 100
 _TIMEOUT_FACTOR: Final = 0.75
 _BLOCK_S: Final = 1.0
 
@@ -41,6 +42,8 @@ class GradientLimiter(Limiter):
         self._sum = 0.0
         self._samples = 0
         self._most_in_flight = 0
+        self._windows = 0
+        self._is_measuring = False
         self.limit = int(self._exact)
 
     def room(self, in_flight: int, now: float) -> int:
@@ -57,7 +60,7 @@ class GradientLimiter(Limiter):
         retry_after_s: float,
         now: float,
     ) -> None:
-        if outcome is _SUCCESS:
+        if outcome is _SUCCESS and not (self._is_measuring and admission.epoch != self.epoch):
             took_s = now - admission.at_s
             if self._per_token and tokens > 0:
                 took_s /= tokens
@@ -82,7 +85,10 @@ class GradientLimiter(Limiter):
     def _close_window(self) -> None:
         """One step of the limit from the mean latency of a window of answers."""
         mean = self._sum / self._samples
-        self._baseline = min(self._baseline * _BASELINE_DRIFT, mean)
+        if self._is_measuring:
+            self._is_measuring = False
+            self._baseline = mean
+        self._baseline = min(self._baseline, mean)
         gradient = 1.0 if mean <= 0.0 else self._tolerance * self._baseline / mean
         gradient = max(_GRADIENT_MIN, min(1.0, gradient))
         wanted = self._exact * gradient + math.sqrt(self._exact)
@@ -92,6 +98,10 @@ class GradientLimiter(Limiter):
         self._sum = 0.0
         self._samples = 0
         self._most_in_flight = 0
+        self._windows += 1
+        if self._windows % _WINDOWS_UNTIL_MEASURED == 0:
+            self._is_measuring = True
+            self.limit = max(1, self.limit // 4)
         self.epoch += 1
 
     def _set(self, exact: float) -> None:
