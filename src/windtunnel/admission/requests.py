@@ -366,6 +366,10 @@ class RequestAdmission:
             ticket = selection.item.payload
             assert isinstance(ticket, Ticket)
             ready_s = endpoint.budget_ready_s(ticket.ask.tokens, now)
+            if ready_s == NEVER:
+                denied = RequestDenied(ticket.ask, RequestDenial.TOO_LARGE, NEVER)
+                self._resolve(ticket, denied, now)
+                continue
             if ready_s > now:
                 wake_s = min(wake_s, ready_s)
                 break
