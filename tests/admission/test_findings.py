@@ -2,10 +2,12 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from tests.admission.desk import Desk
+from windtunnel.admission import events
 from windtunnel.admission.advisory import Pressure, PressureAdvisory
 from windtunnel.admission.backoff import retry_delay_s
 from windtunnel.admission.endpoint import RequestLease, Ticket
@@ -138,14 +140,14 @@ def eventful_run() -> list[Event]:
 
 
 def test_release_telemetry_carries_outcome_and_correlation() -> None:
-    events = {event.kind: event for event in eventful_run()}
-    released = events["request_lease_released"]
+    told = {event.kind: event for event in eventful_run()}
+    released = told["request_lease_released"]
     assert released.reason == "rate_limited"
     assert released.data["run"] == "run-1"
     assert released.data["lease"] == 2
-    assert events["request_release_refused"].reason == "duplicate"
-    assert events["task_lease_acquired"].data["task"] == "t1"
-    assert events["task_lease_acquired"].data["group"] == "g"
+    assert told["request_release_refused"].reason == "duplicate"
+    assert told["task_lease_acquired"].data["task"] == "t1"
+    assert told["task_lease_acquired"].data["group"] == "g"
 
 
 def test_wait_started_is_delivered_after_wait_completed() -> None:
@@ -184,6 +186,39 @@ def test_soft_ceiling_recovered_fires_on_every_further_increase() -> None:
     kinds = [event.kind for event in sink.events]
     assert kinds.count("request_limit_increased") == 1
     assert kinds.count("request_soft_ceiling_recovered") == 1
+
+
+def test_probes_and_full_recovery_are_told_too() -> None:
+    sink = MemorySink()
+    desk = Desk(cap=8, announcer=Announcer(Telemetry(sink)))
+    leases = [desk.take() for _ in range(8)]
+    desk.end(leases.pop(), Outcome.RATE_LIMITED)
+    for _ in range(20):
+        desk.wait()
+    for second in range(1, 200):
+        ended, leases = leases, []
+        for lease in ended:
+            leases += [ticket.lease for ticket in desk.end(lease) if ticket.lease]
+            desk.wait()
+        leases += [ticket.lease for ticket in desk.sleep_until(float(second)) if ticket.lease]
+    kinds = [event.kind for event in sink.events]
+    assert kinds.count("request_limit_decreased") == 1
+    assert kinds.count("request_limit_increased") == 2
+    assert kinds.count("request_soft_ceiling_recovered") == 1
+    assert kinds.count("request_fully_recovered") == 1
+
+
+def test_kinds_are_declared_and_never_emitted() -> None:
+    """Every word of the vocabulary is used by someone."""
+    folder = Path(events.__file__ or "").parent
+    others = "".join(
+        path.read_text(encoding="utf-8")
+        for path in sorted(folder.glob("*.py"))
+        if path.stem != "events"
+    )
+    unused = [kind for kind in KINDS if kind.upper() not in others]
+    assert unused == []
+    assert len(set(KINDS)) == len(KINDS)
 
 
 class CountingTelemetry(Telemetry):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from windtunnel.admission.events import Announcer
 from windtunnel.admission.metadata import (
     DEFAULT,
     MetadataError,
@@ -11,9 +12,11 @@ from windtunnel.admission.metadata import (
     check_metadata,
     model_metadata,
     resolve,
+    tell_fallback,
 )
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION
+from windtunnel.core.telemetry import MemorySink, Telemetry
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,12 @@ def test_a_fallback_is_used_and_reported() -> None:
     assert resolved.group.key == "local/default/a"
     assert resolved.fell_back is MetadataFault.WEIGHT
     assert resolved.said.startswith("scheduling metadata: -1 is not a weight")
+    sink = MemorySink()
+    tell_fallback(Announcer(Telemetry(sink)), resolved, 0.0)
+    tell_fallback(Announcer(Telemetry(sink)), resolve(None, ["a"], 64), 0.0)
+    assert [(event.kind, event.reason) for event in sink.events] == [
+        ("task_metadata_fell_back", "weight")
+    ]
 
 
 def test_without_a_fallback_the_run_stops() -> None:

@@ -6,9 +6,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
 from windtunnel.admission.gradient import GradientLimiter
+from windtunnel.admission.invariants import REQUEST_INVARIANTS
 from windtunnel.admission.limiter import NEVER, AimdSettings, Limiter
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests import RequestAdmission
+from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
 
 MODELS = ["m", "n"]
@@ -176,6 +178,11 @@ class RequestMachine(RuleBasedStateMachine):
     def change_cap(self, model: str, cap: int) -> None:
         self.admission.register("p", model, "a" if model == "m" else "b", cap, self.now)
         self.collect()
+
+    @invariant()
+    def its_own_invariants_hold(self) -> None:
+        if hasattr(self, "admission"):
+            InvariantChecker(REQUEST_INVARIANTS).run(self.admission, "a test")
 
     @invariant()
     def leases_are_conserved(self) -> None:

@@ -4,12 +4,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from windtunnel.admission.invariants import TASK_INVARIANTS
 from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.policies import BoundedBorrow, Policy, StrictFair, strict_share
 from windtunnel.admission.reasons import ReleaseResult
 from windtunnel.admission.reference_queue import ReferenceQueue
 from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
 from windtunnel.admission.waiting import READY, REFUSED, YIELDING, GroupSpec, Lane, Queued
+from windtunnel.core.invariants import InvariantChecker
 
 LIMITS = {SUBMISSION: 6, LLM_WAIT: 4, "request:p/m": 2, "request:p/n": 3}
 DEMANDS: list[dict[str, int]] = [
@@ -136,6 +138,11 @@ class TaskMachine(RuleBasedStateMachine):
     def change_limit(self, name: str, limit: int) -> None:
         self.limits[name] = limit
         self.tasks.set_limit(name, limit, self.now)
+
+    @invariant()
+    def its_own_invariants_hold(self) -> None:
+        if hasattr(self, "tasks"):
+            InvariantChecker(TASK_INVARIANTS).run(self.tasks, "a test")
 
     @invariant()
     def leases_are_conserved_and_never_too_many(self) -> None:

@@ -9,6 +9,7 @@ from windtunnel.admission.events import KINDS, Announcer, Correlation
 from windtunnel.admission.fair_queue import FairQueue, Selection
 from windtunnel.admission.gradient import GradientLimiter
 from windtunnel.admission.headers import read_limits, retry_after_s
+from windtunnel.admission.invariants import REQUEST_INVARIANTS, TASK_INVARIANTS
 from windtunnel.admission.leases import Lease, TaskLease
 from windtunnel.admission.limiter import AimdLimiter, AimdSettings, Limiter
 from windtunnel.admission.metadata import (
@@ -20,6 +21,7 @@ from windtunnel.admission.metadata import (
     model_metadata,
     resolve,
     task_limits,
+    tell_fallback,
 )
 from windtunnel.admission.policies import BoundedBorrow, Policy, StrictFair
 from windtunnel.admission.reasons import (
@@ -59,6 +61,7 @@ __all__ = [
     "model_metadata",
     "resolve",
     "task_limits",
+    "tell_fallback",
     # Requests.
     "RequestAdmission",
     "RequestAsk",
@@ -92,4 +95,6 @@ __all__ = [
     "CapacityPlan",
     "CapacityValue",
     "capacity_plan",
+    "TASK_INVARIANTS",
+    "REQUEST_INVARIANTS",
 ]

@@ -71,7 +71,16 @@ class RequestDenied:
 class DomainState:
     """The limit of one domain of an endpoint, and what is in flight under it."""
 
-    __slots__ = ("in_flight", "key", "lane", "last_outcome", "limiter", "peak_in_flight")
+    __slots__ = (
+        "in_flight",
+        "key",
+        "lane",
+        "last_outcome",
+        "limiter",
+        "peak_in_flight",
+        "told_ceiling",
+        "told_limit",
+    )
 
     def __init__(self, key: str, limiter: Limiter, lane: Lane) -> None:
         self.key: Final = key
@@ -80,6 +89,8 @@ class DomainState:
         self.in_flight = 0
         self.peak_in_flight = 0
         self.last_outcome = ""
+        self.told_limit = limiter.limit
+        self.told_ceiling = 0
 
 
 class Endpoint:

@@ -2,9 +2,9 @@
 
 Latency is compared with what it is when few requests are in flight. While it stays within a
 tolerance of that, the limit grows by about its square root; as it rises beyond, the limit shrinks
-in proportion. The comparison is measured afresh now and then, at a quarter of the limit for a moment: a
-remembered latency that drifted with the present one would let the limit run away. Latency may be
-taken per token, since a long answer is not a slow server.
+in proportion. The comparison is measured afresh now and then, at a quarter of the limit for a
+moment: a remembered latency that drifted with the present one would let the limit run away.
+Latency may be taken per token, since a long answer is not a slow server.
 """
 
 import math

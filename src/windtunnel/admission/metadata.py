@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.admission.events import TASK_METADATA_FELL_BACK, Announcer, Correlation
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION
 from windtunnel.admission.waiting import GroupSpec
@@ -179,6 +180,20 @@ def resolve(
         fault.code if fault else None,
         str(fault) if fault else "",
     )
+
+
+def tell_fallback(announcer: Announcer, resolved: Resolved, now: float) -> None:
+    """Reports that a generator's metadata was replaced, and why."""
+    if resolved.fell_back is not None:
+        announcer.tell(
+            now,
+            TASK_METADATA_FELL_BACK,
+            resolved.group.key,
+            resolved.fell_back.value,
+            Correlation(resolved.group.key),
+            0,
+            {"said": resolved.said},
+        )
 
 
 def request_resource(provider: str, model: str) -> str:

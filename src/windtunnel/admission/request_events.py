@@ -94,29 +94,33 @@ def tell_refused_release(
     )
 
 
-def tell_release(
-    announcer: Announcer,
-    lease: RequestLease,
-    outcome: Outcome,
-    limit: int,
-    ceiling: int,
-    now: float,
-) -> None:
-    """The release itself and what it changed; `limit` and `ceiling` are those of before."""
-    state, limiter, correlation = lease.domain, lease.domain.limiter, lease.ask.correlation
+def tell_release(announcer: Announcer, lease: RequestLease, outcome: Outcome, now: float) -> None:
+    """The release itself, the refusal if it was one, and what it did to the limit."""
+    state, correlation = lease.domain, lease.ask.correlation
     numbers = pressure(state) | {"held_s": now - lease.acquired_s}
     told = [kinds.REQUEST_LEASE_RELEASED]
     if outcome is Outcome.RATE_LIMITED:
         told.append(kinds.REQUEST_RATE_LIMITED)
-        numbers["blocked_until_s"] = limiter.blocked_until_s
-    if limiter.limit < limit:
-        told.append(kinds.REQUEST_LIMIT_DECREASED)
-    elif limiter.limit > limit:
-        told.append(kinds.REQUEST_LIMIT_INCREASED)
-        if limiter.limit == limiter.ceiling:
-            told.append(kinds.REQUEST_SOFT_CEILING_RECOVERED)
-        if limiter.limit == limiter.maximum and (limiter.ceiling or ceiling):
-            told.append(kinds.REQUEST_FULLY_RECOVERED)
-    numbers["limit_before"] = limit
+        numbers["blocked_until_s"] = state.limiter.blocked_until_s
     for kind in told:
         announcer.tell(now, kind, state.key, outcome.value, correlation, lease.id, numbers)
+    tell_limit(announcer, lease, outcome.value, now)
+
+
+def tell_limit(announcer: Announcer, lease: RequestLease, reason: str, now: float) -> None:
+    """How the limit has moved since that was last told: by an outcome, a ramp or a probe."""
+    state, limiter = lease.domain, lease.domain.limiter
+    before, was_ceiling = state.told_limit, state.told_ceiling
+    state.told_limit, state.told_ceiling = limiter.limit, limiter.ceiling
+    told = []
+    if limiter.limit < before:
+        told.append(kinds.REQUEST_LIMIT_DECREASED)
+    elif limiter.limit > before:
+        told.append(kinds.REQUEST_LIMIT_INCREASED)
+        if limiter.limit == limiter.ceiling == was_ceiling:
+            told.append(kinds.REQUEST_SOFT_CEILING_RECOVERED)
+        if was_ceiling and not limiter.ceiling:
+            told.append(kinds.REQUEST_FULLY_RECOVERED)
+    numbers = pressure(state) | {"limit_before": before}
+    for kind in told:
+        announcer.tell(now, kind, state.key, reason, lease.ask.correlation, lease.id, numbers)

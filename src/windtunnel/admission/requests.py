@@ -27,6 +27,7 @@ from windtunnel.admission.request_events import (
     tell_denied,
     tell_ended_wait,
     tell_granted,
+    tell_limit,
     tell_refused_release,
     tell_release,
     tell_request,
@@ -190,10 +191,9 @@ class RequestAdmission:
             self._learn(endpoint, observed, now)
             if observed.retry_after_s > retry_after_s:
                 retry_after_s = observed.retry_after_s
-        limit, ceiling = limiter.limit, limiter.ceiling
         limiter.end(held.admission, outcome, tokens_used, retry_after_s, now)
         if self._tells:
-            tell_release(self._announcer, held, outcome, limit, ceiling, now)
+            tell_release(self._announcer, held, outcome, now)
         self._admit(endpoint, now)
         return result
 
@@ -316,6 +316,7 @@ class RequestAdmission:
         self.ledger.active[lease.id] = lease
         if self._tells:
             tell_request(self._announcer, kinds.REQUEST_LEASE_ACQUIRED, state, ask, lease.id, now)
+            tell_limit(self._announcer, lease, "", now)
         return lease
 
     def _wait(
