@@ -1,0 +1,103 @@
+"""Prefers a task whose model is free over one whose model is busy; it never stops the work.
+
+Read-only towards request admission. When a task's endpoint is pressed and another group's task may
+go whose endpoint is not, the pressed one is passed over this time. When all are pressed, the first
+in fair order goes: waiting then happens at the endpoint, and nothing can deadlock.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from windtunnel.admission.events import PRESSURE_ADVISORY_SKIPPED, Announcer, Correlation
+from windtunnel.admission.fair_queue import Selection
+from windtunnel.admission.reasons import Domain
+from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.tasks import TaskAdmission
+from windtunnel.admission.waiting import Lane
+
+LOOKS_MAX: Final = 16
+"""How many pressed lanes are passed over at most in one selection."""
+
+
+class Pressure(StrEnum):
+    """Why an endpoint counts as pressed, in the order in which it is looked at."""
+
+    AGGREGATE_CAP = "provider_model_aggregate_cap"
+    COOLDOWN = "cooldown"
+    WAITERS = "waiters"
+    RESOURCE_LIMIT = "resource_limit"
+
+
+class PressureAdvisory:
+    """Chooses among the tasks that may go by how their endpoints fare."""
+
+    def __init__(
+        self,
+        tasks: TaskAdmission,
+        requests: RequestAdmission,
+        announcer: Announcer | None = None,
+    ) -> None:
+        self._tasks: Final = tasks
+        self._requests: Final = requests
+        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._keys: Final[dict[Lane, tuple[str, str, Domain]]] = {}
+        self.skips = 0
+
+    def watch(self, lane: Lane, provider: str, model: str, domain: Domain) -> None:
+        """Tasks of this lane will call this endpoint."""
+        self._keys[lane] = (provider, model, domain)
+
+    def pressure(self, lane: Lane, now: float) -> Pressure | None:
+        """Why a lane's endpoint is pressed, or None."""
+        key = self._keys.get(lane)
+        endpoint = self._requests.endpoint(key[0], key[1]) if key else None
+        if key is None or endpoint is None:
+            return None
+        if endpoint.in_flight >= endpoint.cap:
+            return Pressure.AGGREGATE_CAP
+        state = endpoint.domains.get(key[2])
+        if state is None:
+            return None
+        if now < state.limiter.blocked_until_s:
+            return Pressure.COOLDOWN
+        if state.lane.queued > 0:
+            return Pressure.WAITERS
+        if state.limiter.room(state.in_flight, now) <= 0:
+            return Pressure.RESOURCE_LIMIT
+        return None
+
+    def select(self, now: float) -> Selection | None:
+        """The first task in fair order whose endpoint is free; the very first when none is."""
+        queue = self._tasks.queue
+        first = self._tasks.select()
+        chosen, passed = first, list[Selection]()
+        while chosen is not None and len(passed) < LOOKS_MAX:
+            if self.pressure(chosen.item.lane, now) is None:
+                break
+            passed.append(chosen)
+            queue.block(chosen.item.lane)
+            chosen = self._tasks.select()
+        if chosen is not None and self.pressure(chosen.item.lane, now) is not None:
+            chosen = None
+        for selection in passed:
+            queue.unblock(selection.item.lane)
+        if chosen is None:
+            return self._tasks.select()
+        for selection in passed:
+            self._passed_over(selection, chosen, now)
+        return chosen
+
+    def _passed_over(self, selection: Selection, chosen: Selection, now: float) -> None:
+        self.skips += 1
+        if self._announcer.wants(PRESSURE_ADVISORY_SKIPPED):
+            reason = self.pressure(selection.item.lane, now)
+            assert reason is not None
+            self._announcer.tell(
+                now,
+                PRESSURE_ADVISORY_SKIPPED,
+                selection.item.id,
+                reason.value,
+                Correlation(selection.group.spec.key, selection.item.id),
+                0,
+                {"chosen": chosen.item.id, "lane": selection.item.lane.name},
+            )

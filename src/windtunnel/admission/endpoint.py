@@ -1,0 +1,196 @@
+"""One provider's model: its cap, its limits by domain, its budgets, and who waits for it.
+
+State of request admission, owned by `requests.py`; the two are apart for length only.
+"""
+
+from typing import Final
+
+from windtunnel.admission.budgets import Budget, Spent
+from windtunnel.admission.events import Correlation
+from windtunnel.admission.fair_queue import FairQueue
+from windtunnel.admission.leases import Lease
+from windtunnel.admission.limiter import NEVER, Admission, Limiter
+from windtunnel.admission.reasons import Domain, RequestDenial
+from windtunnel.admission.waiting import GroupSpec, Lane
+from windtunnel.core.errors import InputError
+from windtunnel.core.events import Entry
+
+
+class RequestAsk:
+    """One outbound call that wants to start: to whom, on whose behalf, how large, until when."""
+
+    __slots__ = (
+        "correlation",
+        "deadline_s",
+        "domain",
+        "group",
+        "model",
+        "priority",
+        "provider",
+        "tokens",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        domain: Domain,
+        *,
+        group: str = "",
+        weight: int = 1,
+        priority: int = 0,
+        tokens: int = 0,
+        deadline_s: float = NEVER,
+        correlation: Correlation | None = None,
+    ) -> None:
+        if tokens < 0:
+            raise InputError(f"{tokens} is not a number of tokens", allowed="0 or more")
+        self.provider: Final = provider
+        self.model: Final = model
+        self.domain: Final = domain
+        self.group: Final = group
+        self.weight: Final = weight
+        self.priority: Final = priority
+        self.tokens: Final = tokens
+        self.deadline_s: Final = deadline_s
+        self.correlation: Final = correlation
+
+
+class RequestDenied:
+    """A call may not start: why, and from when it may be worth asking again (infinity: never)."""
+
+    __slots__ = ("ask", "reason", "retry_at_s")
+
+    def __init__(self, ask: RequestAsk, reason: RequestDenial, retry_at_s: float) -> None:
+        self.ask: Final = ask
+        self.reason: Final = reason
+        self.retry_at_s: Final = retry_at_s
+
+
+class DomainState:
+    """The limit of one domain of an endpoint, and what is in flight under it."""
+
+    __slots__ = (
+        "in_flight",
+        "key",
+        "lane",
+        "last_outcome",
+        "limiter",
+        "peak_in_flight",
+        "told_ceiling",
+        "told_limit",
+    )
+
+    def __init__(self, key: str, limiter: Limiter, lane: Lane) -> None:
+        self.key: Final = key
+        self.limiter: Final = limiter
+        self.lane: Final = lane
+        self.in_flight = 0
+        self.peak_in_flight = 0
+        self.last_outcome = ""
+        self.told_limit = limiter.limit
+        self.told_ceiling = 0
+
+
+class Endpoint:
+    """A provider's model, over all its domains."""
+
+    def __init__(self, provider: str, model: str, requests: Budget, tokens: Budget) -> None:
+        self.provider: Final = provider
+        self.model: Final = model
+        self.caps: Final[dict[str, int]] = {}
+        self.cap = 0
+        self.in_flight = 0
+        self.peak_in_flight = 0
+        self.peak_waiters = 0
+        self.requests: Final = requests
+        self.tokens: Final = tokens
+        self.queue: Final = FairQueue()
+        self.bay: Final = self.queue.add_bay()
+        self.domains: Final[dict[Domain, DomainState]] = {}
+        self.specs: Final[dict[str, GroupSpec]] = {}
+        self.wake: Entry | None = None
+
+    def budget_ready_s(self, tokens: int, now: float) -> float:
+        """When one more request of this size fits both budgets."""
+        requests_s = self.requests.ready_s(1, now)
+        tokens_s = self.tokens.ready_s(tokens, now) if tokens > 0 else now
+        return requests_s if requests_s > tokens_s else tokens_s
+
+    def spec(self, ask: RequestAsk, domain: DomainState) -> GroupSpec:
+        """The fairness group of an ask: its own, apart for each domain and priority."""
+        key = f"{domain.key}|{ask.priority}|{ask.group}"
+        spec = self.specs.get(key)
+        if spec is None or spec.weight != ask.weight:
+            if len(self.specs) > 2 * len(self.queue.groups) + 16:
+                self.specs.clear()
+            spec = GroupSpec(key, ask.weight, ask.priority)
+            self.specs[key] = spec
+        return spec
+
+
+class RequestLease(Lease):
+    """The right to make one call, with what it was admitted on."""
+
+    __slots__ = ("admission", "ask", "domain", "endpoint", "request_spent", "token_spent")
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - an id is what it is
+        generation: str,
+        work_id: str,
+        ask: RequestAsk,
+        endpoint: Endpoint,
+        domain: DomainState,
+        admission: Admission,
+        request_spent: Spent | None,
+        token_spent: Spent | None,
+        acquired_s: float,
+    ) -> None:
+        super().__init__(id, generation, work_id, ask.group, acquired_s)
+        self.ask: Final = ask
+        self.endpoint: Final = endpoint
+        self.domain: Final = domain
+        self.admission: Final = admission
+        self.request_spent: Final = request_spent
+        self.token_spent: Final = token_spent
+
+
+class Ticket:
+    """A place in the queue; once resolved it has a lease or a denial."""
+
+    __slots__ = (
+        "ask",
+        "deadline",
+        "denied",
+        "domain",
+        "endpoint",
+        "id",
+        "lease",
+        "since_s",
+        "user",
+    )
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - an id is what it is
+        ask: RequestAsk,
+        endpoint: Endpoint,
+        domain: DomainState,
+        since_s: float,
+    ) -> None:
+        self.id: Final = id
+        self.ask: Final = ask
+        self.endpoint: Final = endpoint
+        self.domain: Final = domain
+        self.since_s: Final = since_s
+        self.deadline: Entry | None = None
+        self.lease: RequestLease | None = None
+        self.denied: RequestDenied | None = None
+        self.user: object = None
+        """Whatever the driver needs to find who waits; admission never looks at it."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.lease is None and self.denied is None

@@ -1,0 +1,369 @@
+"""Who is next: weighted virtual time between groups, first in first out within a group.
+
+One queue serves tasks that wait for resources and requests that wait for an endpoint. Whether work
+may start is not asked while selecting, it is told beforehand: work that asks for the same things
+waits in one *lane*, which is open or blocked as a whole; lanes that ask for the same shared things
+stand in one *bay*, which is open or short as a whole. So a selection looks at the first lane of
+each open bay and costs O(log groups) to commit, however many tasks and groups wait.
+
+Order: groups whose policy lets them go first, then higher priority, then the smaller start tag of
+start-time fair queueing, then who has waited in line longer. `reference_queue.py` is the same thing
+done slowly and obviously.
+"""
+
+from typing import Final
+
+from windtunnel.admission.heap import NOWHERE, Node, NodeHeap, before
+from windtunnel.admission.waiting import (
+    PRIORITY_MAX,
+    READY,
+    REFUSED,
+    YIELDING,
+    Bay,
+    Group,
+    GroupSpec,
+    Lane,
+    Queued,
+    Resource,
+)
+from windtunnel.core.errors import InputError
+
+_STANDING_STRIDE: Final = 10 * PRIORITY_MAX
+_FARTHEST: Final = 1e15
+"""Virtual time beyond which a double no longer tells 1/weight steps apart."""
+
+
+class Selection:
+    """Whose turn it is; it can be committed as long as the queue has not changed."""
+
+    __slots__ = ("group", "item", "version", "yielding")
+
+    def __init__(self, item: Queued, group: Group, version: int, *, yielding: bool) -> None:
+        self.item: Final = item
+        self.group: Final = group
+        self.version: Final = version
+        self.yielding: Final = yielding
+
+
+class Level:
+    """The virtual time of one priority: lower priorities must not inherit the clock of higher."""
+
+    __slots__ = ("active", "idle", "latest_finish", "virtual")
+
+    def __init__(self) -> None:
+        self.virtual = 0.0
+        self.latest_finish = 0.0
+        self.active = 0
+        self.idle: Final = NodeHeap()
+
+
+class FairQueue:
+    """Work that waits, in fair order, with what it asks for counted as it comes and goes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._items: Final[dict[str, Queued]] = {}
+        self._groups: Final[dict[str, Group]] = {}
+        self._bays: Final[list[Bay]] = []
+        self._levels: Final[dict[int, Level]] = {}
+        self._sequence = 0
+        self.dirty: Final[list[Resource]] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._items
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """Every group that is remembered; to read, not to change."""
+        return self._groups
+
+    def item(self, item_id: str) -> Queued | None:
+        return self._items.get(item_id)
+
+    def items(self) -> list[Queued]:
+        """All that waits, in the order in which it came."""
+        return list(self._items.values())
+
+    def add_bay(self) -> Bay:
+        bay = Bay()
+        self._bays.append(bay)
+        return bay
+
+    def enqueue(self, item: Queued) -> bool:
+        """Adds work at the end of its group; an id that already waits is left alone, as False."""
+        if item.id in self._items:
+            return False
+        spec = item.group
+        group = self._groups.get(spec.key)
+        if group is None:
+            group = Group(spec)
+            self._groups[spec.key] = group
+        elif group.spec is not spec:
+            self._respecify(group, spec)
+        self._items[item.id] = item
+        self.version += 1
+        group.queued += 1
+        self._count(group, item.lane, 1)
+        last = group.last
+        group.last = item
+        if last is None:
+            group.first = item
+            self._activate(group, item.lane)
+        else:
+            last.after = item
+            item.ahead = last
+        return True
+
+    def select(self) -> Selection | None:
+        """Whose turn it is among what may start; nothing changes."""
+        group = self.next_group()
+        if group is None:
+            return None
+        head = group.first
+        assert head is not None
+        return Selection(head, group, self.version, yielding=group.standing == YIELDING)
+
+    def next_group(self) -> Group | None:
+        best: Node | None = None
+        for bay in self._bays:
+            if bay.shortages == 0:
+                nodes = bay.lanes.nodes
+                if nodes and (best is None or before(nodes[0], best)):
+                    best = nodes[0]
+        if best is None:
+            return None
+        assert isinstance(best, Lane)
+        group = best.groups.nodes[0]
+        assert isinstance(group, Group)
+        return group
+
+    def commit(self, selection: Selection) -> Queued | None:
+        """Takes what was selected out and charges its group; None when the queue has changed."""
+        if selection.version != self.version:
+            return None
+        item, group = selection.item, selection.group
+        level = self._levels[group.spec.priority]
+        if group.tag > level.virtual:
+            level.virtual = group.tag
+        finish = level.virtual + item.cost / group.spec.weight
+        assert finish < _FARTHEST
+        group.finish = finish
+        if finish > level.latest_finish:
+            level.latest_finish = finish
+        self._unlink(group, item)
+        head = group.first
+        if head is None:
+            self._deactivate(group)
+        else:
+            self._sequence += 1
+            group.sequence = self._sequence
+            group.tag = finish
+            self._reorder(group, head)
+        self._forget(level)
+        return item
+
+    def discard(self, item_id: str) -> Queued | None:
+        """Takes work out without charging anyone; None when no such work waits."""
+        item = self._items.get(item_id)
+        if item is None:
+            return None
+        group = self._groups[item.group.key]
+        was_head = group.first is item
+        self._unlink(group, item)
+        head = group.first
+        if head is None:
+            self._deactivate(group)
+        elif was_head:
+            self._reorder(group, head)
+        return item
+
+    def set_standing(self, group: Group, standing: int) -> None:
+        """Tells how a group stands with the policy."""
+        if group.standing == standing:
+            return
+        group.standing = standing
+        lane = group.lane
+        if lane is None:
+            return
+        if group.place != NOWHERE:
+            lane.groups.remove(group)
+        self._place(group, lane)
+
+    def block(self, lane: Lane) -> None:
+        """One more thing that a lane asks for is not to be had."""
+        lane.blocks += 1
+        if lane.blocks == 1:
+            self._contend(lane, -lane.members, -lane.weight)
+            self._lane_changed(lane)
+
+    def unblock(self, lane: Lane) -> None:
+        assert lane.blocks > 0
+        lane.blocks -= 1
+        if lane.blocks == 0:
+            self._contend(lane, lane.members, lane.weight)
+            self._lane_changed(lane)
+
+    def release_hold(self, group: Group) -> None:
+        """Forgets what a group gave way on."""
+        held_on, hold = group.held_on, group.hold
+        if held_on is not None and hold is not None and hold.place != NOWHERE:
+            held_on.holds.remove(hold)
+        group.held_on = None
+
+    def release_group(self, group: Group) -> None:
+        """A lease of a group came back; forgets the group when nothing else keeps it."""
+        if group.running == 0 and group.lane is None and group.place == NOWHERE:
+            self._groups.pop(group.spec.key, None)
+
+    # What follows keeps the order and the counts.
+
+    def _respecify(self, group: Group, spec: GroupSpec) -> None:
+        if group.spec.priority != spec.priority:
+            raise InputError(
+                f"priority {spec.priority} differs from {group.spec.priority}",
+                where=f"group {spec.key}",
+                hint="one group has one priority; use two groups",
+            )
+        lane, old = group.lane, group.spec
+        group.spec = spec
+        if lane is None:
+            return
+        more = spec.weight - old.weight
+        if more != 0:
+            lane.weight += more
+            if lane.blocks == 0:
+                self._contend(lane, 0, more)
+        if more != 0 or spec.admitted_limit != old.admitted_limit:
+            self.release_hold(group)
+            self.set_standing(group, READY)
+
+    def _count(self, group: Group, lane: Lane, sign: int) -> None:
+        lane.queued += sign
+        accounts = group.accounts_for(lane)
+        for number, resource in enumerate(lane.resources):
+            amount = sign * lane.amounts[number]
+            resource.queued += amount
+            if resource.queued > resource.peak_queued:
+                resource.peak_queued = resource.queued
+            accounts[number].queued += amount
+
+    def _unlink(self, group: Group, item: Queued) -> None:
+        del self._items[item.id]
+        self.version += 1
+        group.queued -= 1
+        self._count(group, item.lane, -1)
+        ahead, after = item.ahead, item.after
+        if ahead is None:
+            group.first = after
+        else:
+            ahead.after = after
+        if after is None:
+            group.last = ahead
+        else:
+            after.ahead = ahead
+        item.ahead = item.after = None
+
+    def _activate(self, group: Group, lane: Lane) -> None:
+        level = self._levels.get(group.spec.priority)
+        if level is None:
+            level = Level()
+            self._levels[group.spec.priority] = level
+        if group.place != NOWHERE:
+            level.idle.remove(group)
+        level.active += 1
+        self._sequence += 1
+        group.sequence = self._sequence
+        group.tag = group.finish if group.finish > level.virtual else level.virtual
+        group.standing = READY
+        self._join(group, lane)
+
+    def _deactivate(self, group: Group) -> None:
+        self._leave(group)
+        level = self._levels[group.spec.priority]
+        level.active -= 1
+        group.rank = 0
+        group.tag = group.finish
+        if group.finish > level.virtual:
+            level.idle.push(group)
+        elif group.running == 0:
+            del self._groups[group.spec.key]
+        if level.active == 0:
+            level.virtual = max(level.virtual, level.latest_finish)
+            self._forget(level)
+
+    def _forget(self, level: Level) -> None:
+        """Drops idle groups whose finish tag the level's clock has passed: it no longer matters."""
+        idle = level.idle
+        while idle.nodes and idle.nodes[0].tag <= level.virtual:
+            group = idle.nodes[0]
+            assert isinstance(group, Group)
+            idle.remove(group)
+            if group.running == 0:
+                del self._groups[group.spec.key]
+
+    def _reorder(self, group: Group, head: Queued) -> None:
+        lane = group.lane
+        assert lane is not None
+        if head.lane is lane:
+            if group.place != NOWHERE:
+                lane.groups.fix(group)
+                self._lane_changed(lane)
+        else:
+            self._leave(group)
+            group.standing = READY
+            self._join(group, head.lane)
+
+    def _join(self, group: Group, lane: Lane) -> None:
+        group.lane = lane
+        group.head_accounts = [group.account(resource) for resource in lane.resources]
+        lane.members += 1
+        lane.weight += group.spec.weight
+        if lane.blocks == 0:
+            self._contend(lane, 1, group.spec.weight)
+        self._place(group, lane)
+
+    def _place(self, group: Group, lane: Lane) -> None:
+        if group.standing != REFUSED:
+            group.rank = group.standing * _STANDING_STRIDE - group.spec.priority
+            lane.groups.push(group)
+        self._lane_changed(lane)
+
+    def _leave(self, group: Group) -> None:
+        lane = group.lane
+        assert lane is not None
+        group.lane = None
+        group.head_accounts = []
+        if group.place != NOWHERE:
+            lane.groups.remove(group)
+        self.release_hold(group)
+        lane.members -= 1
+        lane.weight -= group.spec.weight
+        if lane.blocks == 0:
+            self._contend(lane, -1, -group.spec.weight)
+        self._lane_changed(lane)
+
+    def _contend(self, lane: Lane, members: int, weight: int) -> None:
+        for resource in lane.resources:
+            resource.contenders += members
+            resource.contending_weight += weight
+            if not resource.is_dirty and (resource.holds.nodes or resource.refused):
+                resource.is_dirty = True
+                self.dirty.append(resource)
+
+    def _lane_changed(self, lane: Lane) -> None:
+        """Keeps a lane in its bay's order while it is open and somebody in it may go."""
+        nodes = lane.groups.nodes
+        lanes = lane.bay.lanes
+        if lane.blocks > 0 or not nodes:
+            if lane.place != NOWHERE:
+                lanes.remove(lane)
+            return
+        first = nodes[0]
+        lane.rank, lane.tag, lane.sequence = first.rank, first.tag, first.sequence
+        if lane.place == NOWHERE:
+            lanes.push(lane)
+        else:
+            lanes.fix(lane)

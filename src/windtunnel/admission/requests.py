@@ -1,0 +1,458 @@
+"""Request admission: whether one outbound call may start now, or waits, or is refused.
+
+Every method takes the time. Whoever frees capacity hands it on: `release`, `cancel`, `register`
+and `advance` give leases to the waiters that may go, and `take_resolved` returns those tickets, so
+that a driver wakes exactly them. `next_wake_s` says when to call `advance` although nothing
+happened: a deadline, the end of a wait, a step of a ramp, room in a budget. Nothing polls.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from windtunnel.admission import events as kinds
+from windtunnel.admission.budgets import UNLIMITED, Budget, Observed
+from windtunnel.admission.endpoint import (
+    DomainState,
+    Endpoint,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+    Ticket,
+)
+from windtunnel.admission.events import Announcer
+from windtunnel.admission.leases import Lease, Ledger
+from windtunnel.admission.limiter import NEVER, AimdLimiter, AimdSettings, Limiter
+from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
+from windtunnel.admission.request_events import (
+    tell_denied,
+    tell_ended_wait,
+    tell_granted,
+    tell_limit,
+    tell_refused_release,
+    tell_release,
+    tell_request,
+)
+from windtunnel.admission.waiting import Lane, Queued
+from windtunnel.core.errors import InputError
+from windtunnel.core.events import EventQueue
+from windtunnel.core.random import Streams
+from windtunnel.core.telemetry import Plain
+
+WAITERS_MAX: Final = 1_000_000
+"""A queue longer than this refuses instead of growing."""
+
+MakeLimiter = Callable[[str, int, float], Limiter]
+"""From (key, maximum, now) to the limiter of one domain."""
+
+_RELEASED: Final = ReleaseResult.RELEASED
+_RATE_LIMITED: Final = Outcome.RATE_LIMITED
+
+
+class RequestAdmission:
+    """All endpoints of a run: their limits, their leases, and who waits for them."""
+
+    def __init__(
+        self,
+        generation: str,
+        streams: Streams,
+        settings: AimdSettings | None = None,
+        *,
+        initial_limits: Mapping[str, int] | None = None,
+        maximum_limits: Mapping[str, int] | None = None,
+        make_limiter: MakeLimiter | None = None,
+        waiters_max: int = WAITERS_MAX,
+        announcer: Announcer | None = None,
+    ) -> None:
+        """Limits are given by key, `provider/model/domain`; `make_limiter` replaces AIMD."""
+        self.ledger: Final = Ledger(generation)
+        self.is_shut = False
+        self.waiting = 0
+        self._streams: Final = streams
+        self._settings: Final = settings if settings is not None else AimdSettings()
+        self._initial_limits: Final[dict[str, int]] = dict(initial_limits or {})
+        self._maximum_limits: Final[dict[str, int]] = dict(maximum_limits or {})
+        self._make_limiter: Final = make_limiter
+        self._waiters_max: Final = waiters_max
+        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._tells: Final = self._announcer.wants_any
+        self._endpoints: Final[dict[tuple[str, str], Endpoint]] = {}
+        self._timers: Final = EventQueue()
+        self._resolved: list[Ticket] = []
+        self._tickets = 0
+
+    def register(
+        self,
+        provider: str,
+        model: str,
+        alias: str,
+        cap: int,
+        now: float,
+        *,
+        requests_per_minute: int = UNLIMITED,
+        tokens_per_minute: int = UNLIMITED,
+    ) -> None:
+        """Names an endpoint's cap under an alias; the smallest of its aliases' caps holds."""
+        if cap < 1:
+            raise InputError(
+                f"{cap} is not a cap", where=f"{provider}/{model} as {alias}", allowed="1 or more"
+            )
+        endpoint = self._endpoints.get((provider, model))
+        if endpoint is None:
+            endpoint = Endpoint(
+                provider,
+                model,
+                Budget(requests_per_minute, "configured" if requests_per_minute else "default"),
+                Budget(tokens_per_minute, "configured" if tokens_per_minute else "default"),
+            )
+            self._endpoints[(provider, model)] = endpoint
+        else:
+            _configure(endpoint.requests, requests_per_minute)
+            _configure(endpoint.tokens, tokens_per_minute)
+        endpoint.caps[alias] = cap
+        before, endpoint.cap = endpoint.cap, min(endpoint.caps.values())
+        for state in endpoint.domains.values():
+            state.limiter.set_maximum(self._maximum(endpoint, state.key))
+        if self._tells:
+            kind = kinds.REQUEST_CAP_CHANGED if before else kinds.REQUEST_REGISTERED
+            self._announcer.tell(
+                now, kind, f"{provider}/{model}", "", None, 0, {"cap": endpoint.cap, "was": before}
+            )
+        self._catch_up(now)
+        self._admit(endpoint, now)
+
+    def try_acquire(self, ask: RequestAsk, now: float) -> RequestLease | RequestDenied:
+        """A lease at once, or why not; a refused call consumes nothing."""
+        found = self._find(ask, now)
+        if isinstance(found, RequestDenied):
+            return self._denied(found, now)
+        endpoint, state = found
+        if self._is_someone_ahead(endpoint, state):
+            denied = RequestDenied(ask, RequestDenial.QUEUED_WAITERS_AHEAD, self.next_wake_s())
+            return self._denied(denied, now)
+        refused = self._refusal(endpoint, state, ask, now)
+        if refused is not None:
+            return self._denied(refused, now)
+        return self._grant(endpoint, state, ask, f"call-{self.ledger.issued + 1}", now)
+
+    def acquire(self, ask: RequestAsk, now: float) -> RequestLease | Ticket | RequestDenied:
+        """A lease at once, or a place in the queue until the ask's deadline."""
+        found = self._find(ask, now)
+        if isinstance(found, RequestDenied):
+            return self._denied(found, now)
+        endpoint, state = found
+        if (
+            not self._is_someone_ahead(endpoint, state)
+            and self._refusal(endpoint, state, ask, now) is None
+        ):
+            return self._grant(endpoint, state, ask, f"call-{self.ledger.issued + 1}", now)
+        if ask.deadline_s <= now:
+            return self._denied(RequestDenied(ask, RequestDenial.QUEUE_TIMEOUT, NEVER), now)
+        if self.waiting >= self._waiters_max:
+            return self._denied(RequestDenied(ask, RequestDenial.QUEUE_FULL, NEVER), now)
+        return self._wait(endpoint, state, ask, now)
+
+    def cancel(self, ticket: Ticket, now: float) -> None:
+        """Whoever waited is gone: its place is given up, or its lease if it has one already."""
+        self._catch_up(now)
+        if ticket.is_waiting:
+            self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.CANCELLED, NEVER), now)
+            self._admit(ticket.endpoint, now)
+        elif ticket.lease is not None and ticket.lease.id in self.ledger.active:
+            self.release(ticket.lease, Outcome.LOCAL_CANCELLED, now)
+
+    def release(
+        self,
+        lease: Lease,
+        outcome: Outcome,
+        now: float,
+        *,
+        retry_after_s: float = 0.0,
+        tokens_used: int = -1,
+        observed: Observed | None = None,
+    ) -> ReleaseResult:
+        """A call ended: takes its lease back once, learns from it, and hands on what it freed."""
+        held = self.ledger.active.get(lease.id)
+        result = self.ledger.release(lease)
+        if result is not _RELEASED:
+            if self._tells:
+                tell_refused_release(self._announcer, lease, result, now)
+            return result
+        assert isinstance(held, RequestLease)
+        self._catch_up(now)
+        endpoint, state, limiter = held.endpoint, held.domain, held.domain.limiter
+        endpoint.in_flight -= 1
+        state.in_flight -= 1
+        state.last_outcome = outcome.value
+        if outcome is _RATE_LIMITED:
+            tokens_used = 0
+        if held.token_spent is not None and tokens_used >= 0:
+            endpoint.tokens.settle(held.token_spent, tokens_used)
+        if observed is not None:
+            self._learn(endpoint, observed, now)
+            if observed.retry_after_s > retry_after_s:
+                retry_after_s = observed.retry_after_s
+        limiter.end(held.admission, outcome, tokens_used, retry_after_s, now)
+        if self._tells:
+            tell_release(self._announcer, held, outcome, now)
+        self._admit(endpoint, now)
+        return result
+
+    def advance(self, now: float) -> None:
+        """Does what time alone brings: deadlines pass, waits end, budgets refill."""
+        due: dict[tuple[str, str], Endpoint] = {}
+        while self._timers.peek_time() <= now:
+            entry = self._timers.pop()
+            assert entry is not None
+            waited = entry[3]
+            if isinstance(waited, Ticket):
+                waited.deadline = None
+                denied = RequestDenied(waited.ask, RequestDenial.QUEUE_TIMEOUT, NEVER)
+                self._resolve(waited, denied, now)
+                endpoint = waited.endpoint
+            else:
+                assert isinstance(waited, Endpoint)
+                endpoint = waited
+                endpoint.wake = None
+            due[(endpoint.provider, endpoint.model)] = endpoint
+        for endpoint in due.values():
+            self._admit(endpoint, now)
+
+    def next_wake_s(self) -> float:
+        """When to call `advance` if nothing happens before; infinity when there is no need."""
+        return self._timers.peek_time()
+
+    def take_resolved(self) -> list[Ticket]:
+        """The tickets that were given a lease or a denial since this was last asked."""
+        resolved = self._resolved
+        self._resolved = []
+        return resolved
+
+    def shut_down(self, now: float) -> None:
+        """Refuses all that waits and all that comes; leases in flight still come back."""
+        self.is_shut = True
+        for endpoint in self._endpoints.values():
+            for item in endpoint.queue.items():
+                ticket = item.payload
+                assert isinstance(ticket, Ticket)
+                self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.SHUTDOWN, NEVER), now)
+
+    def endpoints(self) -> list[Endpoint]:
+        return list(self._endpoints.values())
+
+    def endpoint(self, provider: str, model: str) -> Endpoint | None:
+        return self._endpoints.get((provider, model))
+
+    # What follows keeps leases, queues, limits and timers in step.
+
+    def _find(self, ask: RequestAsk, now: float) -> tuple[Endpoint, DomainState] | RequestDenied:
+        if self.is_shut:
+            return RequestDenied(ask, RequestDenial.SHUTDOWN, NEVER)
+        endpoint = self._endpoints.get((ask.provider, ask.model))
+        if endpoint is None:
+            return RequestDenied(ask, RequestDenial.UNREGISTERED, NEVER)
+        self._catch_up(now)
+        if 0 < endpoint.tokens.limit < ask.tokens:
+            return RequestDenied(ask, RequestDenial.TOO_LARGE, NEVER)
+        state = endpoint.domains.get(ask.domain)
+        if state is None:
+            key = f"{ask.provider}/{ask.model}/{ask.domain.value}"
+            maximum = self._maximum(endpoint, key)
+            limiter: Limiter
+            if self._make_limiter is not None:
+                limiter = self._make_limiter(key, maximum, now)
+            else:
+                initial = self._initial_limits.get(key, maximum)
+                stream = self._streams[f"admission.{key}"]
+                limiter = AimdLimiter(maximum, initial, self._settings, stream, now)
+            state = DomainState(key, limiter, Lane(key, endpoint.bay, [], []))
+            endpoint.domains[ask.domain] = state
+        return endpoint, state
+
+    def _maximum(self, endpoint: Endpoint, key: str) -> int:
+        return max(1, min(endpoint.cap, self._maximum_limits.get(key, endpoint.cap)))
+
+    def _refusal(
+        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, now: float
+    ) -> RequestDenied | None:
+        """Why a call could not start now even if nobody waited."""
+        limiter = state.limiter
+        if now < limiter.blocked_until_s:
+            return RequestDenied(ask, RequestDenial.COOLDOWN, limiter.blocked_until_s)
+        if limiter.room(state.in_flight, now) <= 0:
+            retry_at_s = limiter.next_change_s(state.in_flight, now)
+            return RequestDenied(ask, RequestDenial.NO_CAPACITY, retry_at_s)
+        if endpoint.in_flight >= endpoint.cap:
+            return RequestDenied(ask, RequestDenial.NO_CAPACITY, NEVER)
+        if endpoint.requests.limit or endpoint.tokens.limit:
+            requests_s = endpoint.requests.ready_s(1, now)
+            if requests_s > now:
+                return RequestDenied(ask, RequestDenial.REQUEST_BUDGET, requests_s)
+            tokens_s = endpoint.tokens.ready_s(ask.tokens, now)
+            if tokens_s > now:
+                return RequestDenied(ask, RequestDenial.TOKEN_BUDGET, tokens_s)
+        return None
+
+    def _grant(
+        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, work_id: str, now: float
+    ) -> RequestLease:
+        endpoint.in_flight += 1
+        state.in_flight += 1
+        if endpoint.in_flight > endpoint.peak_in_flight:
+            endpoint.peak_in_flight = endpoint.in_flight
+        if state.in_flight > state.peak_in_flight:
+            state.peak_in_flight = state.in_flight
+        lease = RequestLease(
+            self.ledger.next_id(),
+            self.ledger.generation,
+            work_id,
+            ask,
+            endpoint,
+            state,
+            state.limiter.admit(state.in_flight, now),
+            endpoint.requests.spend(1, now),
+            endpoint.tokens.spend(ask.tokens, now),
+            now,
+        )
+        self.ledger.active[lease.id] = lease
+        if self._tells:
+            tell_request(self._announcer, kinds.REQUEST_LEASE_ACQUIRED, state, ask, lease.id, now)
+            tell_limit(self._announcer, lease, "", now)
+        return lease
+
+    def _wait(
+        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, now: float
+    ) -> RequestLease | Ticket:
+        self._tickets += 1
+        ticket = Ticket(f"wait-{self._tickets}", ask, endpoint, state, now)
+        endpoint.queue.enqueue(
+            Queued(ticket.id, endpoint.spec(ask, state), state.lane, ticket, now)
+        )
+        self.waiting += 1
+        waiters = len(endpoint.queue)
+        if waiters > endpoint.peak_waiters:
+            endpoint.peak_waiters = waiters
+        if self._tells:
+            if waiters == 1:
+                tell_request(self._announcer, kinds.REQUEST_QUEUE_FORMED, state, ask, 0, now)
+            tell_request(self._announcer, kinds.REQUEST_WAIT_STARTED, state, ask, 0, now)
+        self._admit(endpoint, now)
+        lease = ticket.lease
+        if lease is not None:
+            self._resolved.remove(ticket)
+            return lease
+        if ask.deadline_s < NEVER:
+            ticket.deadline = self._timers.push(ask.deadline_s, 0, ticket)
+        return ticket
+
+    def _catch_up(self, now: float) -> None:
+        """Lets what is due happen first: nobody is given a lease after its deadline."""
+        if self._timers.peek_time() <= now:
+            self.advance(now)
+
+    def _is_someone_ahead(self, endpoint: Endpoint, state: DomainState) -> bool:
+        """Whether a waiter would be overtaken: one of the domain, or one that lacks budget only."""
+        if len(endpoint.queue) == 0:
+            return False
+        return state.lane.queued > 0 or endpoint.queue.next_group() is not None
+
+    def _admit(self, endpoint: Endpoint, now: float) -> None:
+        """Gives leases to waiters in fair order until something lacks, and plans the next look."""
+        queue = endpoint.queue
+        wake_s = NEVER
+        while len(queue) > 0 and endpoint.in_flight < endpoint.cap:
+            wake_s = self._open_lanes(endpoint, now)
+            selection = queue.select()
+            if selection is None:
+                break
+            ticket = selection.item.payload
+            assert isinstance(ticket, Ticket)
+            ready_s = endpoint.budget_ready_s(ticket.ask.tokens, now)
+            if ready_s == NEVER:
+                denied = RequestDenied(ticket.ask, RequestDenial.TOO_LARGE, NEVER)
+                self._resolve(ticket, denied, now)
+                continue
+            if ready_s > now:
+                wake_s = min(wake_s, ready_s)
+                break
+            queue.commit(selection)
+            self._stop_waiting(ticket)
+            ticket.lease = self._grant(endpoint, ticket.domain, ticket.ask, ticket.id, now)
+            self._resolved.append(ticket)
+            if self._tells:
+                tell_granted(self._announcer, ticket, now)
+            wake_s = NEVER
+        self._plan_wake(endpoint, wake_s)
+
+    def _open_lanes(self, endpoint: Endpoint, now: float) -> float:
+        """Opens each domain's lane that has room; returns when a closed one may have some."""
+        soonest_s = NEVER
+        for state in endpoint.domains.values():
+            lane = state.lane
+            if state.limiter.room(state.in_flight, now) > 0:
+                if lane.blocks > 0:
+                    endpoint.queue.unblock(lane)
+            else:
+                if lane.blocks == 0:
+                    endpoint.queue.block(lane)
+                if lane.queued > 0:
+                    soonest_s = min(soonest_s, state.limiter.next_change_s(state.in_flight, now))
+        return soonest_s
+
+    def _plan_wake(self, endpoint: Endpoint, wake_s: float) -> None:
+        planned = endpoint.wake
+        if planned is not None:
+            if planned[0] == wake_s:
+                return
+            self._timers.cancel(planned)
+            endpoint.wake = None
+        if wake_s < NEVER:
+            endpoint.wake = self._timers.push(wake_s, 1, endpoint)
+
+    def _resolve(self, ticket: Ticket, denied: RequestDenied, now: float) -> None:
+        """Ends a wait without a lease."""
+        ticket.endpoint.queue.discard(ticket.id)
+        self._stop_waiting(ticket)
+        ticket.denied = denied
+        if denied.reason is not RequestDenial.CANCELLED:
+            self._resolved.append(ticket)
+        if self._tells:
+            tell_ended_wait(self._announcer, ticket, denied, now)
+
+    def _stop_waiting(self, ticket: Ticket) -> None:
+        self.waiting -= 1
+        if ticket.deadline is not None:
+            self._timers.cancel(ticket.deadline)
+            ticket.deadline = None
+
+    def _denied(self, denied: RequestDenied, now: float) -> RequestDenied:
+        if self._tells:
+            tell_denied(self._announcer, denied, now)
+        return denied
+
+    def _learn(self, endpoint: Endpoint, observed: Observed, now: float) -> None:
+        requests, tokens = endpoint.requests, endpoint.tokens
+        changed = requests.learn(
+            observed.requests_limit, observed.requests_left, observed.requests_reset_s, now
+        )
+        if tokens.learn(observed.tokens_limit, observed.tokens_left, observed.tokens_reset_s, now):
+            changed = True
+        if changed and self._tells:
+            numbers: dict[str, Plain] = {
+                "requests_per_minute": requests.limit,
+                "tokens_per_minute": tokens.limit,
+            }
+            self._announcer.tell(
+                now,
+                kinds.REQUEST_BUDGET_CHANGED,
+                f"{endpoint.provider}/{endpoint.model}",
+                "headers",
+                None,
+                0,
+                numbers,
+            )
+
+
+def _configure(budget: Budget, limit: int) -> None:
+    if limit:
+        budget.limit = limit
+        budget.source = "configured"

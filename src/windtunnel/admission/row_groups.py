@@ -1,0 +1,179 @@
+"""How many row groups are worked on at once.
+
+More while models idle for want of ready work, fewer while ready work only piles up. Lowering the
+target evicts nothing: groups in work are finished, the next ones wait.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from windtunnel.admission.events import ROW_GROUP_BLOCKED, ROW_GROUP_TARGET_CHANGED, Announcer
+from windtunnel.core.errors import InputError
+
+QUEUED_PER_IN_FLIGHT_MAX: Final = 4
+"""More tasks queued than this many times what may be in flight: no further group is started."""
+LOOKS_UNTIL_RAISE: Final = 2
+LOOKS_UNTIL_LOWER: Final = 4
+OVERFED_RATIO: Final = 2
+"""Waiting model work of more than this many times the model slots: groups are only held open."""
+ROWS_GUARD_MIN: Final = 8192
+ROWS_GUARD_BUFFERS: Final = 3
+
+
+class RowGroupReason(StrEnum):
+    """Why the target of row groups stays or moves; the first that applies."""
+
+    NO_PENDING = "no_pending_row_groups"
+    HARD_CAP = "hard_cap"
+    ADMITTED_ROWS = "max_admitted_rows"
+    DEFERRED = "deferred_tasks"
+    QUEUED_TASKS = "queued_task_guardrail"
+    NO_LLM_WAIT = "no_llm_wait_resource"
+    SATURATED = "llm_wait_saturated"
+    QUEUED_DEMAND = "queued_llm_demand"
+    SETTLING = "settling"
+    HORIZON_LIMITED = "horizon_limited"
+    OVERFED = "overfed"
+
+
+class RowGroupView(msgspec.Struct, frozen=True):
+    """What the scheduler sees when it looks."""
+
+    active: int
+    next_rows: int
+    """Rows of the next pending group; 0 when none is pending."""
+    admitted_rows: int
+    queued_tasks: int
+    queued_llm: int
+    leased_llm: int
+    llm_limit: int
+    """0 when no work needs a model."""
+    is_deferred_blocking: bool = False
+
+
+class RowGroupDecision(msgspec.Struct, frozen=True):
+    """The target from now on, and why."""
+
+    target: int
+    before: int
+    reason: RowGroupReason
+
+
+class RowGroupAdmission:
+    """Moves the target by one at a time; small waverings move nothing."""
+
+    def __init__(
+        self,
+        hard_cap: int,
+        in_flight_max: int,
+        rows_guard: int,
+        *,
+        adaptive: bool = True,
+        announcer: Announcer | None = None,
+    ) -> None:
+        for name, value in (
+            ("hard_cap", hard_cap),
+            ("in_flight_max", in_flight_max),
+            ("rows_guard", rows_guard),
+        ):
+            if value < 1:
+                raise InputError(f"{value} is not possible", where=name, allowed="1 or more")
+        self.adaptive: Final = adaptive
+        self.hard_cap: Final = hard_cap
+        self.rows_guard: Final = rows_guard
+        self.target = 1 if adaptive else hard_cap
+        self.peak_target = self.target
+        self.blocked: Final[dict[RowGroupReason, int]] = {}
+        self._in_flight_max: Final = in_flight_max
+        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._hungry_looks = 0
+        self._overfed_looks = 0
+
+    def may_admit(self, view: RowGroupView) -> bool:
+        """Whether the next group may start now."""
+        return view.next_rows > 0 and view.active < self.target and not self._lacks_rows(view)
+
+    def decide(self, view: RowGroupView, now: float) -> RowGroupDecision:
+        """One look: the target moves by at most one."""
+        before = self.target
+        reason = self._blocking(view)
+        overfed = view.llm_limit > 0 and view.queued_llm > OVERFED_RATIO * view.llm_limit
+        self._overfed_looks = self._overfed_looks + 1 if overfed else 0
+        if reason is not None:
+            self._hungry_looks = 0
+            if self.adaptive and self._overfed_looks >= LOOKS_UNTIL_LOWER and self.target > 1:
+                self._overfed_looks = 0
+                self.target -= 1
+                reason = RowGroupReason.OVERFED
+        else:
+            self._hungry_looks += 1
+            if view.queued_tasks > 0 and self._hungry_looks < LOOKS_UNTIL_RAISE:
+                reason = RowGroupReason.SETTLING
+            else:
+                self._hungry_looks = 0
+                self.target += 1
+                self.peak_target = max(self.peak_target, self.target)
+                reason = RowGroupReason.HORIZON_LIMITED
+        decision = RowGroupDecision(self.target, before, reason)
+        self._tell(decision, view, now)
+        return decision
+
+    def _lacks_rows(self, view: RowGroupView) -> bool:
+        return view.admitted_rows > 0 and view.admitted_rows + view.next_rows > self.rows_guard
+
+    def _blocking(self, view: RowGroupView) -> RowGroupReason | None:
+        free = view.llm_limit - view.leased_llm
+        tests = (
+            (view.next_rows == 0, RowGroupReason.NO_PENDING),
+            (not self.adaptive or self.target >= self.hard_cap, RowGroupReason.HARD_CAP),
+            (self._lacks_rows(view), RowGroupReason.ADMITTED_ROWS),
+            (view.is_deferred_blocking, RowGroupReason.DEFERRED),
+            (
+                view.queued_tasks >= QUEUED_PER_IN_FLIGHT_MAX * self._in_flight_max,
+                RowGroupReason.QUEUED_TASKS,
+            ),
+            (view.llm_limit == 0, RowGroupReason.NO_LLM_WAIT),
+            (free <= 0, RowGroupReason.SATURATED),
+            # With nothing leased the queue itself may be waiting for a new group: let one start.
+            (view.leased_llm > 0 and free <= view.queued_llm, RowGroupReason.QUEUED_DEMAND),
+        )
+        return next((reason for holds, reason in tests if holds), None)
+
+    def _tell(self, decision: RowGroupDecision, view: RowGroupView, now: float) -> None:
+        moved = decision.target != decision.before
+        if not moved:
+            self.blocked[decision.reason] = self.blocked.get(decision.reason, 0) + 1
+        kind = ROW_GROUP_TARGET_CHANGED if moved else ROW_GROUP_BLOCKED
+        if self._announcer.wants(kind):
+            self._announcer.tell(
+                now,
+                kind,
+                "row_groups",
+                decision.reason.value,
+                None,
+                0,
+                {"target": decision.target, "before": decision.before, "active": view.active},
+            )
+
+
+def rows_guard(records: int, buffer_size: int) -> int:
+    """How many rows may be in work at once, when more groups are admitted by themselves."""
+    return max(1, min(records, max(ROWS_GUARD_BUFFERS * buffer_size, ROWS_GUARD_MIN)))
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A task of the next row group: what it needs, and whether it waits for a blocked column."""
+
+    keys: frozenset[str]
+    is_downstream_of_blocked: bool = False
+
+
+def is_next_group_blocked(deferred: AbstractSet[str], candidates: Sequence[Candidate]) -> bool:
+    """Whether everything in the next group needs what deferred tasks are waiting for."""
+    return bool(deferred) and not any(
+        deferred.isdisjoint(task.keys) and not task.is_downstream_of_blocked for task in candidates
+    )

@@ -1,0 +1,415 @@
+"""Task admission: whether a unit of work that is ready may start, and on which resources.
+
+Used in two phases: `select` says whose turn it is, `acquire` gives it a lease or says why not,
+`commit` takes it out of the queue and fails when the queue changed meanwhile (then the lease goes
+back). `admit_next` does the three at once. Time is an argument; nothing here waits.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from windtunnel.admission.events import (
+    TASK_ADMISSION_DENIED,
+    TASK_DISCARDED,
+    TASK_ENQUEUED,
+    TASK_LEASE_ACQUIRED,
+    TASK_LEASE_RELEASED,
+    TASK_LIMIT_CHANGED,
+    TASK_RELEASE_REFUSED,
+    TASK_STALE_SELECTION,
+    Announcer,
+    Correlation,
+)
+from windtunnel.admission.fair_queue import FairQueue, Selection
+from windtunnel.admission.leases import Lease, Ledger, TaskLease
+from windtunnel.admission.policies import BoundedBorrow, Policy
+from windtunnel.admission.reasons import ReleaseResult, TaskDenial
+from windtunnel.admission.waiting import (
+    READY,
+    REFUSED,
+    Account,
+    Bay,
+    Group,
+    GroupSpec,
+    Hold,
+    Lane,
+    Queued,
+    Resource,
+)
+from windtunnel.core.errors import InputError, nearest
+
+SUBMISSION: Final = "submission"
+"""Every task takes one: how many may be in flight at all."""
+LLM_WAIT: Final = "llm_wait"
+"""Taken by tasks that will wait for a model."""
+
+_RELEASED: Final = ReleaseResult.RELEASED
+
+
+class Denied:
+    """A task may not start now: why, and the numbers that tipped it."""
+
+    __slots__ = ("available", "reason", "requested", "resource", "task_id")
+
+    def __init__(
+        self, task_id: str, reason: TaskDenial, resource: str, requested: int, available: int
+    ) -> None:
+        self.task_id: Final = task_id
+        self.reason: Final = reason
+        self.resource: Final = resource
+        self.requested: Final = requested
+        self.available: Final = available
+
+
+class Blocked:
+    """Why nothing that waits may start: each group's first task with its reason, and the counts."""
+
+    __slots__ = ("denials", "reasons")
+
+    def __init__(self, denials: dict[str, Denied]) -> None:
+        self.denials: Final = denials
+        self.reasons: Final[dict[str, int]] = {}
+        for denial in denials.values():
+            self.reasons[denial.reason.value] = self.reasons.get(denial.reason.value, 0) + 1
+
+
+class TaskAdmission:
+    """The queue of ready tasks, the resources they need, and who holds a lease on them."""
+
+    def __init__(
+        self,
+        generation: str,
+        limits: Mapping[str, int],
+        policy: Policy | None = None,
+        announcer: Announcer | None = None,
+    ) -> None:
+        self.queue: Final = FairQueue()
+        self.ledger: Final = Ledger(generation)
+        self.is_shut = False
+        self._policy: Final[Policy] = policy if policy is not None else BoundedBorrow()
+        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._tells: Final = self._announcer.wants_any
+        self._resources: Final[dict[str, Resource]] = {}
+        self._lanes: Final[dict[str, Lane]] = {}
+        self._bays: Final[dict[str, Bay]] = {}
+        for name, limit in limits.items():
+            check_limit(name, limit)
+            self._resources[name] = Resource(
+                name,
+                len(self._resources),
+                limit,
+                shared=name in (SUBMISSION, LLM_WAIT),
+                universal=name == SUBMISSION,
+            )
+
+    def demand(self, amounts: Mapping[str, int]) -> Lane:
+        """The lane of tasks that ask for these amounts; the same lane for the same amounts."""
+        for name, amount in amounts.items():
+            if name not in self._resources:
+                raise InputError(
+                    f"there is no resource {name!r}",
+                    allowed=", ".join(self._resources),
+                    hint=nearest(name, self._resources),
+                )
+            if amount < 1:
+                raise InputError(f"{amount} of {name} cannot be asked for", allowed="1 or more")
+        wanted = [(self._resources[name], amounts[name]) for name in sorted(amounts)]
+        wanted.sort(key=_narrow_first)
+        name = " ".join(f"{resource.name}={amount}" for resource, amount in wanted)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._new_lane(name, wanted)
+            self._lanes[name] = lane
+        return lane
+
+    def enqueue(
+        self, task_id: str, group: GroupSpec, lane: Lane, now: float, payload: object = None
+    ) -> bool:
+        """Adds a ready task; False when that id waits already."""
+        accepted = self.queue.enqueue(Queued(task_id, group, lane, payload, now))
+        if accepted and self._tells:
+            self._tell(now, TASK_ENQUEUED, task_id, "", group.key, 0)
+        return accepted
+
+    def discard(self, task_id: str, now: float) -> bool:
+        """Takes back a task that still waits; False when it does not."""
+        item = self.queue.discard(task_id)
+        if item is not None and self._tells:
+            self._tell(now, TASK_DISCARDED, task_id, "", item.group.key, 0)
+        return item is not None
+
+    def select(self) -> Selection | None:
+        """Whose turn it is among those who may start; asking again gives the same answer."""
+        if self.is_shut:
+            return None
+        queue = self.queue
+        if queue.dirty:
+            self._wake()
+        while True:
+            group = queue.next_group()
+            if group is None:
+                return None
+            lane = group.lane
+            assert lane is not None
+            standing = self._policy.judge(group, lane, group.head_accounts)
+            if standing in (READY, group.standing):
+                return queue.select()
+            self._hold(group, standing)
+
+    def acquire(self, selection: Selection, now: float) -> TaskLease | Denied:
+        """A lease for what was selected, unless what it needs has gone meanwhile."""
+        group, item = selection.group, selection.item
+        lane = item.lane
+        denied = self._lacks(item)
+        if denied is not None:
+            self._tell(now, TASK_ADMISSION_DENIED, item.id, denied.reason.value, group.spec.key, 0)
+            return denied
+        accounts = group.accounts_for(lane)
+        borrowed = self._policy.borrowed(group, lane, accounts)
+        lease = TaskLease(
+            self.ledger.next_id(), self.ledger.generation, item.id, group, lane, borrowed, now
+        )
+        self.ledger.active[lease.id] = lease
+        group.running += 1
+        for number, resource in enumerate(lane.resources):
+            amount = lane.amounts[number]
+            accounts[number].leased += amount
+            if borrowed is not None:
+                accounts[number].debt += borrowed[number]
+            self._use(resource, amount)
+        if self._tells:
+            self._tell(now, TASK_LEASE_ACQUIRED, item.id, "", group.spec.key, lease.id)
+        return lease
+
+    def commit(self, selection: Selection, now: float) -> Queued | None:
+        """Takes out what was selected; None when the queue has changed since."""
+        item = self.queue.commit(selection)
+        if item is None and self._tells:
+            self._tell(
+                now, TASK_STALE_SELECTION, selection.item.id, "", selection.group.spec.key, 0
+            )
+        return item
+
+    def admit_next(self, now: float) -> TaskLease | None:
+        """The next task's lease, its task out of the queue; None when nothing may start."""
+        selection = self.select()
+        if selection is None:
+            return None
+        lease = self.acquire(selection, now)
+        assert isinstance(lease, TaskLease)
+        committed = self.queue.commit(selection)
+        assert committed is not None
+        return lease
+
+    def release(self, lease: Lease, now: float) -> ReleaseResult:
+        """Takes a lease back, once; anything else is told apart and changes nothing."""
+        held = self.ledger.active.get(lease.id)
+        result = self.ledger.release(lease)
+        if result is not _RELEASED:
+            self._tell(
+                now, TASK_RELEASE_REFUSED, lease.work_id, result.value, lease.group_key, lease.id
+            )
+            return result
+        assert isinstance(held, TaskLease)
+        group, lane = held.group, held.lane
+        accounts = group.accounts_for(lane)
+        group.running -= 1
+        for number, resource in enumerate(lane.resources):
+            amount = lane.amounts[number]
+            accounts[number].leased -= amount
+            self._repay(held, accounts[number], number, amount)
+            self._use(resource, -amount)
+        if group.lane is None:
+            self.queue.release_group(group)
+        elif group.standing != READY:
+            self._readmit(group)
+        if self._tells:
+            self._tell(now, TASK_LEASE_RELEASED, held.work_id, "", held.group_key, held.id)
+        return result
+
+    def set_limit(self, name: str, limit: int, now: float) -> None:
+        """Raises or lowers a limit; leases beyond a lowered one run out by themselves."""
+        check_limit(name, limit)
+        resource = self._resources[name]
+        before = resource.limit - resource.leased
+        resource.limit = limit
+        self._availability_changed(resource, before, limit - resource.leased)
+        for group in list(self.queue.groups.values()):
+            if group.held_on is resource or group in resource.refused:
+                self._readmit(group)
+        resource.refused.clear()
+        self._announcer.tell(now, TASK_LIMIT_CHANGED, name, "", None, 0, {"limit": limit})
+
+    def shut_down(self) -> None:
+        """Nothing more is selected; leases still come back."""
+        self.is_shut = True
+
+    def evaluate(self, group: Group) -> Denied | None:
+        """Why a group's first task may not start by right, or None; nothing changes."""
+        head, lane = group.first, group.lane
+        assert head is not None
+        assert lane is not None
+        if self.is_shut:
+            return Denied(head.id, TaskDenial.SHUTDOWN, "", 0, 0)
+        denied = self._lacks(head)
+        if denied is not None:
+            return denied
+        if self._policy.judge(group, lane, group.head_accounts) == READY:
+            return None
+        tipped = self._policy.resource
+        assert tipped is not None
+        requested = lane.request()[tipped.name]
+        return Denied(
+            head.id, self._policy.denial, tipped.name, requested, tipped.limit - tipped.leased
+        )
+
+    def explain_blocked(self) -> Blocked:
+        """Every waiting group's reason, for a person; costs a look at each group."""
+        denials = {}
+        for key, group in self.queue.groups.items():
+            if group.lane is not None:
+                denied = self.evaluate(group)
+                if denied is not None:
+                    denials[key] = denied
+        return Blocked(denials)
+
+    def resource(self, name: str) -> Resource:
+        return self._resources[name]
+
+    def resources(self) -> list[Resource]:
+        return list(self._resources.values())
+
+    # What follows keeps resources, lanes and standings in step.
+
+    def _new_lane(self, name: str, wanted: list[tuple[Resource, int]]) -> Lane:
+        shared = [(resource, amount) for resource, amount in wanted if resource.shared]
+        bay_name = " ".join(f"{resource.name}={amount}" for resource, amount in shared)
+        bay = self._bays.get(bay_name)
+        if bay is None:
+            bay = self.queue.add_bay()
+            self._bays[bay_name] = bay
+            for resource, amount in shared:
+                resource.short_bays.append(bay)
+                resource.short_amounts.append(amount)
+                if resource.limit - resource.leased < amount:
+                    bay.shortages += 1
+        lane = Lane(
+            name, bay, [resource for resource, _ in wanted], [amount for _, amount in wanted]
+        )
+        for resource, amount in wanted:
+            if not resource.shared:
+                resource.lanes.append(lane)
+                resource.lane_amounts.append(amount)
+                if resource.limit - resource.leased < amount:
+                    lane.blocks += 1
+        return lane
+
+    def _lacks(self, item: Queued) -> Denied | None:
+        lane = item.lane
+        for number, resource in enumerate(lane.resources):
+            available = resource.limit - resource.leased
+            if available < lane.amounts[number]:
+                return Denied(
+                    item.id,
+                    TaskDenial.NO_CAPACITY,
+                    resource.name,
+                    lane.amounts[number],
+                    available,
+                )
+        return None
+
+    def _use(self, resource: Resource, amount: int) -> None:
+        before = resource.limit - resource.leased
+        resource.leased += amount
+        if resource.leased > resource.peak_leased:
+            resource.peak_leased = resource.leased
+        self._availability_changed(resource, before, before - amount)
+
+    def _availability_changed(self, resource: Resource, before: int, after: int) -> None:
+        """Opens and closes the lanes and bays that an amount more or less makes fit or not."""
+        if resource.shared:
+            for number, bay in enumerate(resource.short_bays):
+                needed = resource.short_amounts[number]
+                if after < needed <= before:
+                    bay.shortages += 1
+                elif before < needed <= after:
+                    bay.shortages -= 1
+        else:
+            for number, lane in enumerate(resource.lanes):
+                needed = resource.lane_amounts[number]
+                if after < needed <= before:
+                    self.queue.block(lane)
+                elif before < needed <= after:
+                    self.queue.unblock(lane)
+        if (
+            before <= 0 < after
+            and not resource.is_dirty
+            and (resource.holds.nodes or resource.refused)
+        ):
+            resource.is_dirty = True
+            self.queue.dirty.append(resource)
+
+    def _repay(self, lease: TaskLease, account: Account, number: int, amount: int) -> None:
+        if self._policy.repays_by_lease:
+            if lease.borrowed is not None:
+                account.debt -= lease.borrowed[number]
+        elif account.debt > 0:
+            account.debt = account.debt - amount if account.debt > amount else 0
+
+    def _hold(self, group: Group, standing: int) -> None:
+        """Remembers what must change before a group that gives way is judged again."""
+        self.queue.release_hold(group)
+        resource = self._policy.resource
+        assert resource is not None
+        group.held_on = resource
+        if standing == REFUSED:
+            if group not in resource.refused:
+                resource.refused.append(group)
+        else:
+            hold = group.hold
+            if hold is None:
+                hold = Hold(group)
+                group.hold = hold
+            hold.tag = -float(self._policy.wake_weight)
+            hold.sequence = group.sequence
+            resource.holds.push(hold)
+        self.queue.set_standing(group, standing)
+
+    def _readmit(self, group: Group) -> None:
+        """Lets a group be judged again when its turn comes."""
+        self.queue.release_hold(group)
+        self.queue.set_standing(group, READY)
+
+    def _wake(self) -> None:
+        """Readmits groups that gave way to contenders who are fewer now, or refused while alone."""
+        dirty = self.queue.dirty
+        for resource in dirty:
+            resource.is_dirty = False
+            if resource.limit > resource.leased:
+                holds = resource.holds.nodes
+                while holds and -holds[0].tag >= resource.contending_weight:
+                    hold = holds[0]
+                    assert isinstance(hold, Hold)
+                    self._readmit(hold.group)
+                if resource.refused and resource.contenders > 1:
+                    for group in resource.refused:
+                        if group.held_on is resource and group.standing == REFUSED:
+                            self._readmit(group)
+                    resource.refused.clear()
+        dirty.clear()
+
+    def _tell(
+        self, now: float, kind: str, task_id: str, reason: str, group: str, lease: int
+    ) -> None:
+        if self._announcer.wants(kind):
+            self._announcer.tell(now, kind, task_id, reason, Correlation(group, task_id), lease, {})
+
+
+def _narrow_first(wanted: tuple[Resource, int]) -> tuple[bool, bool, str]:
+    return wanted[0].universal, wanted[0].shared, wanted[0].name
+
+
+def check_limit(name: str, limit: int) -> None:
+    """A limit is a whole number of at least 1."""
+    if isinstance(limit, bool) or limit < 1:
+        raise InputError(f"{limit} is not a limit", where=f"resource {name}", allowed="1 or more")

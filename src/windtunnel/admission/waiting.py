@@ -1,0 +1,234 @@
+"""What waits and for what: groups of work, lanes of equal demand, and the resources they want.
+
+State of the fair queue and of the controller that owns it; nobody else changes it.
+"""
+
+from typing import Final
+
+from windtunnel.admission.heap import Node, NodeHeap
+from windtunnel.core.errors import InputError
+
+READY: Final = 0
+YIELDING: Final = 1
+REFUSED: Final = 2
+"""How a group stands with the policy: goes in its turn, goes when nobody else can, does not go."""
+
+PRIORITY_MAX: Final = 1000
+
+
+class GroupSpec:
+    """On whose behalf work waits: its share between groups, and how many it may have running."""
+
+    __slots__ = ("admitted_limit", "key", "priority", "weight")
+
+    def __init__(
+        self, key: str, weight: int = 1, priority: int = 0, admitted_limit: int = 0
+    ) -> None:
+        if weight < 1:
+            raise InputError(f"{weight} is not a weight", where=f"group {key}", allowed="1 or more")
+        if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+            raise InputError(
+                f"{priority} is not a priority",
+                where=f"group {key}",
+                allowed=f"-{PRIORITY_MAX} to {PRIORITY_MAX}",
+            )
+        if admitted_limit < 0:
+            raise InputError(
+                f"{admitted_limit} is not a limit", where=f"group {key}", allowed="0 (none) or more"
+            )
+        self.key: Final = key
+        self.weight: Final = weight
+        self.priority: Final = priority
+        self.admitted_limit: Final = admitted_limit
+
+
+class Resource:
+    """Something of which only so much may be in use at once, and who wants it."""
+
+    __slots__ = (
+        "contenders",
+        "contending_weight",
+        "holds",
+        "index",
+        "is_dirty",
+        "lane_amounts",
+        "lanes",
+        "leased",
+        "limit",
+        "name",
+        "peak_leased",
+        "peak_queued",
+        "queued",
+        "refused",
+        "shared",
+        "short_amounts",
+        "short_bays",
+        "universal",
+    )
+
+    def __init__(
+        self, name: str, index: int, limit: int, *, shared: bool = False, universal: bool = False
+    ) -> None:
+        """Shared: wanted by so many lanes that it opens and closes whole bays. Universal: wanted
+        by all work alike, so that wanting it too is no rivalry."""
+        self.name: Final = name
+        self.index: Final = index
+        self.shared: Final = shared
+        self.universal: Final = universal
+        self.limit = limit
+        self.leased = 0
+        self.queued = 0
+        self.peak_leased = 0
+        self.peak_queued = 0
+        self.contenders = 0
+        self.contending_weight = 0
+        self.lanes: Final[list[Lane]] = []
+        self.lane_amounts: Final[list[int]] = []
+        self.short_bays: Final[list[Bay]] = []
+        self.short_amounts: Final[list[int]] = []
+        self.holds: Final = NodeHeap()
+        self.refused: Final[list[Group]] = []
+        self.is_dirty = False
+
+
+class Account:
+    """What one group has of one resource."""
+
+    __slots__ = ("debt", "leased", "queued")
+
+    def __init__(self) -> None:
+        self.leased = 0
+        self.queued = 0
+        self.debt = 0
+
+
+class Bay:
+    """Lanes that ask for the same shared resources."""
+
+    __slots__ = ("lanes", "shortages")
+
+    def __init__(self) -> None:
+        self.lanes: Final = NodeHeap()
+        self.shortages = 0
+
+
+class Lane(Node):
+    """Work that asks for the same amounts of the same things, whoever it belongs to."""
+
+    __slots__ = (
+        "amounts",
+        "bay",
+        "blocks",
+        "considered",
+        "groups",
+        "members",
+        "name",
+        "queued",
+        "resources",
+        "weight",
+    )
+
+    def __init__(self, name: str, bay: Bay, resources: list[Resource], amounts: list[int]) -> None:
+        super().__init__()
+        self.name: Final = name
+        self.bay: Final = bay
+        self.resources: Final = resources
+        self.amounts: Final = amounts
+        alone = all(resource.universal for resource in resources)
+        self.considered: Final[list[bool]] = [
+            alone or not resource.universal for resource in resources
+        ]
+        self.groups: Final = NodeHeap()
+        self.blocks = 0
+        self.members = 0
+        self.weight = 0
+        self.queued = 0
+
+    def request(self) -> dict[str, int]:
+        """What it asks for, as plain data."""
+        return {
+            resource.name: self.amounts[number] for number, resource in enumerate(self.resources)
+        }
+
+
+class Queued:
+    """A unit of work that waits. It is in one queue at most, and knows its neighbours there."""
+
+    __slots__ = ("after", "ahead", "cost", "enqueued_s", "group", "id", "lane", "payload")
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - an id is what it is
+        group: GroupSpec,
+        lane: Lane,
+        payload: object,
+        enqueued_s: float,
+        cost: float = 1.0,
+    ) -> None:
+        if not cost > 0.0:
+            raise InputError(f"{cost} is not a cost", where=f"work {id}", allowed="above 0")
+        self.id: Final = id
+        self.group: Final = group
+        self.lane: Final = lane
+        self.payload: Final = payload
+        self.enqueued_s: Final = enqueued_s
+        self.cost: Final = cost
+        self.ahead: Queued | None = None
+        self.after: Queued | None = None
+
+
+class Group(Node):
+    """A group that has work waiting, or leases, or a finish tag that must not be forgotten yet."""
+
+    __slots__ = (
+        "accounts",
+        "finish",
+        "first",
+        "head_accounts",
+        "held_on",
+        "hold",
+        "lane",
+        "last",
+        "queued",
+        "running",
+        "spec",
+        "standing",
+    )
+
+    def __init__(self, spec: GroupSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.first: Queued | None = None
+        self.last: Queued | None = None
+        self.lane: Lane | None = None
+        self.queued = 0
+        self.running = 0
+        self.finish = 0.0
+        self.standing = READY
+        self.accounts: Final[dict[int, Account]] = {}
+        self.head_accounts: list[Account] = []
+        self.hold: Hold | None = None
+        self.held_on: Resource | None = None
+
+    def account(self, resource: Resource) -> Account:
+        account = self.accounts.get(resource.index)
+        if account is None:
+            account = Account()
+            self.accounts[resource.index] = account
+        return account
+
+    def accounts_for(self, lane: Lane) -> list[Account]:
+        """Its accounts of what a lane asks for, in the lane's order."""
+        if lane is self.lane:
+            return self.head_accounts
+        return [self.account(resource) for resource in lane.resources]
+
+
+class Hold(Node):
+    """A group that gives way on a resource until fewer others want it."""
+
+    __slots__ = ("group",)
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.group: Final = group

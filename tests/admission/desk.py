@@ -1,0 +1,108 @@
+"""Request admission with one endpoint and a clock, in few words, for tests."""
+
+from windtunnel.admission.budgets import Observed
+from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
+from windtunnel.admission.events import Announcer
+from windtunnel.admission.limiter import NEVER, AimdSettings
+from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
+from windtunnel.admission.requests import RequestAdmission
+from windtunnel.core.random import Streams
+
+
+class Desk:
+    """One provider's model behind request admission."""
+
+    def __init__(
+        self,
+        cap: int = 2,
+        *,
+        requests_per_minute: int = 0,
+        tokens_per_minute: int = 0,
+        announcer: Announcer | None = None,
+        waiters_max: int = 1000,
+        ramp_s: float = 0.0,
+    ) -> None:
+        self.now = 0.0
+        self.admission = RequestAdmission(
+            "run-1",
+            Streams(1),
+            AimdSettings(startup_ramp_s=ramp_s, jitter_fraction=0.0),
+            announcer=announcer,
+            waiters_max=waiters_max,
+        )
+        self.admission.register(
+            "p",
+            "m",
+            "alias",
+            cap,
+            0.0,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+        )
+
+    def ask(
+        self,
+        *,
+        domain: Domain = Domain.CHAT,
+        group: str = "",
+        weight: int = 1,
+        priority: int = 0,
+        tokens: int = 0,
+        deadline_s: float = NEVER,
+        model: str = "m",
+    ) -> RequestAsk:
+        return RequestAsk(
+            "p",
+            model,
+            domain,
+            group=group,
+            weight=weight,
+            priority=priority,
+            tokens=tokens,
+            deadline_s=deadline_s,
+        )
+
+    def take(self, ask: RequestAsk | None = None) -> RequestLease:
+        answer = self.admission.acquire(ask or self.ask(), self.now)
+        assert isinstance(answer, RequestLease)
+        return answer
+
+    def wait(self, ask: RequestAsk | None = None) -> Ticket:
+        answer = self.admission.acquire(ask or self.ask(), self.now)
+        assert isinstance(answer, Ticket)
+        return answer
+
+    def refusal(self, ask: RequestAsk | None = None) -> RequestDenial:
+        answer = self.admission.try_acquire(ask or self.ask(), self.now)
+        assert isinstance(answer, RequestDenied)
+        return answer.reason
+
+    def end(
+        self,
+        lease: RequestLease,
+        outcome: Outcome = Outcome.SUCCESS,
+        *,
+        retry_after_s: float = 0.0,
+        tokens_used: int = -1,
+        observed: Observed | None = None,
+    ) -> list[Ticket]:
+        """Releases, and returns whoever was served by that."""
+        self.admission.release(
+            lease,
+            outcome,
+            self.now,
+            retry_after_s=retry_after_s,
+            tokens_used=tokens_used,
+            observed=observed,
+        )
+        return self.admission.take_resolved()
+
+    def sleep_until(self, time_s: float) -> list[Ticket]:
+        """Passes time as a driver does, and returns whoever was served meanwhile."""
+        served: list[Ticket] = []
+        while self.admission.next_wake_s() <= time_s:
+            self.now = self.admission.next_wake_s()
+            self.admission.advance(self.now)
+            served += self.admission.take_resolved()
+        self.now = time_s
+        return served
