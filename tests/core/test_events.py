@@ -94,10 +94,22 @@ def test_a_second_cancellation_is_a_bug_that_says_so() -> None:
     entry = queue.push(1.0, 0, None)
     queue.push(2.0, 0, None)
     queue.cancel(entry)
-    with pytest.raises(InvariantBroken, match="cancelled twice"):
+    with pytest.raises(InvariantBroken, match="has happened or was cancelled before"):
         queue.cancel(entry)
 
 
 def test_a_time_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvariantBroken):
         EventQueue().push(math.nan, 0, None)
+
+
+def test_an_event_that_has_happened_cannot_be_cancelled() -> None:
+    queue = EventQueue()
+    entry = queue.push(1.0, 0, "a")
+    queue.push(2.0, 0, "b")
+    assert queue.pop() == entry
+    with pytest.raises(InvariantBroken, match="has happened or was cancelled before"):
+        queue.cancel(entry)
+    assert len(queue) == 1
+    assert queue.pop() is not None
+    assert queue.pop() is None

@@ -26,7 +26,15 @@ CONTRACT: dict[str, set[str] | None] = {
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
 }
-POOL = {"replica_seconds", "accelerator_seconds", "utilization", "preemptions", "kv_peak"}
+POOL = {
+    "replica_seconds",
+    "accelerator_seconds",
+    "utilization",
+    "preemptions",
+    "kv_peak",
+    "kv_blocks",
+    "step_time",
+}
 
 NOTHING_ARRIVES = one_server(rate="1/s").replace("name: one", "duration: 500ms")
 NOTHING_COMPLETES = one_server(rate="1/s", output=900).replace("name: one", "duration: 1500ms")

@@ -20,51 +20,51 @@ class EventQueue:
     """A binary heap with cancellation, O(log n) per operation.
 
     A cancelled event stays in the heap until it surfaces, or until more than half of the heap is
-    cancelled and it is rebuilt: memory stays within twice what is alive.
+    cancelled and it is rebuilt: memory stays within twice what waits.
     """
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []
-        self._cancelled: Final[set[int]] = set()
+        self._waiting: Final[set[int]] = set()
         self._sequence = 0
         self._now = -INFINITY
         self.popped = 0
 
     def __len__(self) -> int:
-        return len(self._heap) - len(self._cancelled)
+        return len(self._waiting)
 
     def push(self, time: float, priority: int, payload: object) -> Entry:
         """Plans an event; the returned entry is what `cancel` takes."""
         if not time >= self._now:
             raise InvariantBroken(f"an event was planned for {time}, but it is already {self._now}")
         entry: Entry = (time, priority, self._sequence, payload)
+        self._waiting.add(self._sequence)
         self._sequence += 1
         heappush(self._heap, entry)
         return entry
 
     def cancel(self, entry: Entry) -> None:
-        """Takes back an event that is still waiting: its planner knows, and does so once."""
-        if entry[2] in self._cancelled:
-            raise InvariantBroken(f"event {entry[2]} was cancelled twice")
-        self._cancelled.add(entry[2])
-        if 2 * len(self._cancelled) > len(self._heap) + 16:
-            self._heap = [kept for kept in self._heap if kept[2] not in self._cancelled]
-            self._cancelled.clear()
+        """Takes back an event that is still waiting."""
+        if entry[2] not in self._waiting:
+            raise InvariantBroken(f"event {entry[2]} has happened or was cancelled before")
+        self._waiting.remove(entry[2])
+        if len(self._heap) > 2 * len(self._waiting) + 16:
+            self._heap = [kept for kept in self._heap if kept[2] in self._waiting]
             heapify(self._heap)
 
     def peek_time(self) -> float:
         """When the next event happens; infinity when there is none."""
-        while self._heap and self._cancelled and self._heap[0][2] in self._cancelled:
-            self._cancelled.discard(heappop(self._heap)[2])
+        while self._heap and self._heap[0][2] not in self._waiting:
+            heappop(self._heap)
         return self._heap[0][0] if self._heap else INFINITY
 
     def pop(self) -> Entry | None:
         """Removes and returns the next event; None when there is none."""
         while self._heap:
             entry = heappop(self._heap)
-            if self._cancelled and entry[2] in self._cancelled:
-                self._cancelled.discard(entry[2])
+            if entry[2] not in self._waiting:
                 continue
+            self._waiting.remove(entry[2])
             self._now = entry[0]
             self.popped += 1
             return entry

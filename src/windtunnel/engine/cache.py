@@ -256,13 +256,6 @@ class BlockPool:
         if self._chains.get(chain.key) is chain:
             del self._chains[chain.key]
 
-    def forget_own(self, request: Request) -> None:
-        """Drops the note of a preempted request's blocks when it ends without being resumed."""
-        own = self._own.pop(request.id, None)
-        if own is not None:
-            for run in own.runs:
-                run.chain = None
-
     def pinned(self) -> i64:
         """Shared blocks that somebody holds, each counted once."""
         return sum(chain.pinned - chain.first for chain in self._chains.values())

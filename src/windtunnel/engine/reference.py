@@ -227,7 +227,8 @@ class ReferenceServer:
             self.held[request.id] = hits
             self.forget_own(request, len(hits))
             request.computed = len(hits) * size
-            request.prefix_hit_tokens += request.computed
+            if not request.preemptions:
+                request.prefix_hit_tokens = request.computed
             request.sharing = True
             if request.scheduled_s == UNSET:
                 request.scheduled_s = start_s

@@ -315,7 +315,8 @@ class Server(Actor):
             waiting.pop()
             self.pool.admit(request, hit)
             request.computed = hit * self._size
-            request.prefix_hit_tokens += request.computed
+            if not request.preemptions:
+                request.prefix_hit_tokens = request.computed
             request.admission = self._admissions
             self._admissions += 1
             self.running.append(request)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from windtunnel.twin.compose import accelerator_of
+from windtunnel.twin.pools import accelerator_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample, Timeline
 

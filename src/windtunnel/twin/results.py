@@ -6,7 +6,7 @@ import windtunnel
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
-from windtunnel.twin.compose import accelerator_of
+from windtunnel.twin.pools import accelerator_of, step_time_source
 from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
@@ -83,6 +83,8 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "utilization": _ratio(sum(server.busy_s for server in servers), replica_seconds),
             "preemptions": sum(server.preemptions for server in servers),
             "kv_peak": max(_kv_peak(server) for server in servers),
+            "kv_blocks": int(servers[0].pool.blocks),
+            "step_time": step_time_source(pool),
         }
     return pools
 

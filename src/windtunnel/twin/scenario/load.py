@@ -6,32 +6,56 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from windtunnel.twin.scenario.faults import checker_faults, input_error
+from windtunnel.core.errors import InputError
+from windtunnel.twin.pools import KeyPath, hardware_faults
+from windtunnel.twin.scenario.faults import Fault, checker_faults, input_error
 from windtunnel.twin.scenario.overrides import apply_override
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.spec import ScenarioSpec
-from windtunnel.twin.scenario.yaml_source import parse_document, read_text
+from windtunnel.twin.scenario.yaml_source import Document, parse_document, read_text
 
 __all__ = ["load", "load_text", "json_schema"]
 
+HARDWARE = ("accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
+
 
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
-    """The plan for a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`."""
-    return load_text(read_text(path), str(path), sets, seed)
+    """The plan for a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`.
+
+    What the file names is looked up too: models, accelerators, profiles, tables, and whether the
+    model fits.
+    """
+    document = _document(read_text(path), str(path), sets, seed)
+    plan = _plan(document)
+    found = hardware_faults(plan)
+    if found:
+        raise input_error(document, [_fault(place, error) for place, error in found])
+    return plan
 
 
 def load_text(
     text: str, file: str = "scenario.yaml", sets: Sequence[str] = (), seed: int | None = None
 ) -> ScenarioPlan:
-    """As `load`, for a text at hand; faults and relative paths take it to be in `file`."""
+    """The plan for a text at hand; faults and relative paths take it to be in `file`.
+
+    Names are looked up when the plan is run.
+    """
+    return _plan(_document(text, file, sets, seed))
+
+
+def _document(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
     document = parse_document(text, file)
     for override in sets:
         apply_override(document, override)
     if seed is not None:
         document.data["seed"] = seed
         document.put_place(("seed",), f"--seed {seed}")
+    return document
+
+
+def _plan(document: Document) -> ScenarioPlan:
     try:
         spec = ScenarioSpec.model_validate(document.data)
     except ValidationError as error:
@@ -39,7 +63,15 @@ def load_text(
     faults = rule_faults(spec)
     if faults:
         raise input_error(document, faults)
-    return resolve(spec, Path(file))
+    return resolve(spec, Path(document.file))
+
+
+def _fault(path: KeyPath, error: InputError) -> Fault:
+    """What the catalogs say, at its place; an override that has a part in it is then the place."""
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    whole_pool = path[0] == "serving" and path[-1] != "accelerator"
+    parts = [("model",), *((*path, name) for name in HARDWARE)] if whole_pool else [path]
+    return Fault(path, what, error.allowed, error.hint, because_of=tuple(parts))
 
 
 def json_schema() -> dict[str, Any]:

@@ -60,6 +60,7 @@ class PoolPlan(msgspec.Struct, frozen=True):
     replicas: int
     accelerator: str | None
     tensor_parallel: int
+    expert_parallel: bool
     engine: EnginePlan
     step_time: StepTimePlan
     overheads: OverheadsPlan

@@ -136,6 +136,7 @@ def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
         replicas=pool.replicas,
         accelerator=pool.accelerator,
         tensor_parallel=pool.tensor_parallel,
+        expert_parallel=pool.expert_parallel,
         engine=_engine(pool.engine),
         step_time=_step_time(pool.step_time, file),
         overheads=OverheadsPlan(overheads.queueing, overheads.per_token, overheads.completion),

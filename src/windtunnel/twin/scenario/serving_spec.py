@@ -210,6 +210,11 @@ class PoolSpec(Section):
     tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
         default=1, description="Accelerators that one server spreads the model over."
     )
+    expert_parallel: Switch = Field(
+        default=False,
+        description="Whether each of them holds whole experts of a mixture model, and tokens "
+        "travel to their experts, instead of a part of every expert.",
+    )
     engine: EngineSpec = Field(
         default_factory=EngineSpec, description="The inference server; left out: every default."
     )

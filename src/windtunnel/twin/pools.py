@@ -1,0 +1,162 @@
+"""What the servers of a pool are: their limits and their step times, from the words of a plan."""
+
+from pathlib import Path
+
+from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.models.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.blis import DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.capacity import kv_capacity
+from windtunnel.models.catalog import resolve_model
+from windtunnel.models.linear import Linear
+from windtunnel.models.profile import load_profile, physics_model, profile_for
+from windtunnel.models.roofline import Roofline
+from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.table_files import read_table
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+
+KeyPath = tuple[str | int, ...]
+"""Where in a scenario: keys, and numbers in lists."""
+
+
+def shape_of(plan: ScenarioPlan) -> ModelShape | None:
+    return resolve_model(plan.model) if plan.model is not None else None
+
+
+def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
+    """Everything that the catalogs, profiles and memories have against a plan, with its place."""
+    faults: list[tuple[KeyPath, InputError]] = []
+    shape = None
+    try:
+        shape = shape_of(plan)
+    except InputError as fault:
+        faults += _each(("model",), fault)
+    for number, pool in enumerate(plan.pools):
+        here: KeyPath = ("serving", "pools", number)
+        try:
+            accelerator_of(pool)
+        except InputError as fault:
+            faults += _each((*here, "accelerator"), fault)
+            continue
+        if shape is None and plan.model is not None:
+            continue
+        try:
+            limits_of(pool, shape)
+            step_time_of(pool, shape)
+        except InputError as fault:
+            faults += _each(here, fault)
+    return faults
+
+
+def _each(path: KeyPath, fault: InputError) -> list[tuple[KeyPath, InputError]]:
+    several = fault.faults if isinstance(fault, InputFaults) else (fault,)
+    return [(path, one) for one in several]
+
+
+def accelerator_of(pool: PoolPlan) -> Accelerator | None:
+    return resolve_accelerator(pool.accelerator) if pool.accelerator is not None else None
+
+
+def step_time_source(pool: PoolPlan) -> dict[str, str | bool | None]:
+    """Where a pool's step times come from, and whether they were fitted to measurements."""
+    kind = pool.step_time.model
+    if kind != "physics":
+        return {"model": kind, "profile": None, "calibrated": None}
+    accelerator = accelerator_of(pool)
+    assert accelerator is not None, "a pool with physics and no accelerator is refused"
+    given = pool.step_time.parameters.get("profile")
+    profile = profile_for(accelerator) if given is None else load_profile(str(given))
+    return {"model": kind, "profile": profile.name, "calibrated": profile.calibrated}
+
+
+def expert_degree(pool: PoolPlan) -> int:
+    """Over how many GPUs whole experts are spread; 1 when each has a part of all."""
+    return pool.tensor_parallel if pool.expert_parallel else 1
+
+
+def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
+    engine = pool.engine
+    kv_blocks = engine.kv_blocks
+    if kv_blocks is None:
+        shape, accelerator = _hardware(pool, shape)
+        kv_blocks = kv_capacity(
+            shape,
+            accelerator,
+            tensor_parallel=pool.tensor_parallel,
+            expert_parallel=expert_degree(pool),
+            memory_utilization=engine.memory_utilization,
+            block_size=engine.block_size,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            max_num_seqs=engine.max_num_seqs,
+        ).blocks
+    max_model_len = engine.max_model_len
+    if max_model_len is None:
+        max_model_len = shape.max_context if shape is not None else 1 << 40
+    return EngineLimits(
+        kv_blocks=kv_blocks,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        block_size=engine.block_size,
+        max_model_len=max_model_len,
+        long_prefill_threshold=engine.long_prefill_threshold,
+        scheduling=engine.scheduling,
+        prefix_caching=engine.prefix_caching,
+        chunked_prefill=engine.chunked_prefill,
+        async_scheduling=engine.async_scheduling,
+        host_overhead_s=engine.host_overhead_s,
+        reserve_full_prompt=engine.reserve_full_prompt,
+        unhashed_blocks_first=engine.unhashed_blocks_first,
+    )
+
+
+def _hardware(pool: PoolPlan, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:
+    accelerator = accelerator_of(pool)
+    assert shape is not None, "a scenario without a model is refused when it is loaded"
+    assert accelerator is not None, "so is a pool without an accelerator that needs one"
+    return shape, accelerator
+
+
+def step_time_of(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
+    given = pool.step_time.parameters
+    kind = pool.step_time.model
+    if kind == "linear":
+        return Linear(
+            fixed_s=_number(given["fixed_s"]),
+            prefill_token_s=_number(given["per_prefill_token_s"]),
+            decode_s=_number(given["per_decode_s"]),
+            context_token_s=_number(given["per_context_token_s"]),
+        )
+    shape, accelerator = _hardware(pool, shape)
+    if kind == "table":
+        return _table(pool, shape)
+    if kind == "roofline":
+        return Roofline(
+            shape,
+            accelerator,
+            tensor_parallel=pool.tensor_parallel,
+            expert_parallel=expert_degree(pool),
+        )
+    if kind == "blis-trained-physics":
+        beta = given.get("beta", DEFAULT_BETA)
+        assert isinstance(beta, tuple)
+        return BlisTrainedPhysics(
+            shape, accelerator, tensor_parallel=pool.tensor_parallel, beta=beta
+        )
+    assert kind == "physics", kind
+    profile = load_profile(str(given["profile"])) if "profile" in given else None
+    return physics_model(shape, accelerator, profile, pool.tensor_parallel, expert_degree(pool))
+
+
+def _table(pool: PoolPlan, shape: ModelShape) -> StepTimeModel:
+    if pool.tensor_parallel > 1:
+        what = f"tensor_parallel is {pool.tensor_parallel}"
+        allowed = "1 with step_time table, whose measurements hold no collectives"
+        raise InputError(what, allowed=allowed)
+    given = pool.step_time.parameters
+    return read_table(Path(str(given["path"])), shape, per_step_s=_number(given["per_step_s"]))
+
+
+def _number(value: float | str | tuple[float, ...]) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
