@@ -1,16 +1,20 @@
 """The documentation builds, without a warning, and its pages lead somewhere."""
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from windtunnel.models.accelerators import ACCELERATORS
+from windtunnel.models.catalog import MODELS
+
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples/README.md"])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
@@ -43,3 +47,21 @@ def test_every_make_target_that_is_spoken_of_exists() -> None:
     }
     assert spoken
     assert spoken <= targets
+
+
+def test_the_catalog_page_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "catalog_reference.py"))["page"]()
+    written = (ROOT / "docs" / "reference" / "catalog.md").read_text(encoding="utf-8")
+    assert written == page, "run `python docs/catalog_reference.py`"
+
+
+def test_the_readme_counts_the_catalog_right() -> None:
+    counts = f"{len(MODELS)} models and {len(ACCELERATORS)} accelerators"
+    assert counts in (ROOT / "README.md").read_text()
+
+
+def test_every_example_has_its_paragraph() -> None:
+    told = re.findall(
+        r"^\*\*`(.+?)`\*\*", (ROOT / "examples" / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(told) == sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
