@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.events import INFINITY, Entry, EventQueue
@@ -35,11 +35,14 @@ class QueueAgainstList(RuleBasedStateMachine):
         self.pushed += 1
         return entry
 
-    @rule(entry=consumes(entries))
+    @rule(entry=entries)
     def cancel(self, entry: Entry) -> None:
         if entry[:3] in self.reference:
             self.queue.cancel(entry)
             self.reference.remove(entry[:3])
+        else:
+            with pytest.raises(InvariantBroken):
+                self.queue.cancel(entry)
 
     @rule()
     def pop(self) -> None:
