@@ -123,11 +123,10 @@ class Server(Actor):
         step = self._current
         if step is None or step.start_s >= now:
             return
-        if self._overlaps and step.planned_s <= now:
-            if step.steps > 1:
-                self._pass_steps(step, step.steps - 1)
-            self._plan(step.end_s)  # was planned by now, with whatever it preempted
         whole = self._clock.whole_steps(step, now - step.start_s)
+        begun = min(whole, step.steps - 1)
+        if begun:
+            self._pass_steps(step, begun)
         if whole:
             step.steps = whole
             self._clock.count_gaps(step, self.token_gaps, self.token_overhead_s)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from windtunnel.core.errors import nearest
+from windtunnel.core.units import format_duration
 from windtunnel.twin.scenario.faults import Fault, dotted
+from windtunnel.twin.scenario.limits import LONGEST_TRAFFIC_S, MOST_REPLICAS
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import (
@@ -33,6 +35,10 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         if slo.priority is None and name not in BUILT_IN_PRIORITIES:
             what = f"missing, and {name!r} is not a built-in class that has one"
             yield Fault(("slo", name, "priority"), what, "a whole number, higher goes first")
+    servers = sum(pool.replicas for pool in spec.serving.pools)
+    if servers > MOST_REPLICAS:
+        what = f"{servers} replicas in all"
+        yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)
@@ -53,6 +59,12 @@ def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Ite
         what = "missing, and the scenario has no duration either, so that traffic would never end"
         because = (("duration",),)
         yield Fault((*path, "count"), what, hint="give one of the two", because_of=because)
+    elif spec.duration is None and source.count / source.arrivals.rate > LONGEST_TRAFFIC_S:
+        lasts = format_duration(source.count / source.arrivals.rate)
+        what = f"{source.count} requests at this rate take {lasts}"
+        allowed = f"up to {format_duration(LONGEST_TRAFFIC_S)}, or a duration that ends the run"
+        because = ((*path, "arrivals", "rate"), (*path, "arrivals"))
+        yield Fault((*path, "count"), what, allowed, because_of=because)
     known = [*BUILT_IN_PRIORITIES, *(name for name in spec.slo if name not in BUILT_IN_PRIORITIES)]
     if source.slo not in known:
         what = f"{source.slo!r} is not a class of service"

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from windtunnel.twin.scenario.fields import Duration, Name, Number, Rate, Whole, chosen_by, variant
 from windtunnel.twin.scenario.limits import (
     FASTEST_RATE,
+    SLOWEST_RATE,
     HIGHEST_PRIORITY,
     LARGEST_CV,
     LONGEST_TARGET,
@@ -20,7 +21,7 @@ Tokens = Annotated[int, Whole(1, MOST_TOKENS)]
 MeanTokens = Annotated[float, Number(1, MOST_TOKENS)]
 Spread = Annotated[float, Number(0, LARGEST_CV)]
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
-RatePerS = Annotated[float, Rate("0/s", FASTEST_RATE, above=True)]
+RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 
 
