@@ -95,4 +95,4 @@ def simulate(
         return
     from windtunnel.report.table import screen, show
 
-    show(done.result, folder.path if folder is not None else None, screen())
+    show(done.result, plan.slos, folder.path if folder is not None else None, screen())

@@ -1,6 +1,6 @@
 """The text that a person sees after a run: what happened, how fast, where the files are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
+from windtunnel.twin.scenario.plan import SloPlan
 
 LATENCIES = {
     "ttft": ("time to first token", "TTFT"),
@@ -46,17 +47,20 @@ def screen() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def show(result: dict[str, Any], folder: Path | None, console: Console) -> None:
-    """Prints a result for people, and where its files are."""
+def show(
+    result: dict[str, Any], slos: Mapping[str, SloPlan], folder: Path | None, console: Console
+) -> None:
+    """Prints a result for people, and where its files are; `slos` are those of its scenario."""
+    promised = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
     console.print()
-    for line in _sentences(result):
+    for line in _sentences(result, goodput=bool(promised)):
         console.print(line)
     console.print()
     _print(console, _latencies(result["latency"]))
     console.print()
     if result["slo"]:
-        _print(console, [_slos(result["slo"])])
+        _print(console, [_slos(result["slo"], promised)])
         console.print()
     _print(console, _pools(result))
     if folder is not None:
@@ -72,7 +76,11 @@ def _headline(result: dict[str, Any]) -> Text:
     )
 
 
-def _sentences(result: dict[str, Any]) -> list[Text]:
+def _has_target(slo: SloPlan) -> bool:
+    return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+
+
+def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
     requests, rate, cost = result["requests"], result["throughput"], result["cost"]
     counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
     noun = "request" if requests["arrived"] == 1 else "requests"
@@ -81,9 +89,11 @@ def _sentences(result: dict[str, Any]) -> list[Text]:
     if requests["completed"]:
         completed = format_rate(rate["requests_per_s"])
         unit = completed.rpartition("/")[2]
-        good = f"{rate['goodput_requests_per_s'] * SECONDS[unit]:.3g}/{unit}"
+        good = rate["goodput_requests_per_s"] * SECONDS[unit]
+        digits = f"{good:.3g}" if good < 999.5 else f"{good:.0f}"
+        kept = f", {digits}/{unit} within their SLO" if goodput else ""
         tokens = format_count(rate["output_tokens_per_s"])
-        lines.append(f"{completed} completed, {good} within their SLO, {tokens} output tokens/s")
+        lines.append(f"{completed} completed{kept}, {tokens} output tokens/s")
     if cost["total"]:
         each = cost["per_million_output_tokens"]
         per_million = f", {_dollars(each)} per million output tokens" if each else ""
@@ -102,10 +112,11 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
         yield table
 
 
-def _slos(slos: dict[str, dict[str, Any]]) -> Table:
+def _slos(slos: dict[str, dict[str, Any]], promised: set[str]) -> Table:
     table = _table("SLO", "requests", "attained")
     for name, slo in slos.items():
-        table.add_row(Text(name), str(slo["requests"]), _percent(slo["attained"]))
+        attained = _percent(slo["attained"]) if name in promised else "no target"
+        table.add_row(Text(name), str(slo["requests"]), attained)
     return table
 
 
@@ -149,7 +160,11 @@ def _duration(seconds: float) -> str:
     """As a column needs it: never two units, so that times can be compared at a glance."""
     for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
         if seconds < limit:
-            return f"{seconds / SECONDS[unit]:.0f} {unit}" if unit else format_duration(seconds)
+            return (
+                f"{seconds / SECONDS[unit]:.0f} {unit}"
+                if unit
+                else format_duration(seconds, even=True)
+            )
     return f"{seconds / SECONDS['h']:.1f} h"
 
 
