@@ -93,6 +93,7 @@ def simulate(
     if alone:
         click.echo(result_bytes(done.result), nl=False)
         return
-    from windtunnel.report.table import screen, show
+    from windtunnel.report.layout import screen
+    from windtunnel.report.table import show
 
     show(done.result, plan.slos, folder.path if folder is not None else None, screen())

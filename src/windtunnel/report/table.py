@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
+from windtunnel.report.layout import SECONDS, duration_cell, plain_table, print_fitting
 from windtunnel.twin.scenario.plan import SloPlan
 
 LATENCIES = {
@@ -37,14 +37,6 @@ ENDINGS = {
     "dropped": "dropped",
     "unfinished": "unfinished at the end",
 }
-SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-WIDEST = 1_000
-"""Columns that no table here needs."""
-
-
-def screen() -> Console:
-    """Standard output, for text that is already what it should be: no markup, no guessing."""
-    return Console(highlight=False, markup=False, emoji=False)
 
 
 def show(
@@ -57,12 +49,12 @@ def show(
     for line in _sentences(result, goodput=bool(promised)):
         console.print(line)
     console.print()
-    _print(console, _latencies(result["latency"]))
+    print_fitting(console, _latencies(result["latency"]))
     console.print()
     if result["slo"]:
-        _print(console, [_slos(result["slo"], promised)])
+        print_fitting(console, [_slos(result["slo"], promised)])
         console.print()
-    _print(console, _pools(result))
+    print_fitting(console, _pools(result))
     if folder is not None:
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
@@ -104,16 +96,16 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
 def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
     """The same table, narrower and narrower."""
     for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
-        table = _table("latency", *figures)
+        table = plain_table("latency", *figures)
         for key, names in LATENCIES.items():
             values = [latency[key][figure] for figure in figures]
-            cells = ["-" if value is None else _duration(value) for value in values]
+            cells = ["-" if value is None else duration_cell(value) for value in values]
             table.add_row(names[short], *cells)
         yield table
 
 
 def _slos(slos: dict[str, dict[str, Any]], promised: set[str]) -> Table:
-    table = _table("SLO", "requests", "attained")
+    table = plain_table("SLO", "requests", "attained")
     for name, slo in slos.items():
         attained = _percent(slo["attained"]) if name in promised else "no target"
         table.add_row(Text(name), str(slo["requests"]), attained)
@@ -122,7 +114,7 @@ def _slos(slos: dict[str, dict[str, Any]], promised: set[str]) -> Table:
 
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
     for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
-        table = _table(*columns)
+        table = plain_table(*columns)
         for name, pool in result["pools"].items():
             servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
             cells = (
@@ -134,38 +126,6 @@ def _pools(result: dict[str, Any]) -> Iterable[Table]:
             )
             table.add_row(*cells[: len(columns)])
         yield table
-
-
-def _table(*headers: str) -> Table:
-    table = Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
-        column.no_wrap = True
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
-
-
-def _print(console: Console, tables: Iterable[Table]) -> None:
-    """Prints the first that fits on the screen, or the last uncut."""
-    unlimited = console.options.update(max_width=WIDEST)
-    for table in tables:
-        columns = Measurement.get(console, unlimited, table).maximum
-        if columns <= console.width:
-            break
-    table.width = columns
-    console.print(table, soft_wrap=True)
-
-
-def _duration(seconds: float) -> str:
-    """As a column needs it: never two units, so that times can be compared at a glance."""
-    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
-        if seconds < limit:
-            return (
-                f"{seconds / SECONDS[unit]:.0f} {unit}"
-                if unit
-                else format_duration(seconds, even=True)
-            )
-    return f"{seconds / SECONDS['h']:.1f} h"
 
 
 def _percent(share: float | None) -> str:
