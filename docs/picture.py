@@ -55,7 +55,7 @@ def screen() -> Console:
     )
     console.print(Text(f"$ windtunnel simulate {EXAMPLE.as_posix()}"))
     plan = load(ROOT / EXAMPLE)
-    show(simulate(plan), Path("runs", f"{plan.name}-{plan.seed}"), console)
+    show(simulate(plan), plan.slos, Path("runs", f"{plan.name}-{plan.seed}"), console)
     return console
 
 

@@ -1,6 +1,7 @@
 """`windtunnel calibrate` on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,10 @@ def test_evaluate_prints_json_and_nothing_else(measurements: Path) -> None:
 def test_a_fit_writes_a_profile_and_a_page(measurements: Path, tmp_path: Path) -> None:
     profile, page = tmp_path / "mine.json", tmp_path / "page.html"
     printed = run(measurements, "--accelerator", "h200", "-o", profile, "--report", page)
-    assert "large prefill" not in printed.splitlines()[0]
+    assert printed.startswith("profile mine.json of h200, calibrated: 24 steps in steps.jsonl.\n")
+    assert printed.endswith(f"Wrote {profile}\nWrote {page}\n")
+    assert printed.count("llama-3.1-8b ") > 1
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
     assert "mixed" in printed
     assert load_profile(str(profile)).origin == "24 steps in steps.jsonl."
     text = page.read_text()
@@ -65,7 +69,7 @@ def test_a_fit_writes_a_profile_and_a_page(measurements: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        ([], "nothing to fit"),
+        ([], "nothing to fit; allowed: .* or --replay DIR"),
         (["--evaluate", "x.jsonl", "-o", "y.json"], "--evaluate fits nothing"),
         (["x.jsonl", "--profile", "h200"], "add --evaluate FILE"),
         (["x.jsonl"], "cannot be read"),
@@ -130,5 +134,13 @@ def test_a_replay_shows_a_table_and_takes_other_settings(recorded: Path) -> None
     assert "synchronous scheduling, 40 KV blocks" in shown
     assert "ms per step beyond the tables" in shown
     assert shown.count("%") == 13
+    for name in ("time to first token", "time per output token", "whole request"):
+        assert re.search(
+            rf"^{name} +p99 +[0-9.]+ (ms|s) +[0-9.]+ (ms|s) +[+-]", shown, re.MULTILINE
+        )
+    use = r"use it: step_time: {model: table, path: (.*), per_step: ([0-9.]+ms)}"
+    found = re.fullmatch(use, shown.splitlines()[-1])
+    assert found is not None
+    assert found[1] == str(recorded / "steps.jsonl")
     with pytest.raises(InputError, match=r"no step of llama-3\.2-3b was measured"):
         run(*args, "--model", "llama-3.2-3b")

@@ -32,12 +32,40 @@ def test_every_hot_module_loaded_in_the_form_of_this_run() -> None:
     assert set(found["modules"].values()) == {windtunnel.FORM}
 
 
-def test_the_words_name_all_that_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_words_name_what_a_user_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     words = doctor(capsys)
     found = examine()
-    assert words.strip() == describe(found).strip()
-    for name in [*found["modules"], *found["dependencies"], *found["extras"]]:
+    assert words.strip() == describe(found, 60).strip()
+    for name in found["dependencies"]:
         assert name in words
+    for name in found["modules"]:
+        assert name not in words
+    lines = words.splitlines()[2:]
+    assert max(map(len, lines)) <= 60
+    assert f"Hot modules: all {len(found['modules'])} are {windtunnel.FORM}" in lines[1]
+    assert ("make compile" in words) == (windtunnel.FORM == "interpreted")
+
+
+def test_modules_in_two_forms_are_listed() -> None:
+    found = examine()
+    found["modules"] = {"windtunnel.a": "compiled", "windtunnel.b": "interpreted"}
+    words = describe(found)
+    assert "Hot modules:\n  windtunnel.a  compiled\n  windtunnel.b  interpreted\n" in words
+
+
+def test_tools_of_developers_are_one_line() -> None:
+    found = examine()
+    tools = {"ruff": "1", "mypy": None}
+    found["extras"] = {
+        "dev": {"packages": tools, "install": "..."},
+        "docs": {"packages": {"sphinx": None}, "install": "..."},
+    }
+    words = describe(found)
+    assert words.endswith("\nTools for work on windtunnel itself: 1 of 3 present (make setup)")
+    assert "sphinx" not in words
 
 
 def test_an_absent_extra_comes_with_the_line_that_installs_it() -> None:

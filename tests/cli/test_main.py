@@ -142,3 +142,4 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdin.write(b"go\n")
         process.stdin.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,17 @@ def test_an_interrupted_run_leaves_nothing(simulate: Run, monkeypatch: pytest.Mo
     code, out, err = simulate("one.yaml", "--json", "x.json")
     assert (code, out) == (130, "")
     assert err.strip() == "windtunnel: interrupted"
+    assert left_behind() == []
+
+
+def test_a_terminated_run_leaves_nothing(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminated(simulation: Simulation) -> str | None:
+        signal.raise_signal(signal.SIGTERM)
+        return None
+
+    planted = Invariant[Simulation]("patience", "systems wait", terminated)
+    monkeypatch.setattr(run_module, "INVARIANTS", (planted,))
+    assert simulate("one.yaml", "--json", "x.json") == (143, "", "")
     assert left_behind() == []
 
 

@@ -87,7 +87,6 @@ def test_several_faults_are_a_sentence_each(fails: Fails) -> None:
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("a-file", "file exists"),
         ("a-file/below", "not a directory"),
         ("a-file/far/below", "not a directory"),
         ("/proc/nowhere/at/all", "no such file or directory"),
@@ -97,6 +96,21 @@ def test_several_faults_are_a_sentence_each(fails: Fails) -> None:
 def test_a_folder_that_cannot_be(fails: Fails, place: str, reason: str) -> None:
     hint = "(choose another folder with -o)"
     assert fails("good.yaml", "-o", place) == [f"{place}: cannot write results: {reason} {hint}"]
+
+
+def test_a_file_is_no_folder(fails: Fails) -> None:
+    (said,) = fails("good.yaml", "-o", "a-file")
+    assert said == "a-file: is a file, not a folder (choose another folder with -o)"
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [(b"PAR1\0\0", "Parquet"), (b"\x1f\x8b\x08", "gzip"), (b"PK\3\4", "zip")]
+)
+def test_a_file_of_another_kind_is_called_by_its_name(
+    fails: Fails, content: bytes, kind: str
+) -> None:
+    Path("x.bin").write_bytes(content)
+    assert fails("x.bin") == [f"x.bin: this is a {kind} file, not a scenario"]
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "out"]])

@@ -86,9 +86,10 @@ def test_json_is_plain_on_a_terminal_too(folder: Path) -> None:
     assert err == ""
 
 
-def test_a_reader_that_leaves_early_is_no_error(folder: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--json", "-"]])
+def test_a_reader_that_leaves_early_is_no_error(folder: Path, options: list[str]) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "--json", "-"],
+        [*COMMAND, *options],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -99,3 +100,4 @@ def test_a_reader_that_leaves_early_is_no_error(folder: Path) -> None:
     with process:
         assert process.stderr is not None
         assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -127,6 +127,34 @@ def test_misuse_is_a_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
 
 
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_no_digit_is_cut_at_any_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    columns = "arrived,prompt_tokens,output_tokens,ttft,e2e\n"
+    rows = "".join(f"{n / 4},{9_000_000 + n},{5 + n % 11},{n + 0.5},{n + 60}\n" for n in range(100))
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = run("describe", written(tmp_path, columns + rows, "long.csv")).output
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    (prompt,) = (line for line in shown.splitlines() if line.startswith("prompt "))
+    figures = prompt.split()[1:]
+    assert len(figures) >= 3
+    assert figures[0] in ("9000050", "9000049")
+    table = shown.splitlines()[-5:]
+    assert max(len(line) for line in table) <= max(width, 40)
+    assert table[-1].split()[0] == ("observed" if width == 200 else "E2E")
+
+
+def test_a_poor_fit_is_said_in_a_sentence(tmp_path: Path) -> None:
+    prompts = [20, *[500] * 7, 12_040, 12_040] * 10
+    rows = "".join(f"{n / 4},{tokens},{5 + n % 11}\n" for n, tokens in enumerate(prompts))
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n" + rows, "two.csv")
+    shown = " ".join(run("fit", path).output.split())
+    assert "a poor fit: the prompt lengths are not distributed like the trace's" in shown
+    assert "the output lengths are not" not in shown
+    assert "prompt tokens, p90 12,040" in shown
+
+
 def test_a_sparkline_shows_every_count_that_is_not_zero() -> None:
     assert sparkline([0, 1, 100, 50]) == " ▁█▄"
     assert len(sparkline(list(range(1000)))) <= 60

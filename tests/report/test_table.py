@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,23 @@ from rich.console import Console
 
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.report.table import show
+from windtunnel.twin.scenario.plan import SloPlan
 
 BY_HAND = """\
 one  seed 0, 1.03 s simulated
 
 1 request arrived: 1 completed
-58.2/min completed, 58.2/min within their SLO, 2 output tokens/s
+58.2/min completed, 2 output tokens/s
 
 latency                   mean      p50      p90      p95      p99      max
-time to first token      18 ms    18 ms    18 ms    18 ms    18 ms    18 ms
+time to first token    18.0 ms  18.0 ms  18.0 ms  18.0 ms  18.0 ms  18.0 ms
 time per output token  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms
 gap between tokens     12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms  12.8 ms
 whole request          30.8 ms  30.8 ms  30.8 ms  30.8 ms  30.8 ms  30.8 ms
 waiting in a queue         0 s      0 s      0 s      0 s      0 s      0 s
 
-SLO       requests  attained
-standard         1    100.0%
+SLO       requests   attained
+standard         1  no target
 
 pool  servers  busy  KV peak  preemptions
 main        1  3.0%     0.1%            0
@@ -34,7 +36,7 @@ open runs/one-0/report.html; the results are beside it
 """
 NARROW = """\
 latency     mean      p50      p99
-TTFT       18 ms    18 ms    18 ms
+TTFT     18.0 ms  18.0 ms  18.0 ms
 TPOT     12.8 ms  12.8 ms  12.8 ms
 ITL      12.8 ms  12.8 ms  12.8 ms
 E2E      30.8 ms  30.8 ms  30.8 ms
@@ -42,10 +44,21 @@ queue        0 s      0 s      0 s
 """
 
 
-def shown(result: dict[str, Any], width: int, *, terminal: bool = False) -> str:
+NO_TARGETS = {name: SloPlan(name, 0, None, None, None) for name in ("standard", "batch")}
+SLOS = NO_TARGETS | {"critical": SloPlan("critical", 0, 0.2, 0.03, None)}
+TARGETS = SLOS | {"standard": SloPlan("standard", 0, None, None, 1.0)}
+
+
+def shown(
+    result: dict[str, Any],
+    width: int,
+    *,
+    terminal: bool = False,
+    slos: Mapping[str, SloPlan] = SLOS,
+) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=terminal, highlight=False, _environ={})
-    show(result, Path("runs/one-0"), console)
+    show(result, slos, Path("runs/one-0"), console)
     return file.getvalue()
 
 
@@ -79,7 +92,7 @@ def test_a_result_without_figures_is_shown_with_dashes() -> None:
     out = shown(run(nothing), 80)
     assert "no requests arrived\n" in out
     assert re.search(r"^time to first token( +-){6}$", out, re.MULTILINE)
-    assert re.search(r"^standard +0 +-$", out, re.MULTILINE)
+    assert re.search(r"^standard +0 +no target$", out, re.MULTILINE)
     dropped = shown(run(one_server(count=2, prompt=20_000)), 80)
     assert "2 requests arrived: 2 dropped\n\n" in dropped
 
@@ -100,6 +113,7 @@ def test_endings_and_cost_are_told_when_there_are_any() -> None:
     ("seconds", "shown_as"),
     [
         (0.0, "0 s"),
+        (7.0, "7.00 s"),
         (59.4, "59.4 s"),
         (60.0, "60 s"),
         (91.2, "91 s"),
@@ -120,7 +134,19 @@ def test_a_column_of_times_has_one_unit_a_cell(seconds: float, shown_as: str) ->
 def test_rates_that_are_compared_have_one_unit() -> None:
     result = run(one_server())
     result["throughput"] |= {"requests_per_s": 20.4, "goodput_requests_per_s": 0.0321}
-    assert "20.4/s completed, 0.0321/s within their SLO" in shown(result, 80)
+    assert "20.4/s completed, 0.0321/s within their SLO" in shown(result, 80, slos=TARGETS)
+    result["throughput"] |= {"requests_per_s": 1482.3, "goodput_requests_per_s": 1479.6}
+    assert "1482/s completed, 1480/s within their SLO" in shown(result, 80, slos=TARGETS)
+
+
+def test_a_class_without_a_target_keeps_nothing() -> None:
+    out = shown(run(BUSY), 80)
+    assert re.search(r"^batch +60 +no target$", out, re.MULTILINE)
+    assert re.search(r"^critical +\d+ +[0-9.]+%$", out, re.MULTILINE)
+    assert "within their SLO" in out
+    assert "within their SLO" not in shown(run(one_server()), 80)
+    nothing = shown(run(one_server().replace("name: one", "duration: 500ms")), 80, slos=TARGETS)
+    assert re.search(r"^standard +0 +-$", nothing, re.MULTILINE)
 
 
 def test_names_are_shown_as_they_are() -> None:

@@ -99,6 +99,7 @@ def _calibrate(
                 "--evaluate fits nothing", allowed="--profile, --json and --report beside it"
             )
         profile = _profile(profile_name, accelerator)
+        title = f"profile {profile_name or profile.name}"
         hardware = resolve_accelerator(accelerator or profile.accelerator)
         rows = read_measurements(evaluated)
     else:
@@ -106,20 +107,23 @@ def _calibrate(
             raise InputError("--profile is what --evaluate looks at", hint="add --evaluate FILE")
         hardware = resolve_accelerator(accelerator or "h200")
         rows, profile = _fit(measurements, operators, hardware)
+        title = f"profile of {hardware.name}"
         if output is not None:
             _write(output, profile.to_json())
+            title = f"profile {output.name} of {hardware.name}"
     errors = evaluate(rows, hardware, profile) if rows else {}
     if json_to is not None:
         _write_errors(json_to, errors)
     if json_to == TERMINAL:
         _page(report, rows, hardware, profile)
         return
-    _show(profile, hardware, errors)
+    _show(title, profile, errors)
     if report is not None and rows:
         _show_regimes(rows, hardware, profile)
-    _page(report, rows, hardware, profile)
-    if output is not None:
-        click.echo(f"Wrote {output}")
+    written = [output, _page(report, rows, hardware, profile)]
+    for path in written:
+        if path is not None:
+            click.echo(f"Wrote {path}")
 
 
 def _replay(
@@ -139,7 +143,7 @@ def _replay(
     if json_to is not None:
         _write_json(json_to, outcome)
     if json_to != TERMINAL:
-        show_replay(outcome)
+        show_replay(outcome, tables or folder)
 
 
 def _profile(name: str | None, accelerator: str | None) -> Profile:
@@ -151,7 +155,9 @@ def _fit(
 ) -> tuple[list[Measurement], Profile]:
     if measurements is None and operators is None:
         what = "there is nothing to fit"
-        raise InputError(what, allowed="MEASUREMENTS.jsonl, --operators DIR, or --evaluate FILE")
+        raise InputError(
+            what, allowed="MEASUREMENTS.jsonl, --operators DIR, --evaluate FILE or --replay DIR"
+        )
     rest = profile_for(hardware)
     if operators is not None:
         from windtunnel.models.operators import fit_operators
@@ -189,36 +195,35 @@ def _write_json(place: str, value: dict[str, Any]) -> None:
 
 def _page(
     report: str | None, rows: Sequence[Measurement], hardware: Accelerator, profile: Profile
-) -> None:
-    if report in {None, TERMINAL} or not rows:
-        return
+) -> Path | None:
+    if report is None or report == TERMINAL or not rows:
+        return None
     from windtunnel.report.calibration import scatter_page
 
-    assert report is not None
-    _write(Path(report), scatter_page(rows, predictions_ms(rows, hardware, profile), profile))
+    page = Path(report)
+    _write(page, scatter_page(rows, predictions_ms(rows, hardware, profile), profile))
+    return page
 
 
-def _show(profile: Profile, hardware: Accelerator, errors: dict[str, ErrorFigures]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _show(title: str, profile: Profile, errors: dict[str, ErrorFigures]) -> None:
+    from windtunnel.report.layout import plain_table, print_fitting, screen
 
-    console = Console()
+    console = screen()
     trust = "calibrated" if profile.calibrated else "NOT calibrated"
-    console.print(f"Profile {profile.name} for {hardware.name}, {trust}: {profile.origin}")
-    table = Table("", "points", "mean error", "90th percentile")
+    console.print(f"{title}, {trust}: {profile.origin}\n")
+    table = plain_table("", "points", "mean error", "p90")
     for name, error in (errors or profile.errors.get("operators", {})).items():
         table.add_row(name, str(error.points), f"{error.mape:.1%}", f"{error.p90:.1%}")
-    console.print(table)
+    print_fitting(console, [table])
 
 
 def _show_regimes(rows: Sequence[Measurement], hardware: Accelerator, profile: Profile) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from windtunnel.report.calibration import by_regime
+    from windtunnel.report.layout import plain_table, print_fitting, screen
 
-    table = Table("shape", "kind of step", "points", "mean error", "90th percentile", "bias")
+    table = plain_table("shape", "kind of step", "points", "mean error", "p90", "bias", words=2)
     for error in by_regime(rows, predictions_ms(rows, hardware, profile)):
         figures = (f"{error.mape:.1%}", f"{error.p90:.1%}", f"{error.bias:+.1%}")
         table.add_row(error.shape, error.regime, str(error.points), *figures)
-    Console().print(table)
+    click.echo()
+    print_fitting(screen(), [table])

@@ -3,6 +3,8 @@
 import importlib
 import json
 import platform
+import shutil
+import textwrap
 import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -13,6 +15,10 @@ import click
 
 import windtunnel
 from windtunnel._forms import PACKAGE, read_manifest
+
+TOOLS = ("dev", "docs")
+"""Extras for those who change windtunnel, not for those who use it."""
+WIDEST = 1_000
 
 
 @click.command(short_help="Say what is installed and in which form it runs.")
@@ -26,7 +32,7 @@ def doctor(json_to: str | None) -> None:
     """
     findings = examine()
     if json_to is None:
-        click.echo(describe(findings))
+        click.echo(describe(findings, shutil.get_terminal_size().columns))
         return
     text = json.dumps(findings, indent=2) + "\n"
     if json_to == "-":
@@ -110,25 +116,57 @@ def _name(requirement: str) -> str:
     return requirement[:stop]
 
 
-def describe(findings: dict[str, Any]) -> str:
-    """The findings for a person."""
+def describe(findings: dict[str, Any], width: int = WIDEST) -> str:
+    """The findings for a person, in lines that are no wider than the screen."""
     lines = [
         f"windtunnel {findings['windtunnel']}, {findings['form']}, in {findings['installed_in']}",
         f"{findings['implementation']} {findings['python']} on {findings['platform']}",
         "",
-        "Hot modules:",
+        *_hot(findings["modules"], width),
+        "",
+        "Dependencies:",
     ]
-    forms = findings["modules"]
-    lines += _columns(forms) or ["  none is compiled: this install was built without a C compiler"]
-    lines += ["", "Dependencies:"]
     lines += _columns(
         {name: found or "missing" for name, found in findings["dependencies"].items()}
     )
     for extra, entry in findings["extras"].items():
-        missing = [name for name, found in entry["packages"].items() if found is None]
-        state = "present" if not missing else f"absent: {', '.join(missing)} ({entry['install']})"
-        lines.append(f"Extra {extra}: {state}")
+        if extra not in TOOLS:
+            lines += _wrapped(_extra(extra, entry), width)
+    tools = [
+        (name, found)
+        for extra, entry in findings["extras"].items()
+        if extra in TOOLS
+        for name, found in entry["packages"].items()
+    ]
+    if tools:
+        present = sum(found is not None for _, found in tools)
+        line = f"Tools for work on windtunnel itself: {present} of {len(tools)} present"
+        lines += _wrapped(line + (" (make setup)" if present < len(tools) else ""), width)
     return "\n".join(lines)
+
+
+def _hot(forms: dict[str, str], width: int) -> list[str]:
+    kinds = set(forms.values())
+    if not kinds:
+        none = "Hot modules: none is compiled; this install was built without a C compiler"
+        return _wrapped(none, width)
+    if len(kinds) > 1:
+        return ["Hot modules:", *_columns(forms)]
+    (kind,) = kinds
+    hint = " (`make compile` makes them faster)" if kind == "interpreted" else ""
+    return _wrapped(f"Hot modules: all {len(forms)} are {kind}{hint}", width)
+
+
+def _extra(extra: str, entry: dict[str, Any]) -> str:
+    missing = [name for name, found in entry["packages"].items() if found is None]
+    state = "present" if not missing else f"absent: {', '.join(missing)} ({entry['install']})"
+    return f"Extra {extra}: {state}"
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _columns(rows: dict[str, str]) -> list[str]:

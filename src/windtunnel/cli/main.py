@@ -5,9 +5,13 @@ that `windtunnel --help` imports none of them.
 """
 
 import importlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -16,6 +20,7 @@ from windtunnel._forms import FormRefused
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
 class Row(NamedTuple):
@@ -63,6 +68,17 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.help) for name, row in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """A reader that leaves early, as `head` does, ends a command and is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except SystemExit as left:
+            # rich sees a closed pipe before anyone else, and leaves with 1.
+            sys.exit(0 if isinstance(left.__context__, BrokenPipeError) else left.code)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -82,14 +98,18 @@ def cli() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs a command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted."""
+    """Runs a command line and exits: 0 done, 2 bad input, 3 an invariant broke, 130 interrupted.
+
+    143 is terminated by the system.
+    """
     try:
         from windtunnel.core.errors import WindtunnelError
     except FormRefused as refused:
         _say(str(refused))
         sys.exit(EXIT_USAGE)
     try:
-        code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
+        with _orderly_termination():
+            code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
     except WindtunnelError as error:
         _say(str(error))
         sys.exit(error.exit_code)
@@ -107,6 +127,23 @@ def main(args: Sequence[str] | None = None) -> None:
         _say(error.format_message())
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _orderly_termination() -> Iterator[None]:
+    """Lets SIGTERM unwind as Ctrl-C does, so that no half-written file stays behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(EXIT_TERMINATED)
 
 
 def _say(sentences: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,8 @@ from windtunnel.engine.replay import RecordedRun, compare, fit_per_step, read_ru
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.table_files import read_table
 
-NAMES = {"ttft": "first token", "tpot": "time per token", "e2e": "end to end"}
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def replay_run(
@@ -43,25 +44,36 @@ def _run(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> Rec
     return run
 
 
-def show_replay(outcome: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def show_replay(outcome: dict[str, Any], tables: Path) -> None:
+    """Prints how a replay came out, and how a scenario uses what was fitted."""
+    from windtunnel.report.layout import print_fitting, screen
 
-    console = Console()
+    console = screen()
     settings = outcome["settings"]
     mode = "asynchronous" if settings["async_scheduling"] else "synchronous"
     blocks = settings["kv_blocks"]
     memory = f"{blocks} KV blocks" if blocks else "KV memory taken to be no limit"
     served = f"{outcome['requests']} requests of {settings['model']}"
+    per_step = f"{1e3 * outcome['per_step_s']:.3f}"
     console.print(f"{served}, {mode} scheduling, {memory}")
-    console.print(f"Fitted: {1e3 * outcome['per_step_s']:.3f} ms per step beyond the tables")
-    table = Table("", "", "measured", "simulated", "error")
-    for name, figures in outcome["latency"].items():
-        for title, figure in figures.items():
-            times = (f"{figure['measured']:.4f} s", f"{figure['simulated']:.4f} s")
-            table.add_row(NAMES[name], title, *times, f"{figure['error']:+.1%}")
-    console.print(table)
+    console.print(f"fitted: {per_step} ms per step beyond the tables\n")
+    print_fitting(console, (_latencies(outcome["latency"], short) for short in (0, 1)))
     console.print(
-        f"Scheduled at the same place in line: {outcome['order_agreement']:.1%} of the requests; "
+        f"\nscheduled at the same place in line: {outcome['order_agreement']:.1%} of the requests; "
         f"{outcome['preemptions']} preemptions simulated"
     )
+    # Not wrapped: a line that is broken in two cannot be copied.
+    use = f"use it: step_time: {{model: table, path: {tables}, per_step: {per_step}ms}}"
+    console.print(use, soft_wrap=True)
+
+
+def _latencies(latency: dict[str, dict[str, Any]], short: int) -> Table:
+    from windtunnel.report.layout import duration_cell, plain_table
+    from windtunnel.report.table import LATENCIES
+
+    table = plain_table("latency", "", "measured", "simulated", "error", words=2)
+    for name, figures in latency.items():
+        for title, figure in figures.items():
+            times = (duration_cell(figure["measured"]), duration_cell(figure["simulated"]))
+            table.add_row(LATENCIES[name][short], title, *times, f"{figure['error']:+.1%}")
+    return table

@@ -9,6 +9,13 @@ import click
 from windtunnel.core.errors import InputError
 
 STANDARD_OUTPUT = "-"
+NOT_TEXT = {
+    b"PAR1": "Parquet",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+}
+"""What files that people have beside their scenarios start with."""
 
 
 @click.command()
@@ -65,6 +72,7 @@ def simulate(
     for option, place in (("-o", output), ("--json", json_to), ("--perfetto", perfetto)):
         if place is not None and not place.strip():
             raise InputError("there is no name after it", where=option, allowed="a path")
+    _refuse_what_is_not_text(scenario)
     plan = load(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
     folder: RunFolder | None = None
@@ -93,6 +101,20 @@ def simulate(
     if alone:
         click.echo(result_bytes(done.result), nl=False)
         return
-    from windtunnel.report.table import screen, show
+    from windtunnel.report.layout import screen
+    from windtunnel.report.table import show
 
-    show(done.result, folder.path if folder is not None else None, screen())
+    show(done.result, plan.slos, folder.path if folder is not None else None, screen())
+
+
+def _refuse_what_is_not_text(path: Path) -> None:
+    try:
+        if not path.is_file():
+            return
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError:
+        return  # the loader says why
+    for mark, kind in NOT_TEXT.items():
+        if start.startswith(mark):
+            raise InputError(f"this is a {kind} file, not a scenario", where=str(path))

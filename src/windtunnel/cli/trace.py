@@ -202,7 +202,6 @@ def _part(
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the workload section here.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
-@click.option("--curve", is_flag=True, help="Follow the rate over time, where it varies much.")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
 @click.option("--json", "json_to", metavar="FILE",
               help="Write how close the fit is as JSON; `-` prints that alone.")  # fmt: skip
@@ -213,7 +212,6 @@ def fit(
     name: str | None,
     json_to: str | None,
     *,
-    curve: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -228,7 +226,7 @@ def fit(
         raise OutputError("the file is there already", where=str(output), hint=hint)
     opening = Opening(file, options)
     stem = file.name.partition(".")[0]
-    found = fit_trace(opening, name or stem, with_curve=curve, seed=options["seed"])
+    found = fit_trace(opening(), name or stem, seed=options["seed"])
     requests, section = found.figures["requests"], found.section()
     if output is not None:
         origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"

@@ -15,6 +15,7 @@ DURATION_UNITS = {
     "ms": 1e-3,
     "s": 1.0,
     "m": 60.0,
+    "min": 60.0,
     "h": 3600.0,
     "d": 86400.0,
 }
@@ -34,7 +35,7 @@ SIZE_UNITS = {
 _QUANTITY = re.compile(
     r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>[A-Za-zµ/]*)\s*", re.I
 )
-_DURATION_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|m|h|d)\s*")
+_DURATION_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|min|s|m|h|d)\s*")
 _LONGEST_TEXT = 64
 
 
@@ -87,9 +88,7 @@ def _parse(
     if unit and unit not in units:
         known = ", ".join(units)
         raise InputError(
-            f"{value!r} is not {noun}: unknown unit {unit!r}",
-            allowed=allowed,
-            hint=f"units: {known}",
+            f"{value!r} is not {noun}: unknown unit {unit!r}, known are {known}", allowed=allowed
         )
     amount = number * units[unit] if unit else number
     if not math.isfinite(amount):
@@ -97,8 +96,11 @@ def _parse(
     return amount
 
 
-def format_duration(seconds: float) -> str:
-    """Three significant digits in the unit that reads best: `1.25 s`, `480 us`, `2 h 30 min`."""
+def format_duration(seconds: float, *, even: bool = False) -> str:
+    """Three significant digits in the unit that reads best: `1.25 s`, `480 us`, `2 h 30 min`.
+
+    `even` keeps zeros at the end, as a column of times needs it: `7.00 s`.
+    """
     if not math.isfinite(seconds):
         return "never" if seconds > 0 else str(seconds)
     size = abs(seconds)
@@ -114,8 +116,8 @@ def format_duration(seconds: float) -> str:
         return "0 s"
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if size >= 0.9995 * factor:
-            return f"{_three_digits(seconds / factor)} {unit}"
-    return f"{_three_digits(seconds / 1e-9)} ns"
+            return f"{_three_digits(seconds / factor, even=even)} {unit}"
+    return f"{_three_digits(seconds / 1e-9, even=even)} ns"
 
 
 def format_rate(per_second: float) -> str:
@@ -142,7 +144,7 @@ def format_count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _three_digits(number: float) -> str:
+def _three_digits(number: float, *, even: bool = False) -> str:
     digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     text = f"{number:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return text.rstrip("0").rstrip(".") if "." in text and not even else text

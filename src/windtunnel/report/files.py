@@ -19,6 +19,7 @@ from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 DRAFT = ".draft-"
+ANOTHER_FOLDER = "choose another folder with -o"
 
 
 def result_bytes(result: dict[str, Any]) -> bytes:
@@ -49,6 +50,7 @@ class RunFolder:
         self._rows: RequestRows | None = None
         try:
             with self._place():
+                self._refuse_a_file()
                 self._made += (folder for folder in path.parents if not folder.exists())
                 if not path.exists():
                     self._made.insert(0, path)
@@ -95,7 +97,12 @@ class RunFolder:
             self._unmake()
 
     def _place(self) -> Any:
-        return _sentences(self.path, "choose another folder with -o")
+        return _sentences(self.path, ANOTHER_FOLDER)
+
+    def _refuse_a_file(self) -> None:
+        if self.path.is_file():
+            what = "is a file, not a folder"
+            raise OutputError(what, where=str(self.path), hint=ANOTHER_FOLDER)
 
     def _unmake(self) -> None:
         """Takes away the folders that were made for this run, as far as nothing else is in them."""

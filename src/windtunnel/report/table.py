@@ -1,16 +1,17 @@
 """The text that a person sees after a run: what happened, how fast, where the files are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
+from windtunnel.report.layout import SECONDS, duration_cell, plain_table, print_fitting
+from windtunnel.twin.scenario.plan import SloPlan
 
 LATENCIES = {
     "ttft": ("time to first token", "TTFT"),
@@ -36,29 +37,24 @@ ENDINGS = {
     "dropped": "dropped",
     "unfinished": "unfinished at the end",
 }
-SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-WIDEST = 1_000
-"""Columns that no table here needs."""
 
 
-def screen() -> Console:
-    """Standard output, for text that is already what it should be: no markup, no guessing."""
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def show(result: dict[str, Any], folder: Path | None, console: Console) -> None:
-    """Prints a result for people, and where its files are."""
+def show(
+    result: dict[str, Any], slos: Mapping[str, SloPlan], folder: Path | None, console: Console
+) -> None:
+    """Prints a result for people, and where its files are; `slos` are those of its scenario."""
+    promised = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
     console.print()
-    for line in _sentences(result):
+    for line in _sentences(result, goodput=bool(promised)):
         console.print(line)
     console.print()
-    _print(console, _latencies(result["latency"]))
+    print_fitting(console, _latencies(result["latency"]))
     console.print()
     if result["slo"]:
-        _print(console, [_slos(result["slo"])])
+        print_fitting(console, [_slos(result["slo"], promised)])
         console.print()
-    _print(console, _pools(result))
+    print_fitting(console, _pools(result))
     if folder is not None:
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
@@ -72,7 +68,11 @@ def _headline(result: dict[str, Any]) -> Text:
     )
 
 
-def _sentences(result: dict[str, Any]) -> list[Text]:
+def _has_target(slo: SloPlan) -> bool:
+    return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+
+
+def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
     requests, rate, cost = result["requests"], result["throughput"], result["cost"]
     counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
     noun = "request" if requests["arrived"] == 1 else "requests"
@@ -81,9 +81,11 @@ def _sentences(result: dict[str, Any]) -> list[Text]:
     if requests["completed"]:
         completed = format_rate(rate["requests_per_s"])
         unit = completed.rpartition("/")[2]
-        good = f"{rate['goodput_requests_per_s'] * SECONDS[unit]:.3g}/{unit}"
+        good = rate["goodput_requests_per_s"] * SECONDS[unit]
+        digits = f"{good:.3g}" if good < 999.5 else f"{good:.0f}"
+        kept = f", {digits}/{unit} within their SLO" if goodput else ""
         tokens = format_count(rate["output_tokens_per_s"])
-        lines.append(f"{completed} completed, {good} within their SLO, {tokens} output tokens/s")
+        lines.append(f"{completed} completed{kept}, {tokens} output tokens/s")
     if cost["total"]:
         each = cost["per_million_output_tokens"]
         per_million = f", {_dollars(each)} per million output tokens" if each else ""
@@ -94,24 +96,25 @@ def _sentences(result: dict[str, Any]) -> list[Text]:
 def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
     """The same table, narrower and narrower."""
     for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
-        table = _table("latency", *figures)
+        table = plain_table("latency", *figures)
         for key, names in LATENCIES.items():
             values = [latency[key][figure] for figure in figures]
-            cells = ["-" if value is None else _duration(value) for value in values]
+            cells = ["-" if value is None else duration_cell(value) for value in values]
             table.add_row(names[short], *cells)
         yield table
 
 
-def _slos(slos: dict[str, dict[str, Any]]) -> Table:
-    table = _table("SLO", "requests", "attained")
+def _slos(slos: dict[str, dict[str, Any]], promised: set[str]) -> Table:
+    table = plain_table("SLO", "requests", "attained")
     for name, slo in slos.items():
-        table.add_row(Text(name), str(slo["requests"]), _percent(slo["attained"]))
+        attained = _percent(slo["attained"]) if name in promised else "no target"
+        table.add_row(Text(name), str(slo["requests"]), attained)
     return table
 
 
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
     for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
-        table = _table(*columns)
+        table = plain_table(*columns)
         for name, pool in result["pools"].items():
             servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
             cells = (
@@ -123,34 +126,6 @@ def _pools(result: dict[str, Any]) -> Iterable[Table]:
             )
             table.add_row(*cells[: len(columns)])
         yield table
-
-
-def _table(*headers: str) -> Table:
-    table = Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
-        column.no_wrap = True
-    for column in table.columns[1:]:
-        column.justify = "right"
-    return table
-
-
-def _print(console: Console, tables: Iterable[Table]) -> None:
-    """Prints the first that fits on the screen, or the last uncut."""
-    unlimited = console.options.update(max_width=WIDEST)
-    for table in tables:
-        columns = Measurement.get(console, unlimited, table).maximum
-        if columns <= console.width:
-            break
-    table.width = columns
-    console.print(table, soft_wrap=True)
-
-
-def _duration(seconds: float) -> str:
-    """As a column needs it: never two units, so that times can be compared at a glance."""
-    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
-        if seconds < limit:
-            return f"{seconds / SECONDS[unit]:.0f} {unit}" if unit else format_duration(seconds)
-    return f"{seconds / SECONDS['h']:.1f} h"
 
 
 def _percent(share: float | None) -> str:

@@ -1,6 +1,6 @@
 """What a trace is like, and how close a fit comes, as tables for people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -8,10 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
+from windtunnel.report.layout import duration_cell, plain_table, print_fitting, screen
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDEST_LINE = 60
-PERCENTILES = ("min", "p5", "p25", "p50", "p75", "p95", "p99", "max")
+FIGURES = (
+    ("mean", "min", "p5", "p25", "p50", "p75", "p95", "p99", "max", "total"),
+    ("mean", "min", "p50", "p95", "p99", "max", "total"),
+    ("mean", "p50", "p95", "p99", "max"),
+    ("mean", "p50", "p99", "max"),
+    ("mean", "p50", "p99"),
+)
+"""What is left out first on a narrow screen."""
+OBSERVED = {"ttft_s": ("observed TTFT", "TTFT"), "e2e_s": ("observed E2E", "E2E")}
+POOR_KS = 0.2
+"""The Kolmogorov-Smirnov distance above which a fit is not like its trace."""
+POOR = {"prompt": "prompt lengths", "output": "output lengths", "gaps": "gaps"}
 NOT_FITTED = {
     "length_correlation": "prompt and output lengths are correlated",
     "prefix": "prompts share prefixes that are no plain system prompts",
@@ -34,19 +46,19 @@ def show_summary(
     figures: dict[str, Any], title: str, left_out: Sequence[str], console: Console | None = None
 ) -> None:
     """Prints the figures of a trace."""
-    console = console or Console(highlight=False)
+    console = console or screen()
     console.print(Text(title, style="bold"))
     if not figures["requests"]:
         console.print("no requests")
     else:
-        for line in _sentences(figures):
+        for line in _sentences(figures, console.width):
             console.print(Text(line))
-        console.print(_lengths(figures))
+        print_fitting(console, _lengths(figures))
     for line in left_out:
         console.print(Text(line, style="yellow"))
 
 
-def _sentences(figures: dict[str, Any]) -> list[str]:
+def _sentences(figures: dict[str, Any], width: int) -> list[str]:
     requests, rate, over = figures["requests"], figures["rate_per_s"], figures["rate_over_time"]
     lines = [f"{requests} requests over {format_duration(figures['span_s'])}"]
     if rate is not None:
@@ -54,7 +66,7 @@ def _sentences(figures: dict[str, Any]) -> list[str]:
         lines += [
             f"rate: mean {format_rate(rate)}, peak {format_rate(second['peak_rate_per_s'])} "
             f"in a second, {format_rate(minute['peak_rate_per_s'])} over a minute",
-            f"|{sparkline(over['requests'])}|",
+            f"|{sparkline(over['requests'], max(min(WIDEST_LINE, width - 2), 1))}|",
             f"burstiness: CV of gaps {_number(figures['gap_cv'])}, variance over mean of counts "
             f"{_number(second['dispersion'])} by second, {_number(minute['dispersion'])} by minute "
             "(poisson: 1)",
@@ -78,8 +90,8 @@ def _sentences(figures: dict[str, Any]) -> list[str]:
 
 
 def _noun(name: str, figures: dict[str, Any]) -> str:
-    words = {"slos": "classes of service"}
-    noun = words.get(name, name) if figures[name] != 1 else words.get(name, name[:-1])
+    many, one = ("classes of service", "class of service") if name == "slos" else (name, name[:-1])
+    noun = many if figures[name] != 1 else one
     return f"{noun} or more" if name in figures["at_least"] else noun
 
 
@@ -87,28 +99,29 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _lengths(figures: dict[str, Any]) -> Table:
-    table = Table("", "mean", *PERCENTILES, "total", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name in ("prompt_tokens", "output_tokens"):
-        row = figures[name]
-        cells = [f"{row[key]:.0f}" for key in ("mean", *PERCENTILES)]
-        table.add_row(name.partition("_")[0], *cells, format_count(row["total"]))
-    for name, noun in (("ttft_s", "observed TTFT"), ("e2e_s", "observed E2E")):
-        row = figures["observed"][name]
-        if row is not None:
-            table.add_row(noun, *(format_duration(row[key]) for key in ("mean", *PERCENTILES)), "")
-    return table
+def _lengths(figures: dict[str, Any]) -> Iterable[Table]:
+    """The same table, narrower and narrower."""
+    for short, keys in [(0, FIGURES[0]), *((1, keys) for keys in FIGURES)]:
+        table = plain_table("", *keys)
+        for name in ("prompt_tokens", "output_tokens"):
+            row = figures[name]
+            cells = [
+                format_count(row[key]) if key == "total" else f"{row[key]:.0f}" for key in keys
+            ]
+            table.add_row(name.partition("_")[0], *cells)
+        for name, nouns in OBSERVED.items():
+            row = figures["observed"][name]
+            if row is not None:
+                times = ["" if key == "total" else duration_cell(row[key]) for key in keys]
+                table.add_row(nouns[short], *times)
+        yield table
 
 
 def show_fit(figures: dict[str, Any], section: str, console: Console | None = None) -> None:
     """Prints a fitted section, and the trace beside what it generates."""
-    console = console or Console(highlight=False)
+    console = console or screen()
     console.print(Text(section), soft_wrap=True)
-    table = Table("", "trace", "generated", "error", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = plain_table("", "trace", "generated", "error")
     rows = {
         "rate, 1/s": figures["rate_per_s"],
         "CV of gaps": figures["gap_cv"],
@@ -120,13 +133,23 @@ def show_fit(figures: dict[str, Any], section: str, console: Console | None = No
     for name, row in rows.items():
         error = "-" if row["error"] is None else f"{row['error']:+.1%}"
         table.add_row(name, _figure(row["trace"]), _figure(row["fitted"]), error)
-    console.print(table)
-    prompt, output = figures["prompt_tokens"]["ks"], figures["output_tokens"]["ks"]
-    distances = f"prompt {prompt:.3f}, output {output:.3f}, gaps {figures['gap_ks']:.3f}"
-    console.print(Text(f"KS distance (0 is the same, 1 nothing alike): {distances}"))
+    print_fitting(console, [table])
+    distances = {
+        "prompt": figures["prompt_tokens"]["ks"],
+        "output": figures["output_tokens"]["ks"],
+        "gaps": figures["gap_ks"],
+    }
+    listed = ", ".join(f"{name} {distance:.3f}" for name, distance in distances.items())
+    console.print(Text(f"KS distance (0 is the same, 1 nothing alike): {listed}"))
+    for name, distance in distances.items():
+        if distance > POOR_KS:
+            sentence = f"a poor fit: the {POOR[name]} are not distributed like the trace's"
+            console.print(Text(f"{sentence} (KS distance above {POOR_KS})", style="yellow"))
     for name in figures["left_out"]:
         console.print(Text(f"not in the fit: {NOT_FITTED[name]}", style="yellow"))
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if abs(value) < 1_000 else f"{value:,.0f}"

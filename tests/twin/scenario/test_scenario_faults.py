@@ -136,7 +136,8 @@ VALUE_FAULTS = [
     (
         "name: small",
         "duration: 5 parsecs",
-        f"1: duration: '5 parsecs' is not a duration; {RUN} (unknown unit 'parsecs')",
+        f"1: duration: '5 parsecs' is not a duration; {RUN} (unknown unit 'parsecs', "
+        "known are ns, us, ms, s, m, min, h, d)",
     ),
     (
         "name: small",

@@ -11,7 +11,6 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
-from windtunnel.workload.traces.curve import RateCurve, curve_of
 from windtunnel.workload.traces.fit import TrafficFit, fit_trace
 from windtunnel.workload.traces.lengths import fit_lengths, uniform
 from windtunnel.workload.traces.record import TraceRequest
@@ -50,8 +49,8 @@ def drawn(
     return made
 
 
-def fitted(trace: Sequence[TraceRequest], *, with_curve: bool = False) -> TrafficFit:
-    return fit_trace(lambda: iter(trace), "a trace.csv", with_curve=with_curve)
+def fitted(trace: Sequence[TraceRequest]) -> TrafficFit:
+    return fit_trace(trace, "a trace.csv")
 
 
 @pytest.mark.parametrize(
@@ -117,55 +116,8 @@ def test_any_lengths_make_a_section_that_loads(counts: dict[int, int], process: 
     assert lengths.high == max(counts)
     arrivals = Arrivals(process, 1.0, 1.0 if process == "poisson" else 0.0)
     source = Source("s", "default", "standard", 0, 9, arrivals, lengths, lengths, None)
-    (loaded,) = load_text(TrafficFit(source, None, {}).section() + SERVING).sources
+    (loaded,) = load_text(TrafficFit(source, {}).section() + SERVING).sources
     assert (loaded.prompt, loaded.arrivals) == (lengths, arrivals)
-
-
-def test_a_curve_follows_a_rate_that_varies() -> None:
-    trace = []
-    time_s = 0.0
-    for number in range(4000):
-        time_s += 0.05 if 50 < time_s < 100 else 0.2
-        trace.append(TraceRequest(time_s, 10 + number % 7, 5 + number % 3))
-    found = fitted(trace, with_curve=True)
-    assert found.curve is not None
-    levels = dict(found.curve.points)
-    middle = [level for time, level in levels.items() if 60 < time < 90]
-    edges = [level for time, level in levels.items() if time > 150]
-    assert min(middle) > 3 * max(edges)
-    assert "    rate_curve: [[0.0s, " in found.section()
-    plain = fitted(trace)
-    bursts = [fit.figures["dispersion_by_minute"]["error"] for fit in (found, plain)]
-    assert abs(bursts[0]) < abs(bursts[1]) / 3
-    assert plain.curve is None
-
-
-def test_an_even_rate_gets_no_curve() -> None:
-    trace = drawn(Arrivals("poisson", 7.0, 1.0), LOGNORMAL, EXPONENTIAL)
-    assert fitted(trace, with_curve=True).curve is None
-    assert curve_of([5, 5], 1.0, 2.0) is None
-
-
-levels = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.05, 5)), min_size=1, max_size=6)
-
-
-@given(levels, st.floats(0, 2))
-def test_a_curves_clock_undoes_its_operational_time(
-    steps: list[tuple[float, float]], share: float
-) -> None:
-    points, time_s = [(0.0, steps[0][1])], 0.0
-    for step_s, level in steps:
-        time_s += step_s
-        points.append((time_s, level))
-    curve = RateCurve(points)
-    at_s = share * time_s
-    assert curve.clock(curve.operational(at_s)) == pytest.approx(at_s, rel=1e-6, abs=1e-9)
-
-
-def test_a_curve_that_ends_at_nothing_never_gets_there() -> None:
-    curve = RateCurve([(0.0, 1.0), (10.0, 0.0)])
-    assert curve.clock(curve.operational(10.0)) == pytest.approx(10.0)
-    assert curve.clock(5.1) == math.inf
 
 
 def test_what_is_not_fitted_is_said() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,6 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.histogram import GROWTH, Histogram
 from windtunnel.core.random import Streams
 from windtunnel.workload.plan import Arrivals, Prefix, Source
-from windtunnel.workload.traces.curve import RateCurve, curve_of
 from windtunnel.workload.traces.lengths import LARGEST_CV, fit_lengths, rounded
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.summary import Distinct, Moments, TraceSummary
@@ -25,8 +24,6 @@ MOST_LENGTHS = 100_000
 SMALLEST_CV = 0.01
 POISSON_WITHIN = 0.05
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-
-OpenTrace = Callable[[], Iterator[TraceRequest]]
 
 
 class LengthCounts:
@@ -85,7 +82,6 @@ class TrafficFit(msgspec.Struct, frozen=True):
     """Traffic that is like a trace, and how like."""
 
     source: Source
-    curve: RateCurve | None
     figures: dict[str, Any]
 
     def section(self) -> str:
@@ -97,9 +93,6 @@ class TrafficFit(msgspec.Struct, frozen=True):
         if source.arrivals.process in ("gamma", "weibull"):
             arrivals["cv"] = f"{source.arrivals.cv}"
         lines.append(f"    arrivals: {_flow(arrivals)}")
-        if self.curve is not None:
-            points = ", ".join(f"[{time_s}s, {level}]" for time_s, level in self.curve.points)
-            lines.append(f"    rate_curve: [{points}]")
         for name, lengths in (("prompt_tokens", source.prompt), ("output_tokens", source.output)):
             lines.append(f"    {name}: {_lengths(lengths)}")
         if source.prefix is not None:
@@ -124,28 +117,20 @@ def _lengths(lengths: Any) -> str:
     return _flow(fields | bounds)
 
 
-def fit_trace(
-    reopen: OpenTrace, name: str, *, with_curve: bool = False, seed: int = 0
-) -> TrafficFit:
-    """Fits one source to the trace that `reopen` opens; it is read twice for a curve."""
+def fit_trace(requests: Iterable[TraceRequest], name: str, *, seed: int = 0) -> TrafficFit:
+    """Fits one source to the requests of a trace."""
     observed = Observed()
-    for request in reopen():
+    for request in requests:
         observed.add(request)
     summary = observed.summary
     if summary.requests < FEWEST_TO_FIT or summary.rate_per_s is None:
         what = f"{summary.requests} requests over {summary.span_s:g} s are too few to fit"
         raise InputError(what, allowed=f"{FEWEST_TO_FIT} or more, not all at the same time")
-    curve = None
-    if with_curve:
-        curve = curve_of(summary.rate.counts, summary.rate.width_s, summary.span_s)
-    gaps, moments = observed.gaps, summary.gaps
-    if curve is not None:
-        gaps, moments = _operational_gaps(reopen(), curve, summary.start_s)
     prefix = observed.prefix()
     shared = prefix.tokens if prefix else 0
     prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}
     prompt, output = fit_lengths(prompts), fit_lengths(observed.output.counts)
-    arrivals, gap_ks = fit_arrivals(gaps, moments)
+    arrivals, gap_ks = fit_arrivals(observed.gaps, summary.gaps)
     source = Source(
         name=_valid_name(name),
         tenant="default",
@@ -158,27 +143,14 @@ def fit_trace(
         prefix=prefix,
     )
     drawn = Observed()
-    for request in generated(source, curve, seed):
+    for request in generated(source, seed):
         drawn.add(request)
     ks = {"prompt_tokens": prompt.ks, "output_tokens": output.ks, "gaps": gap_ks}
-    return TrafficFit(source, curve, _closeness(observed, drawn, ks, prefix))
+    return TrafficFit(source, _closeness(observed, drawn, ks, prefix))
 
 
 def _valid_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:64] or "trace"
-
-
-def _operational_gaps(
-    requests: Iterator[TraceRequest], curve: RateCurve, start_s: float
-) -> tuple[Histogram, Moments]:
-    gaps, moments, last = Histogram(), Moments(), None
-    for request in requests:
-        now = curve.operational(request.arrived_s - start_s)
-        if last is not None:
-            gaps.add(now - last, 1)
-            moments.add(now - last)
-        last = now
-    return gaps, moments
 
 
 def fit_arrivals(gaps: Histogram, moments: Moments) -> tuple[Arrivals, float]:
@@ -212,14 +184,12 @@ def _gap_ks(gaps: Histogram, arrivals: Arrivals) -> float:
     return float(max(np.abs(upto - model).max(), gaps.zeros / gaps.count))
 
 
-def generated(source: Source, curve: RateCurve | None, seed: int) -> Iterator[TraceRequest]:
+def generated(source: Source, seed: int) -> Iterator[TraceRequest]:
     """Requests as a simulation would draw them, up to a limit."""
     traffic = Traffic((source,), Streams(seed), math.inf)
     for _ in range(min(source.count or MOST_DRAWN, MOST_DRAWN)):
         request = traffic.take()
-        time_s = request.arrived_s if curve is None else curve.clock(request.arrived_s)
-        if time_s < math.inf:
-            yield TraceRequest(time_s, request.prompt_tokens, request.output_tokens)
+        yield TraceRequest(request.arrived_s, request.prompt_tokens, request.output_tokens)
 
 
 def _closeness(

@@ -1,0 +1,49 @@
+"""Tables for people, all in one style: no borders, figures to the right, nothing ever cut."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from windtunnel.core.units import format_duration
+
+SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+WIDEST = 1_000
+"""Columns that no table here needs."""
+
+
+def screen() -> Console:
+    """Standard output, for text that is already what it should be: no markup, no guessing."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def plain_table(*headers: str, words: int = 1) -> Table:
+    """An empty table; its first columns hold words, the others figures."""
+    table = Table(*headers, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.no_wrap = True
+    for column in table.columns[words:]:
+        column.justify = "right"
+    return table
+
+
+def print_fitting(console: Console, tables: Iterable[Table]) -> None:
+    """Prints the first that fits on the screen, or the last uncut."""
+    unlimited = console.options.update(max_width=WIDEST)
+    for table in tables:
+        columns = Measurement.get(console, unlimited, table).maximum
+        if columns <= console.width:
+            break
+    table.width = columns
+    console.print(table, soft_wrap=True)
+
+
+def duration_cell(seconds: float) -> str:
+    """As a column needs it: never two units, so that times can be compared at a glance."""
+    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
+        if seconds < limit:
+            if not unit:
+                return format_duration(seconds, even=True)
+            return f"{seconds / SECONDS[unit]:.0f} {unit}"
+    return f"{seconds / SECONDS['h']:.1f} h"
