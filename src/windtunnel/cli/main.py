@@ -94,7 +94,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(windtunnel.__version__, message="windtunnel %(version)s")
 def cli() -> None:
-    """Simulate an LLM inference fleet in virtual time; run the very same controllers live."""
+    """Simulate LLM inference servers in virtual time, and hold the simulation to real ones."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -126,6 +126,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except click.ClickException as error:
         _say(error.format_message())
         sys.exit(error.exit_code)
+    except OSError as error:
+        _say(f"the system refused: {(error.strerror or str(error)).lower()}")
+        sys.exit(EXIT_USAGE)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -1,5 +1,6 @@
 """Writes what a run leaves, all of it or nothing: a file gets its name when it is whole."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -83,7 +84,13 @@ class RunFolder:
             write_timeline(draft / contents.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / contents.TOKEN_GAPS, run.token_gaps)
             (draft / contents.REPORT).write_text(report_page(draft), encoding="utf-8")
-            for file in sorted(self._draft.iterdir()):
+            finished = sorted(draft.iterdir())
+            for file in finished:
+                if (self.path / file.name).is_dir():
+                    (self.path / file.name).open(
+                        "wb"
+                    )  # says that it cannot, before any is replaced
+            for file in finished:
                 file.replace(self.path / file.name)
 
     def __exit__(
@@ -123,7 +130,9 @@ class WholeFile:
                 path.open("wb")  # says that it cannot
             # A device or a pipe is written to; only a file can be put in place of another.
             if path.is_file() or not path.exists():
-                self._draft = Path(tempfile.mkdtemp(dir=path.resolve().parent, prefix=DRAFT))
+                self._draft = Path(
+                    tempfile.mkdtemp(dir=Path(os.path.realpath(path)).parent, prefix=DRAFT)
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +145,7 @@ class WholeFile:
                 return
             whole = self._draft / "whole"
             whole.write_bytes(content)
-            whole.replace(self._path.resolve())
+            whole.replace(os.path.realpath(self._path))
 
     def __exit__(self, *_: object) -> None:
         if self._draft is not None:

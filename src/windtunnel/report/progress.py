@@ -19,10 +19,10 @@ CLEAR = "\r\x1b[2K"
 
 @contextmanager
 def progress(
-    duration_s: float | None, stream: TextIO, clock: Callable[[], float] = monotonic_s
+    duration_s: float | None, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
 ) -> Iterator[Callable[[Simulation], None] | None]:
     """Gives a `look` for a simulation, or None where nobody would see it."""
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
     line = ProgressLine(duration_s, stream, clock)

@@ -1,7 +1,7 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.recorder import UNFINISHED
@@ -35,6 +35,7 @@ class RequestRows:
             self._pools += [pool.name] * pool.replicas
             self._replicas += range(pool.replicas)
         self._writer: Any = None
+        self._file: IO[bytes]
 
     def write(self, requests: list[Request], outcomes: list[str]) -> None:
         import pyarrow as pa
@@ -43,7 +44,9 @@ class RequestRows:
         table = pa.table(self._columns(requests, outcomes), schema=_schema())
         try:
             if self._writer is None:
-                self._writer = pq.ParquetWriter(self._path, table.schema, compression="zstd")
+                # An open file, since the library takes a name with a colon for an address.
+                self._file = self._path.open("wb")
+                self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
             self._writer.write_table(table)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -53,6 +56,7 @@ class RequestRows:
         if self._writer is None:
             self.write([], [])
         self._writer.close()
+        self._file.close()
 
     def _columns(self, requests: list[Request], outcomes: list[str]) -> dict[str, list[Any]]:
         sources = [self._sources[r.source] for r in requests]

@@ -15,7 +15,8 @@ def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
     """Writes a row per sample and server, and one per sample for the whole run before them."""
     import pyarrow.parquet as pq
 
-    pq.write_table(timeline_table(plan, timeline), path, compression="zstd")
+    with path.open("wb") as file:
+        pq.write_table(timeline_table(plan, timeline), file, compression="zstd")
 
 
 def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:

@@ -36,4 +36,5 @@ def write_token_gaps(path: Path, gaps: dict[str, Histogram]) -> None:
         ]
     )
     columns = {"pool": pools, "low": lows, "high": highs, "count": counts}
-    pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")
+    with path.open("wb") as file:
+        pq.write_table(pa.table(columns, schema=schema), file, compression="zstd")

@@ -33,7 +33,9 @@ def compose(plan: ScenarioPlan, sink: RowSink | None = None) -> Simulation:
     traffic = Traffic(plan.sources, Streams(plan.seed), horizon_s)
     recorder = Recorder(_targets(plan), overheads, sink)
     router = RoundRobin(len(servers))
-    return Simulation(traffic, router, servers, overheads, recorder, Timeline(), horizon_s)
+    return Simulation(
+        traffic, router, servers, overheads, recorder, Timeline(len(servers)), horizon_s
+    )
 
 
 def _overheads(pool: PoolPlan) -> Overheads:

@@ -11,6 +11,8 @@ from windtunnel.engine.server import Server
 from windtunnel.twin.recorder import Recorder
 
 SAMPLES: Final = 240
+FEWEST_SAMPLES: Final = 8
+MOST_VALUES: Final = 400_000  # of all servers together: a fleet of thousands is sampled less often
 FIRST_INTERVAL_S: Final = 0.25
 
 
@@ -32,8 +34,9 @@ class Sample:
 class Timeline:
     """The samples of a run. `next_s` is when the next one is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: int) -> None:
         self.samples: list[Sample] = []
+        self._enough: Final = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // servers))
         self.interval_s = FIRST_INTERVAL_S
         self.next_s = FIRST_INTERVAL_S
 
@@ -41,7 +44,7 @@ class Timeline:
         """Takes the samples due before `until_s`; nothing has changed since the last event."""
         while self.next_s < until_s:
             self.samples.append(Sample(self.next_s, recorder, servers))
-            if len(self.samples) >= 2 * SAMPLES:
+            if len(self.samples) >= 2 * self._enough:
                 self.samples = self.samples[1::2]
                 self.interval_s *= 2
             self.next_s += self.interval_s

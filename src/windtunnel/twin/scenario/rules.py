@@ -59,12 +59,12 @@ def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Ite
         what = "missing, and the scenario has no duration either, so that traffic would never end"
         because = (("duration",),)
         yield Fault((*path, "count"), what, hint="give one of the two", because_of=because)
-    elif spec.duration is None and source.count / source.arrivals.rate > LONGEST_TRAFFIC_S:
-        lasts = format_duration(source.count / source.arrivals.rate)
-        what = f"{source.count} requests at this rate take {lasts}"
-        allowed = f"up to {format_duration(LONGEST_TRAFFIC_S)}, or a duration that ends the run"
-        because = ((*path, "arrivals", "rate"), (*path, "arrivals"))
-        yield Fault((*path, "count"), what, allowed, because_of=because)
+    if source.count is not None and spec.duration is None:
+        lasts_s = source.count / source.arrivals.rate
+        if lasts_s > LONGEST_TRAFFIC_S:
+            what = f"{source.count} requests at this rate take {format_duration(lasts_s)}"
+            allowed = f"up to {format_duration(LONGEST_TRAFFIC_S)}, or a duration that ends the run"
+            yield Fault((*path, "count"), what, allowed, because_of=_beside(path, "arrivals"))
     known = [*BUILT_IN_PRIORITIES, *(name for name in spec.slo if name not in BUILT_IN_PRIORITIES)]
     if source.slo not in known:
         what = f"{source.slo!r} is not a class of service"

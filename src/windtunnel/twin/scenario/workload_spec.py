@@ -7,13 +7,13 @@ from pydantic import AfterValidator, Field
 from windtunnel.twin.scenario.fields import Duration, Name, Number, Rate, Whole, chosen_by, variant
 from windtunnel.twin.scenario.limits import (
     FASTEST_RATE,
-    SLOWEST_RATE,
     HIGHEST_PRIORITY,
     LARGEST_CV,
     LONGEST_TARGET,
     MOST_GROUPS,
     MOST_REQUESTS,
     MOST_TOKENS,
+    SLOWEST_RATE,
 )
 from windtunnel.twin.scenario.section import Section
 
