@@ -1,7 +1,7 @@
 """`requests.parquet`: a row per request, written as requests end, in constant memory."""
 
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from windtunnel.core.errors import OutputError
 from windtunnel.twin.recorder import UNFINISHED
@@ -35,7 +35,7 @@ class RequestRows:
             self._pools += [pool.name] * pool.replicas
             self._replicas += range(pool.replicas)
         self._writer: Any = None
-        self._file: IO[bytes]
+        self._file: Any = None
 
     def write(self, requests: list[Request], outcomes: list[str]) -> None:
         import pyarrow as pa
@@ -44,9 +44,10 @@ class RequestRows:
         table = pa.table(self._columns(requests, outcomes), schema=_schema())
         try:
             if self._writer is None:
-                # An open file, since the library takes a name with a colon for an address.
-                self._file = self._path.open("wb")
-                self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+                # A file, since the library takes a name with a colon for an address.
+                file = pa.OSFile(str(self._path), "wb")
+                self._writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+                self._file = file
             self._writer.write_table(table)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()

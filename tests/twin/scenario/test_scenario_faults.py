@@ -85,7 +85,7 @@ def test_syntax_fault_has_a_line(text: str) -> None:
 
 
 REPLICAS = "allowed: a whole number from 1 to 100000"
-RATE = "allowed: a rate above 0/s, up to 1000000/s, such as 40/s"
+RATE = "allowed: a rate from 0.01/d to 1000000/s, such as 40/s"
 RUN = "allowed: a duration above 0s, up to 366d, such as 250ms"
 PROCESSES = "poisson, constant, gamma, weibull"
 LENGTHS = "allowed: a whole number from 1 to 10000000, or a mapping with a 'distribution'"

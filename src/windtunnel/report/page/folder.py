@@ -80,7 +80,7 @@ def _parquet(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
     if not path.is_file():
         raise _fault(path, "there is no such file")
     try:
-        file = pq.ParquetFile(path.open("rb"))
+        file = pq.ParquetFile(pa.OSFile(str(path), "rb"))
     except (OSError, pa.ArrowException) as error:
         raise _fault(path, "it is damaged, or no Parquet file") from error
     missing = [name for name in columns if name not in file.schema_arrow.names]
