@@ -11,7 +11,7 @@ from typing import IO, Any
 from windtunnel.core.errors import InputError, OutputError, nearest
 from windtunnel.workload.traces import azure, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.formats import OWN, by_ending
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest], str | bytes]]] = {
     "azure": (",".join(azure.COLUMNS) + "\n", azure.row),
@@ -59,7 +59,7 @@ def write_trace(
     draft = Path(draft_name)
     try:
         with os.fdopen(handle, "wb") as file:
-            count = _write(requests, file, name, path.suffix.lower())
+            count = _write(_checked(requests, path), file, name, path.suffix.lower())
         draft.chmod(0o644)
         draft.replace(place)
     except OSError as error:
@@ -84,6 +84,15 @@ def _place(path: Path, *, replace: bool) -> Path:
     if path.exists() and not replace:
         raise OutputError("the file is there already", where=where, hint="--force replaces it")
     return place
+
+
+def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequest]:
+    """Refuses what could not be read back."""
+    for number, request in enumerate(requests, 1):
+        fault = fault_of(request)
+        if fault is not None:
+            raise OutputError(f"cannot be written: of request {number}, {fault}", where=str(path))
+        yield request
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:
