@@ -3,10 +3,18 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.workload.traces.trace_files import AZURE, BURSTGPT, MOONCAKE, requests_of, written
+from tests.workload.traces.trace_files import (
+    AZURE,
+    BURSTGPT,
+    MOONCAKE,
+    conversations,
+    requests_of,
+    written,
+)
 from windtunnel.cli.trace import trace
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.report.traces import sparkline
@@ -109,7 +117,7 @@ def test_fit_writes_a_section_that_loads(tmp_path: Path) -> None:
         (["describe", "nowhere.csv"], "no such file"),
         (["describe", "own.csv", "--from", "asure"], "did you mean 'azure'"),
         (["convert", "own.csv", "out.xyz"], "format to write is not clear"),
-        (["convert", "own.csv", "out.csv", "--speedup", "0"], "--speedup: 0.0 is not a factor"),
+        (["convert", "own.csv", "out.csv", "--speedup", "0"], "--speedup: 0.0 is out of range"),
         (["convert", "own.csv", "out.csv", "--speedup", "nan"], "--speedup"),
         (["convert", "own.csv", "out.csv", "--start", "soon"], "'soon' is not a duration"),
         (["convert", "own.csv", "out.csv", "--start=-5s"], "before the trace's start"),
@@ -159,3 +167,30 @@ def test_a_sparkline_shows_every_count_that_is_not_zero() -> None:
     assert sparkline([0, 1, 100, 50]) == " ▁█▄"
     assert len(sparkline(list(range(1000)))) <= 60
     assert sparkline([]) == ""
+
+
+@pytest.mark.parametrize("speedup", ["1e-320", "1e-7", "0", "-1", "nan", "inf", "1e7"])
+def test_a_pace_is_within_bounds(tmp_path: Path, speedup: str) -> None:
+    out = tmp_path / "out.csv"
+    with pytest.raises(InputError, match=r"--speedup: .* is out of range; allowed: a number from"):
+        run("convert", own(tmp_path), out, "--speedup", speedup)
+    assert not out.exists()
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n0.0,1,1\n1e4,1,1\n")
+    with pytest.raises(OutputError, match=r"of request 2, the time is 1e\+10 s"):
+        run("convert", path, out, "--speedup", "1e-6")
+    assert not out.exists()
+
+
+def test_options_of_any_size_are_sentences(tmp_path: Path) -> None:
+    talks, out = conversations(tmp_path, lines=True), tmp_path / "out.csv"
+    with pytest.raises(click.UsageError, match="not in the range"):
+        run("convert", own(tmp_path), out, "--first", "9" * 30)
+    for rate in ("1e-320", "1e-7/s", "1e300"):
+        with pytest.raises(InputError, match=r"--rate: .* is out of range"):
+            run("describe", talks, "--rate", rate)
+    with pytest.raises(InputError, match="--rate or a shorter --turn-gap"):
+        run("describe", talks, "--rate", "1/s", "--turn-gap", "1e300")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TERMINAL = "-"
 MOST_SHOWN = 10_000
 SHOWN = 10
+MOST_TAKEN = 10**12
+SLOWEST, FASTEST = 1e-6, 1e6
+"""Of what a trace's pace is changed by, and of conversations per second."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,6 +47,9 @@ class Opening:
         self.notes = TraceNotes(str(self.path), options["skip_bad"])
         if options["rate"] is not None:
             rate = _above_zero("--rate", parse_rate, options["rate"])
+            if not SLOWEST <= rate <= FASTEST:
+                allowed = f"{SLOWEST:f}/s to {FASTEST:.0f}/s"
+                raise InputError(f"--rate: {options['rate']} is out of range", allowed=allowed)
             gap_s = _above_zero("--turn-gap", parse_duration, options["turn_gap"])
             arrivals = AssignedArrivals(rate, options["process"], gap_s, options["seed"])
         name, sort = options["from_format"], options["sort"]
@@ -141,7 +147,8 @@ def head(file: Path, count: int, **options: Any) -> None:
               help="parquet, csv, jsonl, azure, mooncake. [default: by OUT's ending]")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, metavar="X",
               help="Let requests arrive X times as fast.")  # fmt: skip
-@click.option("--first", type=click.IntRange(1), metavar="N", help="Only the first N requests.")
+@click.option("--first", type=click.IntRange(1, MOST_TAKEN), metavar="N",
+              help="Only the first N requests.")  # fmt: skip
 @click.option("--start", metavar="TIME", help="Only from this time on; it becomes time 0.")
 @click.option("--end", metavar="TIME", help="Only before this time.")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
@@ -161,8 +168,9 @@ def convert(
     """Write a trace in another format, all of it or a part, faster or slower."""
     from windtunnel.workload.traces.writing import write_trace, written_format
 
-    if not 0 < speedup < float("inf"):
-        raise InputError(f"--speedup: {speedup} is not a factor", allowed="a number above 0")
+    if not SLOWEST <= speedup <= FASTEST:
+        allowed = f"a number from {SLOWEST:f} to {FASTEST:.0f}"
+        raise InputError(f"--speedup: {speedup} is out of range", allowed=allowed)
     start_s, end_s = (None if text is None else _time(text) for text in (start, end))
     written_format(to_format, target)
     opening = Opening(source, options)

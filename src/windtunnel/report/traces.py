@@ -64,8 +64,8 @@ def _sentences(figures: dict[str, Any], width: int) -> list[str]:
     if rate is not None:
         second, minute = figures["by_second"], figures["by_minute"]
         lines += [
-            f"rate: mean {format_rate(rate)}, peak {format_rate(second['peak_rate_per_s'])} "
-            f"in a second, {format_rate(minute['peak_rate_per_s'])} over a minute",
+            f"rate: mean {format_rate(rate)}, peak {_rate(second['peak_rate_per_s'])} "
+            f"in a second, {_rate(minute['peak_rate_per_s'])} over a minute",
             f"|{sparkline(over['requests'], max(min(WIDEST_LINE, width - 2), 1))}|",
             f"burstiness: CV of gaps {_number(figures['gap_cv'])}, variance over mean of counts "
             f"{_number(second['dispersion'])} by second, {_number(minute['dispersion'])} by minute "
@@ -93,6 +93,10 @@ def _noun(name: str, figures: dict[str, Any]) -> str:
     many, one = ("classes of service", "class of service") if name == "slos" else (name, name[:-1])
     noun = many if figures[name] != 1 else one
     return f"{noun} or more" if name in figures["at_least"] else noun
+
+
+def _rate(per_s: float | None) -> str:
+    return "-" if per_s is None else format_rate(per_s)
 
 
 def _number(value: float | None) -> str:

@@ -32,7 +32,7 @@ OWN = "arrived,prompt_tokens,output_tokens,id,prefix_keys,prefix_ends\n"
         ("azure", HEADER + "2023-11-16 18:15:46.6,4,99999999\n", 2, "output has 99999999 tokens"),
         ("azure", HEADER + "2023-11-16 18:15:46.6,4," + "9" * 5000, 2, "not a number"),
         ("azure", HEADER + "2023-11-16 18:15:46.6,nan,4\n", 2, "'nan' is not a number"),
-        ("azure", HEADER + '2023-11-16 18:15:46.6,"4,4\n', 2, "unexpected end of data"),
+        ("azure", HEADER + '2023-11-16 18:15:46.6,"4,4\n', 2, "a quoted field has no end"),
         ("burstgpt", BURSTGPT + "-5,m,1,2,3,x\n", 5, "time is negative"),
         ("burstgpt", BURSTGPT + "inf,m,1,2,3,x\n", 5, "'inf' is not a number"),
         ("mooncake", MOONCAKE + '{"timestamp": 5', 4, "not JSON, perhaps cut off"),
@@ -101,6 +101,26 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path: Path) -> None:
         requests_of(path, "burstgpt")
     with pytest.raises(InputError, match="'a' is there twice"):
         requests_of(written(tmp_path, "a,a\n"), "azure")
+
+
+def test_a_stray_quote_takes_no_other_rows(tmp_path: Path) -> None:
+    good = [f"{number}.0,1,1" for number in range(20)]
+    rows = ["arrived,prompt_tokens,output_tokens", '"0.0,1,1', *good]
+    path = written(tmp_path, "\n".join(rows) + "\n")
+    with pytest.raises(InputError, match=":2: a quoted field has no end"):
+        requests_of(path)
+    notes = TraceNotes(str(path), 1)
+    assert len(list(open_trace(path, notes=notes))) == 20
+    assert notes.bad == 1
+
+
+def test_a_stray_quote_takes_no_rows_of_a_file_with_free_text(tmp_path: Path) -> None:
+    stray = BLIS.splitlines()[1].replace("ok,,stop", 'ok,"oops,stop').replace("0,", "9,", 1)
+    good = "".join(f"{n},,,,,0,,0,,9,3,{',' * 7},{n},,,,,ok,,\n" for n in range(10, 300))
+    path = written(tmp_path, BLIS + stray + "\n" + good + "300,cut\n")
+    notes = TraceNotes(str(path), 2)
+    assert len(list(open_trace(path, notes=notes))) == 292
+    assert [str(fault).split(":")[1] for fault in notes.faults] == ["6", "297"]
 
 
 def test_only_so_many_bad_rows_are_left_out(tmp_path: Path) -> None:

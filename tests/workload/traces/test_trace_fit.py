@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
+from windtunnel.core.units import parse_rate
+from windtunnel.twin.scenario.limits import FASTEST_RATE
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
 from windtunnel.workload.traces.fit import TrafficFit, fit_trace
@@ -142,3 +144,11 @@ def test_what_is_not_fitted_is_said() -> None:
 def test_too_little_to_fit_is_a_sentence(times: list[float]) -> None:
     with pytest.raises(InputError, match="too few to fit"):
         fitted([TraceRequest(time, 1, 1) for time in times])
+
+
+def test_a_rate_that_no_scenario_takes_is_a_sentence() -> None:
+    limit = parse_rate(FASTEST_RATE)
+    with pytest.raises(InputError, match=f"too many to fit; allowed: up to {limit:.0f}"):
+        fitted([TraceRequest(number / (1.1 * limit), 1, 1) for number in range(50)])
+    fit = fitted([TraceRequest(number / (0.9 * limit), 1, 1) for number in range(50)])
+    assert fit.source.arrivals.rate_per_s < limit

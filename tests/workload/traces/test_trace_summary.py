@@ -26,10 +26,19 @@ def test_rates_and_bursts() -> None:
     gaps = [0.5, 0.4, 1.1, 58.5]
     assert figures["gap_cv"] == pytest.approx(statistics.pstdev(gaps) / statistics.mean(gaps))
     assert figures["by_second"]["peak_rate_per_s"] == 3
-    counts = [3, 0, 1, *[0] * 57, 1]
+    counts = [3, 0, 1, *[0] * 57]
     dispersion = statistics.pvariance(counts) / statistics.mean(counts)
     assert figures["by_second"]["dispersion"] == pytest.approx(dispersion)
-    assert figures["by_minute"]["peak_rate_per_s"] == 4 / 60
+    assert figures["by_minute"] == {"peak_rate_per_s": 4 / 60, "dispersion": None}
+
+
+def test_a_window_that_the_trace_ends_in_is_left_out() -> None:
+    even = summarise([TraceRequest(number / 2, 5, 5) for number in range(500)]).figures()
+    assert even["by_minute"] == {"peak_rate_per_s": 2.0, "dispersion": 0.0}
+    assert even["by_second"] == {"peak_rate_per_s": 2.0, "dispersion": 0.0}
+    short = summarise([TraceRequest(number / 10, 5, 5) for number in range(50)]).figures()
+    assert short["by_minute"] == {"peak_rate_per_s": None, "dispersion": None}
+    assert short["by_second"]["peak_rate_per_s"] == 10
 
 
 def test_lengths_and_their_correlation() -> None:

@@ -1,5 +1,6 @@
 """What is written comes back as it was, whole or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,38 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     assert len(requests_of(path)) == 1
     assert write_trace([], path, replace=True) == 0
     assert requests_of(path) == []
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    there, link = tmp_path / "there.csv", tmp_path / "link.csv"
+    link.symlink_to(there)
+    assert write_trace([TraceRequest(0.0, 1, 1)], link) == 1
+    with pytest.raises(OutputError, match="--force"):
+        write_trace([], link)
+    assert write_trace([TraceRequest(0.0, 1, 2)], link, replace=True) == 1
+    assert link.is_symlink()
+    assert requests_of(there) == [TraceRequest(0.0, 1, 2)]
+    assert sorted(tmp_path.iterdir()) == [link, there]
+
+
+def test_only_a_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipe, folder, loop = tmp_path / "pipe.csv", tmp_path / "folder.csv", tmp_path / "loop.csv"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    loop.symlink_to(loop)
+    before = sorted(tmp_path.iterdir())
+    for path, sentence in (
+        (pipe, "no plain file"),
+        (folder, "a folder"),
+        (loop, "leads to itself"),
+        (Path("-"), "not to the terminal"),
+    ):
+        with pytest.raises(OutputError, match=sentence):
+            write_trace([TraceRequest(0.0, 1, 1)], path, "csv", replace=True)
+    assert sorted(tmp_path.iterdir()) == before
+    assert pipe.is_fifo()
+    assert loop.is_symlink()
 
 
 def test_the_same_trace_is_the_same_bytes(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ HEADERS = (".yaml", ".yml")
 VERSIONS = (2, 3)
 MICROSECONDS = ("us", "microseconds", "")
 LARGEST_HEADER = 1024**2
+MOST_LINES = 100
+"""Of one row, whose error message is any text."""
 
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
@@ -37,7 +39,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
             if header.is_file():
                 _check_header(header)
                 break
-    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S)
+    return csv_requests(path, notes, _parser, -LONGEST_TRACE_S, MOST_LINES)
 
 
 def _beside(header: Path, endings: tuple[str, ...], notes: TraceNotes) -> Path:

@@ -1,6 +1,7 @@
 """Reads comma-separated files by the names of their columns."""
 
 import csv
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -44,17 +45,21 @@ RowParser = Callable[[Row], TraceRequest]
 
 
 def csv_requests(
-    path: Path, notes: TraceNotes, parser: Callable[[Columns], RowParser], earliest_s: float = 0.0
+    path: Path,
+    notes: TraceNotes,
+    parser: Callable[[Columns], RowParser],
+    earliest_s: float = 0.0,
+    most_lines: int = 1,
 ) -> Iterator[TraceRequest]:
     """The requests of a file whose first line names its columns.
 
     `parser` is given the columns and returns what makes a request of a row; its ValueErrors are
-    the faults of that row.
+    the faults of that row. `most_lines` is how many a row with free text may take.
     """
     lines = Lines(path, notes)
-    rows = Rows(lines)
+    rows = Rows(lines, most_lines)
     header = _header(rows, notes)
-    parse = parser(Columns(header, f"{path}:{lines.number}"))
+    parse = parser(Columns(header, f"{path}:{rows.number}"))
     width = len(header)
     while True:
         try:
@@ -65,11 +70,11 @@ def csv_requests(
         except StopIteration:
             return
         except (ValueError, csv.Error, OverflowError) as error:
-            notes.skip(str(error) or "the row cannot be read", lines.number)
+            notes.skip(str(error) or "the row cannot be read", rows.number)
             continue
         fault = fault_of(request, earliest_s)
         if fault:
-            notes.skip(fault, lines.number)
+            notes.skip(fault, rows.number)
         elif request.prompt_tokens and request.output_tokens:
             yield request
         else:
@@ -77,19 +82,50 @@ def csv_requests(
 
 
 class Rows:
-    """The fields of each line; of several lines, where a quoted field goes on."""
+    """The fields of each row, a line long; several, where free text may go on in the next line.
 
-    def __init__(self, lines: Lines) -> None:
+    A quote that is not closed within those costs its own line alone, not all that follow.
+    """
+
+    def __init__(self, lines: Lines, most_lines: int = 1) -> None:
+        self._lines = lines
         self._texts = lines.texts()
+        self._most_lines = most_lines
+        self._ahead: deque[tuple[int, str]] = deque()
+        self.number = 0
+        """Of the line that the latest row begins in."""
 
     def __iter__(self) -> "Rows":
         return self
 
     def __next__(self) -> list[str]:
-        line = next(self._texts)
+        if self._ahead:
+            self.number, line = self._ahead.popleft()
+        else:
+            line = next(self._texts)
+            self.number = self._lines.number
         if '"' not in line:
             return line.rstrip("\r").split(",") if line else []
-        return next(csv.reader(chain((line,), self._texts), strict=True))
+        fields = csv.reader(chain((line,), self._following()), strict=True)
+        try:
+            row = next(fields)
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                raise csv.Error("a quoted field has no end") from None
+            raise
+        for _ in range(fields.line_num - 1):
+            self._ahead.popleft()
+        return row
+
+    def _following(self) -> Iterator[str]:
+        """The lines that a row may go on in; they stay ahead until it is known to do so."""
+        for at in range(self._most_lines - 1):
+            if at == len(self._ahead):
+                line = next(self._texts, None)
+                if line is None:
+                    return
+                self._ahead.append((self._lines.number, line))
+            yield self._ahead[at][1]
 
 
 def _header(rows: Iterator[list[str]], notes: TraceNotes) -> list[str]:

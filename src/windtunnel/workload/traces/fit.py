@@ -21,6 +21,7 @@ MOST_DRAWN = 100_000
 """Requests that are generated to see how close a fit is."""
 MOST_LENGTHS = 100_000
 """Different token counts that are kept exactly; beyond it they are kept to three digits."""
+FASTEST_PER_S = 1e6
 SMALLEST_CV = 0.01
 POISSON_WITHIN = 0.05
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -126,6 +127,9 @@ def fit_trace(requests: Iterable[TraceRequest], name: str, *, seed: int = 0) -> 
     if summary.requests < FEWEST_TO_FIT or summary.rate_per_s is None:
         what = f"{summary.requests} requests over {summary.span_s:g} s are too few to fit"
         raise InputError(what, allowed=f"{FEWEST_TO_FIT} or more, not all at the same time")
+    if summary.rate_per_s > FASTEST_PER_S:
+        what = f"{summary.rate_per_s:.3g} requests per second are too many to fit"
+        raise InputError(what, allowed=f"up to {FASTEST_PER_S:.0f}, the most of a scenario")
     prefix = observed.prefix()
     shared = prefix.tokens if prefix else 0
     prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}

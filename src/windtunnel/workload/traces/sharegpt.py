@@ -15,7 +15,13 @@ import msgspec
 from windtunnel.core.random import Stream
 from windtunnel.workload.traces.lines import Lines, PlainBytes, Unreadable
 from windtunnel.workload.traces.notes import Names, TraceNotes
-from windtunnel.workload.traces.record import MOST_TURNS, TraceRequest, fault_of, key_of
+from windtunnel.workload.traces.record import (
+    LONGEST_TRACE_S,
+    MOST_TURNS,
+    TraceRequest,
+    fault_of,
+    key_of,
+)
 
 CHARACTERS_PER_TOKEN = 4
 MODEL_ROLES = ("gpt", "assistant", "model", "chatgpt", "bing", "bard", "claude")
@@ -46,6 +52,9 @@ def read(path: Path, notes: TraceNotes, assigned: AssignedArrivals) -> Iterator[
             yield heappop(pending)[3]
         for request in turns:
             time_s = start_s + (request.turn or 0) * assigned.turn_gap_s
+            if not time_s <= LONGEST_TRACE_S:
+                what = f"conversation {number + 1} would last beyond {LONGEST_TRACE_S:.0f} s"
+                raise notes.fault(what, hint="a higher --rate or a shorter --turn-gap ends sooner")
             timed = msgspec.structs.replace(request, arrived_s=time_s)
             heappush(pending, (time_s, number, request.turn or 0, timed))
         if len(pending) > MOST_PENDING:

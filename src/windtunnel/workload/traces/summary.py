@@ -38,7 +38,7 @@ class RateProfile:
 
 
 class WindowCounts:
-    """Arrivals per window of a fixed length: how many at most, and how uneven."""
+    """Arrivals per whole window of a fixed length: how many at most, and how uneven."""
 
     def __init__(self, width_s: float) -> None:
         self._width_s = width_s
@@ -61,13 +61,18 @@ class WindowCounts:
         self._peak = max(self._peak, self._count)
         self._count = 0
 
-    def figures(self) -> dict[str, float]:
-        """The peak as a rate, and variance over mean of the counts: 1 is poisson."""
-        self._close()
-        windows = self._window + 1
+    def figures(self) -> dict[str, float | None]:
+        """The peak as a rate, and variance over mean of the counts: 1 is poisson.
+
+        The trace ends within its last window, which is therefore left out.
+        """
+        windows = self._window
+        if not windows:
+            return {"peak_rate_per_s": None, "dispersion": None}
         mean = self._total / windows
         variance = self._squares / windows - mean * mean
-        return {"peak_rate_per_s": self._peak / self._width_s, "dispersion": variance / mean}
+        dispersion = max(variance, 0.0) / mean if windows > 1 else None
+        return {"peak_rate_per_s": self._peak / self._width_s, "dispersion": dispersion}
 
 
 class Moments:
@@ -201,7 +206,6 @@ class TraceSummary:
     def figures(self) -> dict[str, Any]:
         """Everything as JSON would have it; the same keys whatever the trace holds."""
         some = self.requests > 0
-        empty = {"peak_rate_per_s": None, "dispersion": None}
         cache = self.cache
         return {
             "requests": self.requests,
@@ -209,8 +213,8 @@ class TraceSummary:
             "span_s": self.span_s if some else None,
             "rate_per_s": self.rate_per_s,
             "gap_cv": self.gaps.cv(),
-            "by_second": self._by_second.figures() if some else empty,
-            "by_minute": self._by_minute.figures() if some else empty,
+            "by_second": self._by_second.figures(),
+            "by_minute": self._by_minute.figures(),
             "prompt_tokens": self._lengths(self.prompt, self.prompt_total),
             "output_tokens": self._lengths(self.output, self.output_total),
             "length_correlation": self.lengths.correlation(),

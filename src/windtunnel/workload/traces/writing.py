@@ -11,7 +11,7 @@ from typing import IO, Any
 from windtunnel.core.errors import InputError, OutputError, nearest
 from windtunnel.workload.traces import azure, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.formats import OWN, by_ending
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest], str | bytes]]] = {
     "azure": (",".join(azure.COLUMNS) + "\n", azure.row),
@@ -51,23 +51,48 @@ def write_trace(
     """Writes requests to a file, all or nothing; returns how many. Takes them as a stream."""
     path = Path(path)
     name = written_format(format, path)
-    if not replace and path.exists():
-        raise OutputError("the file is there already", where=str(path), hint="--force replaces it")
     try:
-        handle, draft_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        place = _place(path, replace=replace)
+        handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{path.name}-")
     except OSError as error:
         raise _cannot_write(path, error) from error
     draft = Path(draft_name)
     try:
         with os.fdopen(handle, "wb") as file:
-            count = _write(requests, file, name, path.suffix.lower())
+            count = _write(_checked(requests, path), file, name, path.suffix.lower())
         draft.chmod(0o644)
-        draft.replace(path)
+        draft.replace(place)
     except OSError as error:
         raise _cannot_write(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
     return count
+
+
+def _place(path: Path, *, replace: bool) -> Path:
+    """Where the file goes, links followed. Only a file can be put in place of another."""
+    where = str(path)
+    if where == "-":
+        raise OutputError("a trace is written to a file, not to the terminal", where=where)
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OutputError("cannot be written: the link leads to itself", where=where)
+    if path.is_dir():
+        raise OutputError("cannot be written: this is a folder", where=where)
+    if path.exists() and not path.is_file():
+        raise OutputError("cannot be written: this is no plain file", where=where)
+    if path.exists() and not replace:
+        raise OutputError("the file is there already", where=where, hint="--force replaces it")
+    return place
+
+
+def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequest]:
+    """Refuses what could not be read back."""
+    for number, request in enumerate(requests, 1):
+        fault = fault_of(request)
+        if fault is not None:
+            raise OutputError(f"cannot be written: of request {number}, {fault}", where=str(path))
+        yield request
 
 
 def _cannot_write(path: Path, error: OSError) -> OutputError:
