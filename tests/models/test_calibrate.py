@@ -164,3 +164,9 @@ def test_kinds_of_steps() -> None:
         "small prefill",
         "small prefill, cached prefix",
     ]
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there are no device files here")
+def test_a_device_is_not_read() -> None:
+    with pytest.raises(InputError, match="/dev/zero: the file cannot be read: it is not a regular"):
+        read_measurements(Path("/dev/zero"))

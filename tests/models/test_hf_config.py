@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -321,14 +322,14 @@ def test_a_file_that_is_not_json_is_refused(raw: bytes, tmp_path: Path) -> None:
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
-    with pytest.raises(InputError, match="is larger than"):
+    with pytest.raises(InputError, match="is too large; allowed: up to 4 MiB"):
         read_hf_config(path)
 
 
 def test_a_missing_file_or_a_folder_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the model configuration"):
+    with pytest.raises(InputError, match="the model configuration cannot be read"):
         read_hf_config(tmp_path / "none.json")
-    with pytest.raises(InputError, match="cannot read the model configuration"):
+    with pytest.raises(InputError, match="the model configuration cannot be read"):
         read_hf_config(tmp_path)
 
 
@@ -373,3 +374,16 @@ def test_junk_is_a_shape_or_a_sentence(
         assert shape.kv_bytes_per_token > 0
         return
     assert sentence.startswith("config.json: ")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(LLAMA).encode())
+    assert read_hf_config(path).layers == 32
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name here")
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(InputError, match="the model configuration cannot be read: it is not a"):
+        read_hf_config(tmp_path / "config.json")

@@ -258,7 +258,7 @@ def test_missing_and_oversized_files_are_sentences(
         read_table(tmp_path / "steps.jsonl", SHAPE)
     kernel_tables(tmp_path)
     monkeypatch.setattr("windtunnel.models.table_files.MOST_BYTES", 100)
-    with pytest.raises(InputError, match="the file has 0 MiB"):
+    with pytest.raises(InputError, match="the file is too large"):
         read_table(tmp_path, SHAPE)
 
 

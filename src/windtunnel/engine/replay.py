@@ -22,6 +22,7 @@ import msgspec
 
 from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.files import read_bounded
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.models.steptime import StepTimeModel
@@ -131,30 +132,17 @@ def read_run(folder: Path) -> RecordedRun:
     requests = _read_requests(folder / "requests.jsonl")
     path = folder / "meta.json"
     try:
-        meta = msgspec.json.decode(_bytes(path), type=dict[str, object])
+        meta = msgspec.json.decode(read_bounded(path, MOST_BYTES), type=dict[str, object])
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError("the file is not a JSON object", where=str(path)) from error
     return _with_settings(meta, requests, str(path))
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError("this is not a file", where=str(path))
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            what = f"the file has {size >> 20} MiB"
-            raise InputError(what, where=str(path), allowed=f"at most {MOST_BYTES >> 20} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
-
-
 def _read_requests(path: Path) -> tuple[RecordedRequest, ...]:
+    lines = read_bounded(path, MOST_BYTES).splitlines()
     found: list[RecordedRequest] = []
     faults: list[InputError] = []
-    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:

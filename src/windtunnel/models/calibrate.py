@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 
 from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.files import read_bounded
 from windtunnel.models.accelerators import Accelerator
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.kernels import PhysicsParameters
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 FEWEST_TO_FIT = 20
+MOST_BYTES = 64 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_COUNT = 10**9
 ERROR_SCALE = 0.03  # relative error of a good fit; beyond it an outlier counts less than its square
@@ -69,11 +71,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 def read_measurements(path: Path, *, fewest: int = 1) -> list[Measurement]:
     """The measurements of a file; every bad line is an `InputError` with its number."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
+    lines = read_bounded(path, MOST_BYTES).splitlines()
     found: list[Measurement] = []
     faults: list[InputError] = []
     for number, line in enumerate(lines, start=1):

@@ -6,12 +6,14 @@ checked for type and range, and nothing that decides speed or memory is guessed 
 
 from __future__ import annotations
 
+import codecs
 import math
 from pathlib import Path
 
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.files import read_bounded
 from windtunnel.models.hf_quantization import Precisions, read_precisions
 from windtunnel.models.shapes import ModelShape
 
@@ -159,18 +161,9 @@ def shown(value: object) -> str:
 def read_hf_config(path: Path) -> ModelShape:
     """The shape in the `config.json` at `path`."""
     where = str(path)
+    raw = read_bounded(path, MAX_FILE_BYTES, subject="the model configuration")
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        what = f"cannot read the model configuration: {reason}"
-        raise InputError(what, where=where, hint="give the path of a config.json") from error
-    if len(raw) > MAX_FILE_BYTES:
-        what = f"is larger than {MAX_FILE_BYTES} bytes"
-        raise InputError(what, where=where, allowed="a Hugging Face config.json")
-    try:
-        values = msgspec.json.decode(raw)
+        values = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"is not JSON: {error}", where=where) from error
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem

@@ -83,6 +83,8 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
     path = folder / f"{kind.table}.parquet"
     if not path.exists():
         return []
+    if not path.is_file():
+        raise InputError("this is not a regular file", where=str(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
