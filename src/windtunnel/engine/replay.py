@@ -35,6 +35,7 @@ __all__ = [
     "RecordedRun",
     "compare",
     "fit_per_step",
+    "insist_on_setting",
     "read_run",
     "simulate",
 ]
@@ -42,6 +43,8 @@ __all__ = [
 MOST_BYTES = 256 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**8
+LARGEST_SETTING = 1 << 40
+LATEST_S = 1e10  # of either clock: three centuries after 1970
 LONGEST_PER_STEP_S = 1.0
 FIT_TOLERANCE = 2e-3  # of the fitted time, or of a microsecond where that is more
 MOST_TRIALS = 60
@@ -173,8 +176,11 @@ def _read_request(line: bytes, where: str) -> RecordedRequest:
         request.first_token_ts,
         request.last_token_ts,
     ]
-    if not all(math.isfinite(time) for time in (*times, request.arrival_time)):
-        raise InputError("a time is not finite", where=where, allowed="seconds")
+    for name in ("arrival_time", "queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts"):
+        time_s = getattr(request, name)
+        if not abs(time_s) <= LATEST_S:
+            allowed = f"seconds from {-LATEST_S:.0f} to {LATEST_S:.0f}"
+            raise InputError(f"{name} is {time_s:g}", where=where, allowed=allowed)
     if times != sorted(times):
         what = "the times are out of order"
         raise InputError(what, where=where, allowed="queued, scheduled, first token, last token")
@@ -191,8 +197,8 @@ def _with_settings(
     resolved = _section(_section(meta, "resolved_config"), "scheduler_config")
     cache = _section(meta, "kv_cache")
     for size in ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"):
-        if given.get(size, 1) not in {1, None}:
-            what = f"{size} is {given[size]}, and one server on one GPU can be replayed"
+        if given.get(size) not in [None, 1]:
+            what = f"{size} is {given[size]!r:.60}, and one server on one GPU can be replayed"
             raise InputError(what, where=where)
     version = str(meta.get("vllm_version", ""))
     fields: dict[str, object] = {
@@ -210,8 +216,8 @@ def _with_settings(
         fields["async_scheduling"] = _release(version) >= ASYNC_BY_DEFAULT_SINCE
     known = {name: value for name, value in fields.items() if value is not None}
     for name, value in known.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-            raise InputError(f"{name} is {value}", where=where, allowed="0 or more")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            insist_on_setting(name, value, where)
     try:
         settings = msgspec.convert(
             {"requests": (), "model": str(meta.get("model", "")), "version": version, **known},
@@ -223,6 +229,14 @@ def _with_settings(
     if min(settings.max_num_seqs, settings.block_size) < 1:
         raise InputError("max_num_seqs or block_size is 0", where=where, allowed="1 or more")
     return msgspec.structs.replace(settings, requests=requests)
+
+
+def insist_on_setting(name: str, value: float, where: str | None = None) -> None:
+    """A fault unless the number is one that the engine can count with."""
+    if not 0 <= value <= LARGEST_SETTING:
+        shown = f"{value}" if len(f"{value}") <= 20 else f"{value}"[:17] + "..."
+        allowed = f"0 to {LARGEST_SETTING}"
+        raise InputError(f"{name} is {shown}", where=where, allowed=allowed)
 
 
 def _section(holder: dict[str, object], name: str) -> dict[str, object]:

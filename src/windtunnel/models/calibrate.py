@@ -45,6 +45,8 @@ FEWEST_TO_FIT = 20
 MOST_BYTES = 64 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_COUNT = 10**9
+SHORTEST_STEP_MS = 1e-3
+LONGEST_STEP_MS = 3.6e6
 ERROR_SCALE = 0.03  # relative error of a good fit; beyond it an outlier counts less than its square
 SMALL_BATCH = 16
 LARGE_PREFILL = 256
@@ -100,8 +102,11 @@ def _read_line(line: bytes, where: str) -> Measurement:
     except (msgspec.DecodeError, RecursionError) as error:
         hint = "NaN and Infinity are not numbers in JSON"
         raise InputError("the line is not JSON", where=where, hint=hint) from error
-    if not (math.isfinite(row.ms) and row.ms > 0):
-        raise InputError(f"ms is {row.ms:g}", where=where, allowed="a time above 0")
+    if not SHORTEST_STEP_MS <= row.ms <= LONGEST_STEP_MS:
+        allowed = (
+            f"a step of {SHORTEST_STEP_MS:g} (a microsecond) to {LONGEST_STEP_MS:.0f} (an hour)"
+        )
+        raise InputError(f"ms is {row.ms:g}", where=where, allowed=allowed)
     if row.prefill + row.decodes == 0:
         what = "the step has neither prefill tokens nor decodes"
         raise InputError(what, where=where, allowed="prefill or decodes of 1 or more")

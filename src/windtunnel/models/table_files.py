@@ -30,6 +30,8 @@ __all__ = ["read_table"]
 
 MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**9
+SHORTEST_CALL_US = 1e-3
+LONGEST_CALL_US = 3.6e9
 MICROSECOND = 1e-6
 MILLISECOND = 1e-3
 
@@ -238,8 +240,9 @@ def _read_row(
     cells = dict(zip(columns, found, strict=True))
     name = cells.pop(columns[0]) if named else ""
     time_us = _number(cells.pop("time_us"), "time_us")
-    if time_us <= 0.0:
-        raise InputError(f"time_us is {time_us:g}", allowed="a time above 0")
+    if not SHORTEST_CALL_US <= time_us <= LONGEST_CALL_US:
+        allowed = f"{SHORTEST_CALL_US:g} (a nanosecond) to {LONGEST_CALL_US:.0f} (an hour)"
+        raise InputError(f"time_us is {time_us:g}", allowed=allowed)
     sizes = []
     for axis, cell in cells.items():
         size = _number(cell, axis)
