@@ -207,7 +207,7 @@ def test_a_bad_request_is_a_sentence(
             {"engine_kwargs": {"tensor_parallel_size": [1]}},
             r"tensor_parallel_size is \[1\], and one",
         ),
-        ({"engine_kwargs": {"max_model_len": 10**30}}, "max_model_len is 1.*; allowed: 0 to"),
+        ({"engine_kwargs": {"max_model_len": 10**30}}, "max_model_len is 1.*; allowed: at most"),
         ({"engine_kwargs": {"max_num_batched_tokens": 1e30}}, r"max_num_batched_tokens is 1e\+30"),
         ({"kv_cache": {"num_gpu_blocks": 10**30}}, r"meta\.json: kv_blocks is 1"),
     ],

@@ -235,7 +235,7 @@ def insist_on_setting(name: str, value: float, where: str | None = None) -> None
     """A fault unless the number is one that the engine can count with."""
     if not 0 <= value <= LARGEST_SETTING:
         shown = f"{value}" if len(f"{value}") <= 20 else f"{value}"[:17] + "..."
-        allowed = f"0 to {LARGEST_SETTING}"
+        allowed = f"at most {LARGEST_SETTING}" if value > 0 else "0 or more"
         raise InputError(f"{name} is {shown}", where=where, allowed=allowed)
 
 
