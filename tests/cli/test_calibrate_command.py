@@ -144,3 +144,5 @@ def test_a_replay_shows_a_table_and_takes_other_settings(recorded: Path) -> None
     assert found[1] == str(recorded / "steps.jsonl")
     with pytest.raises(InputError, match=r"no step of llama-3\.2-3b was measured"):
         run(*args, "--model", "llama-3.2-3b")
+    with pytest.raises(InputError, match=r"--kv-blocks is 9{17}\.\.\.; allowed: at most"):
+        run(*args, "--kv-blocks", "9" * 30)

@@ -156,7 +156,7 @@ POOL = "serving.pools[0]: "
     ("override", "sentence"),
     [
         ("model=llama-9", "model: model 'llama-9' is not in the catalog; allowed: "),
-        ("model=./config.json", "model: config.json: cannot read the model configuration"),
+        ("model=./config.json", "model: config.json: the model configuration cannot be read"),
         (
             "serving.pools.0.accelerator=h900",
             "serving.pools[0].accelerator: accelerator 'h900' is not in the catalog",

@@ -184,6 +184,8 @@ def test_what_vllm_resolved_counts_more_than_what_it_was_given(tmp_path: Path) -
         ({"last_token_ts": 1.2}, "several tokens came at one instant"),
         ({"last_token_ts": math.nan}, "the line is not JSON"),
         ({"last_token_ts": 1e999}, "the line is not JSON"),
+        ({"arrival_time": 1e308}, r"requests\.jsonl:2: arrival_time is 1e\+308; allowed: seconds"),
+        ({"queued_ts": -1e308}, r"requests\.jsonl:2: queued_ts is -1e\+308"),
     ],
 )
 def test_a_bad_request_is_a_sentence(
@@ -201,6 +203,13 @@ def test_a_bad_request_is_a_sentence(
         ({"engine_kwargs": {"max_num_seqs": 0}}, "max_num_seqs or block_size is 0"),
         ({"engine_kwargs": {"max_num_batched_tokens": -5}}, "max_num_batched_tokens is -5"),
         ({"engine_kwargs": {"tensor_parallel_size": 2}}, "one server on one GPU"),
+        (
+            {"engine_kwargs": {"tensor_parallel_size": [1]}},
+            r"tensor_parallel_size is \[1\], and one",
+        ),
+        ({"engine_kwargs": {"max_model_len": 10**30}}, "max_model_len is 1.*; allowed: at most"),
+        ({"engine_kwargs": {"max_num_batched_tokens": 1e30}}, r"max_num_batched_tokens is 1e\+30"),
+        ({"kv_cache": {"num_gpu_blocks": 10**30}}, r"meta\.json: kv_blocks is 1"),
     ],
 )
 def test_bad_settings_are_a_sentence(tmp_path: Path, meta: object, sentence: str) -> None:

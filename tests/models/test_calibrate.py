@@ -115,7 +115,9 @@ def test_measurements_are_read_with_fields_nobody_needs(tmp_path: Path) -> None:
         ("7", "not a measurement"),
         (GOOD.replace("5.0", "NaN"), "not JSON.*NaN"),
         (GOOD.replace("5.0", "1e999"), "not JSON|ms is inf|not a measurement"),
-        (GOOD.replace("5.0", "0"), "ms is 0; allowed: a time above 0"),
+        (GOOD.replace("5.0", "0"), "ms is 0; allowed: a step of 0.001 .a microsecond."),
+        (GOOD.replace("5.0", "5e-324"), "ms is 4.94066e-324"),
+        (GOOD.replace("5.0", "1e308"), r"ms is 1e\+308; allowed: .* to 3600000 .an hour."),
         (GOOD.replace("5.0", "-1"), "ms is -1"),
         (GOOD.replace("5.0", '"fast"'), "not a measurement: expected `float`"),
         (GOOD.replace('"context": 9', '"context": -9'), "not a measurement.*context"),
@@ -164,3 +166,9 @@ def test_kinds_of_steps() -> None:
         "small prefill",
         "small prefill, cached prefix",
     ]
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there are no device files here")
+def test_a_device_is_not_read() -> None:
+    with pytest.raises(InputError, match="/dev/zero: the file cannot be read: it is not a regular"):
+        read_measurements(Path("/dev/zero"))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,19 @@ def test_rope_scaling_stretches_the_context(scaling: object, longest: int) -> No
     assert parse(LLAMA | {"rope_scaling": scaling}).max_context == longest
 
 
+def compressed(groups: object) -> dict[str, Any]:
+    quantization = {"quant_method": "compressed-tensors", "config_groups": groups}
+    return {"quantization_config": quantization}
+
+
+def test_a_null_field_is_not_hinted_at_by_its_own_name() -> None:
+    with pytest.raises(InputError, match="hidden_size is missing") as caught:
+        parse(LLAMA | {"hidden_size": None})
+    assert "did you mean" not in str(caught.value)
+    with pytest.raises(InputError, match="did you mean 'hidden_sise'"):
+        parse(LLAMA | {"hidden_size": None, "hidden_sise": 4096})
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -282,6 +296,27 @@ def test_rope_scaling_stretches_the_context(scaling: object, longest: int) -> No
         ({"rope_scaling": "yarn"}, "rope_scaling is 'yarn'"),
         ({"rope_scaling": {"type": "linear", "factor": math.nan}}, "factor is nan"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 10**400}}, "factor is 1000.*; allowed"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": "x"}}, "rope_scaling: factor is 'x'"),
+        ({"rope_scaling": {"rope_type": 5}}, "rope_scaling: rope_type is 5; allowed: a string"),
+        ({"model_type": [1]}, r"model_type is \[1\]; allowed: a string"),
+        ({"layer_types": {"a": 1}}, "layer_types is {'a': 1}; allowed: a list"),
+        ({"layer_types": ["full_attention"] * 31}, "layer_types has 31 entries for 32 layers"),
+        ({"layer_types": []}, "layer_types has 0 entries for 32 layers"),
+        ({"is_encoder_decoder": "yes"}, "is_encoder_decoder is 'yes'; allowed: true or false"),
+        (compressed([1]), r"config_groups is \[1\]; allowed: an object"),
+        (compressed({"g": 7}), "config_groups.g is 7; allowed: an object"),
+        (compressed({"g": {"weights": "int4"}}), "g: weights is 'int4'"),
+        (compressed({"g": {"input_activations": 8}}), "g: input_activations is 8"),
+        (
+            compressed({"g": {"weights": {"num_bits": 8}, "input_activations": {"num_bits": "8"}}}),
+            "num_bits of the input_activations is '8'",
+        ),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": "yes"}},
+            "load_in_4bit is 'yes'; allowed: true, false",
+        ),
+        ({"quantization_config": {"quant_method": 4, "bits": 4}}, "quant_method is 4"),
         ({"num_experts": 8}, "num_experts_per_tok is missing"),
         ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok is 9; .* to 8"),
         ({"kv_lora_rank": 512}, "qk_rope_head_dim is missing"),
@@ -321,14 +356,14 @@ def test_a_file_that_is_not_json_is_refused(raw: bytes, tmp_path: Path) -> None:
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
-    with pytest.raises(InputError, match="is larger than"):
+    with pytest.raises(InputError, match="is too large; allowed: up to 4 MiB"):
         read_hf_config(path)
 
 
 def test_a_missing_file_or_a_folder_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the model configuration"):
+    with pytest.raises(InputError, match="the model configuration cannot be read"):
         read_hf_config(tmp_path / "none.json")
-    with pytest.raises(InputError, match="cannot read the model configuration"):
+    with pytest.raises(InputError, match="the model configuration cannot be read"):
         read_hf_config(tmp_path)
 
 
@@ -373,3 +408,16 @@ def test_junk_is_a_shape_or_a_sentence(
         assert shape.kv_bytes_per_token > 0
         return
     assert sentence.startswith("config.json: ")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(LLAMA).encode())
+    assert read_hf_config(path).layers == 32
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with a name here")
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(InputError, match="the model configuration cannot be read: it is not a"):
+        read_hf_config(tmp_path / "config.json")

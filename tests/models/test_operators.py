@@ -65,3 +65,17 @@ def test_bad_tables_are_sentences(tmp_path: Path) -> None:
     pq.write_table(pa.table({"m": [1]}), table)
     with pytest.raises(InputError, match="no column 'gemm_dtype'"):
         fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
+
+
+def test_a_folder_in_place_of_a_table_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "gemm_perf.parquet").mkdir()
+    with pytest.raises(InputError, match=r"gemm_perf\.parquet: this is not a regular file"):
+        fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")
+
+
+@pytest.mark.parametrize("latency", [5e-324, 1e308])
+def test_timings_that_cannot_be_are_left_out(tmp_path: Path, latency: float) -> None:
+    row = {"gemm_dtype": "bfloat16", "m": 64, "n": 4096, "k": 4096, "latency": latency}
+    pq.write_table(pa.Table.from_pylist([row] * 30), tmp_path / "gemm_perf.parquet")
+    with pytest.raises(InputError, match="no operator table was found"):
+        fit_operators(tmp_path, A100, load_profile("generic"), name="a", origin="")

@@ -113,5 +113,5 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not JSON"):
         load_profile(str(tmp_path / "raw.json"))
     (tmp_path / "big.json").write_bytes(b" " * (1 << 21))
-    with pytest.raises(InputError, match="larger than a profile can be"):
+    with pytest.raises(InputError, match="the profile is too large"):
         load_profile(str(tmp_path / "big.json"))

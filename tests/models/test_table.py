@@ -202,7 +202,9 @@ Spoil = Callable[[str], str]
         ("dense.csv", lambda t: t.replace("time_us", "ms"), "dense.csv:1: the column time_us"),
         ("dense.csv", lambda t: t + "\nact_fn,2,nan", "dense.csv:23: time_us is nan"),
         ("dense.csv", lambda t: t + "\nact_fn,2,0", "dense.csv:23: time_us is 0"),
-        ("dense.csv", lambda t: t + "\nact_fn,2,-1", "time_us is -1; allowed: a time above 0"),
+        ("dense.csv", lambda t: t + "\nact_fn,2,-1", "time_us is -1; allowed: 0.001 (a nano"),
+        ("dense.csv", lambda t: t + "\nact_fn,2,1e308", "dense.csv:23: time_us is 1e+308"),
+        ("dense.csv", lambda t: t + "\nact_fn,2,5e-324", "dense.csv:23: time_us is 4.94"),
         ("dense.csv", lambda t: t + "\nact_fn,2", "dense.csv:23: time_us is empty"),
         ("dense.csv", lambda t: t + "\nact_fn,1.5,1", "tokens is 1.5; allowed: a whole number"),
         ("dense.csv", lambda t: t + "\nact_fn,-2,1", "tokens is -2"),
@@ -258,7 +260,7 @@ def test_missing_and_oversized_files_are_sentences(
         read_table(tmp_path / "steps.jsonl", SHAPE)
     kernel_tables(tmp_path)
     monkeypatch.setattr("windtunnel.models.table_files.MOST_BYTES", 100)
-    with pytest.raises(InputError, match="the file has 0 MiB"):
+    with pytest.raises(InputError, match="the file is too large"):
         read_table(tmp_path, SHAPE)
 
 

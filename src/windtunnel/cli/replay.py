@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.engine.replay import RecordedRun, compare, fit_per_step, read_run
+from windtunnel.engine.replay import (
+    RecordedRun,
+    compare,
+    fit_per_step,
+    insist_on_setting,
+    read_run,
+)
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.table_files import read_table
 
@@ -38,6 +44,7 @@ def replay_run(
 
 def _run(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> RecordedRun:
     if kv_blocks is not None:
+        insist_on_setting("--kv-blocks", kv_blocks)
         run = msgspec.structs.replace(run, kv_blocks=kv_blocks)
     if scheduling is not None:
         run = msgspec.structs.replace(run, async_scheduling=scheduling == "async")

@@ -22,6 +22,7 @@ import msgspec
 
 from windtunnel.core.distribution import Distribution
 from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.files import read_bounded
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.models.steptime import StepTimeModel
@@ -34,6 +35,7 @@ __all__ = [
     "RecordedRun",
     "compare",
     "fit_per_step",
+    "insist_on_setting",
     "read_run",
     "simulate",
 ]
@@ -41,6 +43,8 @@ __all__ = [
 MOST_BYTES = 256 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**8
+LARGEST_SETTING = 1 << 40
+LATEST_S = 1e10  # of either clock: three centuries after 1970
 LONGEST_PER_STEP_S = 1.0
 FIT_TOLERANCE = 2e-3  # of the fitted time, or of a microsecond where that is more
 MOST_TRIALS = 60
@@ -131,30 +135,17 @@ def read_run(folder: Path) -> RecordedRun:
     requests = _read_requests(folder / "requests.jsonl")
     path = folder / "meta.json"
     try:
-        meta = msgspec.json.decode(_bytes(path), type=dict[str, object])
+        meta = msgspec.json.decode(read_bounded(path, MOST_BYTES), type=dict[str, object])
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError("the file is not a JSON object", where=str(path)) from error
     return _with_settings(meta, requests, str(path))
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError("this is not a file", where=str(path))
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            what = f"the file has {size >> 20} MiB"
-            raise InputError(what, where=str(path), allowed=f"at most {MOST_BYTES >> 20} MiB")
-        return path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
-
-
 def _read_requests(path: Path) -> tuple[RecordedRequest, ...]:
+    lines = read_bounded(path, MOST_BYTES).splitlines()
     found: list[RecordedRequest] = []
     faults: list[InputError] = []
-    for number, line in enumerate(_bytes(path).splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -185,8 +176,11 @@ def _read_request(line: bytes, where: str) -> RecordedRequest:
         request.first_token_ts,
         request.last_token_ts,
     ]
-    if not all(math.isfinite(time) for time in (*times, request.arrival_time)):
-        raise InputError("a time is not finite", where=where, allowed="seconds")
+    for name in ("arrival_time", "queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts"):
+        time_s = getattr(request, name)
+        if not abs(time_s) <= LATEST_S:
+            allowed = f"seconds from {-LATEST_S:.0f} to {LATEST_S:.0f}"
+            raise InputError(f"{name} is {time_s:g}", where=where, allowed=allowed)
     if times != sorted(times):
         what = "the times are out of order"
         raise InputError(what, where=where, allowed="queued, scheduled, first token, last token")
@@ -203,8 +197,8 @@ def _with_settings(
     resolved = _section(_section(meta, "resolved_config"), "scheduler_config")
     cache = _section(meta, "kv_cache")
     for size in ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size"):
-        if given.get(size, 1) not in {1, None}:
-            what = f"{size} is {given[size]}, and one server on one GPU can be replayed"
+        if given.get(size) not in [None, 1]:
+            what = f"{size} is {given[size]!r:.60}, and one server on one GPU can be replayed"
             raise InputError(what, where=where)
     version = str(meta.get("vllm_version", ""))
     fields: dict[str, object] = {
@@ -222,8 +216,8 @@ def _with_settings(
         fields["async_scheduling"] = _release(version) >= ASYNC_BY_DEFAULT_SINCE
     known = {name: value for name, value in fields.items() if value is not None}
     for name, value in known.items():
-        if isinstance(value, int) and not isinstance(value, bool) and value < 0:
-            raise InputError(f"{name} is {value}", where=where, allowed="0 or more")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            insist_on_setting(name, value, where)
     try:
         settings = msgspec.convert(
             {"requests": (), "model": str(meta.get("model", "")), "version": version, **known},
@@ -235,6 +229,14 @@ def _with_settings(
     if min(settings.max_num_seqs, settings.block_size) < 1:
         raise InputError("max_num_seqs or block_size is 0", where=where, allowed="1 or more")
     return msgspec.structs.replace(settings, requests=requests)
+
+
+def insist_on_setting(name: str, value: float, where: str | None = None) -> None:
+    """A fault unless the number is one that the engine can count with."""
+    if not 0 <= value <= LARGEST_SETTING:
+        shown = f"{value}" if len(f"{value}") <= 20 else f"{value}"[:17] + "..."
+        allowed = f"at most {LARGEST_SETTING}" if value > 0 else "0 or more"
+        raise InputError(f"{name} is {shown}", where=where, allowed=allowed)
 
 
 def _section(holder: dict[str, object], name: str) -> dict[str, object]:

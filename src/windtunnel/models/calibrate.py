@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 
 from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.files import read_bounded
 from windtunnel.models.accelerators import Accelerator
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.kernels import PhysicsParameters
@@ -41,8 +42,11 @@ __all__ = [
 ]
 
 FEWEST_TO_FIT = 20
+MOST_BYTES = 64 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_COUNT = 10**9
+SHORTEST_STEP_MS = 1e-3
+LONGEST_STEP_MS = 3.6e6
 ERROR_SCALE = 0.03  # relative error of a good fit; beyond it an outlier counts less than its square
 SMALL_BATCH = 16
 LARGE_PREFILL = 256
@@ -69,11 +73,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 def read_measurements(path: Path, *, fewest: int = 1) -> list[Measurement]:
     """The measurements of a file; every bad line is an `InputError` with its number."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
+    lines = read_bounded(path, MOST_BYTES).splitlines()
     found: list[Measurement] = []
     faults: list[InputError] = []
     for number, line in enumerate(lines, start=1):
@@ -102,8 +102,11 @@ def _read_line(line: bytes, where: str) -> Measurement:
     except (msgspec.DecodeError, RecursionError) as error:
         hint = "NaN and Infinity are not numbers in JSON"
         raise InputError("the line is not JSON", where=where, hint=hint) from error
-    if not (math.isfinite(row.ms) and row.ms > 0):
-        raise InputError(f"ms is {row.ms:g}", where=where, allowed="a time above 0")
+    if not SHORTEST_STEP_MS <= row.ms <= LONGEST_STEP_MS:
+        allowed = (
+            f"a step of {SHORTEST_STEP_MS:g} (a microsecond) to {LONGEST_STEP_MS:.0f} (an hour)"
+        )
+        raise InputError(f"ms is {row.ms:g}", where=where, allowed=allowed)
     if row.prefill + row.decodes == 0:
         what = "the step has neither prefill tokens nor decodes"
         raise InputError(what, where=where, allowed="prefill or decodes of 1 or more")

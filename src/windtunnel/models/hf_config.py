@@ -6,12 +6,13 @@ checked for type and range, and nothing that decides speed or memory is guessed 
 
 from __future__ import annotations
 
-import math
+import codecs
 from pathlib import Path
 
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.files import read_bounded
 from windtunnel.models.hf_quantization import Precisions, read_precisions
 from windtunnel.models.shapes import ModelShape
 
@@ -104,12 +105,10 @@ class _Fields:
     def required(self, names: tuple[str, ...], limit: int) -> int:
         value = self.integer(names, limit)
         if value is None:
-            raise self.fault(
-                names[0],
-                "is missing",
-                f"a whole number from 1 to {limit}",
-                nearest(names[0], self.values) or "is this the config.json of a language model?",
-            )
+            others = [key for key, found in self.values.items() if found is not None]
+            hint = nearest(names[0], others) or "is this the config.json of a language model?"
+            allowed = f"a whole number from 1 to {limit}"
+            raise self.fault(names[0], "is missing", allowed, hint)
         return value
 
     def flag(self, name: str, default: bool) -> bool:  # noqa: FBT001
@@ -130,24 +129,30 @@ class _Fields:
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
-        return value.lower() if isinstance(value, str) else ""
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.fault(name, f"is {shown(value)}", "a string or null")
+        return value.lower()
 
     def factor(self, name: str) -> float:
-        value = self.values.get(name, 1.0)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.fault(name, f"is {shown(value)}", "a number of 1 or more")
-        if not (math.isfinite(value) and 1.0 <= value <= MAX_CONTEXT):
-            raise self.fault(name, f"is {shown(value)}", "a number of 1 or more")
-        return float(value)
-
-    def count(self, name: str) -> int:
-        """How many entries a list has; 0 when it is absent."""
         value = self.values.get(name)
         if value is None:
-            return 0
+            return 1.0
+        allowed = f"a number from 1 to {MAX_CONTEXT}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.fault(name, f"is {shown(value)}", allowed)
+        if not 1 <= value <= MAX_CONTEXT:
+            raise self.fault(name, f"is {shown(value)}", allowed)
+        return float(value)
+
+    def entries(self, name: str) -> list[object] | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
         if not isinstance(value, list):
-            raise self.fault(name, f"is {shown(value)}", "a list")
-        return len(value)
+            raise self.fault(name, f"is {shown(value)}", "a list or null")
+        return value
 
 
 def shown(value: object) -> str:
@@ -159,18 +164,9 @@ def shown(value: object) -> str:
 def read_hf_config(path: Path) -> ModelShape:
     """The shape in the `config.json` at `path`."""
     where = str(path)
+    raw = read_bounded(path, MAX_FILE_BYTES, subject="the model configuration")
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        what = f"cannot read the model configuration: {reason}"
-        raise InputError(what, where=where, hint="give the path of a config.json") from error
-    if len(raw) > MAX_FILE_BYTES:
-        what = f"is larger than {MAX_FILE_BYTES} bytes"
-        raise InputError(what, where=where, allowed="a Hugging Face config.json")
-    try:
-        values = msgspec.json.decode(raw)
+        values = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InputError(f"is not JSON: {error}", where=where) from error
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
@@ -241,11 +237,10 @@ def _merged(fields: _Fields) -> _Fields:
 def _refuse_other_architectures(fields: _Fields) -> None:
     model_type = fields.text("model_type")
     other = model_type.startswith(_NOT_MODELLED + _NOT_MODELLED_MORE)
-    if other or fields.values.get("is_encoder_decoder") is True:
+    if other or fields.flag("is_encoder_decoder", default=False):
         what = f"{model_type!r} is not a decoder-only transformer"
         raise fields.fault("model_type", what, "a model whose every layer is attention and an MLP")
-    kinds = fields.values.get("layer_types")
-    for kind in kinds if isinstance(kinds, list) else ():
+    for kind in fields.entries("layer_types") or ():
         if kind != "full_attention" and kind not in _WINDOWED:
             allowed = ", ".join(("full_attention", *_WINDOWED))
             raise fields.fault("layer_types", f"holds {shown(kind)}", allowed)
@@ -309,7 +304,7 @@ def _mixture(fields: _Fields, layers: int) -> dict[str, int]:
     else:
         prefix_names = ("first_k_dense_replace", "moe_layer_start_index")
         prefix = fields.integer(prefix_names, layers, least=0) or 0
-        prefix = prefix or min(layers, fields.count("mlp_only_layers"))
+        prefix = prefix or min(layers, len(fields.entries("mlp_only_layers") or ()))
         step = fields.integer(_MOE_STEP, layers) or 1
     return {
         "experts": experts,
@@ -350,13 +345,16 @@ def _dense_ffn(fields: _Fields, hidden: int, mixture: dict[str, int]) -> int:
 
 def _windows(fields: _Fields, layers: int) -> dict[str, int]:
     """How many layers look back only a window: from the list of layer types or the pattern."""
+    kinds = fields.entries("layer_types")
+    if kinds is not None and len(kinds) != layers:
+        what = f"has {len(kinds)} entries for {layers} layers"
+        raise fields.fault("layer_types", what, "one for each layer, or null")
     window = fields.integer(("sliding_window", "attention_chunk_size"), MAX_CONTEXT, least=0)
     if not window:
         return {}
-    kinds = fields.values.get("layer_types")
-    if isinstance(kinds, list) and kinds:
+    if kinds is not None:
         local = sum(1 for kind in kinds if kind in _WINDOWED)
-        return {"window": window, "window_layers": min(layers, local)}
+        return {"window": window, "window_layers": local}
     pattern = fields.integer(("sliding_window_pattern", "_sliding_window_pattern"), layers)
     model_type = fields.text("model_type")
     if pattern is None and model_type.startswith("gemma3"):
@@ -382,11 +380,12 @@ def _max_context(fields: _Fields) -> int:
     if scaling is None:
         return longest
     kind = scaling.text("rope_type") or scaling.text("type")
-    if not kind or kind in _SCALING_INCLUDED or "factor" not in scaling.values:
+    factor = scaling.factor("factor")
+    if not kind or kind in _SCALING_INCLUDED or scaling.values.get("factor") is None:
         return longest
     if fields.text("model_type").startswith("gemma3"):
         return longest
     if kind == "yarn":
         original = scaling.integer(("original_max_position_embeddings",), MAX_CONTEXT)
         longest = original or longest
-    return min(MAX_CONTEXT, int(longest * scaling.factor("factor")))
+    return min(MAX_CONTEXT, int(longest * factor))

@@ -44,10 +44,23 @@ def read_precisions(values: dict[str, object], where: str, name: str) -> Precisi
         quantization = values.get("compression_config")
     if quantization is None:
         return _from_name(name) or plain
-    if not isinstance(quantization, dict):
-        what = f"quantization_config is {quantization!r:.60}"
-        raise InputError(what, where=where, allowed="an object or null")
-    return _from_config(quantization, f"{where}: quantization_config")
+    config = _object(quantization, "quantization_config", where)
+    return _from_config(config, f"{where}: quantization_config")
+
+
+def _object(value: object, field: str, where: str) -> dict[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(f"{field} is {value!r:.60}", where=where, allowed="an object or null")
+    return value
+
+
+def _flag(config: dict[str, object], field: str, where: str) -> bool:
+    value = config.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"{field} is {value!r:.60}", where=where, allowed="true, false or null")
+    return value is True
 
 
 def _plain(values: dict[str, object], where: str) -> Precisions:
@@ -62,17 +75,19 @@ def _plain(values: dict[str, object], where: str) -> Precisions:
     raise InputError(f"{field} is {dtype!r:.60}", where=where, allowed=allowed)
 
 
-def _method(config: dict[str, object]) -> str:
+def _method(config: dict[str, object], where: str) -> str:
     """The algorithm where a tool that knows several names it, else the tool."""
     for field in ("quant_algo", "quant_method"):
         method = config.get(field)
-        if isinstance(method, str):
+        if method is not None and not isinstance(method, str):
+            raise InputError(f"{field} is {method!r:.60}", where=where, allowed=_METHODS)
+        if method:
             return method.lower().replace("_", "-")
     return ""
 
 
 def _from_config(config: dict[str, object], where: str) -> Precisions:
-    method = _method(config)
+    method = _method(config, where)
     if method == "mxfp4":  # applied to the experts alone; activations stay 16-bit
         return Precisions(expert_weight_bytes=MXFP4_BYTES)
     if "fp4" in method:
@@ -82,7 +97,7 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
     if method == "compressed-tensors":
         return _compressed(config, where)
     if method == "bitsandbytes":
-        return _everywhere(0.5 if config.get("load_in_4bit") else 1.0, "bf16")
+        return _everywhere(0.5 if _flag(config, "load_in_4bit", where) else 1.0, "bf16")
     bits = config.get("bits", config.get("w_bit"))
     if bits is not None:
         return _everywhere(_bits(bits, "bits", where) / 8, "bf16")
@@ -95,14 +110,19 @@ def _from_config(config: dict[str, object], where: str) -> Precisions:
 
 def _compressed(config: dict[str, object], where: str) -> Precisions:
     """compressed-tensors describes groups of layers; the first with weights stands for all."""
-    groups = config.get("config_groups")
-    for group in groups.values() if isinstance(groups, dict) else ():
-        weights = group.get("weights") if isinstance(group, dict) else None
-        if not isinstance(weights, dict):
+    groups = _object(config.get("config_groups"), "config_groups", where)
+    for name, value in groups.items():
+        group = _object(value, f"config_groups.{name:.40}", where)
+        weights = _object(group.get("weights"), "weights", f"{where}: {name:.40}")
+        inputs = _object(
+            group.get("input_activations"), "input_activations", f"{where}: {name:.40}"
+        )
+        if group.get("weights") is None:
             continue
         bits = _bits(weights.get("num_bits"), "num_bits of the weights", where)
-        inputs = group.get("input_activations")
-        input_bits = inputs.get("num_bits") if isinstance(inputs, dict) else None
+        input_bits = inputs.get("num_bits")
+        if input_bits is not None:
+            _bits(input_bits, "num_bits of the input_activations", where)
         is_float = weights.get("type") == "float"
         if bits == 4 and is_float:
             return _everywhere(NVFP4_BYTES, "fp4" if input_bits == 4 else "bf16")

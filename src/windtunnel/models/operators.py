@@ -24,6 +24,8 @@ from windtunnel.models.profile import PARAMETERS, ErrorFigures, Profile
 __all__ = ["fit_operators"]
 
 ROWS_PER_FIT = 3000
+SHORTEST_CALL_MS = 1e-6
+LONGEST_CALL_MS = 3.6e6
 FROM_MEMORY = 0.9  # of the memory peak; what was read faster came out of a cache, unlike in a model
 MOST_TOKENS = 16384
 SMALLEST_SIDE = 512
@@ -83,6 +85,8 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
     path = folder / f"{kind.table}.parquet"
     if not path.exists():
         return []
+    if not path.is_file():
+        raise InputError("this is not a regular file", where=str(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,7 +110,7 @@ def _rows(folder: Path, kind: _Class, accelerator: Accelerator) -> list[Row]:
 
 def _timed(row: Row) -> bool:
     latency = row["latency"]
-    return isinstance(latency, float) and math.isfinite(latency) and latency > 0
+    return isinstance(latency, float) and SHORTEST_CALL_MS <= latency <= LONGEST_CALL_MS
 
 
 def _fit(

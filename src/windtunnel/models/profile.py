@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.files import read_bounded
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.kernels import PhysicsParameters
 from windtunnel.models.physics import Physics
@@ -193,15 +194,9 @@ def physics_model(
 def read_profile(path: Path) -> Profile:
     """The profile in a file; whatever is wrong with it is said in one sentence a fault."""
     where = str(path)
+    data = read_bounded(path, LARGEST_FILE_BYTES, subject="the profile")
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise InputError(
-                "the file is larger than a profile can be", where=where, allowed="up to 1 MiB"
-            )
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the profile cannot be read: {reason}", where=where) from error
+        document = json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise InputError("the file is not JSON", where=where, allowed="a profile") from error
     return _checked(document, where)

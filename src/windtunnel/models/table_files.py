@@ -20,16 +20,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.models.calibrate import read_measurements
+from windtunnel.core.files import read_bounded
+from windtunnel.models.calibrate import MOST_BYTES, read_measurements
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.shapes import ModelShape
 from windtunnel.models.table import Curve, Grid, Table
 
 __all__ = ["read_table"]
 
-MOST_BYTES = 64 << 20
 MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**9
+SHORTEST_CALL_US = 1e-3
+LONGEST_CALL_US = 3.6e9
 MICROSECOND = 1e-6
 MILLISECOND = 1e-3
 
@@ -187,18 +189,7 @@ def _deep_grid(rows: Rows, axes: int) -> Grid:
 
 def _lines(path: Path) -> list[tuple[int, bytes]]:
     """The numbered lines of a file that is not too large to be a table."""
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError("this is not a file", where=str(path))
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            what = f"the file has {size >> 20} MiB"
-            raise InputError(what, where=str(path), allowed=f"at most {MOST_BYTES >> 20} MiB")
-        data = path.read_bytes()
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
-        raise InputError(f"the file cannot be read: {reason}", where=str(path)) from error
-    return list(enumerate(data.splitlines(), start=1))
+    return list(enumerate(read_bounded(path, MOST_BYTES).splitlines(), start=1))
 
 
 def _read_csv(path: Path, key: str, axes: Sequence[str], unit: float) -> dict[str, Rows]:
@@ -249,8 +240,9 @@ def _read_row(
     cells = dict(zip(columns, found, strict=True))
     name = cells.pop(columns[0]) if named else ""
     time_us = _number(cells.pop("time_us"), "time_us")
-    if time_us <= 0.0:
-        raise InputError(f"time_us is {time_us:g}", allowed="a time above 0")
+    if not SHORTEST_CALL_US <= time_us <= LONGEST_CALL_US:
+        allowed = f"{SHORTEST_CALL_US:g} (a nanosecond) to {LONGEST_CALL_US:.0f} (an hour)"
+        raise InputError(f"time_us is {time_us:g}", allowed=allowed)
     sizes = []
     for axis, cell in cells.items():
         size = _number(cell, axis)
