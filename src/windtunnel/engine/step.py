@@ -82,8 +82,8 @@ class StepClock:
         decodes = step.decodes
         context = step.context
         if context + (steps - 1) * decodes < step.until:
-            growth = decodes * (steps * (steps - 1) // 2)
-            return steps * step.base + step.slope * (steps * context + growth)
+            n = float(steps)
+            return n * (step.base + step.slope * (context + decodes * (n - 1.0) * 0.5))
         total = 0.0
         while steps > 0:
             base, slope, until = self.line(decodes, context)
@@ -150,7 +150,8 @@ def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:
 
 def series(base: float, slope: float, decodes: int, context: int, count: int) -> float:
     """The sum of base + slope * c over contexts c that grow by `decodes`."""
-    return count * base + slope * (count * context + decodes * (count * (count - 1) // 2))
+    n = float(count)
+    return n * (base + slope * (context + decodes * (n - 1.0) * 0.5))
 
 
 def steps_to_cover(first: float, increase: float, elapsed: float) -> int:
