@@ -65,8 +65,9 @@ def value_at(result: dict[str, Any], path: str) -> Any:
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
-    from windtunnel.cli.main import EXIT_INTERRUPTED, EXIT_USAGE
+    from windtunnel.cli.main import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
     from windtunnel.core.errors import InvariantBroken
 
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
-    assert codes == [0, EXIT_USAGE, InvariantBroken.exit_code, EXIT_INTERRUPTED]
+    stopped = [EXIT_INTERRUPTED, EXIT_TERMINATED]
+    assert codes == [0, EXIT_USAGE, InvariantBroken.exit_code, *stopped]
