@@ -162,3 +162,14 @@ def test_names_are_shown_as_they_are() -> None:
 def test_colours_are_for_terminals_alone() -> None:
     assert "\x1b[" in shown(run(one_server()), 80, terminal=True)
     assert "\x1b" not in shown(run(one_server()), 80)
+
+
+def test_step_times_that_nobody_measured_are_told() -> None:
+    result = run(one_server())
+    assert "not calibrated" not in shown(result, 80)
+    result["pools"]["main"]["step_time"] = {
+        "model": "physics",
+        "profile": "generic",
+        "calibrated": False,
+    }
+    assert "step times of main are not calibrated (profile generic)" in shown(result, 80)

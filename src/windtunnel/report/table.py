@@ -90,6 +90,10 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
         each = cost["per_million_output_tokens"]
         per_million = f", {_dollars(each)} per million output tokens" if each else ""
         lines.append(f"cost at list prices: {_dollars(cost['total'])}{per_million}")
+    for name, pool in result["pools"].items():
+        if pool["step_time"]["calibrated"] is False:
+            profile = pool["step_time"]["profile"]
+            lines.append(f"step times of {name} are not calibrated (profile {profile})")
     return [Text(line) for line in lines]
 
 
