@@ -7,6 +7,8 @@ from mypy_extensions import i64
 UNSET: Final = -1.0
 """A time that has not come yet."""
 
+NEVER: Final = float("inf")
+
 
 class PrefixChain:
     """The start of a prompt that others may share, as segments with identity and no token values.
@@ -44,8 +46,19 @@ class Request:
         self.priority: i64 = priority
         self.source: i64 = source
         self.prefix = prefix
+        self.slo: i64 = 0  # its class of service and its tenant, by number in the traffic's lists
+        self.tenant: i64 = 0
+        self.session: i64 = -1  # the conversation that it is a turn of; -1: none
+        self.turn: i64 = 0
+        self.deadline_s = NEVER  # whoever asked leaves then
+        self.media_tokens: i64 = 0  # tokens of the prompt that an encoder must make first
+        self.adapter: i64 = -1  # LoRA adapter by number; -1: the base model
+        self.followed = False  # whether the traffic wants to hear of its end
+        self.parent: Request | None = None  # for the prefill half of a split request: the whole
 
         self.server: i64 = -1
+        self.prefill_server: i64 = -1  # where the prompt was computed, if not there
+        self.admitted_s = UNSET
         self.scheduled_s = UNSET
         self.first_token_s = UNSET
         self.finished_s = UNSET
