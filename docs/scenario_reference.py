@@ -93,7 +93,8 @@ def _kind(annotation: Any) -> str:
     if origin is list:
         return "a list of mappings" if _section(arguments[0]) else "a list of numbers"
     if origin is dict:
-        return "a mapping of names to mappings"
+        values = _kind(arguments[1])
+        return f"a mapping of names to {'mappings' if values == 'a mapping' else values}"
     members = [member for member in arguments if member is not types.NoneType]
     if origin in (Union, types.UnionType):
         if len(members) == 1:

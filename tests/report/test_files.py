@@ -16,7 +16,9 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
-FILES = sorted(value for name, value in vars(contents).items() if name.isupper())
+FILES = sorted(
+    value for name, value in vars(contents).items() if name.isupper() and name != "EVENTS"
+)
 
 
 def everything(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from tests.twin.runs import BUSY, one_server
 from windtunnel.report.contents import REQUESTS
 from windtunnel.report.files import RunFolder
+from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 
@@ -35,6 +36,10 @@ SCHEMA = {
     "preemptions": pa.int32(),
     "pool": NAME,
     "replica": pa.int32(),
+    "prefill_pool": NAME,
+    "prefill_replica": pa.int32(),
+    "transfer_start": TIME,
+    "transfer_end": TIME,
 }
 
 Row = dict[str, Any]
@@ -148,11 +153,11 @@ def test_rows_come_in_order_of_ending_in_batches(
         write = rows.write
         in_twos = []
 
-        def halves(requests: list[Any], outcomes: list[str]) -> None:
+        def halves(requests: list[Any], outcomes: list[str], names: Names) -> None:
             half = len(requests) // 2
             in_twos.append(len(requests))
-            write(requests[:half], outcomes[:half])
-            write(requests[half:], outcomes[half:])
+            write(requests[:half], outcomes[:half], names)
+            write(requests[half:], outcomes[half:], names)
 
         monkeypatch.setattr(rows, "write", halves)
         place.finish(run_plan(plan, rows=rows))

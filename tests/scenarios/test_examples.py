@@ -9,7 +9,7 @@ from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
 FOLDER = Path(__file__).parents[2] / "examples"
-NAMES = ("first", "overload", "physics")
+NAMES = ("first", "my_router", "overload", "physics", "routing")
 
 
 def run(name: str, *sets: str) -> dict[str, Any]:
@@ -69,3 +69,18 @@ def test_physics_documents_hold_up_chats() -> None:
     thinner = run("physics", "serving.pools.0.engine.max_num_batched_tokens=1024")
     assert thinner["latency"]["itl"]["p99"] < both["latency"]["itl"]["p99"] / 4
     assert thinner["latency"]["ttft"]["p99"] > both["latency"]["ttft"]["p99"]
+
+
+def test_routing_finds_prompts_where_they_are_cached() -> None:
+    aware = run("routing")
+    round_robin = run("routing", "serving.router={policy: round-robin}")
+    own = run("my_router")
+
+    def found(result: dict[str, Any]) -> float:
+        return float(result["tokens"]["prefix_hit"] / result["tokens"]["prompt"])
+
+    assert 0.93 < found(aware) < 0.95
+    assert 0.22 < found(round_robin) < 0.25
+    assert found(own) > 0.92
+    assert aware["slo"]["critical"]["attained"] == own["slo"]["critical"]["attained"] == 1.0
+    assert round_robin["slo"]["critical"]["attained"] < 0.1

@@ -16,12 +16,21 @@ CONTRACT: dict[str, set[str] | None] = {
     "windtunnel": None,
     "scenario_sha256": None,
     "simulated_seconds": None,
+    "ended_by": None,
     "requests": {"arrived", "completed", "rejected", "timed_out", "dropped", "unfinished"},
+    "reasons": {"completed", "rejected", "timed_out", "dropped", "unfinished"},
     "tokens": {"prompt", "output", "prefix_hit"},
     "latency": {"ttft", "tpot", "itl", "e2e", "queue"},
     "throughput": {"requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"},
     "slo": None,
+    "sources": None,
+    "tenants": None,
+    "fairness": {"served_tokens", "goodput"},
+    "sessions": {"count", "turns", "ended", "cold_ttft", "warm_ttft", "duration"},
+    "routing": None,
+    "disaggregation": None,
     "pools": None,
+    "servers": None,
     "cost": {"total", "per_million_output_tokens"},
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
@@ -33,7 +42,39 @@ POOL = {
     "preemptions",
     "kv_peak",
     "kv_blocks",
+    "price_per_hour",
+    "cost",
     "step_time",
+}
+CLASS = {
+    "requests",
+    "completed",
+    "attained",
+    "attained_by",
+    "goodput_requests_per_s",
+    "ttft",
+    "tpot",
+    "e2e",
+}
+ACCOUNT = {
+    "requests",
+    "completed",
+    "attained",
+    "goodput_requests_per_s",
+    "prompt_tokens",
+    "output_tokens",
+    "served_share",
+}
+SERVER = {
+    "pool",
+    "server",
+    "requests",
+    "utilization",
+    "steps",
+    "preemptions",
+    "kv_peak",
+    "prefix_hit_tokens",
+    "output_tokens",
 }
 
 NOTHING_ARRIVES = one_server(rate="1/s").replace("name: one", "duration: 500ms")
@@ -54,7 +95,13 @@ def test_every_key_is_there_whatever_happened(text: str) -> None:
     for pool in result["pools"].values():
         assert set(pool) == POOL
     for slo in result["slo"].values():
-        assert set(slo) == {"requests", "attained"}
+        assert set(slo) == CLASS
+        assert set(slo["attained_by"]) == {"ttft", "tpot", "e2e"}
+        assert all(set(slo[name]) == FIGURES for name in ("ttft", "tpot", "e2e"))
+    for account in (*result["sources"].values(), *result["tenants"].values()):
+        assert set(account) == ACCOUNT
+    for server in result["servers"]:
+        assert set(server) == SERVER
     requests = dict(result["requests"])
     assert requests.pop("arrived") == sum(requests.values())
     assert result["windtunnel"] == windtunnel.__version__
@@ -70,12 +117,22 @@ def assert_no_latencies(result: dict[str, Any]) -> None:
     assert result["cost"] == {"total": 0.0, "per_million_output_tokens": None}
 
 
+def assert_class(result: dict[str, Any], *, requests: int, attained: float | None) -> None:
+    """The only class there is, in a run in which nothing completed."""
+    (slo,) = result["slo"].values()
+    assert (slo["requests"], slo["attained"], slo["completed"]) == (requests, attained, 0)
+    assert set(slo["attained_by"].values()) == {None}
+    assert slo["ttft"]["p50"] is slo["e2e"]["p99"] is None
+
+
 def test_nothing_arrives() -> None:
     result = run(NOTHING_ARRIVES)
     assert set(result["requests"].values()) == {0}
     assert_no_latencies(result)
     assert result["simulated_seconds"] == 0.5
-    assert result["slo"] == {"standard": {"requests": 0, "attained": None}}
+    assert_class(result, requests=0, attained=None)
+    assert result["ended_by"] == "duration"
+    assert result["fairness"] == {"served_tokens": None, "goodput": None}
     assert result["pools"]["main"]["utilization"] == 0.0
     assert result["pools"]["main"]["kv_peak"] == 0.0
 
@@ -86,7 +143,9 @@ def test_nothing_completes_before_the_end() -> None:
     assert result["latency"]["ttft"]["mean"] is None
     assert result["latency"]["e2e"]["max"] is None
     assert result["throughput"]["requests_per_s"] == 0.0
-    assert result["slo"] == {"standard": {"requests": 1, "attained": 0.0}}
+    assert_class(result, requests=1, attained=0.0)
+    assert result["reasons"]["unfinished"] == {"running when the run ended": 1}
+    assert result["fairness"] == {"served_tokens": None, "goodput": None}
 
 
 def test_what_can_never_fit_is_dropped() -> None:
@@ -94,7 +153,9 @@ def test_what_can_never_fit_is_dropped() -> None:
     assert result["requests"]["dropped"] == 3
     assert_no_latencies(result)
     assert result["simulated_seconds"] == pytest.approx(3.0)
-    assert result["slo"]["standard"] == {"requests": 3, "attained": 0.0}
+    assert_class(result, requests=3, attained=0.0)
+    assert result["ended_by"] == "last request"
+    assert result["reasons"]["dropped"] == {"needs # KV blocks, the server has #": 3}
 
 
 def test_a_busy_run_shows_everything_at_once() -> None:

@@ -38,6 +38,9 @@ NOT_TEXT = {
     help="Write a trace for ui.perfetto.dev to FILE, compressed if its name ends in .gz.",
 )
 @click.option(
+    "--events", is_flag=True, help="Also write events.jsonl: every decision with its reason."
+)
+@click.option(
     "--set",
     "sets",
     multiple=True,
@@ -51,6 +54,7 @@ def simulate(
     output: str | None,
     json_to: str | None,
     perfetto: str | None,
+    events: bool,  # noqa: FBT001 - click passes options by name
     sets: tuple[str, ...],
     seed: int | None,
     check: bool,  # noqa: FBT001 - click passes options by name
@@ -69,9 +73,10 @@ def simulate(
     from windtunnel.twin.run import run
     from windtunnel.twin.scenario.load import load
 
-    for option, place in (("-o", output), ("--json", json_to), ("--perfetto", perfetto)):
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
+    _refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
+    if events and json_to == STANDARD_OUTPUT and output is None:
+        what = "there is no folder to write events.jsonl to"
+        raise InputError(what, where="--events", hint="give one with -o")
     _refuse_what_is_not_text(scenario)
     plan = load(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
@@ -85,11 +90,18 @@ def simulate(
             if place is not None:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
         sinks: list[RowSink] = [folder.rows(plan)] if folder is not None else []
+        decisions = folder.events() if events and folder is not None else None
         trace = PerfettoTrace(plan)
         if perfetto is not None:
             sinks.append(trace)
         with progress(plan.duration_s, sys.stderr) as look:
-            done = run(plan, rows=RowSinks(sinks) if sinks else None, check=check, look=look)
+            done = run(
+                plan,
+                rows=RowSinks(sinks) if sinks else None,
+                events=decisions,
+                check=check,
+                look=look,
+            )
         if folder is not None:
             folder.finish(done)
         if "--json" in files:
@@ -105,6 +117,12 @@ def simulate(
     from windtunnel.report.table import show
 
     show(done.result, plan.slos, folder.path if folder is not None else None, screen())
+
+
+def _refuse_blank_names(places: dict[str, str | None]) -> None:
+    for option, place in places.items():
+        if place is not None and not place.strip():
+            raise InputError("there is no name after it", where=option, allowed="a path")
 
 
 def _refuse_what_is_not_text(path: Path) -> None:

@@ -17,47 +17,74 @@ class Distribution:
     """Values that come one at a time and are asked about at the end."""
 
     def __init__(self) -> None:
-        self._values: list[float] = []
+        self.kept: list[float] = []
         self._total = 0.0
-        self._folded: Histogram | None = None
+        self.folded: Histogram | None = None
         self._sorted = True
 
     def add(self, value: float) -> None:
-        if self._folded is not None:
-            self._folded.add(value, 1)
+        if self.folded is not None:
+            self.folded.add(value, 1)
             return
-        self._values.append(value)
+        self.kept.append(value)
         self._total += value
         self._sorted = False
-        if len(self._values) > EXACT_VALUES:
-            self._folded = Histogram()
-            for kept in self._values:
-                self._folded.add(kept, 1)
-            self._values.clear()
+        if len(self.kept) > EXACT_VALUES:
+            self.fold()
+
+    def fold(self) -> None:
+        """Gives up exact percentiles for memory that does not grow."""
+        if self.folded is None:
+            self.folded = Histogram()
+            for value in self.kept:
+                self.folded.add(value, 1)
+            self.kept.clear()
+
+    def take(self, other: "Distribution") -> None:
+        """Adds all values of another."""
+        if self.folded is None and len(self.kept) + other.count > EXACT_VALUES:
+            self.fold()
+        if other.folded is not None:
+            self.fold()
+            assert self.folded is not None
+            self.folded.merge(other.folded)
+            return
+        for value in other.kept:
+            self.add(value)
 
     @property
     def count(self) -> int:
-        return self._folded.count if self._folded is not None else len(self._values)
+        return self.folded.count if self.folded is not None else len(self.kept)
 
     def mean(self) -> float:
-        if self._folded is not None:
-            return self._folded.mean()
-        return self._total / len(self._values) if self._values else math.nan
+        if self.folded is not None:
+            return self.folded.mean()
+        return self._total / len(self.kept) if self.kept else math.nan
 
     def quantile(self, share: float) -> float:
-        if self._folded is not None:
-            return self._folded.quantile(share)
-        if not self._values:
+        if self.folded is not None:
+            return self.folded.quantile(share)
+        if not self.kept:
             return math.nan
         if not self._sorted:
-            self._values.sort()
+            self.kept.sort()
             self._sorted = True
-        rank = share * (len(self._values) - 1)
+        rank = share * (len(self.kept) - 1)
         below = math.floor(rank)
-        low = self._values[below]
-        if below + 1 == len(self._values):
+        low = self.kept[below]
+        if below + 1 == len(self.kept):
             return low
-        return low + (rank - below) * (self._values[below + 1] - low)
+        return low + (rank - below) * (self.kept[below + 1] - low)
+
+
+def together(parts: list[Distribution]) -> Distribution:
+    """All values of some distributions as one."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = Distribution()
+    for part in parts:
+        whole.take(part)
+    return whole
 
 
 def summary(values: Distribution | Histogram, shift: float = 0.0) -> dict[str, float | None]:

@@ -1,12 +1,23 @@
 """What is known of each server, and how old that is: what routers, gateways and scalers decide on.
 
 A control plane never sees its servers as they are, but as they were when they were last asked. The
-driver fills these lists when `stale` says so; only `in_flight` is exact at any time: whoever
-sends a request and hears of its end can count.
+driver fills these lists when `stale` says so, and then calls `took`; only `in_flight` is exact at
+any time: whoever sends a request and hears of its end can count. The driver tells both to `sent`
+and `ended`.
 """
 
 import math
 from typing import Final
+
+from mypy_extensions import i64
+
+
+class Watcher:
+    """Something that keeps servers in order by how many requests are in flight there."""
+
+    def moved(self, server: i64) -> None:
+        """The count of this server has changed by one."""
+        raise NotImplementedError
 
 
 class Signals:
@@ -17,11 +28,52 @@ class Signals:
         self.slots: Final = slots  # requests that may run at once
         self.staleness_s: Final = staleness_s
         self.taken_s = -math.inf
+        self.looks = 0  # how often they were taken
         self.waiting = [0] * servers
         self.running = [0] * servers
         self.kv_used = [0.0] * servers  # share of KV blocks in use
+        self.ttft_s = [0.0] * servers  # means over the ends before a look; 0: none yet
+        self.tpot_s = [0.0] * servers
+        self.adapters: list[list[int]] = [[] for _ in range(servers)]  # LoRA adapters loaded there
         self.in_flight = [0] * servers  # sent there and not ended: exact at any time
+        self._watchers: Final[list[Watcher]] = []
+        self._ends = [0] * servers  # since the last look
+        self._ttft_sums = [0.0] * servers
+        self._tpot_sums = [0.0] * servers
 
     def stale(self, now_s: float) -> bool:
         """Whether it is time to ask again; with a staleness of 0, at every decision."""
         return now_s - self.taken_s >= self.staleness_s
+
+    def took(self, now_s: float) -> None:
+        """All lists have been filled with what is true now."""
+        self.taken_s = now_s
+        self.looks += 1
+        for server, ends in enumerate(self._ends):
+            if ends:
+                self.ttft_s[server] = self._ttft_sums[server] / ends
+                self.tpot_s[server] = self._tpot_sums[server] / ends
+                self._ends[server] = 0
+                self._ttft_sums[server] = 0.0
+                self._tpot_sums[server] = 0.0
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    def sent(self, server: i64) -> None:
+        """A request is on its way there."""
+        self.in_flight[server] += 1
+        for watcher in self._watchers:
+            watcher.moved(server)
+
+    def ended(self, server: i64) -> None:
+        """A request that was sent there is no longer there, whatever became of it."""
+        self.in_flight[server] -= 1
+        for watcher in self._watchers:
+            watcher.moved(server)
+
+    def heard(self, server: i64, ttft_s: float, tpot_s: float) -> None:
+        """How long a request that has completed took; its server reports the mean when asked."""
+        self._ends[server] += 1
+        self._ttft_sums[server] += ttft_s
+        self._tpot_sums[server] += tpot_s

@@ -57,6 +57,20 @@ class BlockPool:
         self._ends: Final = Run(None, 0, 0)  # a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
         self._ends.after = self._ends
+        self.journal: list[int] | None = None  # (owner, key, resident tokens or 0) of each change
+        self._owner = 0
+
+    def listen(self, journal: list[int], owner: int) -> None:
+        """Writes every change of what is cached of a shared prefix to the journal, as `owner`."""
+        self.journal = journal
+        self._owner = owner
+
+    def _note(self, chain: Chain) -> None:
+        journal = self.journal
+        if journal is not None and self._chains.get(chain.key) is chain:
+            journal.append(self._owner)
+            journal.append(chain.key)
+            journal.append(chain.resident * self.block_size if chain.resident > chain.first else 0)
 
     def take(self, count: i64) -> None:
         """Gives blocks to a request, evicting the least recently used when it must."""
@@ -79,6 +93,8 @@ class BlockPool:
             chain = run.chain
             if chain is not None:
                 chain.resident -= evicted
+                if self.journal is not None:
+                    self._note(chain)
             if run.high == run.low:
                 self._unlink(run)
                 if chain is not None:
@@ -133,11 +149,17 @@ class BlockPool:
                     self._hold(self._chains[key], last)
                     start = last
         if request.preemptions:
-            own = self._own.pop(request.id, None)
+            own = self._own.get(request.id)
             if own is not None:
                 self._hold(own, max(hit, own.first))
-                for run in own.runs:
-                    run.chain = None
+                self.forget_own(request)
+
+    def forget_own(self, request: Request) -> None:
+        """Nobody will ask any more for what a preempted request had computed for itself."""
+        own = self._own.pop(request.id, None)
+        if own is not None:
+            for run in own.runs:
+                run.chain = None
 
     def _hold(self, chain: Chain, upto: i64) -> None:
         chain.users[upto] = chain.users.get(upto, 0) + 1
@@ -179,6 +201,8 @@ class BlockPool:
                 chain.users[reach] = chain.users.get(reach, 0) + 1
                 chain.resident = reach
                 chain.pinned = reach
+                if self.journal is not None:
+                    self._note(chain)
                 request.pinned_blocks = reach
             start = max(start, last)
 
@@ -201,6 +225,18 @@ class BlockPool:
         if request.pinned_blocks:
             self._release_shared(request)
             request.pinned_blocks = 0
+
+    def unreserve(self, request: Request, held: i64) -> None:
+        """Frees blocks that were taken for KV which never came; its prefix hits stay findable."""
+        self._free_unhashed(held - request.pinned_blocks)
+        if request.pinned_blocks:
+            self._release_shared(request)
+            request.pinned_blocks = 0
+
+    def give_back(self, count: i64) -> None:
+        """Frees blocks that nothing was written to."""
+        if count:
+            self._free_unhashed(count)
 
     def _release_shared(self, request: Request) -> None:
         prefix = request.prefix

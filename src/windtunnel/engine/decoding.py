@@ -50,6 +50,19 @@ class Decoding:
             request.finish_clock = -1
             ended.append(request)
 
+    def leave(self, request: Request) -> None:
+        """Counts a request out that will not be computed to its end."""
+        request.computed = request.offset + self.clock
+        request.finish_clock = -1
+        self.count -= 1
+        self.context -= request.computed
+        self._residues[request.offset % self._size] -= 1
+        place = self._ends.index(request)
+        moved = self._ends.pop()
+        if moved is not request:
+            self._sink(place, moved)
+            self._rise(place, self._ends[place])
+
     def dissolve(self) -> None:
         """Gives every member its own `computed` again, and leaves the set empty."""
         for request in self._ends:
@@ -95,9 +108,11 @@ class Decoding:
     # A binary heap, written out: compiled, comparing two numbers in place beats comparing tuples.
 
     def _push(self, request: Request) -> None:
+        self._ends.append(request)
+        self._rise(len(self._ends) - 1, request)
+
+    def _rise(self, place: i64, request: Request) -> None:
         heap = self._ends
-        place: i64 = len(heap)
-        heap.append(request)
         clock = request.finish_clock
         admission = request.admission
         while place > 0:
@@ -112,16 +127,18 @@ class Decoding:
         heap[place] = request
 
     def _pop(self) -> Request:
+        first = self._ends[0]
+        moved = self._ends.pop()
+        if moved is not first:
+            self._sink(0, moved)
+        return first
+
+    def _sink(self, place: i64, moved: Request) -> None:
         heap = self._ends
-        first = heap[0]
-        moved = heap.pop()
         size: i64 = len(heap)
-        if size == 0:
-            return first
         clock = moved.finish_clock
         admission = moved.admission
-        place: i64 = 0
-        child: i64 = 1
+        child = 2 * place + 1
         while child < size:
             least = heap[child]
             if child + 1 < size:
@@ -139,4 +156,3 @@ class Decoding:
             place = child
             child = 2 * place + 1
         heap[place] = moved
-        return first

@@ -89,6 +89,13 @@ class WaitingQueue:
         else:
             heappush(self._heap, (rank(request, self._scheduling), request))
 
+    def remove(self, request: Request) -> None:
+        """Takes out a request that is cancelled, wherever it stands."""
+        assert request.cancelled
+        self.count -= 1
+        if self._scheduling == FCFS:
+            self._line.remove(request)  # a heap drops it when it comes to its top
+
     def push_preempted(self, request: Request) -> None:
         if self._scheduling == FCFS:
             self.count += 1
@@ -98,6 +105,8 @@ class WaitingQueue:
 
     def head(self) -> Request:
         if self._scheduling != FCFS:
+            while self._heap[0][1].cancelled:
+                heappop(self._heap)
             return self._heap[0][1]
         head = self._line.head
         assert head is not None
@@ -105,14 +114,16 @@ class WaitingQueue:
 
     def pop(self) -> None:
         """Takes out the head."""
+        head = self.head()
         self.count -= 1
         if self._scheduling == FCFS:
-            self._line.remove(self.head())
+            self._line.remove(head)
         else:
             heappop(self._heap)
 
     def requests(self) -> list[Request]:
         found = self._line.requests()
         for entry in self._heap:
-            found.append(entry[1])
+            if not entry[1].cancelled:
+                found.append(entry[1])
         return found

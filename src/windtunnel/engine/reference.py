@@ -77,6 +77,7 @@ class PlannedStep:
         self.tokens = tokens
         self.start_s = start_s
         self.end_s = start_s + duration_s
+        self.admitted: list[Request] = []
         self.produces: list[Request] = []
 
 
@@ -103,29 +104,84 @@ class ReferenceServer:
         self.free_after: list[tuple[float, int]] = []  # free blocks after each step that ended
         self.current: PlannedStep | None = None
         self.following: PlannedStep | None = None
+        self.transferred: list[Request] = []  # waiting, with the KV of their prompt
+        self.apart: list[Request] = []  # holding blocks, neither waiting nor running
+        self.leaving: list[Request] = []  # cancelled while running
 
     def submit(self, request: Request, now: float) -> None:
+        if self.receive(request, now):
+            self.waiting.append(request)
+            self.look_again(now)
+
+    def look_again(self, now: float) -> None:
+        if self.current is None:
+            self.wake_s = min(self.wake_s, now)
+
+    def receive(self, request: Request, now: float) -> bool:
         request.server = self.index
-        request.reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
-        if request.reason:
+        reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
+        if reason:
+            request.reason = reason
             request.dropped = True
             request.finished_s = now
             self.finished.append(request)
-            return
+            return False
         answer = self.limits.answer_tokens(request.prompt_tokens, request.output_tokens)
         if answer < request.output_tokens:
             request.output_tokens = answer
             request.reason = LENGTH_CAPPED
         request.target = request.prompt_tokens
         request.last = request.prompt_tokens + answer - 1
-        self.waiting.append(request)
-        if self.current is None:
-            self.wake_s = min(self.wake_s, now)
+        return True
+
+    def cancel(self, request: Request, now: float) -> None:
+        request.cancelled = True
+        if request in self.waiting:
+            self.waiting.remove(request)
+        elif request in self.transferred:
+            self.transferred.remove(request)
+            self.blocks.give_back(self.held.pop(request.id))
+        else:
+            self.leaving.append(request)
+        self.look_again(now)
+
+    def reserve(self, request: Request, tokens: int, now: float) -> int:
+        if not self.receive(request, now):
+            return -1
+        size = self.limits.block_size
+        hits = self.hits(request)
+        new = -(-request.prompt_tokens // size) - len(hits)
+        if new + sum(block.users == 0 for block in hits) > len(self.blocks.free):
+            return -1
+        for block in hits:
+            self.blocks.touch(block)
+        self.held[request.id] = hits + [self.blocks.take() for _ in range(new)]
+        request.sharing = True
+        request.prefix_hit_tokens = len(hits) * size
+        request.computed = max(len(hits) * size, min(tokens, request.prompt_tokens - 1))
+        self.apart.append(request)
+        return max(0, tokens - len(hits) * size)
+
+    def submit_arrived(self, request: Request, now: float) -> None:
+        self.apart.remove(request)
+        self.name_blocks(request, request.computed)
+        self.transferred.append(request)
+        self.look_again(now)
+
+    def let_go(self, request: Request, now: float) -> None:
+        self.apart.remove(request)
+        self.blocks.give_back(self.held.pop(request.id))
+        self.look_again(now)
 
     def advance(self, now: float) -> None:
         host = self.limits.host_overhead_s
         if self.current is not None:
             self.complete(self.current)
+        for request in self.leaving:
+            if request in self.running:
+                self.running.remove(request)
+                self.blocks.give_back(self.held.pop(request.id))
+        self.leaving.clear()
         self.current, self.following = self.following, None
         if self.limits.async_scheduling:
             if self.current is None:
@@ -136,7 +192,12 @@ class ReferenceServer:
         else:
             self.current = self.plan(now)
             self.free_after.append((now, len(self.blocks.free)))
-        self.wake_s = self.current.end_s if self.current is not None else math.inf
+        self.wake_s = math.inf
+        if self.current is not None:
+            self.wake_s = self.current.end_s
+            for request in self.current.admitted:
+                if request.scheduled_s == UNSET and not request.cancelled:
+                    request.scheduled_s = self.current.start_s
 
     def stop(self, now: float) -> None:
         """Accounts for what has passed of the current step when a run ends before it does."""
@@ -167,10 +228,13 @@ class ReferenceServer:
                 planned.append((request, want))
                 budget -= want
             position += 1
+        admitted: list[Request] = []
         if not preempted:
-            self.admit(planned, budget, start_s)
+            self.admit(planned, admitted, budget)
         if planned:
-            return self.as_step(planned, start_s)
+            step = self.as_step(planned, start_s)
+            step.admitted = admitted
+            return step
         return self.plan(start_s) if preempted else None  # an empty step takes no time
 
     def next_tokens(self, request: Request, budget: int) -> int:
@@ -185,9 +249,10 @@ class ReferenceServer:
         return min(tokens, budget)
 
     def victim(self) -> Request:
+        running = [r for r in self.running if not (r.keeps_blocks and r.computed >= r.last)]
         if self.limits.scheduling == PRIORITY:
-            return max(self.running, key=lambda request: rank(request, PRIORITY))
-        return self.running[-1]
+            return max(running, key=lambda request: rank(request, PRIORITY))
+        return running[-1]
 
     def preempt(self, request: Request) -> None:
         self.preemptions += 1
@@ -201,7 +266,34 @@ class ReferenceServer:
         request.computed = 0
         self.waiting.insert(0, request)
 
-    def admit(self, planned: list[tuple[Request, int]], budget: int, start_s: float) -> None:
+    def admit_transferred(
+        self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int
+    ) -> int:
+        while budget > 0 and self.transferred and len(self.running) < self.limits.max_num_seqs:
+            request = self.transferred[0]
+            rest = request.target - request.computed
+            threshold = self.limits.long_prefill_threshold
+            if not self.limits.chunked_prefill and min(rest, threshold or rest) > budget:
+                break
+            self.transferred.pop(0)
+            self.running.append(request)
+            self.admission_order.append(request.id)
+            admitted.append(request)
+            used = -(-request.computed // self.limits.block_size)
+            self.blocks.give_back(self.held[request.id][used:])
+            del self.held[request.id][used:]
+            want = self.chunk(rest, budget)
+            self.hold(request, want)
+            planned.append((request, want))
+            budget -= want
+        return budget
+
+    def admit(
+        self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int
+    ) -> None:
+        budget = self.admit_transferred(planned, admitted, budget)
+        if self.transferred:
+            return
         while budget > 0 and self.waiting and len(self.running) < self.limits.max_num_seqs:
             if self.limits.scheduling != FCFS:
                 self.waiting.sort(key=lambda request: rank(request, self.limits.scheduling))
@@ -230,8 +322,7 @@ class ReferenceServer:
             if not request.preemptions:
                 request.prefix_hit_tokens = request.computed
             request.sharing = True
-            if request.scheduled_s == UNSET:
-                request.scheduled_s = start_s
+            admitted.append(request)
             self.hold(request, want)
             planned.append((request, want))
             budget -= want
@@ -270,10 +361,13 @@ class ReferenceServer:
         held = self.held[request.id]
         while len(held) * size < request.computed + want:
             held.append(self.blocks.take())
+        self.name_blocks(request, request.computed + want)
+
+    def name_blocks(self, request: Request, computed: int) -> None:
         if not self.limits.prefix_caching:
             return
-        for index in range((request.computed + want) // size):
-            block = held[index]
+        for index in range(computed // self.limits.block_size):
+            block = self.held[request.id][index]
             key = self.block_key(request, index)
             if block.hashed or (key[0] == "shared" and not request.sharing):
                 continue
@@ -310,18 +404,23 @@ class ReferenceServer:
         self.steps += 1
         done = []
         for request in step.produces:
-            if request.first_token_s == UNSET:
-                request.first_token_s = step.end_s
-            else:
+            if request.id in self.last_token_s:
                 self.token_gaps.add(step.end_s - self.last_token_s[request.id], 1)
             self.last_token_s[request.id] = step.end_s
+            if request.cancelled:
+                continue
+            if request.first_token_s == UNSET:
+                request.first_token_s = step.end_s
             if request.computed >= request.last and self.tokens_out(request, step) == 0:
                 done.append(request)
         for request in done:
             request.finished_s = step.end_s
             if request in self.running:
                 self.running.remove(request)
-                self.blocks.give_back(self.held.pop(request.id))
+                if request.keeps_blocks:
+                    self.apart.append(request)
+                else:
+                    self.blocks.give_back(self.held.pop(request.id))
             self.finished.append(request)
 
     def tokens_out(self, request: Request, step: PlannedStep) -> int:

@@ -36,6 +36,7 @@ class Step:
         self.until = 0.0
         self.pure = False  # every running request decodes, and each follows its latest token
         self.steps = 1
+        self.passed = False  # whether the state is already that of the last of them
         self.start_s = 0.0
         self.end_s = 0.0
         self.planned_s = 0.0  # when what follows is planned: later arrivals do not count for it

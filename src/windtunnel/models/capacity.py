@@ -92,7 +92,7 @@ def _divide_memory(
     usable = accelerator.memory_bytes * limits.memory_utilization
     activation = _activation_bytes(shape, part, limits)
     runtime = RUNTIME_BYTES + GRAPH_BYTES + (COLLECTIVE_BYTES if gpus > 1 else 0.0)
-    block_bytes = limits.block_size * _token_bytes(part)
+    block_bytes = limits.block_size * kv_bytes_per_token(part)
     room = usable - part.total_weight_bytes - activation - runtime
     return KvCapacity(
         blocks=max(0, math.floor(room / block_bytes)),
@@ -105,8 +105,11 @@ def _divide_memory(
     )
 
 
-def _token_bytes(part: ModelShape) -> float:
-    """KV bytes that a cached token costs on one GPU; window layers count the share they keep."""
+def kv_bytes_per_token(part: ModelShape) -> float:
+    """KV bytes of a cached token; window layers count the share they keep.
+
+    Of a model's shape: on all its GPUs together. Of the part that one GPU has: on that one.
+    """
     share = min(1.0, part.window / WINDOW_SEQUENCE_TOKENS)
     layers = part.full_layers + part.window_layers * share
     return layers * part.kv_bytes_per_token_layer

@@ -5,4 +5,5 @@ SCENARIO = "scenario.json"
 REQUESTS = "requests.parquet"
 TIMELINE = "timeline.parquet"
 TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file's name, of no secret
+EVENTS = "events.jsonl"
 REPORT = "report.html"

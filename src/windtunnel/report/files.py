@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 
 from windtunnel.core.errors import OutputError
+from windtunnel.core.telemetry import JsonlSink
 from windtunnel.report import contents
 from windtunnel.report.requests import RequestRows
 from windtunnel.report.timeline import write_timeline
@@ -49,6 +50,7 @@ class RunFolder:
         self.path = path
         self._made: list[Path] = []
         self._rows: RequestRows | None = None
+        self._events: JsonlSink | None = None
         try:
             with self._place():
                 self._refuse_a_file()
@@ -69,6 +71,11 @@ class RunFolder:
         self._rows = RequestRows(self._draft / contents.REQUESTS, plan)
         return self._rows
 
+    def events(self) -> JsonlSink:
+        """A sink for the decisions of this run."""
+        self._events = JsonlSink(self._draft / contents.EVENTS)
+        return self._events
+
     def finish(self, run: Run) -> None:
         """Puts the finished files in place, and the report that is made from them."""
         from windtunnel.report.page.render import report_page
@@ -77,6 +84,8 @@ class RunFolder:
         draft = self._draft
         with self._place():
             self._rows.close()
+            if self._events is not None:
+                self._events.close()
             (draft / contents.RESULT).write_bytes(result_bytes(run.result))
             (draft / contents.SCENARIO).write_bytes(
                 _pretty(msgspec.json.encode(run.plan, enc_hook=str))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample
@@ -32,12 +33,13 @@ class PerfettoTrace:
 
     def __init__(self, plan: ScenarioPlan) -> None:
         self._plan = plan
-        self._sources = [source.name for source in plan.sources]
+        self._sources: list[str] = []
         self._pools = [n for n, pool in enumerate(plan.pools, 1) for _ in range(pool.replicas)]
         self._kept: list[tuple[Request, str]] = []
         self.every = 1
 
-    def write(self, requests: list[Request], outcomes: list[str]) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+        self._sources = names.sources
         for request, outcome in zip(requests, outcomes, strict=True):
             if request.id % self.every == 0:
                 self._kept.append((request, outcome))

@@ -4,23 +4,21 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
-from windtunnel.twin.recorder import UNFINISHED
+from windtunnel.twin.accounts import Names
+from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import UNSET, Request
-
-WAITING_AT_THE_END = "waiting when the run ended"
-RUNNING_AT_THE_END = "running when the run ended"
 
 
 def _time(value: float) -> float | None:
     return None if value == UNSET else value
 
 
-def _reason(request: Request, outcome: str) -> str | None:
-    """Why it ended as it did; nothing for a request that went as it should."""
-    if outcome == UNFINISHED:
-        return WAITING_AT_THE_END if request.scheduled_s == UNSET else RUNNING_AT_THE_END
-    return request.reason or None
+def admitted_s(request: Request) -> float | None:
+    """When it was let in; without a gateway, as it arrived."""
+    if request.admitted_s == UNSET and request.server >= 0:
+        return request.arrived_s
+    return _time(request.admitted_s)
 
 
 class RequestRows:
@@ -28,20 +26,22 @@ class RequestRows:
 
     def __init__(self, path: Path, plan: ScenarioPlan) -> None:
         self._path = path
-        self._sources = plan.sources
-        self._pools: list[str] = []
-        self._replicas: list[int] = []
+        self._pools: list[str | None] = []
+        self._replicas: list[int | None] = []
         for pool in plan.pools:
             self._pools += [pool.name] * pool.replicas
             self._replicas += range(pool.replicas)
+        # A request that was sent nowhere has the number -1, which is the last of each.
+        self._pools.append(None)
+        self._replicas.append(None)
         self._writer: Any = None
         self._file: Any = None
 
-    def write(self, requests: list[Request], outcomes: list[str]) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table(self._columns(requests, outcomes), schema=_schema())
+        table = pa.table(self._columns(requests, outcomes, names), schema=_schema())
         try:
             if self._writer is None:
                 # A file, since the library takes a name with a colon for an address.
@@ -55,39 +55,39 @@ class RequestRows:
 
     def close(self) -> None:
         if self._writer is None:
-            self.write([], [])
+            self.write([], [], Names([], [], []))
         self._writer.close()
         self._file.close()
 
-    def _columns(self, requests: list[Request], outcomes: list[str]) -> dict[str, list[Any]]:
-        sources = [self._sources[r.source] for r in requests]
-        placed = [r.server >= 0 for r in requests]
+    def _columns(
+        self, requests: list[Request], outcomes: list[str], names: Names
+    ) -> dict[str, list[Any]]:
+        pools, replicas = self._pools, self._replicas
+        reasons = (reason_of(r, outcome) for r, outcome in zip(requests, outcomes, strict=True))
         return {
             "id": [r.id for r in requests],
-            "source": [s.name for s in sources],
-            "tenant": [s.tenant for s in sources],
-            "slo": [s.slo for s in sources],
-            "session": [None] * len(requests),
-            "turn": [None] * len(requests),
+            "source": [names.sources[r.source] for r in requests],
+            "tenant": [names.tenants[r.tenant] for r in requests],
+            "slo": [names.classes[r.slo] for r in requests],
+            "session": [r.session if r.session >= 0 else None for r in requests],
+            "turn": [r.turn if r.session >= 0 else None for r in requests],
             "arrived": [r.arrived_s for r in requests],
-            "admitted": [r.arrived_s for r in requests],
+            "admitted": [admitted_s(r) for r in requests],
             "scheduled": [_time(r.scheduled_s) for r in requests],
             "first_token": [_time(r.first_token_s) for r in requests],
             "finished": [_time(r.finished_s) for r in requests],
             "outcome": outcomes,
-            "reason": [_reason(r, outcome) for r, outcome in zip(requests, outcomes, strict=True)],
+            "reason": [reason or None for reason in reasons],
             "prompt_tokens": [r.prompt_tokens for r in requests],
             "output_tokens": [r.output_tokens for r in requests],
             "prefix_hit_tokens": [r.prefix_hit_tokens for r in requests],
             "preemptions": [r.preemptions for r in requests],
-            "pool": [
-                self._pools[r.server] if at else None
-                for r, at in zip(requests, placed, strict=True)
-            ],
-            "replica": [
-                self._replicas[r.server] if at else None
-                for r, at in zip(requests, placed, strict=True)
-            ],
+            "pool": [pools[r.server] for r in requests],
+            "replica": [replicas[r.server] for r in requests],
+            "prefill_pool": [pools[r.prefill_server] for r in requests],
+            "prefill_replica": [replicas[r.prefill_server] for r in requests],
+            "transfer_start": [_time(r.transfer_start_s) for r in requests],
+            "transfer_end": [_time(r.transfer_end_s) for r in requests],
         }
 
 
@@ -114,5 +114,9 @@ def _schema() -> Any:
             ("preemptions", pa.int32()),
             ("pool", name),
             ("replica", pa.int32()),
+            ("prefill_pool", name),
+            ("prefill_replica", pa.int32()),
+            ("transfer_start", pa.float64()),
+            ("transfer_end", pa.float64()),
         ]
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from windtunnel.twin.accounts import Names
 from windtunnel.twin.recorder import RowSink
 from windtunnel.workload.request import Request
 
@@ -12,6 +13,6 @@ class RowSinks:
     def __init__(self, sinks: Sequence[RowSink]) -> None:
         self._sinks = tuple(sinks)
 
-    def write(self, requests: list[Request], outcomes: list[str]) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
         for sink in self._sinks:
-            sink.write(requests, outcomes)
+            sink.write(requests, outcomes, names)

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from windtunnel.twin.pools import accelerator_of
+from windtunnel.twin.prices import cost_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample, Timeline
 
-SECONDS_PER_HOUR = 3600.0
 TOTALS = ("arrived", "completed", "output_tokens")
 
 
@@ -79,13 +78,8 @@ def _with_all(values: Any, together: Any) -> Any:
 
 
 def _prices_per_s(plan: ScenarioPlan) -> list[float]:
-    """What each server costs, in dollars at list prices."""
-    prices = []
-    for pool in plan.pools:
-        accelerator = accelerator_of(pool)
-        hourly = accelerator.price_per_hour * pool.tensor_parallel if accelerator else 0.0
-        prices += [hourly / SECONDS_PER_HOUR] * pool.replicas
-    return prices
+    """What each server costs, in dollars."""
+    return [cost_of(pool, 1.0) for pool in plan.pools for _ in range(pool.replicas)]
 
 
 def _schema() -> Any:

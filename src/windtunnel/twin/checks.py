@@ -7,7 +7,8 @@ from windtunnel.twin.simulation import Simulation
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
     recorder = simulation.recorder
-    inside = simulation.on_the_way + sum(server.load for server in simulation.servers)
+    at_servers = sum(server.load for server in simulation.servers) - simulation.legs
+    inside = len(simulation.elsewhere) + at_servers
     if recorder.outcomes[UNFINISHED]:
         inside = 0  # the run is over: whatever was inside has been counted as unfinished
     if recorder.arrived == recorder.ended + inside:
@@ -32,7 +33,8 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
 
 def _no_server_sleeps_on_work(simulation: Simulation) -> str | None:
     for server in simulation.servers:
-        if server.load and server.wake_s == float("inf"):
+        waits_for_blocks = server.queued == server.load and server.holds_apart
+        if server.load and server.wake_s == float("inf") and not waits_for_blocks:
             return f"server {server.index} has {server.load} requests and no next event"
     return None
 
@@ -42,6 +44,10 @@ def _limits_are_kept(simulation: Simulation) -> str | None:
         if server.running.count > server.limits.max_num_seqs:
             return f"server {server.index} runs {server.running.count} requests"
     return None
+
+
+def _sessions_are_conserved(simulation: Simulation) -> str | None:
+    return simulation.traffic.sessions.fault()
 
 
 INVARIANTS = (
@@ -55,7 +61,14 @@ INVARIANTS = (
         "blocks-conserved", "every KV block is free or held by requests", _blocks_are_conserved
     ),
     Invariant(
-        "work-conserving", "a server with requests has a next event", _no_server_sleeps_on_work
+        "work-conserving",
+        "a server with requests has a next event, unless they wait for blocks held for transfers",
+        _no_server_sleeps_on_work,
+    ),
+    Invariant(
+        "sessions-conserved",
+        "every session is live or has ended, and in one way",
+        _sessions_are_conserved,
     ),
     Invariant("limits-kept", "no server runs more than max_num_seqs requests", _limits_are_kept),
 )

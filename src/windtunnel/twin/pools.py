@@ -14,6 +14,7 @@ from windtunnel.models.roofline import Roofline
 from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.models.table_files import read_table
+from windtunnel.routing.build import policy_fault
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 
 KeyPath = tuple[str | int, ...]
@@ -46,6 +47,9 @@ def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
             step_time_of(pool, shape)
         except InputError as fault:
             faults += _each(here, fault)
+    router = policy_fault(plan.router)
+    if router is not None:
+        faults += _each(("serving", "router", "policy"), router)
     return faults
 
 

@@ -2,7 +2,21 @@
 
 from typing import Final, Protocol
 
-from windtunnel.core.distribution import Distribution
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
+from windtunnel.twin.accounts import (
+    MOST_TENANTS,
+    NO_TARGETS,
+    OTHERS,
+    Account,
+    ClassAccount,
+    Names,
+    ServerAccount,
+    Targets,
+)
+from windtunnel.twin.reasons import ReasonCounts, reason_of
+from windtunnel.twin.sessions import SessionAccounts
 from windtunnel.workload.request import Request
 
 COMPLETED: Final = "completed"
@@ -18,19 +32,7 @@ ROWS_PER_BATCH: Final = 65_536
 class RowSink(Protocol):
     """Somewhere the rows of ended requests go, many at a time."""
 
-    def write(self, requests: list[Request], outcomes: list[str]) -> None: ...
-
-
-class Targets:
-    """What a class of service promises; infinity where it promises nothing."""
-
-    def __init__(self, slo: str, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
-        self.slo: Final = slo
-        self.ttft_s: Final = ttft_s
-        self.tpot_s: Final = tpot_s
-        self.e2e_s: Final = e2e_s
-        self.requests = 0
-        self.attained = 0
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None: ...
 
 
 class Overheads:
@@ -46,40 +48,97 @@ class Recorder:
     """Counts arrivals and endings, and keeps the figures that a result shows."""
 
     def __init__(
-        self, targets: list[Targets], overheads: list[Overheads], sink: RowSink | None
+        self,
+        names: Names,
+        targets: dict[str, Targets],
+        overheads: list[Overheads],
+        sink: RowSink | None,
     ) -> None:
-        self._targets: Final = targets  # by source
+        self.names: Final = names
+        self._targets: Final = targets  # by class
         self._overheads: Final = overheads  # by server
         self._sink: Final = sink
         self._rows: list[Request] = []
         self._row_outcomes: list[str] = []
         self.arrived = 0
         self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
+        self.reasons: Final = ReasonCounts(OUTCOMES)
         self.attained = 0
         self.prompt_tokens = 0
         self.output_tokens = 0
         self.prefix_hit_tokens = 0
-        self.ttft: Final = Distribution()
-        self.tpot: Final = Distribution()
-        self.e2e: Final = Distribution()
-        self.queue: Final = Distribution()
+        self.classes: Final[list[ClassAccount]] = []
+        self.sources: Final[list[Account]] = []
+        self.tenants: Final[list[Account]] = []
+        self.servers: Final = [ServerAccount() for _ in overheads]
+        self.sessions: Final = SessionAccounts()
+        self._open_accounts()
+
+    def _open_accounts(self) -> None:
+        """Opens an account for every name that has none yet."""
+        names = self.names
+        for name in names.classes[len(self.classes) :]:
+            self.classes.append(ClassAccount(name, self._targets.get(name, NO_TARGETS)))
+        for name in names.sources[len(self.sources) :]:
+            self.sources.append(Account(name))
+        if len(self.tenants) <= MOST_TENANTS:
+            for name in names.tenants[len(self.tenants) : MOST_TENANTS + 1]:
+                one = len(self.tenants) < MOST_TENANTS
+                self.tenants.append(Account(name if one else OTHERS))
 
     @property
     def ended(self) -> int:
         return sum(self.outcomes.values())
 
-    def targets_by_class(self) -> dict[str, Targets]:
-        return {targets.slo: targets for targets in self._targets}
+    @property
+    def ttft(self) -> Distribution:
+        return together([account.ttft for account in self.classes])
+
+    @property
+    def tpot(self) -> Distribution:
+        return together([account.tpot for account in self.classes])
+
+    @property
+    def e2e(self) -> Distribution:
+        return together([account.e2e for account in self.classes])
+
+    @property
+    def queue(self) -> Distribution:
+        return together([account.queue for account in self.classes])
 
     def arrive(self, request: Request) -> None:
         self.arrived += 1
-        self._targets[request.source].requests += 1
+        tenant: i64 = request.tenant
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        if (
+            request.slo >= len(self.classes)
+            or request.source >= len(self.sources)
+            or tenant >= len(self.tenants)
+        ):
+            self._open_accounts()
+        tokens: i64 = request.prompt_tokens + request.output_tokens
+        self.classes[request.slo].requests += 1
+        self.sources[request.source].arrive(tokens)
+        self.tenants[tenant].arrive(tokens)
+        if request.session >= 0:
+            self.sessions.arrive(request)
 
     def end(self, request: Request, outcome: str) -> None:
         """The one way out of a run."""
         self.outcomes[outcome] += 1
+        if request.server >= 0:
+            self.servers[request.server].requests += 1
+        if request.prefill_server >= 0:
+            self.servers[request.prefill_server].requests += 1
         if outcome == COMPLETED:
             self._measure(request)
+            if request.reason:
+                self.reasons.add(outcome, request.reason)
+        else:
+            self.reasons.add(outcome, reason_of(request, outcome))
+        if request.session >= 0:
+            self.sessions.end(request)
         if self._sink is not None:
             self._rows.append(request)
             self._row_outcomes.append(outcome)
@@ -88,33 +147,63 @@ class Recorder:
 
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
+        account = self.classes[request.slo]
+        targets = account.targets
         arrived_s = request.arrived_s
         output: int = request.output_tokens
         request.first_token_s += around.per_token_s
         request.finished_s += around.per_token_s * output + around.completion_s
         ttft_s = request.first_token_s - arrived_s
         e2e_s = request.finished_s - arrived_s
-        targets = self._targets[request.source]
-        good = ttft_s <= targets.ttft_s and e2e_s <= targets.e2e_s
-        self.ttft.add(ttft_s)
-        self.e2e.add(e2e_s)
-        self.queue.add(request.scheduled_s - arrived_s)
+        in_ttft = ttft_s <= targets.ttft_s
+        in_e2e = e2e_s <= targets.e2e_s
+        in_tpot = True
+        account.ttft.add(ttft_s)
+        account.e2e.add(e2e_s)
+        account.queue.add(request.scheduled_s - arrived_s)
         if output > 1:
             tpot_s = (request.finished_s - around.completion_s - request.first_token_s) / (
                 output - 1
             )
-            self.tpot.add(tpot_s)
-            good = good and tpot_s <= targets.tpot_s
-        if good:
-            self.attained += 1
-            targets.attained += 1
-        self.prompt_tokens += request.prompt_tokens
+            account.tpot.add(tpot_s)
+            in_tpot = tpot_s <= targets.tpot_s
+        good: i64 = 1 if in_ttft and in_tpot and in_e2e else 0
+        account.kept_ttft += 1 if in_ttft else 0
+        account.kept_tpot += 1 if in_tpot else 0
+        account.kept_e2e += 1 if in_e2e else 0
+        account.completed += 1
+        account.attained += good
+        self._count(request, good)
+        if request.session >= 0:
+            self.sessions.complete(request, ttft_s)
+        if self.outcomes[COMPLETED] == EXACT_VALUES:
+            # One bound for all classes together: memory does not grow with their number.
+            for one in self.classes:
+                one.fold()
+
+    def _count(self, request: Request, good: i64) -> None:
+        """Tokens, to everybody who has a share in them."""
+        prompt: i64 = request.prompt_tokens
+        output: i64 = request.output_tokens
+        hits: i64 = request.prefix_hit_tokens
+        self.attained += good
+        self.prompt_tokens += prompt
         self.output_tokens += output
-        self.prefix_hit_tokens += request.prefix_hit_tokens
+        self.prefix_hit_tokens += hits
+        self.sources[request.source].complete(prompt, output, good)
+        tenant: i64 = request.tenant
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        self.tenants[tenant].complete(prompt, output, good)
+        self.servers[request.server].output_tokens += output
+        computed: i64 = request.prefill_server
+        if computed < 0:
+            computed = request.server
+        self.servers[computed].prefix_hit_tokens += hits
 
     def flush(self) -> None:
         """Hands the rows that have come together to the sink."""
         if self._sink is not None and self._rows:
-            self._sink.write(self._rows, self._row_outcomes)
+            self._sink.write(self._rows, self._row_outcomes, self.names)
         self._rows.clear()
         self._row_outcomes.clear()

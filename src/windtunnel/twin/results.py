@@ -5,13 +5,24 @@ from typing import Any
 import windtunnel
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
-from windtunnel.engine.server import Server
-from windtunnel.twin.pools import accelerator_of, step_time_source
+from windtunnel.twin.breakdown import (
+    classes_of,
+    fairness_of,
+    kv_peak_of,
+    per,
+    servers_of,
+    sessions_of,
+    sources_of,
+    tenants_of,
+)
+from windtunnel.twin.pools import step_time_source
+from windtunnel.twin.prices import cost_of, price_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 
-SECONDS_PER_HOUR = 3600.0
+BY_DURATION = "duration"
+BY_LAST_REQUEST = "last request"
 
 
 def result_of(
@@ -20,53 +31,80 @@ def result_of(
     """Everything that `result.json` says, as plain data; the same keys whatever happened."""
     recorder = simulation.recorder
     seconds = simulation.now_s
-    gaps = Histogram()
-    for server in simulation.servers:
-        gaps.merge(server.token_gaps)
-    cost = sum(_cost(pool, seconds) for pool in plan.pools)
+    cost = sum(cost_of(pool, pool.replicas * seconds) for pool in plan.pools)
     return {
         "name": plan.name,
         "seed": plan.seed,
         "windtunnel": windtunnel.__version__,
         "scenario_sha256": plan.sha256,
         "simulated_seconds": seconds,
+        "ended_by": BY_LAST_REQUEST if plan.duration_s is None else BY_DURATION,
         "requests": {"arrived": recorder.arrived, **recorder.outcomes},
+        "reasons": {
+            outcome: dict(sorted(counts.items()))
+            for outcome, counts in recorder.reasons.counts.items()
+        },
         "tokens": {
             "prompt": recorder.prompt_tokens,
             "output": recorder.output_tokens,
             "prefix_hit": recorder.prefix_hit_tokens,
         },
-        "latency": {
-            "ttft": summary(recorder.ttft),
-            "tpot": summary(recorder.tpot),
-            "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
-            "e2e": summary(recorder.e2e),
-            "queue": summary(recorder.queue),
-        },
+        "latency": _latency(recorder, simulation),
         "throughput": {
-            "requests_per_s": _ratio(recorder.outcomes[COMPLETED], seconds),
-            "output_tokens_per_s": _ratio(recorder.output_tokens, seconds),
-            "goodput_requests_per_s": _ratio(recorder.attained, seconds),
+            "requests_per_s": per(recorder.outcomes[COMPLETED], seconds),
+            "output_tokens_per_s": per(recorder.output_tokens, seconds),
+            "goodput_requests_per_s": per(recorder.attained, seconds),
         },
-        "slo": _slo(recorder),
+        "slo": classes_of(plan, recorder.classes, seconds),
+        "sources": sources_of(recorder.sources, seconds),
+        "tenants": tenants_of(recorder.tenants, seconds),
+        "fairness": fairness_of(recorder.tenants),
+        "sessions": sessions_of(simulation),
+        "routing": _routing(simulation),
+        "disaggregation": _disaggregation(simulation),
         "pools": _pools(plan, simulation),
+        "servers": servers_of(plan, simulation),
         "cost": {
             "total": cost,
-            "per_million_output_tokens": _ratio(cost * 1e6, recorder.output_tokens),
+            "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
         },
         "decisions": {"scaling": 0, "gang_terminations": 0, "fleet_actions": 0},
         "invariants": {"checked": invariants_checked, "broken": 0},
     }
 
 
-def _ratio(amount: float, per: float) -> float | None:
-    return amount / per if per else None
-
-
-def _slo(recorder: Recorder) -> dict[str, Any]:
+def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:
+    gaps = Histogram()
+    for server in simulation.servers:
+        gaps.merge(server.token_gaps)
     return {
-        name: {"requests": targets.requests, "attained": _ratio(targets.attained, targets.requests)}
-        for name, targets in sorted(recorder.targets_by_class().items())
+        "ttft": summary(recorder.ttft),
+        "tpot": summary(recorder.tpot),
+        "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
+        "e2e": summary(recorder.e2e),
+        "queue": summary(recorder.queue),
+    }
+
+
+def _routing(simulation: Simulation) -> dict[str, Any] | None:
+    """How good choices were, held against fresh signals; None where nobody asked."""
+    counterfactual = simulation.counterfactual
+    return counterfactual.summary() if counterfactual is not None else None
+
+
+def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
+    """What became of prompts that were computed elsewhere; None where no pool has such a role."""
+    splitting, link = simulation.splitting, simulation.cluster.link
+    if splitting is None or link is None:
+        return None
+    handoff = splitting.handoff
+    return {
+        "split": int(handoff.begun),
+        "retries": int(handoff.retries),
+        "moved_tokens": int(handoff.moved_tokens),
+        "present_tokens": int(handoff.present_tokens),
+        "moved_bytes": link.moved_bytes,
+        "transfer": summary(handoff.transfer),
     }
 
 
@@ -80,23 +118,12 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         pools[pool.name] = {
             "replica_seconds": replica_seconds,
             "accelerator_seconds": replica_seconds * pool.tensor_parallel,
-            "utilization": _ratio(sum(server.busy_s for server in servers), replica_seconds),
+            "utilization": per(sum(server.busy_s for server in servers), replica_seconds),
             "preemptions": sum(server.preemptions for server in servers),
-            "kv_peak": max(_kv_peak(server) for server in servers),
+            "kv_peak": max(kv_peak_of(server) for server in servers),
             "kv_blocks": int(servers[0].pool.blocks),
+            "price_per_hour": price_of(pool),
+            "cost": cost_of(pool, replica_seconds),
             "step_time": step_time_source(pool),
         }
     return pools
-
-
-def _kv_peak(server: Server) -> float:
-    return 1.0 - int(server.pool.lowest_free) / int(server.pool.blocks)
-
-
-def _cost(pool: PoolPlan, seconds: float) -> float:
-    """Dollars at the catalog's example price; nothing for a pool without an accelerator."""
-    accelerator = accelerator_of(pool)
-    if accelerator is None:
-        return 0.0
-    hours = pool.replicas * pool.tensor_parallel * seconds / SECONDS_PER_HOUR
-    return hours * accelerator.price_per_hour

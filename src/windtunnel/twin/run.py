@@ -8,6 +8,7 @@ from typing import Any
 
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.telemetry import Sink, Telemetry
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
 from windtunnel.twin.recorder import RowSink
@@ -42,16 +43,18 @@ def run(
     plan: ScenarioPlan,
     *,
     rows: RowSink | None = None,
+    events: Sink | None = None,
     check: bool = False,
     look: Callable[[Simulation], None] | None = None,
 ) -> Run:
     """Runs a scenario.
 
-    `rows` receives the ended requests in batches. `check` runs every invariant after every event
-    instead of only at the end. `look` is called every few thousand events with the simulation.
+    `rows` receives the ended requests in batches, `events` every decision. `check` runs every
+    invariant after every event instead of only at the end. `look` is called every few thousand
+    events with the simulation.
     """
     checker = InvariantChecker(INVARIANTS)
-    simulation = compose(plan, rows)
+    simulation = compose(plan, rows, Telemetry(events) if events is not None else None)
 
     def check_now(state: Simulation) -> None:
         context = f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s"

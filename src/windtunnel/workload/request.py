@@ -4,10 +4,21 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.core.events import Entry
+
 UNSET: Final = -1.0
 """A time that has not come yet."""
 
 NEVER: Final = float("inf")
+
+# Where a request is on the server that has it.
+AWAY: Final = 0
+WAITING: Final = 1
+RUNNING: Final = 2
+ENDING: Final = 3  # preempted when only its last token was still on its way
+RESERVED: Final = 4  # its KV is being moved here
+TRANSFERRED: Final = 5  # that KV is here, and it waits for a slot
+KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been moved away
 
 
 class PrefixChain:
@@ -27,7 +38,7 @@ class PrefixChain:
 
 
 class Request:
-    """One prompt and its answer. A plain record, changed by the server that has it alone."""
+    """One prompt and its answer. A plain record, changed by whoever has it."""
 
     def __init__(
         self,
@@ -53,21 +64,34 @@ class Request:
         self.deadline_s = NEVER  # whoever asked leaves then
         self.media_tokens: i64 = 0  # tokens of the prompt that an encoder must make first
         self.adapter: i64 = -1  # LoRA adapter by number; -1: the base model
+        self.answer_key: i64 = -1  # names its output as a segment of prompts to come; -1: none
+        self.keeps_blocks = False  # whether its blocks stay held when it ends, to be moved away
         self.followed = False  # whether the traffic wants to hear of its end
         self.parent: Request | None = None  # for the prefill half of a split request: the whole
 
         self.server: i64 = -1
         self.prefill_server: i64 = -1  # where the prompt was computed, if not there
         self.admitted_s = UNSET
+        self.transfer_start_s = UNSET  # its KV cache on the way from there to here
+        self.transfer_end_s = UNSET
         self.scheduled_s = UNSET
+        self.transfer_start_s = UNSET  # of its KV, from the prefill server to the other
+        self.transfer_end_s = UNSET
         self.first_token_s = UNSET
         self.finished_s = UNSET
         self.prefix_hit_tokens: i64 = 0
         self.preemptions: i64 = 0
         self.reason = ""
         self.dropped = False
+        self.cancelled = False
+
+        # The twin's own notes: where it is, what is planned for it, and when its client leaves.
+        self.place: i64 = 0
+        self.planned: Entry | None = None
+        self.alarm: Entry | None = None
 
         # The server's own notes while it has the request.
+        self.stage: i64 = AWAY
         self.ahead: Request | None = None  # neighbours in the line where it waits or runs
         self.behind: Request | None = None
         self.admission: i64 = -1  # position in the running order

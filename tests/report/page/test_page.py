@@ -105,7 +105,7 @@ def test_no_name_becomes_markup(tmp_path: Path) -> None:
     run.endings._example = dict.fromkeys(run.endings._example, (0, HOSTILE))
     run.result["name"] = HOSTILE
     run.result["slo"][HOSTILE] = run.result["slo"]["critical"]
-    run.scenario["sources"][0]["name"] = HOSTILE
+    run.scenario["workload"][0]["name"] = HOSTILE
     run.scenario["pools"].append({**run.scenario["pools"][0], "name": HOSTILE})
     names = [(HOSTILE, replica) for _, replica in run.series.names]
     series = msgspec.structs.replace(run.series, names=names)

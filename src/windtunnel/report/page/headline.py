@@ -152,14 +152,15 @@ def settings(
     """Every setting in force, by part: (what, [(key, value)])."""
     plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list) and k != "sha256"}
     parts = [("run", _flat(plain))]
-    parts += [(f"source {source['name']}", _flat(source)) for source in scenario["sources"]]
+    entries = scenario["workload"]
+    parts += [(f"source {entry['name'] or entry['path']}", _flat(entry)) for entry in entries]
     used = [name for name in result["slo"] if name in scenario["slos"]]
     parts += [(f"class {name}", _flat(scenario["slos"][name])) for name in used]
     parts += [(f"pool {pool['name']}", _flat(pool)) for pool in scenario["pools"]]
     rest = {
         k: v
         for k, v in scenario.items()
-        if k not in ("sources", "slos", "pools") and k not in plain and k != "sha256"
+        if k not in ("workload", "slos", "pools") and k not in plain and k != "sha256"
     }
     parts += [
         (key, _flat({key: value} if not isinstance(value, dict) else value))

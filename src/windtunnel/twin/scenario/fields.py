@@ -9,7 +9,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, 
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration, parse_rate
+from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, parse_size
 
 FAULT = "scenario_fault"
 VARIANT = "scenario_variant"
@@ -171,6 +171,26 @@ class Rate(Duration):
 
     def read(self, value: object) -> float:
         return self.by(parse_rate, value)
+
+
+class Size(Duration):
+    """Bytes."""
+
+    noun = "a size"
+    examples = ("80GiB", "16GB", "512MiB")
+
+    def read(self, value: object) -> float:
+        return self.by(parse_size, value)
+
+
+class Bandwidth(Duration):
+    """Bytes per second."""
+
+    noun = "a bandwidth"
+    examples = ("25GB/s", "900MiB/s")
+
+    def read(self, value: object) -> float:
+        return self.by(parse_bandwidth, value)
 
 
 class Flag(Leaf):

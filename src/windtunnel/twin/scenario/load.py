@@ -69,7 +69,7 @@ def _plan(document: Document) -> ScenarioPlan:
 def _fault(path: KeyPath, error: InputError) -> Fault:
     """What the catalogs say, at its place; an override that has a part in it is then the place."""
     what = f"{error.where}: {error.what}" if error.where else error.what
-    whole_pool = path[0] == "serving" and path[-1] != "accelerator"
+    whole_pool = path[:2] == ("serving", "pools") and path[-1] != "accelerator"
     parts = [("model",), *((*path, name) for name in HARDWARE)] if whole_pool else [path]
     return Fault(path, what, error.allowed, error.hint, because_of=tuple(parts))
 

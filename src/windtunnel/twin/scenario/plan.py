@@ -2,7 +2,8 @@
 
 import msgspec
 
-from windtunnel.workload.plan import Source
+from windtunnel.routing.plan import RouterPlan
+from windtunnel.workload.plan import Entry, Source
 
 
 class SloPlan(msgspec.Struct, frozen=True):
@@ -61,15 +62,31 @@ class PoolPlan(msgspec.Struct, frozen=True):
     accelerator: str | None
     tensor_parallel: int
     expert_parallel: bool
+    price_per_hour: float | None
+    """Dollars for one accelerator; None: the catalog's example."""
     engine: EnginePlan
     step_time: StepTimePlan
     overheads: OverheadsPlan
 
 
-class RouterPlan(msgspec.Struct, frozen=True):
-    """How a server is chosen for a request."""
+class SplitPlan(msgspec.Struct, frozen=True):
+    """How prompts are computed on other servers than answers."""
 
-    policy: str
+    decider: str
+    threshold: int
+    bytes_per_s: float
+    latency_s: float
+    contention: bool
+    bytes_per_token: float | None
+    """KV bytes of one token; None: what the model needs."""
+
+
+class EncodePlan(msgspec.Struct, frozen=True):
+    """Encoders for images and sound."""
+
+    servers: int
+    fixed_s: float
+    per_token_s: float
 
 
 class ScenarioPlan(msgspec.Struct, frozen=True):
@@ -80,10 +97,17 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     duration_s: float | None
     """None: the run ends when every request has ended."""
     model: str | None
-    sources: tuple[Source, ...]
+    workload: tuple[Entry, ...]
     slos: dict[str, SloPlan]
     """Every class that requests may have, built-in and the file's own, by name."""
     pools: tuple[PoolPlan, ...]
     router: RouterPlan
+    split: SplitPlan | None
+    encode: EncodePlan | None
     sha256: str
     """Digest of everything the file and the overrides say, whatever the file is called."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The synthetic ones."""
+        return tuple(entry for entry in self.workload if isinstance(entry, Source))

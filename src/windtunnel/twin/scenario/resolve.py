@@ -7,16 +7,17 @@ import re
 from pathlib import Path
 
 from windtunnel.twin.scenario import workload_spec
+from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.fields import LONGEST_NAME
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
     OverheadsPlan,
     PoolPlan,
-    RouterPlan,
     ScenarioPlan,
     SloPlan,
     StepTimePlan,
 )
+from windtunnel.twin.scenario.router_spec import router_plan
 from windtunnel.twin.scenario.rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.serving_spec import (
     BlisTrainedPhysicsStepTime,
@@ -50,10 +51,12 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         seed=spec.seed,
         duration_s=spec.duration,
         model=_path_or_name(spec.model, file),
-        sources=tuple(_source(source, slos) for source in spec.workload),
+        workload=tuple(_source(source, slos) for source in spec.workload),
         slos=slos,
         pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
-        router=RouterPlan(policy=spec.serving.router.policy),
+        router=router_plan(spec.serving.router, file),
+        split=split_plan(spec.serving),
+        encode=encode_plan(spec.serving),
         sha256=_digest(spec, slos),
     )
 
@@ -102,6 +105,7 @@ def _source(source: SourceSpec, slos: dict[str, SloPlan]) -> Source:
         prompt=_lengths(source.prompt_tokens),
         output=_lengths(source.output_tokens),
         prefix=Prefix(prefix.tokens, prefix.groups) if prefix else None,
+        timeout_s=source.timeout,
     )
 
 
@@ -137,6 +141,7 @@ def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
         accelerator=pool.accelerator,
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=pool.expert_parallel,
+        price_per_hour=pool.price_per_hour,
         engine=_engine(pool.engine),
         step_time=_step_time(pool.step_time, file),
         overheads=OverheadsPlan(overheads.queueing, overheads.per_token, overheads.completion),

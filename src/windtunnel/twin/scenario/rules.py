@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from windtunnel.core.errors import nearest
 from windtunnel.core.units import format_duration
+from windtunnel.twin.scenario.disaggregation import disaggregation_faults
 from windtunnel.twin.scenario.faults import Fault, dotted
 from windtunnel.twin.scenario.limits import LONGEST_TRAFFIC_S, MOST_REPLICAS
+from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import (
@@ -39,6 +41,8 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     if servers > MOST_REPLICAS:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
+    yield from disaggregation_faults(spec)
+    yield from router_faults(("serving", "router"), spec.serving.router)
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)

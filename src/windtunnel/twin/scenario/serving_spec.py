@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
 from windtunnel.twin.scenario.fields import (
     Duration,
     Flag,
@@ -15,6 +16,7 @@ from windtunnel.twin.scenario.fields import (
     variant,
 )
 from windtunnel.twin.scenario.limits import (
+    HIGHEST_PRICE,
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
     MOST_BLOCKS,
@@ -24,6 +26,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
+from windtunnel.twin.scenario.router_spec import RouterSpec
 from windtunnel.twin.scenario.section import Section
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
@@ -196,8 +199,10 @@ class PoolSpec(Section):
     """Servers that can stand in for each other."""
 
     name: Annotated[str, Name()] = Field(description="Its name in results.")
-    role: Literal["both"] = Field(
-        default="both", description="What its servers do: `both` prefill and decode."
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="What its servers do: `prefill` computes prompts, `decode` writes answers from "
+        "KV that was computed elsewhere, `both` does either.",
     )
     replicas: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
         default=1, description="How many servers."
@@ -215,6 +220,11 @@ class PoolSpec(Section):
         description="Whether each of them holds whole experts of a mixture model, and tokens "
         "travel to their experts, instead of a part of every expert.",
     )
+    price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
+        default=None,
+        description="Dollars for an hour of one accelerator; left out: the catalog's example. "
+        "A pool with neither costs nothing.",
+    )
     engine: EngineSpec = Field(
         default_factory=EngineSpec, description="The inference server; left out: every default."
     )
@@ -224,14 +234,6 @@ class PoolSpec(Section):
     )
     overheads: OverheadsSpec = Field(
         default_factory=OverheadsSpec, description="Time around a request; left out: none."
-    )
-
-
-class RouterSpec(Section):
-    """Which server a request goes to."""
-
-    policy: Literal["round-robin"] = Field(
-        default="round-robin", description="`round-robin`: each server in turn."
     )
 
 
@@ -254,4 +256,13 @@ class ServingSpec(Section):
     )
     admission: AdmissionSpec = Field(
         default_factory=AdmissionSpec, description="Who may start; left out: everyone."
+    )
+    disaggregation: DisaggregationSpec | None = Field(
+        default=None,
+        description="How prompts are computed apart from answers. Left out, and there are pools "
+        "with the roles `prefill` and `decode`: every default of this section.",
+    )
+    encode: EncodeSpec | None = Field(
+        default=None,
+        description="Encoders for images and sound; left out, media are only more prompt tokens.",
     )

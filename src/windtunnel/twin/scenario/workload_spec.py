@@ -22,6 +22,7 @@ MeanTokens = Annotated[float, Number(1, MOST_TOKENS)]
 Spread = Annotated[float, Number(0, LARGEST_CV)]
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
 RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]
+Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 
 
@@ -186,6 +187,11 @@ class SourceSpec(Section):
     )
     prefix: PrefixSpec | None = Field(
         default=None, description="Shared system prompts; left out, every prompt is new."
+    )
+    timeout: Timeout | None = Field(
+        default=None,
+        description="How long after its arrival whoever sent a request gives up; "
+        "left out, everyone waits.",
     )
 
 

@@ -76,6 +76,8 @@ def csv_requests(
         if fault:
             notes.skip(fault, rows.number)
         elif request.prompt_tokens and request.output_tokens:
+            if request.slo is not None:
+                notes.check_class(request.slo, rows.number)
             yield request
         else:
             notes.empty += 1

@@ -10,11 +10,12 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.histogram import GROWTH, Histogram
 from windtunnel.core.random import Streams
+from windtunnel.workload.arrivals import weibull_shape
 from windtunnel.workload.plan import Arrivals, Prefix, Source
 from windtunnel.workload.traces.lengths import LARGEST_CV, fit_lengths, rounded
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.summary import Distinct, Moments, TraceSummary
-from windtunnel.workload.traffic import Traffic, weibull_shape
+from windtunnel.workload.traffic import Traffic
 
 FEWEST_TO_FIT = 20
 MOST_DRAWN = 100_000

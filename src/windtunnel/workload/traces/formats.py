@@ -9,7 +9,7 @@ import msgspec
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces import azure, blis, burstgpt, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.lines import first_bytes, unpacked_name
-from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.notes import COMMAND_WORDS, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest
 
 Reader = Callable[[Path, TraceNotes], Iterator[TraceRequest]]
@@ -90,7 +90,7 @@ def _of_object(text: bytes, path: Path) -> str:
         if not ended and b'"conversations"' in line:
             return "sharegpt"
         what = "the first line is not a whole JSON object"
-        raise InputError(what, where=f"{path}:1", hint="--from FORMAT names the format") from None
+        raise InputError(what, where=f"{path}:1", hint=COMMAND_WORDS.format) from None
     for name, needed in JSON_KEYS.items():
         if needed <= keys.keys():
             return name

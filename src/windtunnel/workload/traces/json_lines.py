@@ -29,6 +29,8 @@ def json_requests(
         if fault:
             notes.skip(fault, lines.number)
         elif request.prompt_tokens and request.output_tokens:
+            if request.slo is not None:
+                notes.check_class(request.slo, lines.number)
             yield request
         else:
             notes.empty += 1

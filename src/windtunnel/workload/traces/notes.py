@@ -1,6 +1,8 @@
 """What a reader noticed on its way: what it left out, and why."""
 
-from windtunnel.core.errors import InputError
+from typing import NamedTuple
+
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.record import LONGEST_NAME
 
 MOST_FAULTS_KEPT = 5
@@ -9,11 +11,37 @@ MOST_IDS_REMEMBERED = 1_000_000
 MOST_NAMES_CACHED = 10_000
 
 
+class Words(NamedTuple):
+    """How a person asks for what would help, where the trace was named."""
+
+    skip_bad: str
+    sort: str
+    rate: str
+    format: str
+
+
+COMMAND_WORDS = Words(
+    skip_bad="--skip-bad N leaves out up to N bad rows",
+    sort="--sort sorts",
+    rate="--rate gives conversations per second",
+    format="--from FORMAT names the format",
+)
+SCENARIO_WORDS = Words(
+    skip_bad="`skip_bad: N` leaves out up to N bad rows",
+    sort="`sort: true` sorts",
+    rate="`windtunnel trace convert --rate` writes a trace that has them",
+    format="`format` names the format",
+)
+
+
 class TraceNotes:
     """Counts what a reader leaves out of one file, and decides whether it may."""
 
-    def __init__(self, path: str, skip_bad: int = 0) -> None:
+    def __init__(self, path: str, skip_bad: int = 0, words: Words = COMMAND_WORDS) -> None:
         self.path = path
+        self.words = words
+        self.classes: frozenset[str] | None = None
+        """The classes of service that requests may have; None: any."""
         self.skip_bad = skip_bad
         self.bad = 0
         """Rows that could not be read and were left out."""
@@ -29,11 +57,19 @@ class TraceNotes:
             if self.skip_bad:
                 fault.hint = f"{self.bad} bad rows were left out before it, as many as allowed"
             elif hint is None:
-                fault.hint = "--skip-bad N leaves out up to N bad rows"
+                fault.hint = self.words.skip_bad
             raise fault
         self.bad += 1
         if len(self.faults) < MOST_FAULTS_KEPT:
             self.faults.append(fault)
+
+    def check_class(self, slo: str, line: int) -> None:
+        """Refuses a class of service that nobody has defined."""
+        if self.classes is not None and slo not in self.classes:
+            known = sorted(self.classes)
+            hint = nearest(slo, known) or "define it under `slo`, or give the trace an `slo`"
+            what = f"{slo!r} is not a class of service"
+            raise self.fault(what, line, allowed=", ".join(known), hint=hint)
 
     def fault(self, what: str, line: int | None = None, **parts: str | None) -> InputError:
         where = self.path if line is None else f"{self.path}:{line}"

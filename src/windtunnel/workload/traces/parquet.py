@@ -82,6 +82,8 @@ def _request(
     if not made.prompt_tokens or not made.output_tokens:
         notes.empty += 1
         return None
+    if made.slo is not None:
+        notes.check_class(made.slo, row)
     return made
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from windtunnel.core.errors import InputError
 from windtunnel.workload.traces import parquet, sharegpt
 from windtunnel.workload.traces.formats import FORMATS, named
-from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.notes import COMMAND_WORDS, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, shifted
 from windtunnel.workload.traces.sharegpt import AssignedArrivals
 
@@ -37,13 +37,18 @@ def open_trace(
     """
     path = Path(path)
     notes = notes if notes is not None else TraceNotes(str(path), skip_bad)
-    name = named(format, path)
+    try:
+        name = named(format, path)
+    except InputError as error:
+        if error.hint == COMMAND_WORDS.format:
+            error.hint = notes.words.format
+        raise
     kind = FORMATS[name]
     if kind.read is not None:
         requests = kind.read(path, notes)
     elif arrivals is None:
         what = f"a trace of the format {name} says nothing about times"
-        raise notes.fault(what, hint="--rate gives conversations per second")
+        raise notes.fault(what, hint=notes.words.rate)
     else:
         requests = sharegpt.read(path, notes, arrivals)
     sort = sort or not kind.ordered or (name == "parquet" and parquet.is_run(path))
@@ -91,7 +96,7 @@ def _disorder(rows: int, early: TraceRequest, until_s: float, notes: TraceNotes)
         f"request {rows + 1} arrives at {early.arrived_s:g} s, "
         f"after one at {until_s:g} s and {REORDER_WINDOW} rows or more too late"
     )
-    return notes.fault(what, hint=f"--sort sorts up to {SORT_LIMIT} requests in memory")
+    return notes.fault(what, hint=f"{notes.words.sort} up to {SORT_LIMIT} requests in memory")
 
 
 def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:

@@ -1,0 +1,39 @@
+"""Whether and when a request may go to the fleet: shedding, budgets and flow control."""
+
+from windtunnel.admission.gateway.budgets import TenantBudgets
+from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.tickets import (
+    ADMIT,
+    EVICT,
+    KIND_NAMES,
+    QUEUE,
+    REJECT,
+    Decision,
+    Ticket,
+)
+
+__all__ = [
+    # What the driver speaks of, and what it is told.
+    "Ticket",
+    "Decision",
+    "Reason",
+    "ADMIT",
+    "QUEUE",
+    "REJECT",
+    "EVICT",
+    "KIND_NAMES",
+    # Who decides.
+    "Gateway",
+    "Always",
+    "TokenBucket",
+    "TierShed",
+    "SaturationShed",
+    "TenantBudgets",
+    # How full the fleet is.
+    "Detector",
+    "Concurrency",
+    "Utilization",
+]

@@ -1,0 +1,83 @@
+"""Tenant budgets around any gateway: the share of the fleet that a tenant's requests may hold."""
+
+from typing import Final
+
+from windtunnel.admission.gateway.gateway import Gateway, reject
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.tickets import REJECT, Decision, Ticket
+from windtunnel.core.signals import Signals
+
+NO_BUDGET: Final = -1.0
+
+
+class TenantBudgets(Gateway):
+    """Holds each tenant to a share of all slots; waiting requests count like those in flight.
+
+    Over its budget a tenant loses its sheddable requests, or with `reject_all` every one. A share
+    above 0 is good for one request however few slots there are. A tenant without a share is free.
+    """
+
+    def __init__(
+        self, inner: Gateway, shares: dict[str, float], tenants: list[str], *, reject_all: bool
+    ) -> None:
+        super().__init__()
+        self.inner: Final = inner
+        self.reject_all: Final = reject_all
+        self._shares: Final = shares
+        self._tenants: Final = tenants  # names by number; the driver may add to it
+        self._share_of: Final[list[float]] = []  # the same by number, as far as they were seen
+        self._held: Final[list[int]] = []
+
+    @property
+    def waiting(self) -> int:
+        return self.inner.waiting
+
+    @property
+    def next_s(self) -> float:
+        return self.inner.next_s
+
+    def held(self, tenant: int) -> int:
+        """Requests of a tenant that wait or are in flight."""
+        return self._held[tenant] if tenant < len(self._held) else 0
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        tenant = ticket.tenant
+        while tenant >= len(self._held):
+            name = self._tenants[len(self._held)]
+            self._share_of.append(self._shares.get(name, NO_BUDGET))
+            self._held.append(0)
+        share = self._share_of[tenant]
+        if share != NO_BUDGET and (self.reject_all or ticket.sheddable):
+            budget = share * sum(signals.slots)
+            if 0.0 < budget < 1.0:
+                budget = 1.0
+            wanted = float(self._held[tenant] + 1)
+            if wanted > budget:
+                return [reject(ticket, Reason.OVER_BUDGET, wanted, budget)]
+        self._held[tenant] += 1
+        return self._booked(self.inner.arrive(ticket, signals, now_s))
+
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        self._held[ticket.tenant] -= 1
+        return self._booked(self.inner.ended(ticket, signals, now_s))
+
+    def leave(self, ticket: Ticket, now_s: float) -> None:
+        self._held[ticket.tenant] -= 1
+        self.inner.leave(ticket, now_s)
+
+    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+        return self._booked(self.inner.tick(signals, now_s))
+
+    def check(self) -> str | None:
+        inside = self.inner.waiting + self.inner.in_flight
+        held = sum(self._held)
+        if held != inside or min(self._held, default=0) < 0:
+            return f"tenants hold {self._held}, and {inside} requests are waiting or in flight"
+        return self.inner.check()
+
+    def _booked(self, decisions: list[Decision]) -> list[Decision]:
+        for decision in decisions:
+            if decision.kind == REJECT:
+                self._held[decision.ticket.tenant] -= 1
+        self.in_flight = self.inner.in_flight
+        return decisions

@@ -1,0 +1,108 @@
+"""How full the fleet is, as one number that is 1 where it should get no more.
+
+A detector takes a look at the signals at most once per trigger, and is then asked after every
+request that is sent. What was sent since the look counts, or a whole queue would follow one stale
+view of a fleet that had room.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.core.signals import Signals
+
+NO_SERVERS: Final = math.inf
+
+
+class Detector:
+    """Never sees saturation, as long as there is a server at all."""
+
+    def __init__(self) -> None:
+        self.servers = 0
+
+    @property
+    def look_every_s(self) -> float:
+        """How often it pays to look again while requests wait; infinity: never, events will do."""
+        return math.inf
+
+    def look(self, signals: Signals, in_flight: int) -> bool:
+        """Takes in what is known; whether that is any newer than it was."""
+        self.servers = len(signals.slots)
+        return True
+
+    def saturation(self, in_flight: int) -> float:
+        """With so many in flight now, the ones sent since the look among them."""
+        return 0.0 if self.servers else NO_SERVERS
+
+
+class Concurrency(Detector):
+    """Requests in flight, over the most that the fleet should have. It is exact at any time."""
+
+    def __init__(self, max_per_server: int) -> None:
+        super().__init__()
+        self.max_per_server: Final = max_per_server
+
+    def saturation(self, in_flight: int) -> float:
+        if self.servers == 0:
+            return NO_SERVERS
+        return in_flight / (self.servers * self.max_per_server)
+
+
+class Utilization(Detector):
+    """Mean over the servers of their queue or their KV use, whichever is nearer its threshold.
+
+    A request that was sent and is not seen running is queued, so that what is on its way counts.
+    Whatever was sent since the look counts as queued on the mean server.
+    """
+
+    def __init__(self, queue_depth: float, kv_used: float, look_every_s: float) -> None:
+        super().__init__()
+        self.queue_depth: Final = queue_depth
+        self.kv_used: Final = kv_used
+        self._look_every_s: Final = look_every_s
+        self._taken_s = math.nan
+        self._seen = NO_SERVERS
+        self._in_flight = 0  # when it looked
+
+    @property
+    def look_every_s(self) -> float:
+        return self._look_every_s
+
+    def look(self, signals: Signals, in_flight: int) -> bool:
+        servers = len(signals.slots)
+        same = signals.taken_s == self._taken_s and servers == self.servers
+        if same and signals.staleness_s > 0.0:
+            return False
+        self.servers = servers
+        self._taken_s = signals.taken_s
+        self._in_flight = in_flight
+        self._seen = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=True)
+        return True
+
+    def saturation(self, in_flight: int) -> float:
+        if self.servers == 0:
+            return NO_SERVERS
+        sent = in_flight - self._in_flight
+        if sent <= 0:
+            return self._seen
+        return self._seen + sent / (self.servers * self.queue_depth)
+
+
+def mean_use(signals: Signals, queue_depth: float, kv_used: float, *, count_unseen: bool) -> float:
+    """Mean over servers of max(queue / threshold, KV use / threshold); infinity without servers.
+
+    With `count_unseen`, what is in flight and not running is queued, seen there or not.
+    """
+    servers = len(signals.slots)
+    if servers == 0:
+        return NO_SERVERS
+    total = 0.0
+    for server in range(servers):
+        queued = signals.waiting[server]
+        if count_unseen:
+            unseen = signals.in_flight[server] - signals.running[server]
+            if unseen > queued:
+                queued = unseen
+        use = queued / queue_depth
+        kv = signals.kv_used[server] / kv_used
+        total += kv if kv > use else use
+    return total / servers

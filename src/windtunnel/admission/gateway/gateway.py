@@ -1,0 +1,81 @@
+"""What every gateway is: a state machine that is told of requests and answers with decisions.
+
+The driver calls `arrive` once for each request, and for each that was admitted `ended` exactly
+once, however it ended: completed, dropped, timed out, or stopped by an EVICT. `leave` is for one
+that still waits when its client gives up. `tick` is due at `next_s`, and may come at any time.
+Every call may answer with decisions about other requests than the one it is about.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.tickets import (
+    ADMIT,
+    EVICTING,
+    GONE,
+    IN_FLIGHT,
+    NEW,
+    QUEUED,
+    REJECT,
+    Decision,
+    Ticket,
+)
+from windtunnel.core.signals import Signals
+
+NEVER: Final = math.inf
+
+
+class Gateway:
+    """Decides at once and keeps nobody waiting; those that queue override what they need."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0  # admitted and not ended
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets are queued here."""
+        return 0
+
+    @property
+    def next_s(self) -> float:
+        """When `tick` is due; infinity: when nothing but a call can change anything."""
+        return NEVER
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        """A request has come; one of the decisions is about it."""
+        raise NotImplementedError
+
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        """An admitted request is over, whatever became of it."""
+        self._close(ticket)
+        return []
+
+    def leave(self, ticket: Ticket, now_s: float) -> None:
+        """The client of a queued request gave up."""
+        raise AssertionError(f"ticket {ticket.id} left at {now_s}, but nobody waits here")
+
+    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+        """Time has passed, or servers have come or gone."""
+        return []
+
+    def check(self) -> str | None:
+        """What is wrong with its books; None when all is well."""
+        return None if self.in_flight >= 0 else f"{self.in_flight} requests in flight"
+
+    def _admit(self, ticket: Ticket, reason: Reason, seen: float, limit: float) -> Decision:
+        assert ticket.state in (NEW, QUEUED)
+        ticket.state = IN_FLIGHT
+        self.in_flight += 1
+        return Decision(ADMIT, ticket, reason, seen, limit)
+
+    def _close(self, ticket: Ticket) -> None:
+        assert ticket.state in (IN_FLIGHT, EVICTING), "a request ends once, and only when admitted"
+        ticket.state = GONE
+        self.in_flight -= 1
+
+
+def reject(ticket: Ticket, reason: Reason, seen: float, limit: float) -> Decision:
+    """Turns a request away for good."""
+    ticket.state = GONE
+    return Decision(REJECT, ticket, reason, seen, limit)

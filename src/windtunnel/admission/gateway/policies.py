@@ -1,0 +1,87 @@
+"""Gateways that answer at once: everyone, a token bucket, and shedding by load or saturation."""
+
+from typing import Final
+
+from windtunnel.admission.gateway.detectors import NO_SERVERS, mean_use
+from windtunnel.admission.gateway.gateway import Gateway, reject
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW, Decision, Ticket
+from windtunnel.core.signals import Signals
+
+
+class Always(Gateway):
+    """Lets everyone in."""
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        return [self._admit(ticket, Reason.ALWAYS, 0.0, 0.0)]
+
+
+class TokenBucket(Gateway):
+    """A request takes its prompt tokens out of a bucket that fills at a steady rate."""
+
+    def __init__(self, capacity: float, refill_per_s: float) -> None:
+        super().__init__()
+        self.capacity: Final = capacity
+        self.refill_per_s: Final = refill_per_s
+        self.level = capacity
+        self._filled_s = 0.0
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        level = self.level + (now_s - self._filled_s) * self.refill_per_s
+        if level > self.capacity:
+            level = self.capacity
+        self._filled_s = now_s
+        self.level = level
+        tokens = float(ticket.tokens)
+        if tokens <= level:
+            self.level = level - tokens
+            return [self._admit(ticket, Reason.BUCKET_HOLDS, tokens, level)]
+        if tokens > self.capacity:
+            return [reject(ticket, Reason.BUCKET_TOO_SMALL, tokens, self.capacity)]
+        return [reject(ticket, Reason.BUCKET_SHORT, tokens, level)]
+
+    def check(self) -> str | None:
+        if not 0.0 <= self.level <= self.capacity:
+            return f"{self.level} tokens in a bucket of {self.capacity}"
+        return super().check()
+
+
+class TierShed(Gateway):
+    """Turns low priorities away while any server has more requests than a threshold."""
+
+    def __init__(self, threshold: int, min_priority: int) -> None:
+        super().__init__()
+        self.threshold: Final = threshold
+        self.min_priority: Final = min_priority
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        if ticket.priority >= self.min_priority:
+            seen, limit = float(ticket.priority), float(self.min_priority)
+            return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
+        if not signals.in_flight:
+            return [reject(ticket, Reason.NO_SERVERS, 0.0, 0.0)]
+        # Whatever waits or runs there is in flight, and that count is exact.
+        busiest = float(max(signals.in_flight))
+        if busiest > self.threshold:
+            return [reject(ticket, Reason.HEAVY_LOAD, busiest, float(self.threshold))]
+        return [self._admit(ticket, Reason.LIGHT_LOAD, busiest, float(self.threshold))]
+
+
+class SaturationShed(Gateway):
+    """Turns sheddable requests away while the fleet looks saturated: by its queues and KV use."""
+
+    def __init__(self, queue_depth: float, kv_used: float) -> None:
+        super().__init__()
+        self.queue_depth: Final = queue_depth
+        self.kv_used: Final = kv_used
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        if not ticket.sheddable:
+            seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
+            return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
+        use = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=False)
+        if use == NO_SERVERS:
+            return [reject(ticket, Reason.NO_SERVERS, 0.0, 0.0)]
+        if use >= 1.0:
+            return [reject(ticket, Reason.SATURATED, use, 1.0)]
+        return [self._admit(ticket, Reason.ROOM, use, 1.0)]

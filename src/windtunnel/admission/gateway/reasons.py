@@ -1,0 +1,30 @@
+"""Why the gateway let a request in, kept it waiting or turned it away: a closed set of words."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A word for each decision; what was `seen` and its `limit` are beside it in the decision."""
+
+    ALWAYS = "always"  # nobody is turned away here
+
+    BUCKET_HOLDS = "bucket-holds"  # seen: prompt tokens; limit: tokens in the bucket
+    BUCKET_SHORT = "bucket-short"  # as above
+    BUCKET_TOO_SMALL = "bucket-too-small"  # limit: what the bucket holds when it is full
+
+    PROTECTED = "protected"  # seen: the request's priority; limit: from where on none are shed
+    LIGHT_LOAD = "light-load"  # seen: requests on the busiest server; limit: the threshold
+    HEAVY_LOAD = "heavy-load"  # as above
+
+    ROOM = "room"  # seen: saturation; limit: where it stops this request
+    SATURATED = "saturated"  # as above
+    IDLE_FLEET = "idle-fleet"  # as above, and nothing is in flight: signals or not, one may go
+    NO_SERVERS = "no-servers"
+
+    OVER_BUDGET = "over-budget"  # seen: the tenant's requests with this one; limit: its budget
+
+    QUEUE_FULL = "queue-full"  # seen: waiting with this one; limit: the most that may wait
+    BAND_FULL = "band-full"  # as above, within the request's priority
+    OUTRANKED = "outranked"  # seen: its priority; limit: that of the request that took its place
+    EXPIRED = "expired"  # seen: seconds waited; limit: the time to live
+    MADE_WAY = "made-way"  # in flight, stopped for one that matters more; seen, limit: saturation

@@ -1,0 +1,90 @@
+"""What the gateway knows of a request, and what it says about it."""
+
+from typing import Final
+
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.heap import Node
+
+NEW: Final = 0
+QUEUED: Final = 1
+IN_FLIGHT: Final = 2
+EVICTING: Final = 3
+"""Still in flight, but told to stop."""
+GONE: Final = 4
+
+ADMIT: Final = 0
+QUEUE: Final = 1
+REJECT: Final = 2
+EVICT: Final = 3
+KIND_NAMES: Final = ("admit", "queue", "reject", "evict")
+
+SHEDDABLE_BELOW: Final = 0
+"""Requests of a lower priority than this may be shed when the fleet has too much to do."""
+
+
+class Ticket(Node):
+    """A request at the gateway. The gateway alone changes it once it has arrived."""
+
+    __slots__ = (
+        "after",
+        "ahead",
+        "arrived_s",
+        "id",
+        "priority",
+        "queued_s",
+        "slo",
+        "state",
+        "target_s",
+        "tenant",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - it is the ticket's id
+        tenant: int,
+        priority: int,
+        tokens: int,
+        slo: int,
+        arrived_s: float,
+        target_s: float,
+    ) -> None:
+        super().__init__()
+        self.id: Final = id
+        self.tenant: Final = tenant  # by number
+        self.priority: Final = priority
+        self.tokens: Final = tokens  # of the prompt
+        self.slo: Final = slo  # its class, by number
+        self.arrived_s: Final = arrived_s
+        self.target_s: Final = target_s  # it wants its first token by then; infinity: no target
+        self.state = NEW
+        self.queued_s = 0.0
+        self.ahead: Ticket | None = None  # neighbours among those of its priority that wait
+        self.after: Ticket | None = None
+
+    @property
+    def sheddable(self) -> bool:
+        return self.priority < SHEDDABLE_BELOW
+
+
+class Decision:
+    """What is to be done with a ticket, and why: the reason, what was seen, what it was held to.
+
+    ADMIT: send it. QUEUE: it waits here. REJECT: it will never be sent, whether it just came or
+    had been waiting. EVICT: it was sent, and has to be stopped where it is.
+    """
+
+    __slots__ = ("kind", "limit", "reason", "seen", "ticket")
+
+    def __init__(
+        self, kind: int, ticket: Ticket, reason: Reason, seen: float, limit: float
+    ) -> None:
+        self.kind: Final = kind
+        self.ticket: Final = ticket
+        self.reason: Final = reason
+        self.seen: Final = seen
+        self.limit: Final = limit
+
+    def __repr__(self) -> str:
+        name = KIND_NAMES[self.kind]
+        return f"{name} {self.ticket.id}: {self.reason} ({self.seen:g}, {self.limit:g})"

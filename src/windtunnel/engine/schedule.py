@@ -1,0 +1,337 @@
+"""The schedule of one server: who computes what in the next step.
+
+Running requests go first, then those whose KV has arrived from elsewhere, then the queue. When all
+decode and blocks suffice, they are planned together; a step that does more (prompts in chunks that
+are not last in line, preemption) is planned request by request.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.agenda import Actor
+from windtunnel.engine.cache import BlockPool
+from windtunnel.engine.decoding import Decoding
+from windtunnel.engine.limits import PRIORITY, EngineLimits
+from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
+from windtunnel.engine.step import Step, StepClock
+from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.workload.request import ENDING, RUNNING, UNSET, WAITING, Request
+
+
+class Schedule(Actor):
+    """What a server has and how it plans a step. `Server` adds time and those who call."""
+
+    def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
+        super().__init__(index)
+        self.index: Final[i64] = index
+        self.limits: Final = limits
+        self.pool: Final = BlockPool(
+            limits.kv_blocks, limits.block_size, limits.prefix_caching, limits.unhashed_blocks_first
+        )
+        self.waiting: Final = WaitingQueue(limits.scheduling)
+        self.running: Final = RequestLine()
+        self.preemptions: i64 = 0
+        self.prefilled_tokens: i64 = 0
+
+        self._size: Final[i64] = limits.block_size
+        self._clock: Final = StepClock(limits, model)
+        self._decoding: Final = Decoding(limits.block_size)
+        self._partial: Final[list[Request]] = []  # prompts that are computed in part
+        self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
+        self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
+        self._ending: Final[list[Request]] = []  # preempted with their last token on its way
+        self._admissions: i64 = 0
+        self._work: Final = StepWork([], 0, 0, 0)
+        self._one: Final = Step()
+        self._other: Final = Step()
+        self._current: Step | None = None
+
+    def _plan(self, start_s: float) -> Step | None:
+        """Plans the step that starts at `start_s`, or later by the host overhead."""
+        if not (self.running.count or self.waiting.count or self._transferred.count):
+            return None
+        work = self._work
+        work.chunks.clear()
+        step = self._one if self._current is not self._one else self._other
+        step.clear()
+        step.decodes = self._decoding.count
+        step.context = self._decoding.context
+        preempted = self.preemptions
+        budget = self._plan_together(step)
+        together = budget >= 0
+        if not together:
+            budget = self._plan_one_by_one(step, start_s)
+        if self.preemptions == preempted:
+            if self._transferred.count:
+                budget = self._admit_transferred(step, budget)
+            if self.waiting.count and not self._transferred.count:
+                self._admit(step, budget)
+        if work.chunks or not together:
+            if not step.decodes and not work.chunks:
+                # An empty step takes no time. After a preemption the others deserve another look.
+                return self._plan(start_s) if self.preemptions > preempted else None
+            work.decodes = step.decodes
+            work.context = step.context
+            work.samples = step.decodes + len(step.prompted)
+            step.duration_s = self._clock.one(work)
+        else:
+            if not step.decodes:
+                return None
+            step.base, step.slope, step.until = self._clock.line(step.decodes, step.context)
+            step.duration_s = step.base + step.slope * step.context
+            step.pure = not self._partial
+        return step
+
+    def _plan_together(self, step: Step) -> i64:
+        """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
+        partial = len(self._partial)
+        if self._skipped or (partial and self.limits.long_prefill_threshold):
+            return -1
+        blocks = self._decoding.blocks_for_next()
+        budget = self.limits.max_num_batched_tokens - self._decoding.count
+        want: i64 = 0
+        if partial:
+            request = self._partial[0]
+            want = min(request.target - request.computed, budget)
+            blocks += self._more_blocks(request, want)
+        if blocks > self.pool.free:
+            return -1
+        if self._decoding.count:
+            self._pass_steps(step, 1)
+        if want:
+            self._prefill(step, self._partial.pop(), want)
+        return budget - want
+
+    def _more_blocks(self, request: Request, want: i64) -> i64:
+        """Blocks that a request needs beside those it has, to compute so many more tokens."""
+        size = self._size
+        return (request.computed + want + size - 1) // size - (request.computed + size - 1) // size
+
+    def _pass_steps(self, step: Step, steps: i64) -> None:
+        """Every decoding request gains a token in each of the steps; some end with the last."""
+        decoding = self._decoding
+        blocks = decoding.blocks_for_next() if steps == 1 else decoding.blocks_for(steps)
+        if blocks:
+            self.pool.take(blocks)
+        decoding.pass_steps(steps, step.finishing)
+
+    def _prefill(self, step: Step, request: Request, want: i64) -> None:
+        """Schedules a chunk of a prompt for which blocks are known to suffice."""
+        self.pool.take(self._more_blocks(request, want))
+        self.pool.extend(request, request.computed + want)
+        self._chunk(step, request, want)
+
+    def _chunk(self, step: Step, request: Request, want: i64) -> None:
+        """Writes down a chunk whose blocks are taken; after its last one the request decodes."""
+        self._work.chunks.append((want, request.computed, request.target))
+        request.computed += want
+        self.prefilled_tokens += want
+        if request.computed < request.target:
+            self._partial.append(request)
+            return
+        step.prompted.append(request)
+        self._note_pause(step, request)
+        if request.computed == request.last:
+            step.finishing.append(request)
+        else:
+            self._decoding.join(request)
+
+    def _admit(self, step: Step, budget: i64) -> None:
+        """Takes requests from the queue, in its order, until budget, slots or blocks run out."""
+        waiting = self.waiting
+        most = self.limits.max_num_seqs
+        while budget > 0 and waiting.count and self.running.count < most:
+            request = waiting.head()
+            hit = self.pool.hit(request)
+            want = self._wanted(request.target - hit * self._size, budget)
+            if not want or not self._fits(request, hit, want):
+                return
+            waiting.pop()
+            self.pool.admit(request, hit)
+            request.computed = hit * self._size
+            if not request.preemptions:
+                request.prefix_hit_tokens = request.computed
+            budget -= want
+            self._enter(step, request)
+            self._prefill(step, request, want)
+
+    def _admit_transferred(self, step: Step, budget: i64) -> i64:
+        """Takes requests that have the KV of their prompt, and so its blocks: the budget left."""
+        most = self.limits.max_num_seqs
+        while budget > 0 and self.running.count < most:
+            request = self._transferred.head
+            if request is None:
+                break
+            want = self._wanted(request.target - request.computed, budget)
+            if not want:
+                break
+            self._transferred.remove(request)
+            self.pool.give_back(self._spare_blocks(request))
+            budget -= want
+            self._enter(step, request)
+            self._prefill(step, request, want)
+        return budget
+
+    def _spare_blocks(self, request: Request) -> i64:
+        """Blocks that a reservation holds for the rest of the prompt, which is not computed yet."""
+        size = self._size
+        return (request.prompt_tokens + size - 1) // size - (request.computed + size - 1) // size
+
+    def _enter(self, step: Step, request: Request) -> None:
+        """Puts a request among the running ones."""
+        request.stage = RUNNING
+        request.admission = self._admissions
+        self._admissions += 1
+        self.running.append(request)
+        step.admitted.append(request)
+
+    def _wanted(self, want: i64, budget: i64) -> i64:
+        """Of the tokens that a new request wants, how many it computes; 0: it waits for budget."""
+        threshold = self.limits.long_prefill_threshold
+        if 0 < threshold < want:
+            want = threshold
+        if want > budget:
+            return budget if self.limits.chunked_prefill else 0
+        return want
+
+    def _fits(self, request: Request, hit: i64, want: i64) -> bool:
+        """Whether blocks suffice for the first chunk or, when reserved, the whole prompt."""
+        tokens = request.target if self.limits.reserve_full_prompt else hit * self._size + want
+        blocks = (tokens + self._size - 1) // self._size - hit
+        if hit:
+            blocks += self.pool.free_among(request, hit)
+        return blocks <= self.pool.free
+
+    def _could_admit(self) -> bool:
+        """Whether somebody who waits would be admitted beside the present decodes."""
+        if self.running.count >= self.limits.max_num_seqs:
+            return False
+        budget = self.limits.max_num_batched_tokens - self._decoding.count
+        request = self._transferred.head
+        if request is not None:
+            return self._wanted(request.target - request.computed, budget) > 0
+        request = self.waiting.head()
+        hit = self.pool.hit(request)
+        want = self._wanted(request.target - hit * self._size, budget)
+        return want > 0 and self._fits(request, hit, want)
+
+    # Requests one by one
+
+    def _plan_one_by_one(self, step: Step, start_s: float) -> i64:
+        """Plans the running requests in order, preempting when blocks run out; the budget left."""
+        self._decoding.dissolve()
+        self._partial.clear()
+        order = self.running.requests()
+        wants: dict[int, int] = {}
+        budget = self.limits.max_num_batched_tokens
+        position = 0
+        while position < len(order) and budget > 0:
+            request = order[position]
+            want = self._wants_more(request, budget)
+            blocks = self._more_blocks(request, want)
+            while blocks > self.pool.free:
+                chosen = self._victim(order)
+                victim = order.pop(chosen)
+                if chosen < position:
+                    position -= 1
+                    budget += wants.get(victim.admission, 0)
+                self._preempt(victim, wants.pop(victim.admission, 0), start_s)
+                if victim is request:
+                    self._settle(step, order, wants, start_s)
+                    return budget
+            if want:
+                self.pool.take(blocks)
+                self.pool.extend(request, request.computed + want)
+                wants[request.admission] = want
+                budget -= want
+            position += 1
+        self._settle(step, order, wants, start_s)
+        return budget
+
+    def _wants_more(self, request: Request, budget: i64) -> i64:
+        """Tokens that a running request would compute next: rest of the prompt, one, or none."""
+        if request.computed >= request.target:
+            return 1 if request.computed < request.last else 0
+        want = request.target - request.computed
+        threshold = self.limits.long_prefill_threshold
+        if 0 < threshold < want:
+            want = threshold
+        return min(want, budget)
+
+    def _victim(self, order: list[Request]) -> i64:
+        """Who makes room: the last admitted, or under priority scheduling the least urgent.
+
+        Not one that only waits for its last token, if its blocks are wanted elsewhere.
+        """
+        chosen: i64 = -1
+        for index in range(len(order) - 1, -1, -1):
+            request = order[index]
+            if request.keeps_blocks and request.computed == request.last:
+                continue
+            if chosen < 0:
+                chosen = index
+                if self.limits.scheduling != PRIORITY:
+                    break
+            elif rank(request, PRIORITY) > rank(order[chosen], PRIORITY):
+                chosen = index
+        return chosen
+
+    def _preempt(self, request: Request, want: i64, start_s: float) -> None:
+        """Takes all blocks from a request and queues it to be computed again, tokens kept."""
+        self.preemptions += 1
+        request.preemptions += 1
+        done = request.computed == request.last
+        self.pool.release(request, request.computed + want, preempted=not done)
+        self.running.remove(request)
+        request.admission = -1
+        request.finish_clock = -1
+        if done:
+            request.stage = ENDING
+            self._ending.append(request)
+            return  # its last token is on its way: it ends with the current step
+        request.stage = WAITING
+        if request.computed >= request.target:
+            request.target = request.computed + 1
+            if request.token_s == UNSET:
+                request.token_s = start_s
+        request.computed = 0
+        self.waiting.push_preempted(request)
+
+    def _settle(
+        self, step: Step, order: list[Request], wants: dict[int, int], start_s: float
+    ) -> None:
+        """Writes down what was planned one by one, and groups the decoding requests again."""
+        step.decodes = 0
+        step.context = 0
+        self._skipped = 0
+        for request in order:
+            want = wants.get(request.admission, 0)
+            if request.computed < request.target:
+                if want:
+                    self._chunk(step, request, want)
+                else:
+                    self._partial.append(request)
+            elif request.computed < request.last:
+                if want:
+                    step.decodes += 1
+                    step.context += request.computed
+                    request.computed += 1
+                    step.late_decodes += self._note_pause(step, request)
+                else:
+                    self._skipped += 1
+                    if request.token_s == UNSET:
+                        request.token_s = start_s
+                if request.computed < request.last:
+                    self._decoding.join(request)
+                else:
+                    request.finish_clock = -1
+                    step.finishing.append(request)
+
+    def _note_pause(self, step: Step, request: Request) -> i64:
+        """Notes when the latest token was if the next does not follow it a step later; 1 if so."""
+        if request.token_s == UNSET:
+            return 0
+        step.pauses.append(request.token_s)
+        request.token_s = UNSET
+        return 1

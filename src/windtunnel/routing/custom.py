@@ -1,0 +1,195 @@
+"""Routers that a person brings along: a plain class with `choose`, found by its path or its name.
+
+Such a class is shown what a real router could see, and nothing else: no output lengths, and
+servers as old as the signals are.
+"""
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.random import Stream
+from windtunnel.core.signals import Signals
+from windtunnel.routing.prefixes import CacheIndex
+from windtunnel.routing.router import Router
+from windtunnel.workload.request import Request
+
+ENTRY_POINTS = "windtunnel.routers"
+
+
+class RequestView:
+    """What a router knows of a request."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.id = int(request.id)
+        self.arrived_s = request.arrived_s
+        self.prompt_tokens = int(request.prompt_tokens)
+        self.priority = int(request.priority)
+        self.slo = int(request.slo)
+        self.tenant = int(request.tenant)
+        self.session = int(request.session)
+        self.turn = int(request.turn)
+        self.adapter = int(request.adapter)
+
+
+class ServerView:
+    """What a router knows of a server: as it was last seen, but for `in_flight`, which is exact."""
+
+    def __init__(self, number: int, pool: str, signals: Signals, index: CacheIndex) -> None:
+        self.number = number
+        self.pool = pool
+        self.slots = signals.slots[number]
+        self._signals = signals
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"<server {self.number}>"
+
+    @property
+    def waiting(self) -> int:
+        return self._signals.waiting[self.number]
+
+    @property
+    def running(self) -> int:
+        return self._signals.running[self.number]
+
+    @property
+    def in_flight(self) -> int:
+        return self._signals.in_flight[self.number]
+
+    @property
+    def kv_used(self) -> float:
+        """The share of its KV blocks in use."""
+        return self._signals.kv_used[self.number]
+
+    @property
+    def adapters(self) -> Sequence[int]:
+        """LoRA adapters that are loaded."""
+        return self._signals.adapters[self.number]
+
+    def prefix_tokens(self, request: RequestView) -> int:
+        """How many tokens of the prompt's start are cached there."""
+        return self._index.tokens(request._request, self.number)  # noqa: SLF001 - its other half
+
+
+class Chooser(Protocol):
+    """What a class must offer: the server for a request, or its number."""
+
+    def choose(self, request: RequestView, servers: Sequence[ServerView]) -> ServerView | int: ...
+
+
+class CustomRouter(Router):
+    """Asks a class of somebody's own."""
+
+    def __init__(
+        self,
+        name: str,
+        chooser: Chooser,
+        candidates: list[int],
+        signals: Signals,
+        index: CacheIndex,
+        pools: list[str],
+    ) -> None:
+        super().__init__(candidates)
+        self.reads_signals = True
+        self._name = name
+        self._chooser = chooser
+        self._index = index
+        self._views = [ServerView(n, pool, signals, index) for n, pool in enumerate(pools)]
+        self._shown = tuple(self._views[number] for number in candidates)
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        self._shown = tuple(self._views[number] for number in candidates)
+
+    def choose(self, request: Request, now_s: float) -> int:
+        self._index.catch_up(now_s)
+        try:
+            chosen: object = self._chooser.choose(RequestView(request), self._shown)
+        except Exception as error:
+            raise failed(self._name, "in choose", error) from error
+        number = chosen.number if isinstance(chosen, ServerView) else chosen
+        if isinstance(number, int) and not isinstance(number, bool) and number in self.candidates:
+            return number
+        what = f"{self._name} chose {chosen!r} for request {request.id}"
+        raise InputError(what, allowed="one of the servers that it was shown, or its number")
+
+
+def failed(name: str, when: str, error: Exception) -> InputError:
+    """A sentence, and below it where in the class it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__]
+    told = "".join(traceback.format_list(own) + traceback.format_exception_only(error))
+    return InputError(f"{name} failed {when}: {type(error).__name__}: {error}\n{told.rstrip()}")
+
+
+def is_custom(policy: str) -> bool:
+    return ":" in policy or policy in names_installed()
+
+
+def names_installed() -> list[str]:
+    """Policies that installed packages offer."""
+    return sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
+
+
+def load_policy(policy: str, folder: str, stream: Stream) -> Chooser:
+    """An instance of the class that a policy names; `stream` goes to a constructor that takes it.
+
+    A module beside the scenario is found before installed ones.
+    """
+    chosen = policy_class(policy, folder)
+    takes_stream = "stream" in inspect.signature(chosen).parameters
+    try:
+        chooser: Chooser = chosen(stream=stream) if takes_stream else chosen()
+    except Exception as error:
+        raise failed(policy, "when it was made", error) from error
+    return chooser
+
+
+def policy_class(policy: str, folder: str) -> Any:
+    """The class itself, or a fault that says what is wrong with its name or its module."""
+    if ":" in policy:
+        point = EntryPoint(policy, policy, ENTRY_POINTS)
+    else:
+        point = next(p for p in entry_points(group=ENTRY_POINTS) if p.name == policy)
+    module_name, _, name = point.value.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
+        allowed = "package.module:Class"
+        raise InputError(f"{policy!r} names no class", allowed=allowed)
+    with _first_on_path(folder):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            what = f"{policy} cannot be imported: there is no module {error.name!r}"
+            hint = "it may lie beside the scenario, or be installed"
+            raise InputError(what, hint=hint) from None
+        except Exception as error:
+            raise failed(policy, "when it was imported", error) from error
+    chosen: Any = module
+    for part in name.split("."):
+        found = getattr(chosen, part, None)
+        if found is None:
+            what = f"{policy}: {module_name} has no {name!r}"
+            raise InputError(what, hint=nearest(part, vars(chosen)))
+        chosen = found
+    if not isinstance(chosen, type) or not callable(getattr(chosen, "choose", None)):
+        what = f"{policy} is not a class with a method choose(request, servers)"
+        raise InputError(what)
+    return chosen
+
+
+@contextmanager
+def _first_on_path(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

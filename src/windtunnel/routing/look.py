@@ -1,0 +1,16 @@
+"""Asks servers how they are, for those who decide on it."""
+
+from windtunnel.core.signals import Signals
+from windtunnel.engine.server import Server
+
+
+def look_at(servers: list[Server], signals: Signals, now_s: float) -> None:
+    """Fills the signals with what is true of every server now."""
+    waiting = signals.waiting
+    running = signals.running
+    kv_used = signals.kv_used
+    for number, server in enumerate(servers):
+        waiting[number] = server.queued
+        running[number] = server.running.count
+        kv_used[number] = server.kv_used(now_s)
+    signals.took(now_s)

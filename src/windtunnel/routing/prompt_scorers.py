@@ -1,0 +1,247 @@
+"""Scorers that look at the prompt: who has its start cached, or the adapter that it wants."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.signals import Signals
+from windtunnel.routing.prefixes import CacheIndex, RouteMemory
+from windtunnel.routing.scorers import Scorer
+from windtunnel.workload.request import Request
+
+AFFINITY_TOKENS: Final = 10_000 * 16  # remembered of each server
+KTHENA_TOKENS: Final = 50_000 * 16  # its router's blocks are 64 bytes: some 16 tokens
+KTHENA_LONGEST: Final = 128 * 16
+KTHENA_BEST: Final = 5
+
+
+class Marks:
+    """Points that single servers get for one prompt, above what everybody gets."""
+
+    def __init__(self, servers: int) -> None:
+        self.points = [0] * servers
+        self.marked: Final[list[int]] = []
+
+    def clear(self) -> None:
+        for server in self.marked:
+            self.points[server] = 0
+        self.marked.clear()
+
+    def add(self, server: int, points: i64) -> None:
+        if points > 0:
+            before: i64 = self.points[server]
+            if before == 0:
+                self.marked.append(server)
+            self.points[server] = before + points
+
+
+class PromptScorer(Scorer):
+    """An opinion that differs from prompt to prompt, and mostly concerns few servers.
+
+    `mark` says the same as `scores`, less what all have in common: only who is above that.
+    """
+
+    def __init__(self, signals: Signals) -> None:
+        super().__init__(signals)
+        self.member: list[bool] = []
+
+    def reads_signals(self) -> bool:
+        return False
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        self.member = [False] * len(self.signals.in_flight)
+        for server in candidates:
+            self.member[server] = True
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        raise NotImplementedError
+
+    def note(self, request: Request, server: int) -> None:
+        """The request is being sent there."""
+
+    def look_again(self) -> None:
+        """The servers have been asked again."""
+
+
+class PrefixCache(PromptScorer):
+    """The most cached tokens of the prompt is best, the fewest worst, as the servers report it."""
+
+    def __init__(self, signals: Signals, index: CacheIndex) -> None:
+        super().__init__(signals)
+        self._index: Final = index
+
+    def scores(self, request: Request) -> list[float]:
+        cached = [self._index.tokens(request, server) for server in self.candidates]
+        low, high = min(cached), max(cached)
+        if low == high:
+            return [1.0] * len(cached)
+        return [(tokens - low) / (high - low) for tokens in cached]
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        index = self._index
+        index.look(request)
+        found = index.found
+        low: i64 = 0
+        high: i64 = 0
+        count = 0
+        for server in index.holders:
+            if self.member[server]:
+                tokens: i64 = found[server]
+                low = tokens if count == 0 or tokens < low else low
+                high = max(high, tokens)
+                count += 1
+        if count < len(self.candidates):
+            low = 0
+        if high == low:
+            return
+        for server in index.holders:
+            if self.member[server]:
+                marks.add(server, self.points(float(found[server] - low) / float(high - low)))
+
+
+class CachedShare(PromptScorer):
+    """The share of the prompt that is cached: what a guess at it is held against."""
+
+    def __init__(self, signals: Signals, index: CacheIndex, longest: int) -> None:
+        super().__init__(signals)
+        self._index: Final = index
+        self._longest: Final = longest
+
+    def scores(self, request: Request) -> list[float]:
+        whole = min(int(request.prompt_tokens), self._longest)
+        cached = [self._index.tokens(request, server) for server in self.candidates]
+        return [min(tokens, whole) / whole for tokens in cached]
+
+
+class PrefixAffinity(PromptScorer):
+    """The share of the prompt that was sent there before, in prompts that started alike."""
+
+    def __init__(self, signals: Signals) -> None:
+        super().__init__(signals)
+        self._memory: Final = RouteMemory(len(signals.in_flight), AFFINITY_TOKENS)
+
+    def scores(self, request: Request) -> list[float]:
+        whole = request.prompt_tokens
+        return [self._memory.tokens(request, server) / whole for server in self.candidates]
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        memory = self._memory
+        memory.look(request)
+        whole = float(request.prompt_tokens)
+        for server in memory.holders:
+            if self.member[server]:
+                marks.add(server, self.points(float(memory.found[server]) / whole))
+
+    def note(self, request: Request, server: int) -> None:
+        self._memory.note(request, server)
+
+
+class KthenaPrefixCache(PromptScorer):
+    """The same for the first 2048 tokens, and only for the five servers that match longest."""
+
+    def __init__(self, signals: Signals) -> None:
+        super().__init__(signals)
+        self._memory: Final = RouteMemory(len(signals.in_flight), KTHENA_TOKENS)
+
+    def scores(self, request: Request) -> list[float]:
+        whole = min(int(request.prompt_tokens), KTHENA_LONGEST)
+        matched = [
+            min(self._memory.tokens(request, server), whole) / whole for server in self.candidates
+        ]
+        order = sorted(range(len(matched)), key=lambda n: (-matched[n], self.candidates[n]))
+        for n in order[KTHENA_BEST:]:
+            matched[n] = 0.0
+        return matched
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        memory = self._memory
+        memory.look(request)
+        whole = min(int(request.prompt_tokens), KTHENA_LONGEST)
+        matched = [
+            (-min(memory.found[server], whole), server)
+            for server in memory.holders
+            if self.member[server]
+        ]
+        if len(matched) > KTHENA_BEST:
+            matched.sort()
+        for tokens, server in matched[:KTHENA_BEST]:
+            marks.add(server, self.points(float(-tokens) / float(whole)))
+
+    def note(self, request: Request, server: int) -> None:
+        self._memory.note(request, server)
+
+
+class NoHitLru(PromptScorer):
+    """Prompts of which nobody has anything go round; where something is cached, no opinion.
+
+    Of n servers the one that had such a prompt longest ago gets 1, the next 1 - 1/(n - 1), and so
+    on to 0. Ranking all of them makes it the one scorer that costs more with more servers.
+    """
+
+    def __init__(self, signals: Signals, index: CacheIndex) -> None:
+        super().__init__(signals)
+        self._index: Final = index
+        self._order: list[int] = []  # longest ago first
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        kept = [server for server in self._order if self.member[server]]
+        known = set(kept)
+        self._order = [server for server in candidates if server not in known] + kept
+
+    def scores(self, request: Request) -> list[float]:
+        if any(self._index.tokens(request, server) for server in self.candidates):
+            return [0.5] * len(self.candidates)
+        last = max(len(self._order) - 1, 1)
+        rank = {server: n for n, server in enumerate(self._order)}
+        return [1.0 - rank[server] / last for server in self.candidates]
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        if self._cold(request):
+            last = float(max(len(self._order) - 1, 1))
+            for n, server in enumerate(self._order):
+                marks.add(server, self.points(1.0 - float(n) / last))
+
+    def note(self, request: Request, server: int) -> None:
+        if self._cold(request):
+            self._order.remove(server)
+            self._order.append(server)
+
+    def _cold(self, request: Request) -> bool:
+        self._index.look(request)
+        return not any(self.member[server] for server in self._index.holders)
+
+
+class LoraAffinity(PromptScorer):
+    """1 where the request's adapter is loaded, 0 elsewhere; 1 for all where that says nothing."""
+
+    def __init__(self, signals: Signals) -> None:
+        super().__init__(signals)
+        self._loaded: dict[int, list[int]] = {}  # candidates by adapter
+
+    def reads_signals(self) -> bool:
+        return True
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        self.look_again()
+
+    def look_again(self) -> None:
+        self._loaded = {}
+        for server in self.candidates:
+            for adapter in self.signals.adapters[server]:
+                self._loaded.setdefault(adapter, []).append(server)
+
+    def scores(self, request: Request) -> list[float]:
+        adapter = int(request.adapter)
+        loaded = [adapter in self.signals.adapters[server] for server in self.candidates]
+        if all(loaded) or not any(loaded):
+            return [1.0] * len(loaded)
+        return [1.0 if here else 0.0 for here in loaded]
+
+    def mark(self, request: Request, marks: Marks) -> None:
+        loaded = self._loaded.get(int(request.adapter))
+        if loaded is not None and len(loaded) < len(self.candidates):
+            for server in loaded:
+                marks.add(server, self.points(1.0))

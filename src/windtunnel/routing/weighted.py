@@ -1,0 +1,124 @@
+"""The weighted router: the highest sum of opinions, each by its weight, without asking everybody.
+
+Most servers differ only in how they stand before a prompt is looked at, and the best of those is
+kept. The few that have something of this prompt are looked at one by one. `reference_choice` does
+it the obvious way; property tests hold the two equal.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.signals import Signals
+from windtunnel.routing.prefixes import CacheIndex
+from windtunnel.routing.prompt_scorers import Marks, PromptScorer
+from windtunnel.routing.router import Router
+from windtunnel.routing.scorers import POINTS, LiveScorer, Scorer, SignalScorer
+from windtunnel.routing.standing import Standing
+from windtunnel.workload.request import Request
+
+NOBODY: Final = Request(-1, 0.0, 1, 1)  # scorers of signals alone do not look at the request
+
+
+class Weighted(Router):
+    """Chooses the highest sum; of equals, the one chosen longest ago."""
+
+    def __init__(
+        self,
+        candidates: list[int],
+        signals: Signals,
+        scorers: list[tuple[Scorer, float]],
+        index: CacheIndex | None,
+    ) -> None:
+        super().__init__(candidates)
+        self.reads_signals = any(scorer.reads_signals() for scorer, _ in scorers)
+        self._signals: Final = signals
+        self._index: Final = index
+        self._scorers: Final[list[Scorer]] = []
+        self._by_signals: Final[list[SignalScorer]] = []
+        self._by_prompt: Final[list[PromptScorer]] = []
+        live: list[LiveScorer] = []
+        total = sum([weight for _, weight in scorers])
+        for scorer, weight in scorers:
+            scorer.share = weight / total
+            scorer.set_candidates(candidates)
+            self._scorers.append(scorer)
+            if isinstance(scorer, SignalScorer):
+                self._by_signals.append(scorer)
+            elif isinstance(scorer, LiveScorer):
+                live.append(scorer)
+            elif isinstance(scorer, PromptScorer):
+                self._by_prompt.append(scorer)
+        self._marks: Final = Marks(len(signals.in_flight))
+        self._standing: Final = Standing(signals, live)
+        self._looks = -1
+        self._look_again()
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        for scorer in self._scorers:
+            scorer.set_candidates(candidates)
+        self._look_again()
+
+    def choose(self, request: Request, now_s: float) -> int:
+        self._freshen(now_s)
+        standing = self._standing
+        best: i64 = standing.lead()
+        most = standing.lead_points
+        marks = self._marks
+        marks.clear()
+        for scorer in self._by_prompt:
+            scorer.mark(request, marks)
+        for server in marks.marked:
+            points = standing.points(server) + marks.points[server]
+            if points > most or (points == most and standing.earlier(server, best)):
+                best = server
+                most = points
+        standing.take(best)
+        for scorer in self._by_prompt:
+            scorer.note(request, best)
+        return best
+
+    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:
+        self._freshen(now_s)
+        sums = self._sums(request)
+        return [(server, sums[n] / float(POINTS)) for n, server in enumerate(self.candidates)]
+
+    def reference_choice(self, request: Request, now_s: float) -> int:
+        """What `choose` would say, found by asking every scorer about everybody."""
+        self._freshen(now_s)
+        sums = self._sums(request)
+        best = 0
+        for n in range(1, len(sums)):
+            if sums[n] > sums[best] or (
+                sums[n] == sums[best]
+                and self._standing.earlier(self.candidates[n], self.candidates[best])
+            ):
+                best = n
+        return self.candidates[best]
+
+    def _sums(self, request: Request) -> list[int]:
+        sums = [0] * len(self.candidates)
+        for scorer in self._scorers:
+            for n, score in enumerate(scorer.scores(request)):
+                sums[n] += scorer.points(score)
+        return sums
+
+    def _freshen(self, now_s: float) -> None:
+        if self._index is not None:
+            self._index.catch_up(now_s)
+        if self._signals.looks != self._looks:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """The servers have been asked: all that hangs on their answers is summed up anew."""
+        self._looks = self._signals.looks
+        fixed = self._standing.fixed
+        for server in self.candidates:
+            fixed[server] = 0
+        for scorer in self._by_signals:
+            for n, score in enumerate(scorer.scores(NOBODY)):
+                fixed[self.candidates[n]] += scorer.points(score)
+        for prompt_scorer in self._by_prompt:
+            prompt_scorer.look_again()
+        self._standing.rebuild(self.candidates)

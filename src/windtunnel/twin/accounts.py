@@ -1,0 +1,88 @@
+"""The accounts of a run by class, source, tenant and server: plain counts, found by number."""
+
+import math
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import Distribution
+
+MOST_TENANTS: Final = 1_000
+OTHERS: Final = "(others)"
+"""The account of every tenant after the first MOST_TENANTS, in the order in which they came."""
+
+
+class Names:
+    """What the numbers of a request stand for. The lists are the traffic's, and may grow."""
+
+    def __init__(self, sources: list[str], classes: list[str], tenants: list[str]) -> None:
+        self.sources: Final = sources
+        self.classes: Final = classes
+        self.tenants: Final = tenants
+
+
+class Targets:
+    """What a class of service promises; infinity where it promises nothing."""
+
+    def __init__(self, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
+        self.ttft_s: Final = ttft_s
+        self.tpot_s: Final = tpot_s
+        self.e2e_s: Final = e2e_s
+
+
+NO_TARGETS: Final = Targets(math.inf, math.inf, math.inf)
+
+
+class Account:
+    """What a source or a tenant asked for, and what it got."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.requests: i64 = 0
+        self.completed: i64 = 0
+        self.attained: i64 = 0
+        self.asked_tokens: i64 = 0  # prompts and answers of all that arrived
+        self.prompt_tokens: i64 = 0  # of those that were completed
+        self.output_tokens: i64 = 0
+
+    def arrive(self, tokens: i64) -> None:
+        self.requests += 1
+        self.asked_tokens += tokens
+
+    def complete(self, prompt_tokens: i64, output_tokens: i64, attained: i64) -> None:
+        self.completed += 1
+        self.attained += attained
+        self.prompt_tokens += prompt_tokens
+        self.output_tokens += output_tokens
+
+
+class ClassAccount:
+    """How a class of service fared: its counts, target by target, and its latencies."""
+
+    def __init__(self, name: str, targets: Targets) -> None:
+        self.name: Final = name
+        self.targets: Final = targets
+        self.requests: i64 = 0
+        self.completed: i64 = 0
+        self.attained: i64 = 0
+        self.kept_ttft: i64 = 0
+        self.kept_tpot: i64 = 0
+        self.kept_e2e: i64 = 0
+        self.ttft: Final = Distribution()
+        self.tpot: Final = Distribution()
+        self.e2e: Final = Distribution()
+        self.queue: Final = Distribution()
+
+    def fold(self) -> None:
+        """Gives up exact percentiles: there are too many values to keep."""
+        for values in (self.ttft, self.tpot, self.e2e, self.queue):
+            values.fold()
+
+
+class ServerAccount:
+    """What came of the requests of one server."""
+
+    def __init__(self) -> None:
+        self.requests: i64 = 0
+        self.prefix_hit_tokens: i64 = 0
+        self.output_tokens: i64 = 0

@@ -1,0 +1,136 @@
+"""The parts of a result: by class, source, tenant, session and server."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from windtunnel.core.distribution import summary
+from windtunnel.engine.server import Server
+from windtunnel.twin.accounts import Account, ClassAccount
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.simulation import Simulation
+
+MOST_SERVERS = 1_000
+"""Servers that a result lists one by one; `timeline.parquet` has all of them."""
+
+
+def per(amount: float, of: float) -> float | None:
+    """A ratio, or nothing where there is nothing to relate to."""
+    return amount / of if of else None
+
+
+def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float) -> dict[str, Any]:
+    """How the classes that sources or requests have fared, by name.
+
+    A target that was never set was neither kept nor missed.
+    """
+    named = {entry.slo for entry in plan.workload}
+    return {
+        account.name: {
+            "requests": int(account.requests),
+            "completed": int(account.completed),
+            "attained": per(int(account.attained), int(account.requests)),
+            "attained_by": {
+                name: per(int(kept), int(account.requests)) if target < float("inf") else None
+                for name, target, kept in (
+                    ("ttft", account.targets.ttft_s, account.kept_ttft),
+                    ("tpot", account.targets.tpot_s, account.kept_tpot),
+                    ("e2e", account.targets.e2e_s, account.kept_e2e),
+                )
+            },
+            "goodput_requests_per_s": per(int(account.attained), seconds),
+            "ttft": summary(account.ttft),
+            "tpot": summary(account.tpot),
+            "e2e": summary(account.e2e),
+        }
+        for account in sorted(accounts, key=lambda account: account.name)
+        if account.requests or account.name in named
+    }
+
+
+def sources_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
+    """What each source asked for and got, in the scenario's order."""
+    return {account.name: _account(account, seconds) for account in accounts}
+
+
+def tenants_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
+    """The same of tenants, in the order in which they came."""
+    return {account.name: _account(account, seconds) for account in accounts}
+
+
+def _account(account: Account, seconds: float) -> dict[str, Any]:
+    return {
+        "requests": int(account.requests),
+        "completed": int(account.completed),
+        "attained": per(int(account.attained), int(account.requests)),
+        "goodput_requests_per_s": per(int(account.attained), seconds),
+        "prompt_tokens": int(account.prompt_tokens),
+        "output_tokens": int(account.output_tokens),
+        "served_share": _served(account),
+    }
+
+
+def _served(account: Account) -> float | None:
+    """The part of the tokens it asked for that it was served."""
+    return per(int(account.prompt_tokens + account.output_tokens), int(account.asked_tokens))
+
+
+def fairness_of(accounts: Iterable[Account]) -> dict[str, float | None]:
+    """Jain's index over tenants of what each got relative to what it asked for.
+
+    Relative, since a tenant that asks for twice as much and gets twice as much has been treated as
+    fairly as the others.
+    """
+    asking = [account for account in accounts if account.requests]
+    served = [_served(account) or 0.0 for account in asking]
+    good = [int(account.attained) / int(account.requests) for account in asking]
+    return {"served_tokens": jain(served), "goodput": jain(good)}
+
+
+def jain(shares: list[float]) -> float | None:
+    """1 when all are equal, 1/n when one of n has everything; None when nobody has anything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def sessions_of(simulation: Simulation) -> dict[str, Any]:
+    """How conversations went: the first turn finds a cold cache, later ones a warm one."""
+    sessions, ends = simulation.recorder.sessions, simulation.traffic.sessions
+    return {
+        "count": sessions.count,
+        "turns": sessions.turns,
+        "ended": {
+            "completed": ends.completed,
+            "cancelled": ends.cancelled,
+            "interrupted": ends.interrupted,
+        },
+        "cold_ttft": summary(sessions.cold_ttft),
+        "warm_ttft": summary(sessions.warm_ttft),
+        "duration": summary(sessions.durations()),
+    }
+
+
+def servers_of(plan: ScenarioPlan, simulation: Simulation) -> list[dict[str, Any]]:
+    """What each server did, pool by pool."""
+    owners = ((pool.name, number) for pool in plan.pools for number in range(pool.replicas))
+    listed = []
+    accounts = simulation.recorder.servers[:MOST_SERVERS]
+    for (pool, number), server, account in zip(owners, simulation.servers, accounts, strict=False):
+        listed.append(
+            {
+                "pool": pool,
+                "server": number,
+                "requests": int(account.requests),
+                "utilization": per(server.busy_s, simulation.now_s),
+                "steps": int(server.steps),
+                "preemptions": int(server.preemptions),
+                "kv_peak": kv_peak_of(server),
+                "prefix_hit_tokens": int(account.prefix_hit_tokens),
+                "output_tokens": int(account.output_tokens),
+            }
+        )
+    return listed
+
+
+def kv_peak_of(server: Server) -> float:
+    """The largest share of its KV blocks that a server had in use."""
+    return 1.0 - int(server.pool.lowest_free) / int(server.pool.blocks)

@@ -1,0 +1,129 @@
+"""Requests whose prompt is computed on one server and whose answer on another.
+
+The prefill half is a request of its own, the leg, that ends with its first token and keeps its
+blocks. When it has ended, blocks are reserved on the decoding server, or asked for again after a
+while; what that server has not cached is moved over the link; then the leg's blocks are let go and
+the whole request is decoded, its first token being the decoding server's.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import Distribution
+from windtunnel.core.events import EventQueue
+from windtunnel.routing.transfer import Link, Transfer
+from windtunnel.twin.cluster import Cluster
+from windtunnel.workload.request import Request
+
+RETRY: Final = 2
+FIRST_RETRY_S: Final = 0.001
+LONGEST_RETRY_S: Final = 0.25
+
+
+class Split:
+    """A split request on its way from one server to the other."""
+
+    def __init__(self, request: Request, leg: Request) -> None:
+        self.request: Final = request
+        self.leg: Final = leg
+        self.prefilled = False
+        self.reserved = False
+        self.tries: i64 = 0
+        self.transfer: Transfer | None = None
+
+
+class Handoff:
+    """All split requests between their arrival and the start of their decoding."""
+
+    def __init__(
+        self, cluster: Cluster, link: Link, queue: EventQueue, bytes_per_token: float
+    ) -> None:
+        self._cluster: Final = cluster
+        self._link: Final = link
+        self._queue: Final = queue
+        self._bytes_per_token: Final = bytes_per_token
+        self.splits: Final[dict[int, Split]] = {}
+        self.transfer: Final = Distribution()  # seconds from reservation to arrival
+        self.begun: i64 = 0
+        self.retries: i64 = 0
+        self.moved_tokens: i64 = 0
+        self.present_tokens: i64 = 0  # cached on the decoding server: not moved
+
+    def begin(self, request: Request, prefill_server: int) -> Request:
+        """The leg to send to the prefill server."""
+        leg = Request(
+            request.id,
+            request.arrived_s,
+            request.prompt_tokens,
+            1,
+            request.priority,
+            request.source,
+            request.prefix,
+        )
+        leg.parent = request
+        leg.keeps_blocks = True
+        leg.adapter = request.adapter
+        leg.server = prefill_server
+        request.prefill_server = prefill_server
+        self.splits[request.id] = Split(request, leg)
+        self.begun += 1
+        return leg
+
+    def prefilled(self, leg: Request, now_s: float) -> bool:
+        """The leg has ended. Whether the request goes on: a leg that can never run does not."""
+        split = self.splits[leg.id]
+        request = split.request
+        if leg.dropped:
+            request.reason = leg.reason
+            del self.splits[leg.id]
+            return False
+        split.prefilled = True
+        request.scheduled_s = leg.scheduled_s
+        request.preemptions = leg.preemptions
+        self.move(request, now_s)
+        return True
+
+    def move(self, request: Request, now_s: float) -> None:
+        """Reserves blocks and starts to move, or plans another try."""
+        split = self.splits[request.id]
+        request.planned = None
+        tokens = request.prompt_tokens - 1
+        missing = self._cluster.reserve(request, tokens, now_s)
+        if missing < 0:
+            wait_s = min(FIRST_RETRY_S * 2.0 ** min(split.tries, 16), LONGEST_RETRY_S)
+            split.tries += 1
+            self.retries += 1
+            request.planned = self._queue.push(now_s + wait_s, RETRY, request)
+            return
+        split.reserved = True
+        request.prefix_hit_tokens = split.leg.prefix_hit_tokens
+        self.moved_tokens += missing
+        self.present_tokens += tokens - missing
+        request.transfer_start_s = now_s
+        if missing == 0:
+            self.arrived(request, now_s)
+            return
+        split.transfer = self._link.start(request, missing * self._bytes_per_token, now_s)
+        self._cluster.agenda.moved(self._link)
+
+    def arrived(self, request: Request, now_s: float) -> None:
+        """The KV is there: the prefill server's copy goes, the decoding starts."""
+        split = self.splits.pop(request.id)
+        request.transfer_end_s = now_s
+        self.transfer.add(now_s - request.transfer_start_s)
+        self._cluster.let_go(split.leg, now_s)
+        self._cluster.submit_arrived(request, now_s)
+
+    def abandon(self, request: Request, now_s: float) -> Request | None:
+        """Undoes whatever has been done; the leg, when it is still to be taken off its server."""
+        split = self.splits.pop(request.id)
+        if split.transfer is not None:
+            self._link.abandon(split.transfer, now_s)
+            self._cluster.agenda.moved(self._link)
+        if split.reserved:
+            self._cluster.let_go(request, now_s)
+        if split.prefilled:
+            self._cluster.let_go(split.leg, now_s)
+            return None
+        return split.leg

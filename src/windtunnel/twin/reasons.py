@@ -1,0 +1,67 @@
+"""Why requests ended as they did, in a few sentences that can be counted.
+
+A reason names its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
+it. To be counted they are left out ("needs # KV blocks, the server has #"), and what remains is
+one of the few sentences that the program can say.
+"""
+
+import re
+from typing import Final
+
+from windtunnel.workload.request import UNSET, Request
+
+MOST_REASONS: Final = 64
+"""Different reasons of one outcome that are told apart; the rest share one name."""
+OTHER: Final = "other reasons"
+NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")
+NUMBER: Final = "#"
+MOST_KNOWN: Final = 256
+"""Sentences that are remembered with what they come to, so that most are looked at once."""
+
+AT_THE_GATEWAY: Final = "at the gateway"
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+
+
+def stage_of(request: Request) -> str:
+    """How far a request has come."""
+    if request.scheduled_s != UNSET:
+        return RUNNING
+    if request.server >= 0:
+        return WAITING
+    return AT_THE_GATEWAY
+
+
+def reason_of(request: Request, outcome: str) -> str:
+    """Why it ended as it did; empty for a request that went as it should."""
+    if outcome == "unfinished":
+        return f"{stage_of(request)} when the run ended"
+    if outcome == "timed_out" and not request.reason:
+        return f"{stage_of(request)} when its time was up"
+    return request.reason
+
+
+def general(reason: str) -> str:
+    """The same sentence without its numbers."""
+    return NUMBERS.sub(NUMBER, reason)
+
+
+class ReasonCounts:
+    """How often each reason was given, by outcome."""
+
+    def __init__(self, outcomes: tuple[str, ...]) -> None:
+        self.counts: Final[dict[str, dict[str, int]]] = {outcome: {} for outcome in outcomes}
+        self._known: Final[dict[str, str]] = {}
+
+    def add(self, outcome: str, reason: str) -> None:
+        counts = self.counts[outcome]
+        found = self._known.get(reason)
+        if found is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            found = general(reason)
+            self._known[reason] = found
+        reason = found
+        if reason not in counts and len(counts) >= MOST_REASONS:
+            reason = OTHER
+        counts[reason] = counts.get(reason, 0) + 1

@@ -1,0 +1,61 @@
+"""Prefill apart from decode: what the sections mean, and what is wrong with them."""
+
+from collections.abc import Iterator
+
+from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec
+from windtunnel.twin.scenario.faults import Fault
+from windtunnel.twin.scenario.plan import EncodePlan, SplitPlan
+from windtunnel.twin.scenario.serving_spec import ServingSpec
+from windtunnel.twin.scenario.spec import ScenarioSpec
+
+DEFAULT_THRESHOLD = 16
+PREFILLS = ("prefill", "both")
+DECODES = ("decode", "both")
+
+
+def split_plan(serving: ServingSpec) -> SplitPlan | None:
+    """None where no pool has a role of its own."""
+    if all(pool.role == "both" for pool in serving.pools):
+        return None
+    spec = serving.disaggregation or DisaggregationSpec()
+    transfer = spec.transfer
+    return SplitPlan(
+        decider=spec.decider,
+        threshold=DEFAULT_THRESHOLD if spec.threshold is None else spec.threshold,
+        bytes_per_s=transfer.bandwidth,
+        latency_s=transfer.latency,
+        contention=transfer.contention,
+        bytes_per_token=transfer.bytes_per_token,
+    )
+
+
+def encode_plan(serving: ServingSpec) -> EncodePlan | None:
+    encode = serving.encode
+    if encode is None:
+        return None
+    return EncodePlan(encode.servers, encode.fixed, encode.per_token)
+
+
+def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    serving = spec.serving
+    section = ("serving", "disaggregation")
+    roles = [pool.role for pool in serving.pools]
+    split = serving.disaggregation
+    if split is not None and split.threshold is not None and split.decider != "prefix-threshold":
+        what = f"the decider is {split.decider!r}, which has no use for it"
+        because = ((*section, "decider"),)
+        hint = "set decider: prefix-threshold, or leave it out"
+        yield Fault((*section, "threshold"), what, hint=hint, because_of=because)
+    if all(role == "both" for role in roles):
+        if split is not None:
+            what = "every pool has the role 'both', so that nothing is split"
+            yield Fault(section, what, hint="give pools the roles 'prefill' and 'decode'")
+        return
+    for index, role in enumerate(roles):
+        partner = DECODES if role == "prefill" else PREFILLS
+        if role != "both" and not any(other in partner for other in roles):
+            what = f"'{role}', but no pool has the role '{partner[0]}' or 'both'"
+            yield Fault(("serving", "pools", index, "role"), what)
+    if spec.model is None and (split is None or split.transfer.bytes_per_token is None):
+        what = "missing, and the scenario has no model that says how large the KV of a token is"
+        yield Fault((*section, "transfer", "bytes_per_token"), what, "a size, such as 128KiB")

@@ -1,0 +1,191 @@
+"""When requests come: gaps of a process, and a rate that may change over time.
+
+A changing rate bends time itself: the process runs evenly in a time of its own, and the integral of
+the curve says which instant of the run that is. Gaps keep their shape under any curve, and nothing
+is thinned out or stepped through.
+"""
+
+import math
+from bisect import bisect_right
+from typing import Final
+
+from windtunnel.core.random import Stream
+from windtunnel.workload.plan import Arrivals, Curve
+
+EVENLY: Final = 0
+POISSON: Final = 1
+GAMMA: Final = 2
+WEIBULL: Final = 3
+PROCESSES: Final = {"constant": EVENLY, "poisson": POISSON, "gamma": GAMMA, "weibull": WEIBULL}
+
+NEWTON_STEPS: Final = 100
+
+
+class GapDraw:
+    """Draws the times between arrivals of one process."""
+
+    def __init__(self, plan: Arrivals, stream: Stream) -> None:
+        cv: float = plan.cv
+        self._kind: Final = EVENLY if cv == 0.0 else PROCESSES[plan.process]
+        self._mean: Final = 1.0 / plan.rate_per_s
+        self._stream: Final = stream
+        shape = 1.0
+        scale = self._mean
+        if self._kind == WEIBULL:
+            shape = weibull_shape(cv)
+            scale = self._mean / math.gamma(1.0 + 1.0 / shape)
+        elif self._kind == GAMMA:
+            shape = 1.0 / (cv * cv)
+            scale = self._mean / shape
+        self._shape: Final = shape
+        self._scale: Final = scale
+
+    def next(self) -> float:
+        kind = self._kind
+        if kind == POISSON:
+            return self._stream.exponential(self._mean)
+        if kind == EVENLY:
+            return self._mean
+        if kind == WEIBULL:
+            return self._stream.weibull(self._shape, self._scale)
+        return self._stream.gamma(self._shape, self._scale)
+
+
+def weibull_shape(cv: float) -> float:
+    """The shape whose coefficient of variation is `cv`, by bisection."""
+    low, high = 0.05, 1000.0
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        log_ratio = math.lgamma(1.0 + 2.0 / middle) - 2.0 * math.lgamma(1.0 + 1.0 / middle)
+        if math.expm1(log_ratio) > cv * cv:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def weibull_cv(shape: float) -> float:
+    """The coefficient of variation of a Weibull distribution."""
+    return math.sqrt(
+        math.expm1(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape))
+    )
+
+
+class RateCurve:
+    """What the rate is multiplied by over time, and the time by which its integral is reached."""
+
+    def factor(self, time_s: float) -> float:
+        raise NotImplementedError
+
+    def time_of(self, integral: float) -> float:
+        """When the integral from 0 reaches a value; infinity when it never does."""
+        raise NotImplementedError
+
+
+class LineCurve(RateCurve):
+    """Straight lines between points; the first and the last value hold before and after."""
+
+    def __init__(self, points: list[tuple[float, float]]) -> None:
+        self._times: Final[list[float]] = []
+        self._factors: Final[list[float]] = []
+        self._integrals: Final[list[float]] = []
+        integral = 0.0
+        last_s = 0.0
+        last = points[0][1]
+        if points[0][0] > 0.0:
+            self._add(0.0, last, 0.0)
+        for time_s, factor in points:
+            integral += (time_s - last_s) * (last + factor) / 2
+            self._add(time_s, factor, integral)
+            last_s = time_s
+            last = factor
+
+    def _add(self, time_s: float, factor: float, integral: float) -> None:
+        self._times.append(time_s)
+        self._factors.append(factor)
+        self._integrals.append(integral)
+
+    def factor(self, time_s: float) -> float:
+        at = bisect_right(self._times, time_s) - 1
+        if at == len(self._times) - 1:
+            return self._factors[at]
+        share = (time_s - self._times[at]) / (self._times[at + 1] - self._times[at])
+        return self._factors[at] + share * (self._factors[at + 1] - self._factors[at])
+
+    def time_of(self, integral: float) -> float:
+        at = bisect_right(self._integrals, integral) - 1
+        start_s = self._times[at]
+        factor = self._factors[at]
+        rest = integral - self._integrals[at]
+        if at == len(self._times) - 1:
+            if factor == 0.0:
+                return math.inf
+            return start_s + rest / factor
+        if rest == 0.0:
+            return start_s
+        end_s = self._times[at + 1]
+        slope = (self._factors[at + 1] - factor) / (end_s - start_s)
+        # Of the two forms of a quadratic's root, the one that also serves when slope is near 0.
+        root = math.sqrt(max(factor * factor + 2.0 * slope * rest, 0.0))
+        return min(start_s + 2.0 * rest / (factor + root), end_s)
+
+
+class WaveCurve(RateCurve):
+    """A cosine of mean one: a day with its peak and its trough."""
+
+    def __init__(self, period_s: float, peak_s: float, ratio: float) -> None:
+        self._period_s: Final = period_s
+        self._turn: Final = 2.0 * math.pi / period_s
+        self._peak_s: Final = peak_s
+        self._swing: Final = (ratio - 1.0) / (ratio + 1.0)
+
+    def factor(self, time_s: float) -> float:
+        return 1.0 + self._swing * math.cos(self._turn * (time_s - self._peak_s))
+
+    def _integral(self, time_s: float) -> float:
+        turned = math.sin(self._turn * (time_s - self._peak_s))
+        return time_s + self._swing / self._turn * (turned + math.sin(self._turn * self._peak_s))
+
+    def time_of(self, integral: float) -> float:
+        """By Newton's steps, held within what is known of the root so that they cannot stray."""
+        periods = math.floor(integral / self._period_s)
+        rest = integral - periods * self._period_s
+        low = 0.0
+        high = self._period_s
+        time_s = rest
+        for _ in range(NEWTON_STEPS):
+            over = self._integral(time_s) - rest
+            if over > 0.0:
+                high = time_s
+            else:
+                low = time_s
+            step_s = over / self.factor(time_s)
+            guess_s = time_s - step_s
+            if not low <= guess_s <= high:
+                guess_s = (low + high) / 2
+            if abs(guess_s - time_s) <= 1e-15 * self._period_s:
+                break
+            time_s = guess_s
+        return periods * self._period_s + time_s
+
+
+def curve_of(plan: Curve) -> RateCurve:
+    """The curve that a plan describes."""
+    if plan.period_s > 0.0:
+        return WaveCurve(plan.period_s, plan.peak_s, plan.ratio)
+    return LineCurve([*plan.points])
+
+
+class ArrivalTimes:
+    """The times of a source's arrivals, one after the other."""
+
+    def __init__(self, plan: Arrivals, curve: Curve | None, stream: Stream) -> None:
+        self._gaps: Final = GapDraw(plan, stream)
+        self._curve: Final = curve_of(curve) if curve is not None else None
+        self._even_s = 0.0  # in the time in which the process is even
+
+    def next(self) -> float:
+        self._even_s += self._gaps.next()
+        if self._curve is None:
+            return self._even_s
+        return self._curve.time_of(self._even_s)

@@ -1,0 +1,229 @@
+"""Sources of synthetic requests: open loops at times of their own, and users who wait and think."""
+
+import math
+from heapq import heappop, heappush
+from itertools import accumulate
+from typing import Final
+
+from windtunnel.core.agenda import Actor
+from windtunnel.core.random import Stream, Streams
+from windtunnel.workload.arrivals import ArrivalTimes
+from windtunnel.workload.lengths import LengthDraw, TimeDraw, pick
+from windtunnel.workload.plan import Extra, Prefix, Source
+from windtunnel.workload.register import Register
+from windtunnel.workload.request import NEVER, PrefixChain, Request
+
+RETRY_S: Final = 1.0
+"""A user who was refused at once takes at least this long: else time might stand still."""
+
+
+class RequestSource(Actor):
+    """Makes requests one after the other; `wake_s` is when the next arrives."""
+
+    def take(self, number: int) -> Request:
+        """The request that arrives at `wake_s`."""
+        raise NotImplementedError
+
+    def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: FBT001
+        """Hears of the end of a request that it wanted to hear of."""
+
+    def stop(self, now_s: float) -> None:
+        """The run is over."""
+
+
+class Persona:
+    """Who asks: the shared start of the prompts, the tenant, the adapter."""
+
+    def __init__(self, prefix: PrefixChain | None, tenant: int, adapter: int) -> None:
+        self.prefix: Final = prefix
+        self.tenant: Final = tenant
+        self.adapter: Final = adapter
+
+
+class Personas:
+    """Draws who asks. Each is made once, when first drawn."""
+
+    def __init__(self, entry: int, plan: Source, register: Register) -> None:
+        prefix: Prefix | None = plan.prefix
+        self._entry: Final = entry
+        self._register: Final = register
+        self._members: Final[int] = plan.population
+        self._per_member: Final = prefix is not None and prefix.per_member
+        groups: int = prefix.groups if prefix is not None else 1
+        self._groups: Final[int] = plan.population if self._per_member else groups
+        self.prefix_tokens: Final[int] = prefix.tokens if prefix is not None else 0
+        self._tenant: Final[str] = plan.tenant
+        self._tenants: Final[int] = plan.population if plan.tenant_per_member else 1
+        self._adapters: Final = [register.adapters.number(name) for name, _ in plan.adapters]
+        self._upto: Final[list[float]] = list(accumulate([weight for _, weight in plan.adapters]))
+        self._kinds: Final = max(len(self._adapters), 1)
+        self._made: Final[dict[int, Persona]] = {}
+        self.keys: Final = self._groups * self._kinds  # numbers below it are those of prefixes
+        if self._tenants == 1:
+            register.tenants.number(self._tenant)
+
+    def draw(self, groups: Stream, members: Stream, adapters: Stream) -> Persona:
+        member = members.integer(0, self._members - 1) if self._members > 1 else 0
+        group = 0
+        if self._per_member:
+            group = member
+        elif self._groups > 1:
+            group = groups.integer(0, self._groups - 1)
+        kind = pick(self._upto, adapters) if self._kinds > 1 else 0
+        if self._tenants == 1:
+            member = 0
+        number = (group * self._tenants + member) * self._kinds + kind
+        persona = self._made.get(number)
+        if persona is None:
+            persona = self._make(group, member, kind)
+            self._made[number] = persona
+        return persona
+
+    def _make(self, group: int, member: int, kind: int) -> Persona:
+        chain: PrefixChain | None = None
+        if self.prefix_tokens:
+            # What an adapter makes of the same tokens is another cache.
+            key = self._register.own(self._entry, group * self._kinds + kind)
+            chain = PrefixChain([key], [self.prefix_tokens])
+        tenant = self._tenant if self._tenants == 1 else f"{self._tenant}-{member}"
+        adapter = self._adapters[kind] if self._adapters else -1
+        return Persona(chain, self._register.tenants.number(tenant), adapter)
+
+
+class ExtraDraw:
+    """Draws the tokens that some requests have on top."""
+
+    def __init__(self, plan: Extra) -> None:
+        self._tokens: Final = LengthDraw(plan.tokens)
+        self._share: Final[float] = plan.share
+
+    def draw(self, stream: Stream) -> int:
+        if self._share < 1.0 and stream.uniform() >= self._share:
+            return 0
+        return self._tokens.draw(stream)
+
+
+class Recipe:
+    """What the requests of a source are made of."""
+
+    def __init__(self, entry: int, plan: Source, register: Register) -> None:
+        self.entry: Final = entry
+        self.register: Final = register
+        self.source: Final = register.sources.number(plan.name)
+        self.slo: Final = register.classes.number(plan.slo)
+        self.personas: Final = Personas(entry, plan, register)
+        self.prompts: Final = LengthDraw(plan.prompt)
+        self.outputs: Final = LengthDraw(plan.output)
+        self.media: Final = ExtraDraw(plan.media) if plan.media is not None else None
+        self.reasoning: Final = ExtraDraw(plan.reasoning) if plan.reasoning is not None else None
+        self._priority: Final[int] = plan.priority
+        self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else NEVER
+
+    def request(
+        self,
+        number: int,
+        arrived_s: float,
+        prompt: int,
+        output: int,
+        persona: Persona,
+        prefix: PrefixChain | None,
+    ) -> Request:
+        request = Request(number, arrived_s, prompt, output, self._priority, self.source, prefix)
+        request.slo = self.slo
+        request.tenant = persona.tenant
+        request.adapter = persona.adapter
+        request.deadline_s = arrived_s + self._timeout_s
+        return request
+
+
+class Requests:
+    """Requests that do not depend on each other; each part has a stream of its own."""
+
+    def __init__(self, plan: Source, recipe: Recipe, streams: Streams) -> None:
+        name: str = plan.name
+        self._recipe: Final = recipe
+        self._prompts: Final = streams[f"workload.{name}.prompt"]
+        self._outputs: Final = streams[f"workload.{name}.output"]
+        self._groups: Final = streams[f"workload.{name}.prefix"]
+        self._members: Final = streams[f"workload.{name}.member"]
+        self._adapters: Final = streams[f"workload.{name}.adapter"]
+        self._media: Final = streams[f"workload.{name}.media"]
+        self._reasoning: Final = streams[f"workload.{name}.reasoning"]
+
+    def make(self, number: int, arrived_s: float) -> Request:
+        recipe = self._recipe
+        persona = recipe.personas.draw(self._groups, self._members, self._adapters)
+        prompt = recipe.prompts.draw(self._prompts) + recipe.personas.prefix_tokens
+        output = recipe.outputs.draw(self._outputs)
+        media = 0
+        if recipe.media is not None:
+            media = recipe.media.draw(self._media)
+        if recipe.reasoning is not None:
+            output += recipe.reasoning.draw(self._reasoning)
+        request = recipe.request(number, arrived_s, prompt + media, output, persona, persona.prefix)
+        request.media_tokens = media
+        return request
+
+
+class OpenSource(RequestSource):
+    """Requests that come at times of their own, whatever became of those before."""
+
+    def __init__(self, entry: int, plan: Source, register: Register, streams: Streams) -> None:
+        super().__init__(entry)
+        self._left: int = plan.count if plan.count is not None else -1
+        arrivals = streams[f"workload.{plan.name}.arrivals"]
+        self._times: Final = ArrivalTimes(plan.arrivals, plan.curve, arrivals)
+        self._requests: Final = Requests(plan, Recipe(entry, plan, register), streams)
+        self._step()
+
+    def _step(self) -> None:
+        if self._left == 0:
+            self.wake_s = math.inf
+            return
+        self._left -= 1
+        self.wake_s = self._times.next()
+
+    def take(self, number: int) -> Request:
+        request = self._requests.make(number, self.wake_s)
+        self._step()
+        return request
+
+
+class ClosedSource(RequestSource):
+    """Users who each wait for the end of a request, think, and send the next."""
+
+    def __init__(self, entry: int, plan: Source, register: Register, streams: Streams) -> None:
+        super().__init__(entry)
+        assert plan.arrivals.think is not None
+        users: int = plan.arrivals.users
+        self._left: int = plan.count if plan.count is not None else -1
+        self._requests: Final = Requests(plan, Recipe(entry, plan, register), streams)
+        self._thinks: Final = TimeDraw(plan.arrivals.think)
+        self._think: Final = streams[f"workload.{plan.name}.think"]
+        # Users start evenly over the time that they think, not all at once; in order, so a heap.
+        self._ready: Final[list[tuple[float, int]]] = [
+            (self._thinks.mean_s * user / users, user) for user in range(users)
+        ]
+        self._next: int = users
+        self._step()
+
+    def _step(self) -> None:
+        self.wake_s = self._ready[0][0] if self._ready and self._left != 0 else math.inf
+
+    def take(self, number: int) -> Request:
+        arrived_s = heappop(self._ready)[0]
+        self._left -= 1
+        request = self._requests.make(number, arrived_s)
+        request.followed = True
+        self._step()
+        return request
+
+    def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: ARG002, FBT001
+        if self._left == 0:
+            return
+        think_s = self._thinks.draw(self._think)
+        if now_s <= request.arrived_s:
+            think_s = max(think_s, RETRY_S)
+        heappush(self._ready, (now_s + think_s, self._next))
+        self._next += 1
+        self._step()

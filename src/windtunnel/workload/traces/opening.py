@@ -1,0 +1,34 @@
+"""Opens the trace of a workload, and says in a scenario's words what is wrong with it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from windtunnel.workload.plan import TraceReplay
+from windtunnel.workload.traces.lines import unpacked_name
+from windtunnel.workload.traces.notes import SCENARIO_WORDS, TraceNotes
+from windtunnel.workload.traces.reading import open_trace
+from windtunnel.workload.traces.record import TraceRequest
+
+
+class Opened:
+    """A trace that is being read."""
+
+    def __init__(self, plan: TraceReplay, classes: Sequence[str]) -> None:
+        path = Path(plan.path)
+        self._notes = TraceNotes(plan.path, plan.skip_bad, SCENARIO_WORDS)
+        if plan.slo is None:
+            self._notes.classes = frozenset(classes)
+        self.name = unpacked_name(path).stem
+        self.requests: Iterator[TraceRequest] = open_trace(
+            path, plan.format, sort=plan.sort, notes=self._notes
+        )
+
+    def left_out(self) -> list[str]:
+        """What was not read, in sentences."""
+        notes, sentences = self._notes, []
+        if notes.empty:
+            what = f"{notes.empty} requests without a prompt or an output were left out"
+            sentences.append(f"{notes.path}: {what}")
+        if notes.bad:
+            sentences.append(f"{notes.path}: {notes.bad} bad rows were left out")
+        return sentences

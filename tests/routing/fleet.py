@@ -1,0 +1,95 @@
+"""A few servers whose signals and caches a test sets as it likes."""
+
+from windtunnel.core.random import Stream
+from windtunnel.core.signals import Signals
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.server import Server
+from windtunnel.models.linear import Linear
+from windtunnel.routing.build import build_router
+from windtunnel.routing.plan import RouterPlan, ScorerPlan
+from windtunnel.routing.prefixes import CacheIndex, CacheJournal
+from windtunnel.routing.router import Router
+from windtunnel.workload.request import PrefixChain, Request
+
+LINEAR = Linear(fixed_s=0.01, prefill_token_s=1e-4, decode_s=1e-4, context_token_s=0.0)
+
+
+class Fleet:
+    """Servers, their signals, and a journal of their caches."""
+
+    def __init__(
+        self, servers: int, *, kv_blocks: int = 100, block_sizes: tuple[int, ...] = (16,)
+    ) -> None:
+        self.servers = [
+            Server(
+                number,
+                EngineLimits(
+                    kv_blocks=kv_blocks,
+                    block_size=block_sizes[number % len(block_sizes)],
+                    async_scheduling=False,
+                ),
+                LINEAR,
+            )
+            for number in range(servers)
+        ]
+        self.signals = Signals([8] * servers, 0.05)
+        self.everyone = list(range(servers))
+        self.journal = CacheJournal(self.servers)
+
+    def router(self, policy: str, candidates: list[int] | None = None, **options: float) -> Router:
+        """A router of this policy; scorers are given by name with `_` for `-`."""
+        scorers = tuple(
+            ScorerPlan(name.replace("_", "-"), weight) for name, weight in options.items()
+        )
+        plan = RouterPlan(policy, scorers, cache_delay_s=0.0)
+        return build_router(
+            plan,
+            self.servers,
+            candidates or self.everyone,
+            self.signals,
+            Stream(1, "router"),
+            self.journal,
+        )
+
+    def index(self, delay_s: float = 0.0) -> CacheIndex:
+        return CacheIndex(self.journal, self.everyone, delay_s)
+
+    def caches(self, server: int, key: int, tokens: int) -> None:
+        """The server now has so much of a segment, counted from the start of the prompt."""
+        self.journal.entries.extend((server, key, tokens))
+
+    def see(
+        self,
+        now_s: float = 0.0,
+        *,
+        waiting: list[int] | None = None,
+        running: list[int] | None = None,
+        kv_used: list[float] | None = None,
+    ) -> None:
+        """The servers have been asked, and say this."""
+        signals = self.signals
+        signals.waiting[:] = waiting or signals.waiting
+        signals.running[:] = running or signals.running
+        signals.kv_used[:] = kv_used or signals.kv_used
+        signals.took(now_s)
+
+    def send(self, *servers: int) -> None:
+        for server in servers:
+            self.signals.sent(server)
+
+
+def prompt(
+    number: int = 0,
+    *,
+    tokens: int = 160,
+    keys: list[int] | None = None,
+    ends: list[int] | None = None,
+    session: int = -1,
+    adapter: int = -1,
+) -> Request:
+    """A request whose prompt starts with these segments."""
+    prefix = PrefixChain(keys, ends or [tokens // 2]) if keys else None
+    request = Request(number, 0.0, tokens, 4, prefix=prefix)
+    request.session = session
+    request.adapter = adapter
+    return request

@@ -1,0 +1,72 @@
+"""Regret: what fresh signals would have said of a choice."""
+
+import pytest
+
+from tests.routing.fleet import Fleet, prompt
+from tests.twin.runs import BUSY
+from windtunnel.routing.build import build_counterfactual
+from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.routing.plan import RouterPlan, ScorerPlan
+from windtunnel.twin.compose import compose
+from windtunnel.twin.run import breathe
+from windtunnel.twin.scenario.load import load_text
+
+
+def judge(fleet: Fleet, *scorers: tuple[str, float], others: int = 2) -> Counterfactual:
+    plan = RouterPlan("weighted", tuple(ScorerPlan(*s) for s in scorers), counterfactual=others)
+    return build_counterfactual(plan, fleet.servers, fleet.everyone, fleet.signals, fleet.journal)
+
+
+def test_a_choice_is_judged_by_the_true_state() -> None:
+    fleet = Fleet(3)
+    judging = judge(fleet, ("kv-utilization", 1.0), others=1)
+    for server in (0, 0, 1):
+        fleet.servers[server].submit(prompt(tokens=80), 0.0)
+        fleet.servers[server].advance(0.0)
+    fleet.see(kv_used=[0.0, 0.9, 0.9])  # what the router was told; the truth is another
+    used = [server.kv_used(0.0) for server in fleet.servers]
+    assert used[0] > used[1] > used[2] == 0.0
+    judged = judging.look(prompt(), 0, 0.0)
+    assert judged.score == pytest.approx(1.0 - used[0])
+    assert judged.others == [(2, 1.0)]
+    assert judged.regret == pytest.approx(used[0])
+    assert judging.look(prompt(), 2, 0.0).regret == 0.0
+    summary = judging.summary()
+    assert summary["requests"] == 2
+    assert summary["better_elsewhere"] == 0.5
+    assert summary["regret_max"] == pytest.approx(used[0])
+    assert summary["regret_mean"] == pytest.approx(used[0] / 2)
+
+
+def test_a_guess_is_judged_by_what_it_guesses_at() -> None:
+    fleet = Fleet(2)
+    judging = judge(fleet, ("prefix-affinity", 1.0), ("no-hit-lru", 5.0))
+    fleet.servers[1].submit(prompt(tokens=160, keys=[1]), 0.0)
+    fleet.servers[1].advance(0.0)
+    judged = judging.look(prompt(1, tokens=160, keys=[1]), 0, 0.0)
+    assert (judged.score, judged.others) == (0.0, [(1, 0.5)])
+
+
+def test_without_requests_nothing_is_known() -> None:
+    assert judge(Fleet(2)).summary()["regret_mean"] is None
+    assert judge(Fleet(1)).look(prompt(), 0, 0.0).regret == 0.0
+
+
+def regret(policy: str, *sets: str) -> dict[str, float | int | None]:
+    sets = (f"serving.router.policy={policy}", "serving.router.counterfactual=3", *sets)
+    simulation = compose(load_text(BUSY, sets=sets))
+    simulation.run(breathe)
+    assert simulation.counterfactual is not None
+    return simulation.counterfactual.summary()
+
+
+def test_fresh_signals_leave_nothing_to_regret_and_old_ones_do() -> None:
+    fresh = regret("weighted", "serving.router.staleness=0s", "serving.router.cache_delay=0s")
+    assert fresh["regret_max"] == 0.0
+    assert fresh["better_elsewhere"] == 0.0
+    old = regret("weighted", "serving.router.staleness=2s", "serving.router.cache_delay=2s")
+    blind = regret("random")
+    for some in (old, blind):
+        assert isinstance(some["regret_mean"], float)
+        assert some["regret_mean"] > 0.0
+    assert old["regret_mean"] < blind["regret_mean"]  # type: ignore[operator]

@@ -1,0 +1,179 @@
+"""Routers that a person brings: how they are found, what they see, and what goes wrong."""
+
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from tests.routing.fleet import Fleet, prompt
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream
+from windtunnel.routing import custom
+from windtunnel.routing.build import build_router
+from windtunnel.routing.plan import RouterPlan
+from windtunnel.routing.router import Router
+
+POLICIES = """\
+class Coldest:
+    def choose(self, request, servers):
+        return min(servers, key=lambda server: (server.kv_used, server.number))
+
+class Warmest:
+    def choose(self, request, servers):
+        return max(servers, key=lambda server: server.prefix_tokens(request)).number
+
+class Lucky:
+    def __init__(self, stream):
+        self.stream = stream
+    def choose(self, request, servers):
+        return servers[self.stream.integer(0, len(servers) - 1)]
+
+class Telling:
+    def choose(self, request, servers):
+        self.seen = [(s.number, s.pool, s.slots, s.waiting, s.running, s.in_flight, s.kv_used,
+                      list(s.adapters)) for s in servers]
+        self.request = request
+        return 0
+
+class Nosy:
+    def choose(self, request, servers):
+        return request.output_tokens
+
+class Broken:
+    def choose(self, request, servers):
+        return 1 // 0
+
+class Stubborn:
+    def __init__(self):
+        raise ValueError("no mood")
+    def choose(self, request, servers): ...
+
+class Mute: ...
+
+class Outer:
+    class Inner(Coldest): ...
+
+def function(): ...
+
+for _name, _value in {"None": None, "Far": 99, "Wrong": "0", "True": True}.items():
+    globals()["Says" + _name] = type("Says" + _name, (), {"choose": lambda s, r, x, v=_value: v})
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    (tmp_path / "policies_of_a_test.py").write_text(POLICIES)
+    (tmp_path / "faulty_of_a_test.py").write_text("import math\nmath.nothing\n")
+    (tmp_path / "needy_of_a_test.py").write_text("import nothing_of_that_name\n")
+    return str(tmp_path)
+
+
+def build(fleet: Fleet, policy: str, folder: str) -> Router:
+    plan = RouterPlan(policy, cache_delay_s=0.0, folder=folder)
+    pools = ["main"] * len(fleet.servers)
+    stream = Stream(1, "router")
+    return build_router(
+        plan, fleet.servers, fleet.everyone, fleet.signals, stream, fleet.journal, pools
+    )
+
+
+def own(fleet: Fleet, name: str, folder: str) -> Router:
+    return build(fleet, f"policies_of_a_test:{name}", folder)
+
+
+def test_a_class_chooses_by_what_it_sees(folder: str) -> None:
+    fleet = Fleet(3)
+    fleet.see(kv_used=[0.3, 0.1, 0.1])
+    router = own(fleet, "Coldest", folder)
+    assert router.reads_signals
+    assert router.choose(prompt(), 0.0) == 1
+    router.set_candidates([0, 2])
+    assert router.choose(prompt(), 0.0) == 2
+
+
+def test_a_class_may_answer_with_a_number_and_look_at_caches(folder: str) -> None:
+    fleet = Fleet(3)
+    router = own(fleet, "Warmest", folder)
+    fleet.caches(2, 1, 80)
+    assert router.choose(prompt(keys=[1]), 0.0) == 2
+
+
+def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: str) -> None:
+    fleet = Fleet(5)
+    draws = Stream(1, "router")
+    router = own(fleet, "Lucky", folder)
+    for _ in range(20):
+        assert router.choose(prompt(), 0.0) == draws.integer(0, 4)
+
+
+def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
+    fleet = Fleet(2)
+    fleet.signals.adapters[1] = [7]
+    fleet.see(waiting=[1, 2], running=[3, 4], kv_used=[0.5, 0.25])
+    fleet.send(1)
+    router = own(fleet, "Telling", folder)
+    router.choose(prompt(9, session=4, adapter=7), 0.0)
+    told = router._chooser  # type: ignore[attr-defined]
+    assert told.seen == [
+        (0, "main", 8, 1, 3, 0, 0.5, []),
+        (1, "main", 8, 2, 4, 1, 0.25, [7]),
+    ]
+    assert (told.request.id, told.request.session, told.request.adapter) == (9, 4, 7)
+
+
+def test_a_class_is_found_inside_another(folder: str) -> None:
+    assert own(Fleet(2), "Outer.Inner", folder).choose(prompt(), 0.0) == 0
+
+
+def test_a_class_is_found_by_the_name_a_package_gave_it(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("coldest", "policies_of_a_test:Coldest", custom.ENTRY_POINTS)
+    found = EntryPoints([point])
+    monkeypatch.setattr(custom, "entry_points", lambda group: found.select(group=group))
+    assert custom.names_installed() == ["coldest"]
+    assert build(Fleet(2), "coldest", folder).choose(prompt(), 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("nowhere_at_all:X", "nowhere_at_all:X cannot be imported: there is no module"),
+        ("needy_of_a_test:X", "there is no module 'nothing_of_that_name'"),
+        ("faulty_of_a_test:X", "faulty_of_a_test:X failed when it was imported: AttributeError"),
+        ("policies_of_a_test:Coldset", "has no 'Coldset' (did you mean 'Coldest'?)"),
+        ("policies_of_a_test:Mute", "not a class with a method choose(request, servers)"),
+        ("policies_of_a_test:function", "not a class with a method choose(request, servers)"),
+        ("policies_of_a_test:Stubborn", "failed when it was made: ValueError: no mood"),
+        ("a b:c", "'a b:c' names no class; allowed: package.module:Class"),
+        ("policies_of_a_test:", "names no class"),
+        ("least-laoded", "is no policy; allowed: round-robin"),
+    ],
+)
+def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder: str) -> None:
+    with pytest.raises(InputError) as caught:
+        build(Fleet(2), policy, folder)
+    assert sentence in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["SaysNone", "SaysFar", "SaysWrong", "SaysTrue"])
+def test_an_answer_that_is_no_server_gets_a_sentence(name: str, folder: str) -> None:
+    router = own(Fleet(2), name, folder)
+    with pytest.raises(InputError, match=r"chose .* for request 5; allowed: one of the servers"):
+        router.choose(prompt(5), 0.0)
+
+
+def test_an_exception_is_told_with_the_line_that_raised_it(folder: str) -> None:
+    router = own(Fleet(2), "Broken", folder)
+    with pytest.raises(InputError) as caught:
+        router.choose(prompt(), 0.0)
+    told = str(caught.value)
+    assert told.startswith("policies_of_a_test:Broken failed in choose: ZeroDivisionError")
+    assert "return 1 // 0" in told
+    assert "custom.py" not in told
+
+
+def test_the_length_of_the_answer_is_nothing_a_router_can_know(folder: str) -> None:
+    with pytest.raises(InputError, match="no attribute 'output_tokens'"):
+        own(Fleet(2), "Nosy", folder).choose(prompt(), 0.0)

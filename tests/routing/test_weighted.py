@@ -1,0 +1,113 @@
+"""The weighted router: as if everybody were scored, ties and all; and its sums by hand."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.routing.fleet import Fleet, prompt
+from windtunnel.routing.build import SCORERS
+from windtunnel.routing.weighted import Weighted
+from windtunnel.workload.request import Request
+
+SERVERS = 6
+STEP = st.tuples(st.integers(0, 11), st.integers(0, SERVERS - 1), st.integers(0, 2**20))
+
+
+def weighted(fleet: Fleet, **scorers: float) -> Weighted:
+    router = fleet.router("weighted", None, **scorers)
+    assert isinstance(router, Weighted)
+    return router
+
+
+def a_request(number: int, luck: int) -> Request:
+    """Prompts that share one, two or three segments, or none; some are shorter than their end."""
+    depth = luck % 4
+    keys = [luck // 4 % 3, 10 + luck // 12 % 2, 20][:depth]
+    return prompt(
+        number, tokens=96, keys=keys, ends=[32, 40, 96][:depth], adapter=luck // 24 % 3 - 1
+    )
+
+
+def shake(fleet: Fleet, step: tuple[int, int, int]) -> None:
+    """Changes what is known of servers, in one of several ways."""
+    action, server, luck = step
+    signals = fleet.signals
+    if action == 0:
+        fleet.see(
+            running=[luck >> s & 3 for s in range(SERVERS)],
+            kv_used=[(luck >> s & 1) / 2 for s in range(SERVERS)],
+        )
+    elif action == 1:
+        signals.ttft_s[server] = luck % 3 / 4
+        signals.tpot_s[server] = luck // 3 % 3 / 4
+        signals.adapters[server] = [0] if luck % 2 else [0, 1]
+        fleet.see()
+    elif action in (2, 3, 4):
+        fleet.caches(
+            server, (0, 1, 2, 10, 11, 20)[luck % 6], (0, 16, 32, 40, 64, 96)[luck // 6 % 6]
+        )
+    elif action in (5, 6) and signals.in_flight[server]:
+        signals.ended(server)
+
+
+@given(
+    st.lists(st.sampled_from(SCORERS), min_size=1, max_size=5, unique=True),
+    st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.7]), min_size=5, max_size=5),
+    st.lists(STEP, max_size=60),
+    st.sampled_from([(16,), (16, 32), (1, 16, 64)]),
+)
+def test_it_chooses_as_if_it_asked_every_scorer_about_everybody(
+    names: list[str],
+    weights: list[float],
+    steps: list[tuple[int, int, int]],
+    block_sizes: tuple[int, ...],
+) -> None:
+    fleet = Fleet(SERVERS, block_sizes=block_sizes)
+    scorers = {name.replace("-", "_"): weight for name, weight in zip(names, weights, strict=False)}
+    router = weighted(fleet, **scorers)
+    for number, step in enumerate(steps):
+        shake(fleet, step)
+        action, server, luck = step
+        if action == 11:
+            router.set_candidates([s for s in fleet.everyone if luck >> s & 1] or [server])
+        request = a_request(number, luck)
+        expected = router.reference_choice(request, float(number))
+        assert router.choose(request, float(number)) == expected
+        if action > 6:
+            fleet.send(expected)
+
+
+def test_the_sum_is_by_share_of_weight() -> None:
+    fleet = Fleet(3)
+    router = weighted(fleet, prefix_cache=2.0, queue_depth=1.0, kv_utilization=1.0)
+    fleet.see(running=[1, 0, 0], kv_used=[0.8, 0.5, 0.0])
+    fleet.send(0, 0, 0, 1, 1)  # two wait at each of them
+    fleet.caches(0, 7, 80)
+    fleet.caches(1, 7, 40)
+    request = prompt(keys=[7], tokens=160)
+    told = dict(router.explain(request, 0.0))
+    assert [round(told[s], 9) for s in range(3)] == [
+        0.5 * 1 + 0.25 * 0 + 0.25 * 0.2,
+        0.5 * 0.5 + 0.25 * 0 + 0.25 * 0.5,
+        0.5 * 0 + 0.25 * 1 + 0.25 * 1,
+    ]
+    assert router.choose(request, 0.0) == 0
+
+
+def test_among_equals_the_one_chosen_longest_ago_is_next() -> None:
+    router = weighted(Fleet(3), kv_utilization=1.0)
+    assert [router.choose(prompt(), 0.0) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_requests_between_two_looks_do_not_all_go_to_one_server() -> None:
+    fleet = Fleet(4)
+    router = weighted(fleet, queue_depth=1.0, kv_utilization=1.0)
+    fleet.see(kv_used=[0.1, 0.2, 0.3, 0.4])
+    for _ in range(12):
+        fleet.send(router.choose(prompt(), 0.0))
+    assert fleet.signals.in_flight == [3, 3, 3, 3]
+
+
+def test_it_asks_for_signals_only_when_a_scorer_looks_at_them() -> None:
+    assert weighted(Fleet(2), kv_utilization=1.0).reads_signals
+    assert weighted(Fleet(2), lora_affinity=1.0).reads_signals
+    assert not weighted(Fleet(2), load_balance=1.0, prefix_cache=1.0).reads_signals
