@@ -1,7 +1,9 @@
 """Whether and when a request may go to the fleet: shedding, budgets and flow control."""
 
+from windtunnel.admission.gateway.bands import Weights
 from windtunnel.admission.gateway.budgets import TenantBudgets
 from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl, FlowSettings
 from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
 from windtunnel.admission.gateway.reasons import Reason
@@ -32,6 +34,10 @@ __all__ = [
     "TierShed",
     "SaturationShed",
     "TenantBudgets",
+    "FlowControl",
+    "FlowSettings",
+    "Weights",
+    "ORDERS",
     # How full the fleet is.
     "Detector",
     "Concurrency",

@@ -29,6 +29,10 @@ class TenantBudgets(Gateway):
         self._held: Final[list[int]] = []
 
     @property
+    def reads_signals(self) -> bool:
+        return self.inner.reads_signals
+
+    @property
     def waiting(self) -> int:
         return self.inner.waiting
 

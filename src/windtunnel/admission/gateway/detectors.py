@@ -24,10 +24,14 @@ class Detector:
         """How often it pays to look again while requests wait; infinity: never, events will do."""
         return math.inf
 
-    def look(self, signals: Signals, in_flight: int) -> bool:
-        """Takes in what is known; whether that is any newer than it was."""
+    @property
+    def reads_signals(self) -> bool:
+        """Whether servers have to be asked for it; how many there are is known without."""
+        return False
+
+    def look(self, signals: Signals, in_flight: int) -> None:
+        """Takes in what is known."""
         self.servers = len(signals.slots)
-        return True
 
     def saturation(self, in_flight: int) -> float:
         """With so many in flight now, the ones sent since the look among them."""
@@ -67,16 +71,19 @@ class Utilization(Detector):
     def look_every_s(self) -> float:
         return self._look_every_s
 
-    def look(self, signals: Signals, in_flight: int) -> bool:
+    @property
+    def reads_signals(self) -> bool:
+        return True
+
+    def look(self, signals: Signals, in_flight: int) -> None:
         servers = len(signals.slots)
         same = signals.taken_s == self._taken_s and servers == self.servers
         if same and signals.staleness_s > 0.0:
-            return False
+            return
         self.servers = servers
         self._taken_s = signals.taken_s
         self._in_flight = in_flight
         self._seen = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=True)
-        return True
 
     def saturation(self, in_flight: int) -> float:
         if self.servers == 0:

@@ -33,6 +33,11 @@ class Gateway:
         self.in_flight = 0  # admitted and not ended
 
     @property
+    def reads_signals(self) -> bool:
+        """Whether servers have to be asked for it; what is in flight is known without."""
+        return False
+
+    @property
     def waiting(self) -> int:
         """How many tickets are queued here."""
         return 0

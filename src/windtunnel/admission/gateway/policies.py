@@ -75,6 +75,10 @@ class SaturationShed(Gateway):
         self.queue_depth: Final = queue_depth
         self.kv_used: Final = kv_used
 
+    @property
+    def reads_signals(self) -> bool:
+        return True
+
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
         if not ticket.sheddable:
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)

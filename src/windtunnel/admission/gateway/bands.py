@@ -1,0 +1,288 @@
+"""The tickets of one priority that wait, and who of them goes next: one class for each order.
+
+Every band knows its tickets by arrival; that is who expires first and who is shed first. Orders
+that look at more than arrival keep heaps beside it, so that nothing costs more than O(log n).
+"""
+
+from typing import Final
+
+from windtunnel.admission.gateway.tickets import QUEUED, SHEDDABLE_BELOW, Ticket
+from windtunnel.admission.heap import NOWHERE, Node, NodeHeap, before
+
+
+class Band:
+    """Tickets of one priority. Here the first to come goes first, across bands as well."""
+
+    def __init__(self, priority: int) -> None:
+        self.priority: Final = priority
+        self.protected: Final = priority >= SHEDDABLE_BELOW
+        self.ceiling = 1.0  # at this saturation nobody of this band goes
+        self.waiting = 0
+        self.oldest: Ticket | None = None
+        self.newest: Ticket | None = None
+        self.calling: Ticket | None = None  # the oldest for whom nobody had to make way yet
+
+    def first(self) -> Ticket:
+        """Who goes next, of a band that is not empty."""
+        assert self.oldest is not None
+        return self.oldest
+
+    def overtakes(self, higher: "Band") -> bool:
+        """Whether the first here goes before the first of a band of higher priority."""
+        return self.first().sequence < higher.first().sequence
+
+    def push(self, ticket: Ticket) -> None:
+        self.waiting += 1
+        newest = self.newest
+        ticket.ahead = newest
+        self.newest = ticket
+        if newest is None:
+            self.oldest = ticket
+        else:
+            newest.after = ticket
+        if self.calling is None:
+            self.calling = ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        self.waiting -= 1
+        ahead, after = ticket.ahead, ticket.after
+        if ahead is None:
+            self.oldest = after
+        else:
+            ahead.after = after
+        if after is None:
+            self.newest = ahead
+        else:
+            after.ahead = ahead
+        if self.calling is ticket:
+            self.calling = after
+        ticket.ahead = ticket.after = None
+
+    def answered(self) -> None:
+        """Somebody makes way for whoever is calling."""
+        calling = self.calling
+        assert calling is not None
+        self.calling = calling.after
+
+    def served(self, ticket: Ticket) -> None:
+        """One of its tickets is about to be removed because it goes."""
+
+    def check(self) -> str | None:
+        """What is wrong with its books; None when all is well."""
+        tickets = self.tickets()
+        if len(tickets) != self.waiting:
+            return f"{len(tickets)} tickets in line, {self.waiting} counted"
+        for ticket in tickets:
+            if ticket.priority != self.priority or ticket.state != QUEUED:
+                return f"ticket {ticket.id} has no business in band {self.priority}"
+        if self.calling is not None and self.calling not in tickets:
+            return f"ticket {self.calling.id} is calling from outside band {self.priority}"
+        return None
+
+    def tickets(self) -> list[Ticket]:
+        """All that wait, by arrival."""
+        found: list[Ticket] = []
+        ticket = self.oldest
+        while ticket is not None:
+            found.append(ticket)
+            ticket = ticket.after
+        return found
+
+
+class DeadlineBand(Band):
+    """Who wants its first token soonest goes first, across bands as well; of equals, the older."""
+
+    def __init__(self, priority: int) -> None:
+        super().__init__(priority)
+        self._by_target: Final = NodeHeap()
+
+    def first(self) -> Ticket:
+        ticket = self._by_target.nodes[0]
+        assert isinstance(ticket, Ticket)
+        return ticket
+
+    def overtakes(self, higher: Band) -> bool:
+        return before(self.first(), higher.first())
+
+    def push(self, ticket: Ticket) -> None:
+        super().push(ticket)
+        ticket.tag = ticket.target_s
+        self._by_target.push(ticket)
+
+    def remove(self, ticket: Ticket) -> None:
+        super().remove(ticket)
+        self._by_target.remove(ticket)
+
+    def check(self) -> str | None:
+        if len(self._by_target) != self.waiting:
+            return f"{len(self._by_target)} tickets by target, {self.waiting} counted"
+        return super().check()
+
+
+class Flow(Node):
+    """One tenant's tickets within a band, the oldest first; in a heap while it has any.
+
+    Its tag says when its turn is: a virtual time, or when it was served last. Of equal flows, the
+    one whose first ticket is older goes first.
+    """
+
+    __slots__ = ("finish", "tickets")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tickets: Final = NodeHeap()
+        self.finish = 0.0  # where its next turn starts, if it never stops asking
+
+
+class FlowBand(Band):
+    """What bands with a flow for each tenant have in common."""
+
+    def __init__(self, priority: int) -> None:
+        super().__init__(priority)
+        self._flows: Final[dict[int, Flow]] = {}  # by tenant
+        self._asking: Final = NodeHeap()  # flows with tickets
+
+    def first(self) -> Ticket:
+        flow = self._asking.nodes[0]
+        assert isinstance(flow, Flow)
+        ticket = flow.tickets.nodes[0]
+        assert isinstance(ticket, Ticket)
+        return ticket
+
+    def push(self, ticket: Ticket) -> None:
+        super().push(ticket)
+        flow = self._flows.get(ticket.tenant)
+        if flow is None:
+            flow = Flow()
+            self._flows[ticket.tenant] = flow
+        flow.tickets.push(ticket)
+        if flow.place == NOWHERE:
+            flow.tag = self._start_of(flow, ticket)
+            flow.sequence = ticket.sequence
+            self._asking.push(flow)
+
+    def remove(self, ticket: Ticket) -> None:
+        super().remove(ticket)
+        flow = self._flows[ticket.tenant]
+        flow.tickets.remove(ticket)
+        if flow.tickets.nodes:
+            flow.sequence = flow.tickets.nodes[0].sequence
+            self._asking.fix(flow)
+        else:
+            self._asking.remove(flow)
+
+    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+        """The tag of a flow that has just begun to ask."""
+        raise NotImplementedError
+
+    def check(self) -> str | None:
+        asking = 0
+        for tenant, flow in self._flows.items():
+            asking += len(flow.tickets)
+            if (len(flow.tickets) > 0) != (flow.place != NOWHERE):
+                return f"tenant {tenant} has {len(flow.tickets)} tickets, at place {flow.place}"
+        if asking != self.waiting:
+            return f"{asking} tickets in flows, {self.waiting} counted"
+        return super().check()
+
+
+class Weights:
+    """What tenants count against each other, by number; 1 for whoever is not named."""
+
+    def __init__(self, by_name: dict[str, float], tenants: list[str]) -> None:
+        self._by_name: Final = by_name
+        self._tenants: Final = tenants  # names by number; the driver may add to it
+        self._known: Final[list[float]] = []
+
+    def of(self, tenant: int) -> float:
+        known = self._known
+        while tenant >= len(known):
+            name = self._tenants[len(known)]
+            known.append(self._by_name.get(name, 1.0))
+        return known[tenant]
+
+
+class FairBand(FlowBand):
+    """Tenants get prompt tokens through in proportion to their weights; higher bands go first.
+
+    It is start-time fair queueing: a tenant that was served at tag S gets its next turn at S plus
+    tokens over weight, and the smallest tag goes. Whoever begins to ask starts at the tag that was
+    served last: it has saved nothing up, and owes what it owed.
+    """
+
+    def __init__(self, priority: int, weights: Weights) -> None:
+        super().__init__(priority)
+        self._weights: Final = weights
+        self._virtual = 0.0  # the tag that was served last
+        self._latest = 0.0  # the largest finish
+
+    def overtakes(self, higher: Band) -> bool:
+        return False
+
+    def served(self, ticket: Ticket) -> None:
+        flow = self._flows[ticket.tenant]
+        self._virtual = flow.tag
+        finish = flow.tag + ticket.tokens / self._weights.of(ticket.tenant)
+        flow.finish = flow.tag = finish
+        self._asking.fix(flow)
+        if finish > self._latest:
+            self._latest = finish
+
+    def remove(self, ticket: Ticket) -> None:
+        super().remove(ticket)
+        if self.waiting == 0:
+            self._virtual = self._latest  # nobody asks, so nobody owes
+
+    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+        return flow.finish if flow.finish > self._virtual else self._virtual
+
+
+class Turns:
+    """When each tenant was served last, in turns, for all bands together; 0: never."""
+
+    def __init__(self) -> None:
+        self.bands: Final[list[TurnBand]] = []
+        self._turn = 0.0
+        self._last: Final[dict[int, float]] = {}
+
+    def last(self, tenant: int) -> float:
+        return self._last.get(tenant, 0.0)
+
+    def serve(self, tenant: int) -> None:
+        self._turn += 1.0
+        self._last[tenant] = self._turn
+        for band in self.bands:
+            band.turned(tenant)
+
+
+class TurnBand(FlowBand):
+    """The tenant that was served longest ago goes next, with the best that it has in any band."""
+
+    def __init__(self, priority: int, turns: Turns) -> None:
+        super().__init__(priority)
+        self._turns: Final = turns
+        turns.bands.append(self)
+
+    def overtakes(self, higher: Band) -> bool:
+        mine, theirs = self.first().tenant, higher.first().tenant
+        return self._turns.last(mine) < self._turns.last(theirs)
+
+    def served(self, ticket: Ticket) -> None:
+        self._turns.serve(ticket.tenant)
+
+    def turned(self, tenant: int) -> None:
+        """A tenant was served, here or in another band."""
+        flow = self._flows.get(tenant)
+        if flow is not None and flow.place != NOWHERE:
+            flow.tag = self._turns.last(tenant)
+            self._asking.fix(flow)
+
+    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+        return self._turns.last(ticket.tenant)
+
+
+def set_ceilings(bands: list[Band], limit: float) -> None:
+    """Spreads the ceilings evenly: 1 for the first band, `limit` for the last."""
+    steps = len(bands) - 1
+    for number, band in enumerate(bands):
+        band.ceiling = 1.0 - number * (1.0 - limit) / steps if steps else 1.0

@@ -1,0 +1,304 @@
+"""Flow control: requests wait before the fleet, in bands, and go while there is room for them.
+
+Whatever happens, the whole queue is looked at: as many go as fit, each counted before the next is
+asked about. Who waits and why, who is shed, stopped or has waited too long is all said in
+decisions.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.admission.gateway.bands import (
+    Band,
+    DeadlineBand,
+    FairBand,
+    TurnBand,
+    Turns,
+    Weights,
+    set_ceilings,
+)
+from windtunnel.admission.gateway.detectors import Detector
+from windtunnel.admission.gateway.gateway import NEVER, Gateway, reject
+from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.tickets import (
+    EVICT,
+    EVICTING,
+    GONE,
+    QUEUE,
+    QUEUED,
+    Decision,
+    Ticket,
+)
+from windtunnel.admission.heap import NOWHERE, NodeHeap
+from windtunnel.core.signals import Signals
+
+FIFO: Final = "fifo"
+PRIORITY: Final = "priority"
+DEADLINE: Final = "slo-deadline"
+ROUND_ROBIN: Final = "round-robin"
+ORDERS: Final = (PRIORITY, FIFO, DEADLINE, ROUND_ROBIN)
+
+FULL: Final = 1.0
+"""The saturation at which even the first band waits, and others may have to make way."""
+
+
+class FlowSettings:
+    """What flow control is to do. Infinity or a large number: no limit."""
+
+    def __init__(
+        self,
+        order: str,
+        max_waiting: int,
+        max_waiting_per_band: int,
+        ttl_s: float,
+        limit: float,
+        *,
+        shedding: bool,
+        eviction: bool,
+    ) -> None:
+        self.order: Final = order
+        self.max_waiting: Final = max_waiting
+        self.max_waiting_per_band: Final = max_waiting_per_band
+        self.ttl_s: Final = ttl_s
+        self.limit: Final = limit  # the ceiling of the last band
+        self.shedding: Final = shedding  # of who waits, when the queue is full
+        self.eviction: Final = eviction  # of who was sent, when somebody protected waits
+
+
+class FlowControl(Gateway):
+    """Bands by priority, the highest first, each with its ceiling on the fleet's saturation.
+
+    Bands that are known beforehand are given as `priorities`; another opens when its first ticket
+    comes, and the ceilings are spread anew.
+    """
+
+    def __init__(
+        self, detector: Detector, settings: FlowSettings, weights: Weights, priorities: list[int]
+    ) -> None:
+        super().__init__()
+        assert settings.order in ORDERS
+        self.detector: Final = detector
+        self.settings: Final = settings
+        self._weights: Final = weights
+        self._turns: Final = Turns()
+        self._bands: Final[list[Band]] = []
+        self._by_priority: Final[dict[int, Band]] = {}
+        self._waiting = 0
+        self._arrivals = 0
+        self._sent = 0
+        self._stoppable: Final = NodeHeap()  # sheddable and in flight: who is stopped first
+        self._looked_s = 0.0
+        for priority in priorities:
+            self._band(priority)
+
+    @property
+    def reads_signals(self) -> bool:
+        return self.detector.reads_signals
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    @property
+    def next_s(self) -> float:
+        """The next look of a detector that has to look, or the next end of somebody's patience."""
+        if self._waiting == 0:
+            return NEVER
+        next_s = self._looked_s + self.detector.look_every_s
+        ttl_s = self.settings.ttl_s
+        if ttl_s != math.inf:
+            for band in self._bands:
+                oldest = band.oldest
+                if oldest is not None and oldest.queued_s + ttl_s < next_s:
+                    next_s = oldest.queued_s + ttl_s
+        return next_s
+
+    def ceiling(self, priority: int) -> float:
+        """The saturation at which requests of a priority wait."""
+        return self._band(priority).ceiling
+
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        told = self._expire(now_s)
+        self._arrivals += 1
+        ticket.sequence = self._arrivals
+        ticket.queued_s = now_s
+        ticket.state = QUEUED
+        band = self._band(ticket.priority)
+        band.push(ticket)
+        self._waiting += 1
+        self._send(told, signals, now_s)
+        if ticket.state == QUEUED:
+            self._seat(told, ticket, band)
+        self._make_way(told)
+        return told
+
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+        self._close(ticket)
+        if ticket.place != NOWHERE:
+            self._stoppable.remove(ticket)
+        return self.tick(signals, now_s)
+
+    def leave(self, ticket: Ticket, now_s: float) -> None:
+        assert ticket.state == QUEUED
+        self._remove(ticket, self._by_priority[ticket.priority])
+        ticket.state = GONE
+
+    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+        told = self._expire(now_s)
+        self._send(told, signals, now_s)
+        self._make_way(told)
+        return told
+
+    def check(self) -> str | None:
+        counted = 0
+        for number, band in enumerate(self._bands):
+            fault = band.check()
+            if fault is not None:
+                return fault
+            if number and band.priority >= self._bands[number - 1].priority:
+                return f"band {band.priority} is out of order"
+            counted += band.waiting
+        if counted != self._waiting:
+            return f"{counted} tickets in bands, {self._waiting} counted"
+        if self._waiting > self.settings.max_waiting:
+            return f"{self._waiting} wait, {self.settings.max_waiting} may"
+        if len(self._stoppable) > self.in_flight:
+            return f"{len(self._stoppable)} could be stopped, {self.in_flight} are in flight"
+        return super().check()
+
+    # What follows changes who waits.
+
+    def _band(self, priority: int) -> Band:
+        band = self._by_priority.get(priority)
+        if band is None:
+            band = self._new_band(priority)
+            self._by_priority[priority] = band
+            place = 0
+            while place < len(self._bands) and self._bands[place].priority > priority:
+                place += 1
+            self._bands.insert(place, band)
+            set_ceilings(self._bands, self.settings.limit)
+        return band
+
+    def _new_band(self, priority: int) -> Band:
+        order = self.settings.order
+        if order == PRIORITY:
+            return FairBand(priority, self._weights)
+        if order == DEADLINE:
+            return DeadlineBand(priority)
+        if order == ROUND_ROBIN:
+            return TurnBand(priority, self._turns)
+        return Band(priority)
+
+    def _remove(self, ticket: Ticket, band: Band) -> None:
+        band.remove(ticket)
+        self._waiting -= 1
+
+    def _expire(self, now_s: float) -> list[Decision]:
+        """Turns away who has waited as long as anybody may."""
+        told: list[Decision] = []
+        ttl_s = self.settings.ttl_s
+        if self._waiting == 0 or ttl_s == math.inf:
+            return told
+        for band in self._bands:
+            oldest = band.oldest
+            while oldest is not None and oldest.queued_s + ttl_s <= now_s:
+                self._remove(oldest, band)
+                told.append(reject(oldest, Reason.EXPIRED, now_s - oldest.queued_s, ttl_s))
+                oldest = band.oldest
+        return told
+
+    def _send(self, told: list[Decision], signals: Signals, now_s: float) -> None:
+        """Sends who may go, one after the other, until the fleet is full enough for the rest."""
+        if self._waiting == 0:
+            return
+        self.detector.look(signals, self.in_flight)
+        self._looked_s = now_s
+        while self._waiting > 0:
+            saturation = self.detector.saturation(self.in_flight)
+            reason = Reason.ROOM
+            band = self._next_below(saturation)
+            if band is None:
+                if self.in_flight > 0 or self.detector.servers == 0:
+                    return
+                # Whatever signals say, a fleet with nothing to do has room for one.
+                reason = Reason.IDLE_FLEET
+                band = self._next_below(-math.inf)
+                assert band is not None
+            ticket = band.first()
+            band.served(ticket)
+            self._remove(ticket, band)
+            told.append(self._admit(ticket, reason, saturation, band.ceiling))
+            if self.settings.eviction and ticket.sheddable:
+                self._sent += 1
+                ticket.rank = ticket.priority
+                ticket.tag = 0.0
+                ticket.sequence = -self._sent
+                self._stoppable.push(ticket)
+
+    def _next_below(self, saturation: float) -> Band | None:
+        """The band whose first goes next, of those that may send at this saturation."""
+        best: Band | None = None
+        for band in self._bands:
+            if saturation >= band.ceiling:
+                break
+            if band.waiting > 0 and (best is None or band.overtakes(best)):
+                best = band
+        return best
+
+    def _seat(self, told: list[Decision], ticket: Ticket, band: Band) -> None:
+        """Finds a newcomer that cannot go a place to wait, or turns it or another away."""
+        settings = self.settings
+        if band.waiting > settings.max_waiting_per_band:
+            seen, most = float(band.waiting), float(settings.max_waiting_per_band)
+            self._remove(ticket, band)
+            told.append(reject(ticket, Reason.BAND_FULL, seen, most))
+            return
+        if self._waiting > settings.max_waiting:
+            lowest = self._lowest()
+            outranks = lowest.priority < ticket.priority and not lowest.protected
+            if not settings.shedding or not outranks:
+                seen, most = float(self._waiting), float(settings.max_waiting)
+                self._remove(ticket, band)
+                told.append(reject(ticket, Reason.QUEUE_FULL, seen, most))
+                return
+            shed = lowest.newest
+            assert shed is not None
+            self._remove(shed, lowest)
+            told.append(
+                reject(shed, Reason.OUTRANKED, float(shed.priority), float(ticket.priority))
+            )
+        if self.detector.servers == 0:
+            told.append(Decision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0))
+            return
+        saturation = self.detector.saturation(self.in_flight)
+        told.append(Decision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
+
+    def _lowest(self) -> Band:
+        """The last band in which somebody waits."""
+        for band in reversed(self._bands):
+            if band.waiting > 0:
+                return band
+        raise AssertionError("nobody waits")
+
+    def _make_way(self, told: list[Decision]) -> None:
+        """Stops a sheddable request for every protected one that waits for a full fleet.
+
+        Each has one stopped for it at most, however long it waits: signals that lag behind must
+        not empty the fleet.
+        """
+        if not self.settings.eviction or self._waiting == 0 or not self._stoppable.nodes:
+            return
+        saturation = self.detector.saturation(self.in_flight)
+        if saturation < FULL:
+            return
+        for band in self._bands:
+            if not band.protected:
+                return
+            while band.calling is not None and self._stoppable.nodes:
+                ticket = self._stoppable.nodes[0]
+                assert isinstance(ticket, Ticket)
+                self._stoppable.remove(ticket)
+                ticket.state = EVICTING
+                told.append(Decision(EVICT, ticket, Reason.MADE_WAY, saturation, FULL))
+                band.answered()
