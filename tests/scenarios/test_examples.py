@@ -9,7 +9,7 @@ from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load
 
 FOLDER = Path(__file__).parents[2] / "examples"
-NAMES = ("first", "my_router", "overload", "physics", "routing")
+NAMES = ("disaggregation", "first", "my_router", "overload", "physics", "routing")
 
 
 def run(name: str, *sets: str) -> dict[str, Any]:
@@ -84,3 +84,19 @@ def test_routing_finds_prompts_where_they_are_cached() -> None:
     assert found(own) > 0.92
     assert aware["slo"]["critical"]["attained"] == own["slo"]["critical"]["attained"] == 1.0
     assert round_robin["slo"]["critical"]["attained"] < 0.1
+
+
+def test_disaggregation_keeps_documents_out_of_answers() -> None:
+    apart = run("disaggregation")
+    together = run(
+        "disaggregation",
+        "serving.pools.0.role=both",
+        "serving.pools.1.role=both",
+        "serving.disaggregation=null",
+    )
+    assert apart["latency"]["itl"]["p99"] < 0.010
+    assert 0.15 < together["latency"]["itl"]["p99"] < 0.19
+    assert together["latency"]["ttft"]["mean"] < apart["latency"]["ttft"]["mean"]
+    slow = run("disaggregation", "serving.disaggregation.transfer.bandwidth=16GB/s")
+    times = slow["disaggregation"]["transfer"]["mean"] / apart["disaggregation"]["transfer"]["mean"]
+    assert 4 < times < 6

@@ -101,6 +101,26 @@ def test_a_decode_server_without_room_makes_requests_wait_and_loses_none() -> No
     assert result["disaggregation"]["retries"] > 0
 
 
+def test_servers_that_do_both_never_wait_for_each_other() -> None:
+    """Each has room for two prompts; full of prompts for the other, both would wait for ever."""
+    text = """\
+name: both
+workload:
+  - {name: chat, count: 40, arrivals: {process: constant, rate: 100/s}, prompt_tokens: 100,
+     output_tokens: 20}
+serving:
+  pools:
+    - {name: main, replicas: 2, step_time: {model: linear, fixed: 10ms}, engine: {kv_blocks: 18}}
+    - {name: help, role: prefill, step_time: {model: linear, fixed: 10s}, engine: {kv_blocks: 8}}
+  router: {policy: consistent-hash}
+  disaggregation: {decider: always, transfer: {bandwidth: 1GB/s, bytes_per_token: 1kB}}
+"""
+    result = run(text)
+    assert result["requests"]["completed"] == 40
+    assert result["disaggregation"]["stayed"] > 0
+    assert result["disaggregation"]["retries"] == 0
+
+
 def test_a_request_that_can_never_be_decoded_is_dropped_with_the_reason() -> None:
     result = split(blocks=5)
     assert result["requests"]["dropped"] == 1

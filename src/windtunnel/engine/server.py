@@ -125,6 +125,15 @@ class Server(Schedule):
         self._apart[request.id] = request
         return max(0, tokens - request.prefix_hit_tokens)
 
+    def adopt(self, request: Request, kept: Request, now: float) -> None:
+        """Reserves for a request the blocks of its prompt, which `kept` computed here and holds."""
+        self._catch_up(now)
+        del self._apart[kept.id]
+        self.pool.release(kept, kept.last, preempted=False)
+        kept.stage = AWAY
+        missing = self.reserve(request, request.prompt_tokens - 1, now)
+        assert missing >= 0, "what was just freed suffices"
+
     def submit_arrived(self, request: Request, now: float) -> None:
         """Queues a request whose reserved KV is here now; it goes before those without."""
         assert request.stage == RESERVED

@@ -55,6 +55,15 @@ class Cluster:
         self.agenda.moved(server)
         return missing
 
+    def adopt(self, request: Request, kept: Request, now_s: float) -> None:
+        """Moves a request to the server where the blocks of its prompt are kept."""
+        self.signals.ended(request.server)
+        request.server = kept.server
+        self.signals.sent(request.server)
+        server = self.servers[request.server]
+        server.adopt(request, kept, now_s)
+        self.agenda.moved(server)
+
     def submit_arrived(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]
         server.submit_arrived(request, now_s)

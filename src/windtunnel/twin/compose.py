@@ -141,7 +141,7 @@ def _splitting(
     return Splitting(
         Decider(split.decider, split.threshold),
         routing.router("prefill"),
-        Handoff(cluster, link, queue, token_bytes),
+        Handoff(cluster, link, queue, token_bytes, _with_role(plan, "decode")),
     )
 
 

@@ -4,6 +4,9 @@ The prefill half is a request of its own, the leg, that ends with its first toke
 blocks. When it has ended, blocks are reserved on the decoding server, or asked for again after a
 while; what that server has not cached is moved over the link; then the leg's blocks are let go and
 the whole request is decoded, its first token being the decoding server's.
+
+Servers that do both could wait for each other's blocks for ever, each full of prompts for another.
+So where the server that computed a prompt can also decode, and the other has no room, it stays.
 """
 
 from typing import Final
@@ -37,16 +40,25 @@ class Handoff:
     """All split requests between their arrival and the start of their decoding."""
 
     def __init__(
-        self, cluster: Cluster, link: Link, queue: EventQueue, bytes_per_token: float
+        self,
+        cluster: Cluster,
+        link: Link,
+        queue: EventQueue,
+        bytes_per_token: float,
+        decoders: list[int],
     ) -> None:
         self._cluster: Final = cluster
         self._link: Final = link
         self._queue: Final = queue
         self._bytes_per_token: Final = bytes_per_token
+        self._decodes: Final = [False] * len(cluster.servers)  # by server
+        for server in decoders:
+            self._decodes[server] = True
         self.splits: Final[dict[int, Split]] = {}
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
         self.begun: i64 = 0
         self.retries: i64 = 0
+        self.stayed: i64 = 0  # decoded where the prompt was computed, for want of room elsewhere
         self.moved_tokens: i64 = 0
         self.present_tokens: i64 = 0  # cached on the decoding server: not moved
 
@@ -91,6 +103,9 @@ class Handoff:
         tokens = request.prompt_tokens - 1
         missing = self._cluster.reserve(request, tokens, now_s)
         if missing < 0:
+            if self._can_stay(split):
+                self._stay(split, now_s)
+                return
             wait_s = min(FIRST_RETRY_S * 2.0 ** min(split.tries, 16), LONGEST_RETRY_S)
             split.tries += 1
             self.retries += 1
@@ -106,6 +121,18 @@ class Handoff:
             return
         split.transfer = self._link.start(request, missing * self._bytes_per_token, now_s)
         self._cluster.agenda.moved(self._link)
+
+    def _can_stay(self, split: Split) -> bool:
+        server = split.leg.server
+        return self._decodes[server] and not self._cluster.servers[server].refusal(split.request)
+
+    def _stay(self, split: Split, now_s: float) -> None:
+        request = split.request
+        del self.splits[request.id]
+        self.stayed += 1
+        self._cluster.adopt(request, split.leg, now_s)
+        request.prefix_hit_tokens = split.leg.prefix_hit_tokens
+        self._cluster.submit_arrived(request, now_s)
 
     def arrived(self, request: Request, now_s: float) -> None:
         """The KV is there: the prefill server's copy goes, the decoding starts."""

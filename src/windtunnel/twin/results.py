@@ -103,6 +103,7 @@ def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
         "retries": int(handoff.retries),
         "moved_tokens": int(handoff.moved_tokens),
         "present_tokens": int(handoff.present_tokens),
+        "stayed": int(handoff.stayed),
         "moved_bytes": link.moved_bytes,
         "transfer": summary(handoff.transfer),
     }

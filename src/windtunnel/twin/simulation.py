@@ -335,8 +335,9 @@ class Simulation:
             del self.elsewhere[request.id]
             request.place = AT_SERVER
             if self._story is not None:
+                reason = "stayed" if request.transfer_end_s == UNSET else ""
                 took_s = request.transfer_end_s - request.transfer_start_s
-                self._story.tell(self.now_s, told.MOVED, request, "", took_s=took_s)
+                self._story.tell(self.now_s, told.MOVED, request, reason, took_s=took_s)
             server = self.servers[request.server]
             if server.finished:
                 self._collect(server)
