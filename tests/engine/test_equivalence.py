@@ -15,7 +15,7 @@ from windtunnel.models.catalog import resolve_model
 from windtunnel.models.linear import Linear
 from windtunnel.models.profile import physics_model
 from windtunnel.models.roofline import Roofline
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
 from windtunnel.models.table import Curve, Grid, Table
 from windtunnel.workload.request import PrefixChain, Request
 
@@ -26,14 +26,25 @@ TICK = 2.0**-20
 class Kinked(StepTimeModel):
     """A line with kinks, as a roofline or a table of measurements has."""
 
-    def __init__(self, knots: list[int], slopes: list[int], fixed: int, prefill: int) -> None:
+    def __init__(
+        self,
+        knots: list[int],
+        slopes: list[int],
+        fixed: int,
+        prefill: int,
+        bounds: Bounds | None,
+    ) -> None:
+        self.bounds = bounds
         self.knots = knots
         self.slopes = slopes
         self.fixed = fixed
         self.prefill = prefill
 
     def __repr__(self) -> str:
-        return f"Kinked({self.knots}, {self.slopes}, {self.fixed}, {self.prefill})"
+        return f"Kinked({self.knots}, {self.slopes}, {self.fixed}, {self.prefill}, {self.bounds})"
+
+    def measured(self) -> Bounds | None:
+        return self.bounds
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         base, low = self.fixed + decodes, 0
@@ -80,7 +91,15 @@ def models(draw: st.DrawFn) -> StepTimeModel:
         )
     knots = sorted(draw(st.sets(st.integers(1, 400), max_size=4)))
     slopes = draw(st.lists(st.integers(0, 4), min_size=len(knots) + 1, max_size=len(knots) + 1))
-    return Kinked(knots, slopes, draw(st.integers(1, 100)), draw(st.integers(0, 5)))
+    bounds = draw(st.none() | measured())
+    return Kinked(knots, slopes, draw(st.integers(1, 100)), draw(st.integers(0, 5)), bounds)
+
+
+@st.composite
+def measured(draw: st.DrawFn) -> Bounds:
+    """Bounds that some steps keep and some do not, each of them perhaps out of the way."""
+    sizes = (st.integers(low, high) for low, high in ((1, 80), (0, 9), (0, 120), (1, 90)))
+    return Bounds(*(draw(st.just(1 << 30) | size) for size in sizes))
 
 
 Shape = tuple[int, int, int, int, PrefixChain | None]
@@ -159,6 +178,26 @@ def outcome(request: Request) -> tuple[object, ...]:
     )
 
 
+def check_extrapolation(fast: Server, slow: ReferenceServer) -> None:
+    """Steps that are larger than what was measured are the same ones."""
+    found = fast.extrapolation
+    if found is None:
+        assert slow.beyond["steps"] == 0
+        return
+    assert slow.beyond == {
+        "steps": found.steps,
+        "tokens": found.over_tokens,
+        "decodes": found.over_decodes,
+        "context": found.over_context,
+    }
+    assert slow.most_beyond == {
+        "tokens": found.most_tokens,
+        "decodes": found.most_decodes,
+        "context": found.most_context,
+    }
+    assert found.time_s == pytest.approx(slow.beyond_s, rel=1e-9, abs=1e-12)
+
+
 @given(limits(), models(), traffic())
 def test_the_fast_engine_equals_the_reference(
     limits: EngineLimits,
@@ -185,6 +224,7 @@ def test_the_fast_engine_equals_the_reference(
     assert all(free_after[now] == free for now, free in events)
     assert fast.pool.lowest_free == slow.blocks.lowest_free
     assert fast.pool.free == fast.pool.blocks
+    check_extrapolation(fast, slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
     assert (fast.token_gaps.count, fast.token_gaps.low, fast.token_gaps.high) == (
         slow.token_gaps.count,
@@ -203,6 +243,7 @@ def test_a_run_that_is_cut_off_counts_the_same(
     assert [outcome(r) for r in fast.finished] == [outcome(r) for r in slow.finished]
     assert fast.steps == slow.steps
     assert math.isclose(fast.busy_s, slow.busy_s, rel_tol=1e-9)
+    check_extrapolation(fast, slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
     arrived = sum(at * TICK <= end * TICK for at, *_ in shapes)
     assert len(fast.finished) + len(fast.unfinished()) == arrived
@@ -222,7 +263,9 @@ def a_table() -> Table:
 
     prompt = grid([[1.0, 1.1, 1.5], [1.2, 1.25, 2.0], [3.0, 3.5, 4.0]])
     decode = grid([[1.0, 1.05, 1.4], [1.1, 1.3, 2.1]])
-    return Table(prompt, decode, None, 0.0, None, Curve([1.0, 16.0], [0.0001, 0.0002]), 0.0003)
+    bounds = Bounds(48, 8, 60, 55)
+    head = Curve([1.0, 16.0], [0.0001, 0.0002])
+    return Table(prompt, decode, None, 0.0, None, head, 0.0003, bounds)
 
 
 LLAMA = resolve_model("llama-3.1-8b")
@@ -260,6 +303,7 @@ def test_the_engines_agree_on_real_step_times(
         assert outcome(one)[2:] == pytest.approx(outcome(other)[2:], rel=1e-9)
     assert (fast.steps, fast.preemptions) == (slow.steps, slow.preemptions)
     assert fast.pool.lowest_free == slow.blocks.lowest_free
+    check_extrapolation(fast, slow)
     assert fast.token_gaps.count == slow.token_gaps.count
     assert fast.token_gaps.total == pytest.approx(slow.token_gaps.total, rel=1e-9)
 

@@ -9,11 +9,13 @@ import pytest
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog import resolve_model
 from windtunnel.models.profile import (
     BUNDLED,
     PARAMETERS,
     bundled_profiles,
     load_profile,
+    physics_model,
     profile_for,
     read_profile,
 )
@@ -55,6 +57,19 @@ def test_the_h200_says_how_far_it_is_off_on_models_that_it_was_not_fitted_to() -
     assert not set(errors["unseen shapes"]) & set(errors["shapes"])
     for error in errors["unseen shapes"].values():
         assert error.mape <= 0.08
+
+
+def test_models_know_how_far_their_profile_was_measured() -> None:
+    shape = resolve_model("llama-3.1-8b")
+    bounds = physics_model(shape, resolve_accelerator("h200")).measured()
+    assert bounds is not None
+    assert (bounds.tokens, bounds.decodes, bounds.context, bounds.prompt) == (
+        8192,
+        256,
+        16384,
+        16384,
+    )
+    assert physics_model(shape, resolve_accelerator("l4")).measured() is None
 
 
 def test_a_profile_survives_its_file(tmp_path: Path) -> None:

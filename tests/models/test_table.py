@@ -175,6 +175,18 @@ def test_kernel_tables_add_up(tmp_path: Path, work: StepWork, expected_us: float
     assert longer.step_s(work) == pytest.approx(0.5 + expected_us * 1e-6)
 
 
+def test_tables_know_how_far_they_were_measured(tmp_path: Path) -> None:
+    kernels = read_table(kernel_tables(tmp_path), SHAPE).measured()
+    assert kernels is not None
+    # Layers were timed up to 512 tokens, attention with 64 decodes of 1,024 and 512 after 2,048.
+    assert (kernels.tokens, kernels.decodes) == (512, 64)
+    assert (kernels.context, kernels.prompt) == (1024, 2560)
+    steps = read_table(whole_steps(tmp_path / "steps.jsonl"), MODELS["llama-3.1-8b"])
+    bounds = steps.with_per_step(0.1).measured()
+    assert bounds is not None
+    assert (bounds.tokens, bounds.decodes, bounds.context, bounds.prompt) == (1088, 64, 2048, 3072)
+
+
 def test_experts_are_those_that_even_routing_touches(tmp_path: Path) -> None:
     mixture = MODELS["qwen3-30b-a3b"]
     assert not mixture.dense_layers

@@ -79,6 +79,7 @@ class PlannedStep:
         self.end_s = start_s + duration_s
         self.admitted: list[Request] = []
         self.produces: list[Request] = []
+        self.sizes = {"tokens": 0, "decodes": 0, "context": 0.0, "prompt": 0}
 
 
 class ReferenceServer:
@@ -100,6 +101,10 @@ class ReferenceServer:
         self.steps = 0
         self.preemptions = 0
         self.prefilled_tokens = 0
+        self.bounds = model.measured()
+        self.beyond = {"steps": 0, "tokens": 0, "decodes": 0, "context": 0}
+        self.most_beyond = {"tokens": 0.0, "decodes": 0.0, "context": 0.0}
+        self.beyond_s = 0.0
         self.admission_order: list[int] = []
         self.free_after: list[tuple[float, int]] = []  # free blocks after each step that ended
         self.current: PlannedStep | None = None
@@ -203,6 +208,19 @@ class ReferenceServer:
         """Accounts for what has passed of the current step when a run ends before it does."""
         if self.current is not None and self.current.start_s < now:
             self.busy_s += now - self.current.start_s
+            if self.excesses(self.current):
+                self.beyond_s += now - self.current.start_s
+
+    def excesses(self, step: PlannedStep) -> list[str]:
+        """In what the step is larger than any that its times were measured at."""
+        bounds = self.bounds
+        if bounds is None:
+            return []
+        sizes = step.sizes
+        over = [name for name in ("tokens", "decodes") if sizes[name] > getattr(bounds, name)]
+        if sizes["context"] > bounds.context or sizes["prompt"] > bounds.prompt:
+            over.append("context")
+        return over
 
     def plan(self, start_s: float) -> PlannedStep | None:
         """One call of vLLM's schedule(): running requests first, then the queue."""
@@ -397,11 +415,27 @@ class ReferenceServer:
         duration_s = max(time_s, host) if self.limits.async_scheduling else time_s + host
         step = PlannedStep(planned, start_s, duration_s)
         step.produces = produces
+        step.sizes = {
+            "tokens": sum(new for new, _, _ in work.chunks) + work.decodes,
+            "decodes": work.decodes,
+            "context": work.context / work.decodes if work.decodes else 0.0,
+            "prompt": max((new + cached for new, cached, _ in work.chunks), default=0),
+        }
         return step
 
     def complete(self, step: PlannedStep) -> None:
         self.busy_s += step.end_s - step.start_s
         self.steps += 1
+        over = self.excesses(step)
+        if over:
+            self.beyond_s += step.end_s - step.start_s
+            self.beyond["steps"] += 1
+            for name in over:
+                self.beyond[name] += 1
+                size = step.sizes[name]
+                if name == "context":
+                    size = max(math.ceil(size), step.sizes["prompt"])
+                self.most_beyond[name] = max(self.most_beyond[name], size)
         done = []
         for request in step.produces:
             if request.id in self.last_token_s:

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from windtunnel.core.agenda import Actor
 from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding
+from windtunnel.engine.extrapolation import Extrapolation
 from windtunnel.engine.limits import PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
 from windtunnel.engine.step import Step, StepClock
@@ -33,6 +34,8 @@ class Schedule(Actor):
         self.running: Final = RequestLine()
         self.preemptions: i64 = 0
         self.prefilled_tokens: i64 = 0
+        bounds = model.measured()
+        self.extrapolation: Final = Extrapolation(bounds) if bounds is not None else None
 
         self._size: Final[i64] = limits.block_size
         self._clock: Final = StepClock(limits, model)
@@ -74,6 +77,8 @@ class Schedule(Actor):
             work.decodes = step.decodes
             work.context = step.context
             work.samples = step.decodes + len(step.prompted)
+            if self.extrapolation is not None:
+                self._note_sizes(step)
             step.duration_s = self._clock.one(work)
         else:
             if not step.decodes:
@@ -82,6 +87,13 @@ class Schedule(Actor):
             step.duration_s = step.base + step.slope * step.context
             step.pure = not self._partial
         return step
+
+    def _note_sizes(self, step: Step) -> None:
+        """Keeps what `Extrapolation` asks of the step's chunks when they are gone."""
+        for new, cached, _ in self._work.chunks:
+            step.new_tokens += new
+            if new + cached > step.prompt:
+                step.prompt = new + cached
 
     def _plan_together(self, step: Step) -> i64:
         """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""

@@ -202,6 +202,8 @@ class Server(Schedule):
             return
         whole = self._clock.whole_steps(step, now - step.start_s)
         begun = min(whole, step.steps - 1)
+        if self.extrapolation is not None:
+            self.extrapolation.add(step, self._clock, whole, begun + 1, now - step.start_s)
         if begun and not step.passed:
             self._pass_steps(step, begun)
         if whole:
@@ -383,6 +385,9 @@ class Server(Schedule):
         self.busy_s += end_s - step.start_s
         self.steps += step.steps
         regular = step.decodes - step.late_decodes
+        if self.extrapolation is not None:
+            steps = step.steps
+            self.extrapolation.add(step, self._clock, steps, steps, end_s - step.start_s)
         if step.steps > 1:
             self._clock.count_gaps(step, self.token_gaps, self.token_overhead_s)
         elif regular:

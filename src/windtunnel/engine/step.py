@@ -31,6 +31,8 @@ class Step:
         self.duration_s = 0.0  # of the first step
         self.decodes = 0
         self.context = 0
+        self.new_tokens = 0  # of prompts; these two only where somebody counts large steps
+        self.prompt = 0  # the longest prompt so far, among those that have a chunk
         self.base = 0.0  # the line that times a pure step, from this context on
         self.slope = 0.0
         self.until = 0.0

@@ -17,7 +17,7 @@ from windtunnel.models.kernels import (
     PhysicsParameters,
 )
 from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
 
 __all__ = ["Physics"]
 
@@ -55,12 +55,14 @@ class Physics(StepTimeModel):
         parameters: PhysicsParameters,
         tensor_parallel: int = 1,
         expert_parallel: int = 1,
+        bounds: Bounds | None = None,
     ) -> None:
         part = shape.per_gpu(tensor_parallel, expert_parallel)
         kernels = Kernels(parameters, accelerator, shape.matmul_precision)
         self.kernels: Final = kernels
         self.tensor_parallel: Final = tensor_parallel
         self.expert_parallel: Final = expert_parallel
+        self._bounds: Final = bounds
         self._part: Final = part
         self._layers: Final = part.layers
         self._window: Final = part.window
@@ -114,6 +116,9 @@ class Physics(StepTimeModel):
             if context < line[2]:
                 return line
         return lines[-1]
+
+    def measured(self) -> Bounds | None:
+        return self._bounds
 
     def tokens_s(self, tokens: int) -> float:
         """Everything in the layers but attention, for this many tokens in all."""

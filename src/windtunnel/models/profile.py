@@ -19,6 +19,7 @@ from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.kernels import PhysicsParameters
 from windtunnel.models.physics import Physics
 from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import NO_BOUND, Bounds
 
 __all__ = [
     "FORMAT",
@@ -139,6 +140,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def physics_parameters(self) -> PhysicsParameters:
         return PhysicsParameters(self.parameters)
 
+    def bounds(self) -> Bounds | None:
+        """The largest measured step; None where nothing was measured."""
+        if not self.measured:
+            return None
+        tokens, decodes, context = (self.measured.get(name, NO_BOUND) for name in RANGES)
+        return Bounds(tokens, decodes, context, context)
+
     def to_json(self) -> str:
         """The file's text; the same profile always gives the same bytes."""
         document = {"format": FORMAT, **msgspec.to_builtins(self)}
@@ -188,7 +196,9 @@ def physics_model(
     """A `physics` step-time model; without a profile, with the accelerator's bundled one."""
     chosen = profile if profile is not None else profile_for(accelerator)
     parameters = chosen.physics_parameters()
-    return Physics(shape, accelerator, parameters, tensor_parallel, expert_parallel)
+    return Physics(
+        shape, accelerator, parameters, tensor_parallel, expert_parallel, chosen.bounds()
+    )
 
 
 def read_profile(path: Path) -> Profile:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
-__all__ = ["StepTimeModel", "StepWork"]
+__all__ = ["NO_BOUND", "Bounds", "StepTimeModel", "StepWork"]
+
+NO_BOUND: Final = 1 << 40
+"""More than any step has of anything, and small enough to be multiplied."""
 
 
 class StepWork:
@@ -27,6 +32,18 @@ class StepWork:
         )
 
 
+class Bounds:
+    """The largest steps that a model was fitted to or held against; beyond them it extrapolates."""
+
+    __slots__ = ("context", "decodes", "prompt", "tokens")
+
+    def __init__(self, tokens: int, decodes: int, context: int, prompt: int) -> None:
+        self.tokens = min(tokens, NO_BOUND)  # of one step, prompts and decodes together
+        self.decodes = min(decodes, NO_BOUND)  # sequences that decode in one step
+        self.context = min(context, NO_BOUND)  # of a decoding sequence; of a batch, the mean
+        self.prompt = min(prompt, NO_BOUND)  # up to the end of a chunk: cached and new tokens
+
+
 # A researcher's own model is an ordinary Python class, so a compiled build must let it inherit.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StepTimeModel:
@@ -42,3 +59,7 @@ class StepTimeModel:
         and infinite where the line never changes. It lets the engine sum many steps in closed form.
         """
         raise NotImplementedError
+
+    def measured(self) -> Bounds | None:
+        """How far measurements stand behind the model; None where there are none."""
+        return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
 
 __all__ = ["Curve", "Grid", "Table"]
 
@@ -127,6 +127,7 @@ class Table(StepTimeModel):
         tokens: Curve | None,
         sequences: Curve | None,
         per_step_s: float = 0.0,
+        bounds: Bounds | None = None,
     ) -> None:
         self.prompt = prompt
         self.decode = decode
@@ -135,6 +136,7 @@ class Table(StepTimeModel):
         self.tokens = tokens
         self.sequences = sequences
         self.per_step_s = per_step_s
+        self.bounds = bounds
         self.least_s = min(min(curve.times) for curve in decode.curves)
         self._decode_curves: dict[int, Curve] = {}
 
@@ -148,7 +150,11 @@ class Table(StepTimeModel):
             self.tokens,
             self.sequences,
             per_step_s,
+            self.bounds,
         )
+
+    def measured(self) -> Bounds | None:
+        return self.bounds
 
     def step_s(self, work: StepWork) -> float:
         if not work.chunks:

@@ -24,6 +24,7 @@ from windtunnel.core.files import read_bounded
 from windtunnel.models.calibrate import MOST_BYTES, read_measurements
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.shapes import ModelShape
+from windtunnel.models.steptime import Bounds
 from windtunnel.models.table import Curve, Grid, Table
 
 __all__ = ["read_table"]
@@ -64,7 +65,8 @@ def _kernel_tables(folder: Path, shape: ModelShape, per_step_s: float) -> Table:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
     path = folder / "attention.csv"
     rows = _read_csv(path, "", names, shape.layers * MICROSECOND)[""]
-    return _model(path, rows, _sum(layers), _sum(head), per_step_s)
+    largest = min(curve.knots[-1] for curve in layers), min(curve.knots[-1] for curve in head)
+    return _model(path, rows, _sum(layers), _sum(head), per_step_s, largest)
 
 
 def _calls(shape: ModelShape) -> dict[str, int]:
@@ -143,9 +145,17 @@ def _whole_steps(path: Path, shape: ModelShape, per_step_s: float) -> Table:
 
 
 def _model(
-    path: Path, rows: Rows, tokens: Curve | None, sequences: Curve | None, per_step_s: float
+    path: Path,
+    rows: Rows,
+    tokens: Curve | None,
+    sequences: Curve | None,
+    per_step_s: float,
+    largest: tuple[float, float] | None = None,
 ) -> Table:
-    """Sorts rows over (new tokens, prior, decodes, context) into prompts, decodes and mixtures."""
+    """Sorts rows over (new tokens, prior, decodes, context) into prompts, decodes and mixtures.
+
+    `largest` are the tokens and the sequences up to which single layers were measured.
+    """
     prompt = {place[:2]: time for place, time in rows.items() if place[0] and not place[2]}
     decode = {place[2:]: time for place, time in rows.items() if place[2] and not place[0]}
     mixed = {place: time for place, time in rows.items() if place[0] and place[2]}
@@ -162,7 +172,19 @@ def _model(
             raise InputError(what, where=str(path), allowed="2 or more, to draw a line between")
     longest = max((place[1] for place in mixed), default=0.0)
     joint = _deep_grid(mixed, 4) if mixed else None
-    return Table(_grid(prompt), grid, joint, longest, tokens, sequences, per_step_s)
+    bounds = _bounds(rows, largest)
+    return Table(_grid(prompt), grid, joint, longest, tokens, sequences, per_step_s, bounds)
+
+
+def _bounds(rows: Rows, largest: tuple[float, float] | None) -> Bounds:
+    """The largest sizes among the rows; in kernel tables layers bound the tokens of a step."""
+    tokens = max(place[0] + place[2] for place in rows)
+    decodes = max(place[2] for place in rows)
+    if largest is not None:
+        tokens, decodes = largest[0], min(decodes, largest[1])
+    context = max(place[3] for place in rows if place[2])
+    prompt = max(place[0] + place[1] for place in rows if place[0])
+    return Bounds(int(tokens), int(decodes), int(context), int(prompt))
 
 
 def _curve(rows: Rows) -> Curve:
