@@ -56,6 +56,20 @@ class RequestAsk:
         self.deadline_s: Final = deadline_s
         self.correlation: Final = correlation
 
+    def until(self, deadline_s: float) -> "RequestAsk":
+        """The same ask, given up at the latest at `deadline_s`."""
+        return RequestAsk(
+            self.provider,
+            self.model,
+            self.domain,
+            group=self.group,
+            weight=self.weight,
+            priority=self.priority,
+            tokens=self.tokens,
+            deadline_s=min(deadline_s, self.deadline_s),
+            correlation=self.correlation,
+        )
+
 
 class RequestDenied:
     """A call may not start: why, and from when it may be worth asking again (infinity: never)."""

@@ -151,6 +151,22 @@ class RequestAdmission:
             return self._denied(RequestDenied(ask, RequestDenial.QUEUE_FULL, NEVER), now)
         return self._wait(endpoint, state, ask, now)
 
+    def could_start(self, ask: RequestAsk, now: float) -> bool:
+        """Whether `acquire` would give a lease at once; nothing is told or taken."""
+        found = self._find(ask, now)
+        if isinstance(found, RequestDenied):
+            return False
+        endpoint, state = found
+        if self._is_someone_ahead(endpoint, state):
+            return False
+        return self._refusal(endpoint, state, ask, now) is None
+
+    def load(self, ask: RequestAsk) -> float:
+        """How full the endpoint of an ask is: what is in flight of what is allowed."""
+        endpoint = self._endpoints.get((ask.provider, ask.model))
+        state = endpoint.domains.get(ask.domain) if endpoint is not None else None
+        return state.in_flight / state.limiter.limit if state is not None else 0.0
+
     def cancel(self, ticket: Ticket, now: float) -> None:
         """Whoever waited is gone: its place is given up, or its lease if it has one already."""
         self._catch_up(now)
