@@ -1,6 +1,7 @@
 """The fast engine and the reference engine give the same schedule, times, blocks and gaps."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -102,7 +103,21 @@ def measured(draw: st.DrawFn) -> Bounds:
     return Bounds(*(draw(st.just(1 << 30) | size) for size in sizes))
 
 
-Shape = tuple[int, int, int, int, PrefixChain | None]
+class Shape(NamedTuple):
+    """A request to be made anew for each engine."""
+
+    at: int
+    prompt: int
+    output: int
+    priority: int
+    prefix: PrefixChain | None
+    answer_key: int = -1
+
+    def request(self, number: int) -> Request:
+        at_s = self.at * TICK
+        made = Request(number, at_s, self.prompt, self.output, self.priority, 0, self.prefix)
+        made.answer_key = self.answer_key
+        return made
 
 
 @st.composite
@@ -130,8 +145,20 @@ def traffic(draw: st.DrawFn) -> list[Shape]:
         prompt = draw(st.integers(1, 60))
         prefix = draw(st.none() | prefixes(prompt, lengths))
         output = draw(st.integers(1, 4) | st.integers(1, 120))
-        requests.append((now, prompt, output, draw(st.integers(-2, 3)), prefix))
+        said = [r for r in requests if r.answer_key >= 0 and r.prompt + r.output <= 90]
+        if draw(st.booleans()) and said:
+            prefix = continued(draw(st.sampled_from(said)))
+            prompt = prefix.ends[-1] + draw(st.integers(0, 20))
+        answer = 1000 + len(requests) if draw(st.booleans()) else -1
+        requests.append(Shape(now, prompt, output, draw(st.integers(-2, 3)), prefix, answer))
     return requests
+
+
+def continued(said: Shape) -> PrefixChain:
+    """A prompt that starts with another and with the answer to it."""
+    before = said.prefix or PrefixChain([], [])
+    keys = [*before.keys, said.answer_key]
+    return PrefixChain(keys, [*before.ends, said.prompt + said.output])
 
 
 def drive(
@@ -160,10 +187,7 @@ def drive(
 
 
 def requests_of(shapes: list[Shape]) -> list[Request]:
-    return [
-        Request(number, at * TICK, prompt, output, priority, 0, prefix)
-        for number, (at, prompt, output, priority, prefix) in enumerate(shapes)
-    ]
+    return [shape.request(number) for number, shape in enumerate(shapes)]
 
 
 def outcome(request: Request) -> tuple[object, ...]:
@@ -245,7 +269,7 @@ def test_a_run_that_is_cut_off_counts_the_same(
     assert math.isclose(fast.busy_s, slow.busy_s, rel_tol=1e-9)
     check_extrapolation(fast, slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
-    arrived = sum(at * TICK <= end * TICK for at, *_ in shapes)
+    arrived = sum(shape.at <= end for shape in shapes)
     assert len(fast.finished) + len(fast.unfinished()) == arrived
     assert fast.pool.recount()[0] + fast.blocks_held() == fast.pool.blocks
     if not limits.async_scheduling:

@@ -58,9 +58,9 @@ class Driver:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = itertools.count()
         self._kept: dict[int, Fate] = {}
-        for number, (at, prompt, output, priority, prefix) in enumerate(shapes):
+        for number, shape in enumerate(shapes):
             fate = fates[number % len(fates)]
-            request = Request(number, at * TICK, prompt, output, priority, 0, prefix)
+            request = shape.request(number)
             self.requests.append(request)
             self.at(request.arrived_s, self.beginning(request, fate))
             if fate.leaves is not None:

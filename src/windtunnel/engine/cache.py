@@ -5,8 +5,9 @@ taken again, least recently used first. Following every block would cost time in
 tokens. Here consecutive blocks of one prefix move together: a request's blocks are freed tail
 first, so what is cached of a prefix is always a head part of it, and its free blocks are few runs.
 
-    Chain   one segment of shared prompt (or a preempted request's own blocks): of its blocks
-            [first, resident) are cached; those below `pinned` are in use
+    Chain   one segment of shared prompt, an answer that prompts to come contain, or a preempted
+            request's own blocks: of its blocks [first, resident) are cached; those below `pinned`
+            are in use
     Run     free, cached, consecutive blocks of one chain, at one place in the order of eviction
 """
 
@@ -215,16 +216,30 @@ class BlockPool:
         full = computed // self.block_size
         self._free_unhashed(held - full)
         if full > request.shared_blocks:
-            chain = None
+            chain: Chain | None = None
             if preempted:
                 chain = Chain(0, request.shared_blocks)
                 chain.resident = full
                 self._own[request.id] = chain
+            elif request.answer_key >= 0 and computed == request.last:
+                chain = self._answer(request, full)
             self._list(chain, request.shared_blocks, full)
         self._free_unhashed(min(full, request.shared_blocks) - request.pinned_blocks)
         if request.pinned_blocks:
             self._release_shared(request)
             request.pinned_blocks = 0
+
+    def _answer(self, request: Request, full: i64) -> Chain | None:
+        """The segment that a whole answer is to prompts to come, unless there is a copy of it."""
+        key = int(request.answer_key)
+        if not request.sharing or key in self._chains:
+            return None
+        chain = Chain(key, request.shared_blocks)
+        chain.resident = full
+        self._chains[key] = chain
+        if self.journal is not None:
+            self._note(chain)
+        return chain
 
     def unreserve(self, request: Request, held: i64) -> None:
         """Frees blocks that were taken for KV which never came; its prefix hits stay findable."""

@@ -8,7 +8,9 @@ Rules of the block cache where vLLM leaves copies of equal content findable, whi
 not follow:
 - a shared block that somebody else made findable first is a copy; copies have no hash, and from its
   first copy on a request's shared blocks are copies;
-- a preempted request that resumes forgets cached blocks of its own that it did not take back.
+- a preempted request that resumes forgets cached blocks of its own that it did not take back;
+- an answer that prompts to come contain can be found from when all of it is computed and its blocks
+  are given back.
 """
 
 import math
@@ -145,7 +147,7 @@ class ReferenceServer:
             self.waiting.remove(request)
         elif request in self.transferred:
             self.transferred.remove(request)
-            self.blocks.give_back(self.held.pop(request.id))
+            self.give_back(request)
         else:
             self.leaving.append(request)
         self.look_again(now)
@@ -175,7 +177,7 @@ class ReferenceServer:
 
     def let_go(self, request: Request, now: float) -> None:
         self.apart.remove(request)
-        self.blocks.give_back(self.held.pop(request.id))
+        self.give_back(request)
         self.look_again(now)
 
     def advance(self, now: float) -> None:
@@ -185,7 +187,7 @@ class ReferenceServer:
         for request in self.leaving:
             if request in self.running:
                 self.running.remove(request)
-                self.blocks.give_back(self.held.pop(request.id))
+                self.give_back(request)
         self.leaving.clear()
         self.current, self.following = self.following, None
         if self.limits.async_scheduling:
@@ -276,7 +278,7 @@ class ReferenceServer:
         self.preemptions += 1
         request.preemptions += 1
         self.running.remove(request)
-        self.blocks.give_back(self.held.pop(request.id))
+        self.give_back(request)
         if request.computed >= request.last:
             return  # nothing is left to compute; its last token is on its way
         if request.computed >= request.target:
@@ -363,6 +365,24 @@ class ReferenceServer:
                     break
                 found.append(block)
         return found
+
+    def give_back(self, request: Request) -> None:
+        """Frees what a request holds; a whole answer is known by its own name from now on."""
+        if request.answer_key >= 0 and request.computed >= request.last:
+            self.name_answer(request)
+        self.blocks.give_back(self.held.pop(request.id))
+
+    def name_answer(self, request: Request) -> None:
+        for index in range(request.last // self.limits.block_size):
+            block = self.held[request.id][index]
+            answer = ("shared", int(request.answer_key), index)
+            if block.key != ("own", request.id, index):
+                continue
+            if not request.sharing or answer in self.blocks.table:
+                return
+            del self.blocks.table[block.key]
+            block.key = answer
+            self.blocks.table[answer] = block
 
     def forget_own(self, request: Request, kept: int) -> None:
         for key in [key for key in self.blocks.table if key[:2] == ("own", request.id)]:  # type: ignore[index]
@@ -454,7 +474,7 @@ class ReferenceServer:
                 if request.keeps_blocks:
                     self.apart.append(request)
                 else:
-                    self.blocks.give_back(self.held.pop(request.id))
+                    self.give_back(request)
             self.finished.append(request)
 
     def tokens_out(self, request: Request, step: PlannedStep) -> int:
