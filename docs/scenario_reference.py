@@ -11,8 +11,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from windtunnel.twin.scenario.fields import Leaf
-from windtunnel.twin.scenario.rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+
+_told: dict[tuple[type[BaseModel], ...], str] = {}
+"""Where the members of a union have been explained."""
 
 PAGE = Path(__file__).parent / "reference" / "scenario.md"
 
@@ -41,6 +44,7 @@ Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 
 
 def page() -> str:
     """The whole page."""
+    _told.clear()
     parts = [INTRODUCTION]
     _add_section(parts, "The file", "", ScenarioSpec)
     classes = ", ".join(f"`{name}` {priority}" for name, priority in BUILT_IN_PRIORITIES.items())
@@ -91,7 +95,7 @@ def _kind(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in arguments)
     if origin is list:
-        return "a list of mappings" if _section(arguments[0]) else "a list of numbers"
+        return "a list of mappings" if _sections(arguments[0]) else "a list of numbers"
     if origin is dict:
         values = _kind(arguments[1])
         return f"a mapping of names to {'mappings' if values == 'a mapping' else values}"
@@ -107,29 +111,48 @@ def _kind(annotation: Any) -> str:
 def _add_below(parts: list[str], path: str, annotation: Any) -> None:
     origin, arguments = get_origin(annotation), get_args(annotation)
     section = _section(annotation)
-    if section is not None:
+    if origin is Annotated and section is None:
+        _add_below(parts, path, arguments[0])
+    elif section is not None:
         _add_section(parts, f"`{path}`", path, section)
     elif origin is list:
         _add_below(parts, f"{path}[]", arguments[0])
     elif origin is dict:
         _add_below(parts, f"{path}.NAME", arguments[1])
     elif origin in (Union, types.UnionType):
-        members = [member for member in map(_section, arguments) if member is not None]
-        if path.endswith("output_tokens"):
-            parts.append(f"## `{path}`\n\nAs `prompt_tokens`.\n")
+        members = _sections(annotation)
+        first = _told.setdefault(tuple(members), path)
+        if members and first != path:
+            parts.append(f"## `{path}`\n\nAs `{first}`.\n")
         elif len(members) == 1:
             _add_section(parts, f"`{path}`", path, members[0])
         else:
             for member in members:
-                _add_section(parts, f"`{path}`: {_chooser(member)}", path, member)
+                _add_section(parts, f"`{path}`: {_chooser(member, members)}", path, member)
 
 
-def _chooser(section: type[BaseModel]) -> str:
-    """`process: poisson`: the words by which a variant is chosen."""
+def _chooser(section: type[BaseModel], members: list[type[BaseModel]]) -> str:
+    """`process: poisson`: the words by which a variant is chosen, or the key that it alone has."""
     for key, field in section.model_fields.items():
         if get_origin(field.annotation) is Literal and field.is_required():
             return f"`{key}: {get_args(field.annotation)[0]}`"
+    others = {key for member in members if member is not section for key in member.model_fields}
+    for key, field in section.model_fields.items():
+        if key not in others and field.is_required():
+            return f"with `{key}`"
     raise AssertionError(f"{section.__name__} has no word that chooses it")
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections among the members of a union, or the one that it is."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    one = _section(annotation)
+    if one is not None:
+        return [one]
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return []
+    return [section for member in get_args(annotation) for section in _sections(member)]
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

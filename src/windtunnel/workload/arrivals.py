@@ -81,6 +81,10 @@ class RateCurve:
         """When the integral from 0 reaches a value; infinity when it never does."""
         raise NotImplementedError
 
+    def total(self) -> float:
+        """The whole integral: infinity unless the curve falls to 0 and stays there."""
+        return math.inf
+
 
 class LineCurve(RateCurve):
     """Straight lines between points; the first and the last value hold before and after."""
@@ -128,6 +132,9 @@ class LineCurve(RateCurve):
         # Of the two forms of a quadratic's root, the one that also serves when slope is near 0.
         root = math.sqrt(max(factor * factor + 2.0 * slope * rest, 0.0))
         return min(start_s + 2.0 * rest / (factor + root), end_s)
+
+    def total(self) -> float:
+        return math.inf if self._factors[-1] > 0.0 else self._integrals[-1]
 
 
 class WaveCurve(RateCurve):

@@ -57,3 +57,35 @@ serving:
   router: {policy: round-robin}
   admission: {policy: always}
 """
+
+EVERYTHING = """\
+name: everything
+duration: 20s
+workload:
+  - name: talk
+    tenant: acme
+    arrivals: {process: weibull, shape: 0.8, scale: 300ms}
+    rate_curve: {spike: {at: 5s, duration: 2s, factor: 3}}
+    prompt_tokens: {distribution: pareto-lognormal, mean: 40, cv: 1, max: 300,
+                    tail: {share: 0.1, start: 100, alpha: 1}}
+    output_tokens: {distribution: empirical, path: seen.csv}
+    population: {members: 3, tenants: per-member, prefixes: per-member}
+    prefix: {tokens: 20}
+    media: {tokens: 16, share: 0.3}
+    reasoning: {tokens: {distribution: exponential, mean: 9}}
+    session: {turns: {distribution: uniform, min: 1, max: 5}, think: 100ms}
+    timeout: 500ms
+  - name: loop
+    arrivals: {process: closed, users: 4, think: {distribution: exponential, mean: 200ms}}
+    prompt_tokens: 30
+    output_tokens: 8
+  - trace: {path: t.csv}
+serving:
+  encode: {}
+  pools:
+    - name: main
+      replicas: 2
+      engine: {kv_blocks: 60}
+      step_time: {model: linear, fixed: 10ms, per_prefill_token: 200us}
+"""
+"""Every kind of traffic there is; it names the files seen.csv and t.csv."""

@@ -87,7 +87,8 @@ def test_syntax_fault_has_a_line(text: str) -> None:
 REPLICAS = "allowed: a whole number from 1 to 100000"
 RATE = "allowed: a rate from 0.01/d to 1000000/s, such as 40/s"
 RUN = "allowed: a duration above 0s, up to 366d, such as 250ms"
-PROCESSES = "poisson, constant, gamma, weibull"
+PROCESSES = "poisson, constant, gamma, weibull, closed"
+SHAPED = "missing, but rate is given; allowed: rate and cv, or shape and scale"
 LENGTHS = "allowed: a whole number from 1 to 10000000, or a mapping with a 'distribution'"
 VALUE_FAULTS = [
     ("replicas: 2", "replicas: 0", f"11: serving.pools[0].replicas: 0 is too small; {REPLICAS}"),
@@ -156,7 +157,7 @@ VALUE_FAULTS = [
     (
         "poisson",
         "gamma",
-        "5: workload[0].arrivals.cv: missing; allowed: a number from 0.01 to 100",
+        f"5: workload[0].arrivals.cv: {SHAPED}",
     ),
     (
         "{process: poisson, rate: 40/s}",
@@ -326,8 +327,7 @@ def test_rule_fault(old: str, new: str, expected: str) -> None:
 RULES_BY_SETS = {
     "workload.0.output_tokens.max=10": "workload[0].output_tokens.mean: 200 is not between min and "
     "max; allowed: a number from 1 to 10",
-    "workload.0.arrivals.process=gamma": "workload[0].arrivals.cv: missing; "
-    "allowed: a number from 0.01 to 100",
+    "workload.0.arrivals.process=gamma": f"workload[0].arrivals.cv: {SHAPED}",
     "serving.pools.0.engine.max_num_seqs=9000": "serving.pools[0].engine.max_num_batched_tokens: "
     "8192 is less than max_num_seqs, which is 9000 "
     "(each running request needs a token of every step)",

@@ -6,12 +6,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.twin.scenario.scenario_texts import LARGE, SMALL
+from tests.twin.scenario.scenario_texts import EVERYTHING, LARGE, SMALL
 from windtunnel.core.errors import InputError
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-WORDS = sorted({word.strip("{}[],:-") for word in (SMALL + LARGE).split()} - {""})
+WORDS = sorted({word.strip("{}[],:-") for word in (SMALL + LARGE + EVERYTHING).split()} - {""})
 SCALARS = (
     st.none()
     | st.booleans()
@@ -49,7 +49,9 @@ def paths(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, 
     return [path, *(found for key, below in items for found in paths(below, (*path, key)))]
 
 
-PATHS = [path for path in paths(yaml.safe_load(LARGE)) if path]
+PLACES = [
+    (text, path) for text in (LARGE, EVERYTHING) for path in paths(yaml.safe_load(text)) if path
+]
 
 
 def checked(result: ScenarioPlan | str) -> None:
@@ -72,10 +74,13 @@ def test_shuffled_lines(lines: list[str]) -> None:
     checked(outcome("".join(lines), []))
 
 
-@given(path=st.sampled_from(PATHS), junk=DATA)
+@given(place=st.sampled_from(PLACES), junk=DATA)
 @settings(max_examples=300, deadline=None)
-def test_junk_anywhere_in_a_good_scenario(path: tuple[str | int, ...], junk: Any) -> None:
-    data = yaml.safe_load(LARGE)
+def test_junk_anywhere_in_a_good_scenario(
+    place: tuple[str, tuple[str | int, ...]], junk: Any
+) -> None:
+    text, path = place
+    data = yaml.safe_load(text)
     node = data
     for key in path[:-1]:
         node = node[key]
@@ -83,12 +88,13 @@ def test_junk_anywhere_in_a_good_scenario(path: tuple[str | int, ...], junk: Any
     checked(outcome(yaml.safe_dump(data, allow_unicode=True), []))
 
 
-@given(path=st.sampled_from(PATHS), value=SCALARS | DATA, tail=st.text(max_size=5))
+@given(place=st.sampled_from(PLACES), value=SCALARS | DATA, tail=st.text(max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_junk_by_overrides(path: tuple[str | int, ...], value: Any, tail: str) -> None:
+def test_junk_by_overrides(place: tuple[str, tuple[str | int, ...]], value: Any, tail: str) -> None:
+    text, path = place
     dotted = ".".join(map(str, path)) + tail
     written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True)
-    checked(outcome(LARGE, [f"{dotted}={written.removesuffix('...' + chr(10)).strip()}"]))
+    checked(outcome(text, [f"{dotted}={written.removesuffix('...' + chr(10)).strip()}"]))
 
 
 @given(st.text())

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.twin.scenario.scenario_texts import LARGE, SMALL
+from tests.twin.scenario.scenario_texts import EVERYTHING, LARGE, SMALL
 from windtunnel.twin.scenario.load import json_schema, load, load_text
 
 ROOT = Path(__file__).parents[3]
@@ -25,7 +25,7 @@ def test_it_is_a_schema_of_the_draft_it_names() -> None:
     jsonschema.Draft202012Validator.check_schema(schema)
 
 
-@pytest.mark.parametrize("text", [SMALL, LARGE])
+@pytest.mark.parametrize("text", [SMALL, LARGE, EVERYTHING])
 def test_good_scenarios_satisfy_it(text: str) -> None:
     load_text(text)
     jsonschema.Draft202012Validator(json_schema()).validate(read(text))

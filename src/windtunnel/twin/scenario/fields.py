@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from pydantic import Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
+from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from windtunnel.core.errors import InputError
@@ -260,6 +260,26 @@ def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
         custom_error_message="no variant",
         custom_error_context=context,
     )
+
+
+def by_shape(mapping: str, other: str) -> Discriminator:
+    """Chooses the member of a union by whether a mapping is written, or something else."""
+
+    def choose(value: object) -> str:
+        is_mapping = isinstance(value, Mapping | BaseModel)
+        return TAG_MARK + (mapping if is_mapping else other)
+
+    return Discriminator(choose)
+
+
+def by_key(key: str, present: str, absent: str) -> Discriminator:
+    """Chooses the member of a union by whether a mapping has a key."""
+
+    def choose(value: object) -> str:
+        has = key in value if isinstance(value, Mapping) else hasattr(value, key)
+        return TAG_MARK + (present if has else absent)
+
+    return Discriminator(choose)
 
 
 def _integral(value: float) -> bool:

@@ -14,6 +14,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload import file_faults
 from windtunnel.twin.scenario.yaml_source import Document, parse_document, read_text
 
 __all__ = ["load", "load_text", "json_schema"]
@@ -24,12 +25,12 @@ HARDWARE = ("accelerator", "tensor_parallel", "expert_parallel", "step_time", "e
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
     """The plan for a scenario file; `sets` are overrides such as `serving.pools.0.replicas=8`.
 
-    What the file names is looked up too: models, accelerators, profiles, tables, and whether the
-    model fits.
+    What the file names is looked up too: models, accelerators, profiles, tables, traces, and
+    whether the model fits.
     """
     document = _document(read_text(path), str(path), sets, seed)
     plan = _plan(document)
-    found = hardware_faults(plan)
+    found = hardware_faults(plan) + file_faults(plan.workload)
     if found:
         raise input_error(document, [_fault(place, error) for place, error in found])
     return plan

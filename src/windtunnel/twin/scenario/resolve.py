@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import math
 import re
 from pathlib import Path
 
-from windtunnel.twin.scenario import workload_spec
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.fields import LONGEST_NAME
 from windtunnel.twin.scenario.plan import (
@@ -18,7 +16,6 @@ from windtunnel.twin.scenario.plan import (
     StepTimePlan,
 )
 from windtunnel.twin.scenario.router_spec import router_plan
-from windtunnel.twin.scenario.rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.serving_spec import (
     BlisTrainedPhysicsStepTime,
     EngineSpec,
@@ -29,18 +26,9 @@ from windtunnel.twin.scenario.serving_spec import (
     TableStepTime,
 )
 from windtunnel.twin.scenario.spec import ScenarioSpec
-from windtunnel.twin.scenario.workload_spec import (
-    ConstantArrivals,
-    ConstantLengths,
-    GammaArrivals,
-    LognormalLengths,
-    NormalLengths,
-    SloSpec,
-    SourceSpec,
-    UniformLengths,
-    WeibullArrivals,
-)
-from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
+from windtunnel.twin.scenario.workload import workload_plan
+from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+from windtunnel.twin.scenario.workload_spec import SloSpec
 
 
 def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
@@ -51,7 +39,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         seed=spec.seed,
         duration_s=spec.duration,
         model=_path_or_name(spec.model, file),
-        workload=tuple(_source(source, slos) for source in spec.workload),
+        workload=workload_plan(spec.workload, slos, file),
         slos=slos,
         pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
@@ -91,45 +79,6 @@ def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
         priority = BUILT_IN_PRIORITIES[name] if slo.priority is None else slo.priority
         slos[name] = SloPlan(name, priority, slo.ttft, slo.tpot, slo.e2e)
     return slos
-
-
-def _source(source: SourceSpec, slos: dict[str, SloPlan]) -> Source:
-    prefix = source.prefix
-    return Source(
-        name=source.name,
-        tenant=source.tenant,
-        slo=source.slo,
-        priority=slos[source.slo].priority,
-        count=source.count,
-        arrivals=_arrivals(source.arrivals),
-        prompt=_lengths(source.prompt_tokens),
-        output=_lengths(source.output_tokens),
-        prefix=Prefix(prefix.tokens, prefix.groups) if prefix else None,
-        timeout_s=source.timeout,
-    )
-
-
-def _arrivals(arrivals: workload_spec.Arrivals) -> Arrivals:
-    if isinstance(arrivals, GammaArrivals | WeibullArrivals):
-        return Arrivals(arrivals.process, arrivals.rate, arrivals.cv)
-    cv = 0.0 if isinstance(arrivals, ConstantArrivals) else 1.0
-    return Arrivals(arrivals.process, arrivals.rate, cv)
-
-
-def _lengths(lengths: workload_spec.Lengths) -> Lengths:
-    assert not isinstance(lengths, int), "a bare number becomes a constant when it is checked"
-    if isinstance(lengths, ConstantLengths):
-        return Lengths("constant", float(lengths.value), 0.0, lengths.value, lengths.value)
-    if isinstance(lengths, UniformLengths):
-        mean = (lengths.min + lengths.max) / 2
-        stddev = math.sqrt(((lengths.max - lengths.min + 1) ** 2 - 1) / 12)
-        return Lengths("uniform", mean, stddev / mean, lengths.min, lengths.max)
-    cv = 1.0
-    if isinstance(lengths, LognormalLengths):
-        cv = lengths.cv
-    elif isinstance(lengths, NormalLengths):
-        cv = lengths.cv if lengths.cv is not None else (lengths.stddev or 0.0) / lengths.mean
-    return Lengths(lengths.distribution, lengths.mean, cv, lengths.min, lengths.max)
 
 
 def _pool(pool: PoolSpec, file: Path) -> PoolPlan:

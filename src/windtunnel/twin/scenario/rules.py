@@ -2,25 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from windtunnel.core.errors import nearest
-from windtunnel.core.units import format_duration
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults
 from windtunnel.twin.scenario.faults import Fault, dotted
-from windtunnel.twin.scenario.limits import LONGEST_TRAFFIC_S, MOST_REPLICAS
+from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
-from windtunnel.twin.scenario.workload_spec import (
-    BoundedLengths,
-    Lengths,
-    NormalLengths,
-    SourceSpec,
-    UniformLengths,
-)
+from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
 from windtunnel.twin.scenario.yaml_source import KeyPath
-
-BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
-"""The classes of service that every scenario has; higher goes first, below 0 may be shed."""
 
 
 def rule_faults(spec: ScenarioSpec) -> list[Fault]:
@@ -29,10 +18,8 @@ def rule_faults(spec: ScenarioSpec) -> list[Fault]:
 
 
 def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
-    yield from _repeated_names(("workload",), [source.name for source in spec.workload])
+    yield from workload_faults(spec)
     yield from _repeated_names(("serving", "pools"), [pool.name for pool in spec.serving.pools])
-    for index, source in enumerate(spec.workload):
-        yield from _source_faults(("workload", index), source, spec)
     for name, slo in spec.slo.items():
         if slo.priority is None and name not in BUILT_IN_PRIORITIES:
             what = f"missing, and {name!r} is not a built-in class that has one"
@@ -56,44 +43,6 @@ def _repeated_names(path: KeyPath, names: Sequence[str]) -> Iterator[Fault]:
             taken = dotted((*path, first[name]))
             yield Fault((*path, index, "name"), f"{name!r} is already the name of {taken}")
         first.setdefault(name, index)
-
-
-def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Iterator[Fault]:
-    if source.count is None and spec.duration is None:
-        what = "missing, and the scenario has no duration either, so that traffic would never end"
-        because = (("duration",),)
-        yield Fault((*path, "count"), what, hint="give one of the two", because_of=because)
-    if source.count is not None and spec.duration is None:
-        lasts_s = source.count / source.arrivals.rate
-        if lasts_s > LONGEST_TRAFFIC_S:
-            what = f"{source.count} requests at this rate take {format_duration(lasts_s)}"
-            allowed = f"up to {format_duration(LONGEST_TRAFFIC_S)}, or a duration that ends the run"
-            yield Fault((*path, "count"), what, allowed, because_of=_beside(path, "arrivals"))
-    known = [*BUILT_IN_PRIORITIES, *(name for name in spec.slo if name not in BUILT_IN_PRIORITIES)]
-    if source.slo not in known:
-        what = f"{source.slo!r} is not a class of service"
-        yield Fault((*path, "slo"), what, ", ".join(known), nearest(source.slo, known))
-    yield from _length_faults((*path, "prompt_tokens"), source.prompt_tokens)
-    yield from _length_faults((*path, "output_tokens"), source.output_tokens)
-
-
-def _length_faults(path: KeyPath, lengths: Lengths) -> Iterator[Fault]:
-    if not isinstance(lengths, UniformLengths | BoundedLengths):
-        return
-    if lengths.min > lengths.max:
-        what = f"{lengths.min} is more than max, which is {lengths.max}"
-        yield Fault((*path, "min"), what, because_of=_beside(path, "max"))
-    elif isinstance(lengths, BoundedLengths) and not lengths.min <= lengths.mean <= lengths.max:
-        what = f"{lengths.mean:g} is not between min and max"
-        allowed = f"a number from {lengths.min} to {lengths.max}"
-        because = _beside(path, "mean", "min", "max")
-        yield Fault((*path, "mean"), what, allowed, because_of=because)
-    if isinstance(lengths, NormalLengths) and (lengths.stddev is None) == (lengths.cv is None):
-        found = (
-            "both stddev and cv are given" if lengths.cv is not None else "missing, and so is cv"
-        )
-        because = _beside(path, "cv", "distribution")
-        yield Fault((*path, "stddev"), found, "either stddev or cv", because_of=because)
 
 
 def _engine_faults(path: KeyPath, pool: PoolSpec) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ from windtunnel.twin.scenario.fields import Duration, Name, Text, Whole
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.twin.scenario.section import Section
 from windtunnel.twin.scenario.serving_spec import ServingSpec
-from windtunnel.twin.scenario.workload_spec import SloSpec, SourceSpec
+from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 
 
 class ScenarioSpec(Section):
@@ -36,8 +36,10 @@ class ScenarioSpec(Section):
         "A path (it ends in .json, or starts with '.' or '/') counts from the scenario's folder. "
         "Needed by every step time but `linear`, and for `kv_blocks: auto`.",
     )
-    workload: list[SourceSpec] = Field(
-        min_length=1, max_length=MOST_SOURCES, description="What arrives: any number of sources."
+    workload: list[WorkloadEntry] = Field(
+        min_length=1,
+        max_length=MOST_SOURCES,
+        description="What arrives: any number of sources and traces.",
     )
     slo: dict[Annotated[str, Name()], SloSpec] = Field(
         default_factory=dict,

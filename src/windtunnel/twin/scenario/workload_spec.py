@@ -2,149 +2,33 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from windtunnel.twin.scenario.fields import Duration, Name, Number, Rate, Whole, chosen_by, variant
+from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
+from windtunnel.twin.scenario.fields import (
+    Duration,
+    Flag,
+    Name,
+    Number,
+    Text,
+    Whole,
+    by_key,
+    variant,
+)
+from windtunnel.twin.scenario.lengths_spec import Lengths, Pauses, Tokens
 from windtunnel.twin.scenario.limits import (
-    FASTEST_RATE,
+    FASTEST_REPLAY,
     HIGHEST_PRIORITY,
-    LARGEST_CV,
     LONGEST_TARGET,
     MOST_GROUPS,
+    MOST_MEMBERS,
     MOST_REQUESTS,
-    MOST_TOKENS,
-    SLOWEST_RATE,
 )
 from windtunnel.twin.scenario.section import Section
 
-Tokens = Annotated[int, Whole(1, MOST_TOKENS)]
-MeanTokens = Annotated[float, Number(1, MOST_TOKENS)]
-Spread = Annotated[float, Number(0, LARGEST_CV)]
-Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
-RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
-
-
-class PoissonArrivals(Section):
-    """Requests that know nothing of each other."""
-
-    process: Literal["poisson"]
-    rate: RatePerS = Field(description="Mean number of requests per second.")
-
-
-class ConstantArrivals(Section):
-    """One request after another at equal gaps."""
-
-    process: Literal["constant"]
-    rate: RatePerS = Field(description="Requests per second.")
-
-
-class GammaArrivals(Section):
-    """Gaps of a gamma distribution: bursts when cv is above 1, a steady beat when below."""
-
-    process: Literal["gamma"]
-    rate: RatePerS = Field(description="Mean number of requests per second.")
-    cv: Burstiness = Field(
-        description="Standard deviation over mean of the gaps; 1 is poisson, more comes in bursts."
-    )
-
-
-class WeibullArrivals(Section):
-    """Gaps of a Weibull distribution: as gamma, with a longer tail when cv is above 1."""
-
-    process: Literal["weibull"]
-    rate: RatePerS = Field(description="Mean number of requests per second.")
-    cv: Burstiness = Field(
-        description="Standard deviation over mean of the gaps; 1 is poisson, more comes in bursts."
-    )
-
-
-Arrivals = Annotated[
-    Annotated[PoissonArrivals, variant("poisson")]
-    | Annotated[ConstantArrivals, variant("constant")]
-    | Annotated[GammaArrivals, variant("gamma")]
-    | Annotated[WeibullArrivals, variant("weibull")],
-    chosen_by("process", "poisson", "constant", "gamma", "weibull"),
-]
-
-
-class ConstantLengths(Section):
-    """Always the same; a bare number means this too."""
-
-    distribution: Literal["constant"]
-    value: Tokens = Field(description="Tokens of every request.")
-
-
-class UniformLengths(Section):
-    """Each whole number between two bounds is equally likely."""
-
-    distribution: Literal["uniform"]
-    min: Tokens = Field(description="Fewest tokens.")
-    max: Tokens = Field(description="Most tokens, itself included.")
-
-
-class BoundedLengths(Section):
-    """What the distributions without bounds of their own have in common."""
-
-    mean: MeanTokens = Field(description="Mean tokens, before draws are held within min and max.")
-    min: Tokens = Field(
-        default=1, description="Draws below this become this; no request has less than 1."
-    )
-    max: Tokens = Field(
-        default=MOST_TOKENS,
-        description="Draws above this become this; "
-        "left out, only what the engine can hold limits them.",
-    )
-
-
-class NormalLengths(BoundedLengths):
-    """A bell curve, held within min and max; give stddev or cv."""
-
-    distribution: Literal["normal"]
-    stddev: Annotated[float, Number(0, MOST_TOKENS)] | None = Field(
-        default=None, description="Standard deviation in tokens; either this or cv."
-    )
-    cv: Spread | None = Field(
-        default=None, description="Standard deviation over mean; either this or stddev."
-    )
-
-
-class LognormalLengths(BoundedLengths):
-    """Many short, few long: what chat traffic looks like."""
-
-    distribution: Literal["lognormal"]
-    cv: Spread = Field(
-        description="Standard deviation over mean, of the tokens (not of their logarithm)."
-    )
-
-
-class ExponentialLengths(BoundedLengths):
-    """The shorter the likelier; its standard deviation equals its mean."""
-
-    distribution: Literal["exponential"]
-
-
-def _constant(tokens: int) -> ConstantLengths:
-    return ConstantLengths(distribution="constant", value=tokens)
-
-
-Lengths = Annotated[
-    Annotated[ConstantLengths, variant("constant")]
-    | Annotated[UniformLengths, variant("uniform")]
-    | Annotated[NormalLengths, variant("normal")]
-    | Annotated[LognormalLengths, variant("lognormal")]
-    | Annotated[ExponentialLengths, variant("exponential")]
-    | Annotated[
-        int,
-        Whole(1, MOST_TOKENS, instead="a mapping with a 'distribution'"),
-        AfterValidator(_constant),
-        variant("bare"),
-    ],
-    chosen_by(
-        "distribution", "constant", "uniform", "normal", "lognormal", "exponential", bare="bare"
-    ),
-]
+Share = Annotated[float, Number(0, 1, above=True)]
 
 
 class PrefixSpec(Section):
@@ -155,7 +39,49 @@ class PrefixSpec(Section):
     )
     groups: Annotated[int, Whole(1, MOST_GROUPS)] = Field(
         default=1,
-        description="How many different prefixes there are; each request has one at random.",
+        description="How many different prefixes there are; each request has one at random, "
+        "each session one for all its turns.",
+    )
+
+
+class PopulationSpec(Section):
+    """A cohort: many alike who share the source's rate, and of whom each has something its own."""
+
+    members: Annotated[int, Whole(1, MOST_MEMBERS)] = Field(
+        description="How many there are. Each request, or session, is that of one at random; "
+        "in a closed loop user n is member n for good."
+    )
+    tenants: Literal["shared", "per-member"] = Field(
+        default="shared",
+        description="`per-member`: each is a tenant of its own, `acme-0`, `acme-1` and so on "
+        "if the tenant is `acme`.",
+    )
+    prefixes: Literal["shared", "per-member"] = Field(
+        default="shared",
+        description="`per-member`: each has a prefix of its own instead of one of `prefix.groups`.",
+    )
+
+
+class ExtraSpec(Section):
+    """Tokens that some requests have on top."""
+
+    tokens: Lengths = Field(description="How many: a whole number, or a distribution.")
+    share: Share = Field(default=1.0, description="Which part of the requests have them.")
+
+
+class SessionSpec(Section):
+    """Conversations: each turn comes after the last one has ended and its reader has thought."""
+
+    turns: Lengths = Field(
+        description="Requests of a conversation, at most 10000: a whole number, or a distribution."
+    )
+    think: Pauses = Field(
+        description="From the end of a turn to the next: a duration, or a distribution."
+    )
+    context: Literal["accumulate", "fresh"] = Field(
+        default="accumulate",
+        description="`accumulate`: a turn's prompt is all that was said before and prompt_tokens "
+        "more, which a prefix cache can find; `fresh`: prompt_tokens alone.",
     )
 
 
@@ -176,9 +102,18 @@ class SourceSpec(Section):
     )
     count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
         default=None,
-        description="Requests in all. Left out: until `duration`, which must then be given.",
+        description="Requests in all; with `session`, conversations. "
+        "Left out: until `duration`, which must then be given.",
     )
-    arrivals: Arrivals = Field(description="When requests come; `process` chooses how.")
+    arrivals: Arrivals = Field(
+        description="When requests come, or conversations begin; `process` chooses how."
+    )
+    rate_curve: RateCurve | None = Field(
+        default=None,
+        description="What the rate is multiplied by over time: points with straight lines between "
+        "them, the first and the last of which hold before and after, or a curve by name. "
+        "Left out: the rate stays as it is.",
+    )
     prompt_tokens: Lengths = Field(
         description="Tokens of a prompt without its prefix: a whole number, or a distribution."
     )
@@ -188,11 +123,79 @@ class SourceSpec(Section):
     prefix: PrefixSpec | None = Field(
         default=None, description="Shared system prompts; left out, every prompt is new."
     )
+    population: PopulationSpec | None = Field(
+        default=None, description="Who sends them; left out, one."
+    )
+    media: ExtraSpec | None = Field(
+        default=None,
+        description="Tokens of images and sound, on top of prompt_tokens; "
+        "with `serving.encode` an encoder makes them first.",
+    )
+    reasoning: ExtraSpec | None = Field(
+        default=None,
+        description="Tokens of thought, on top of output_tokens and written before them.",
+    )
+    session: SessionSpec | None = Field(
+        default=None, description="Conversations; left out, every request is for itself."
+    )
     timeout: Timeout | None = Field(
         default=None,
         description="How long after its arrival whoever sent a request gives up; "
         "left out, everyone waits.",
     )
+
+
+class TraceSpec(Section):
+    """A file of requests that once arrived somewhere."""
+
+    path: Annotated[str, Text("the path of a trace")] = Field(
+        description="The file; it counts from the scenario's folder. It may be packed."
+    )
+    format: (
+        Literal["azure", "burstgpt", "mooncake", "blis", "windtunnel", "csv", "jsonl", "parquet"]
+        | None
+    ) = Field(default=None, description="Left out: recognised by what the file starts with.")
+    speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
+        default=1.0, description="Requests arrive this many times as fast."
+    )
+    sort: Annotated[bool, Flag()] = Field(
+        default=False,
+        description="Sort all of it in memory first; without, a request may come 8192 rows late.",
+    )
+    skip_bad: Annotated[int, Whole(0, MOST_REQUESTS)] = Field(
+        default=0, description="Up to this many rows that cannot be read are left out, and counted."
+    )
+
+
+class ReplaySpec(Section):
+    """The requests of a trace, at the times that it says; what is left out here, it says too."""
+
+    trace: TraceSpec = Field(description="Which file, and how it is read.")
+    name: Annotated[str, Name()] | None = Field(
+        default=None,
+        description="Its name in results. Left out: the trace's own names of sources, "
+        "or the file's name.",
+    )
+    tenant: Annotated[str, Name()] | None = Field(
+        default=None, description="On whose behalf. Left out: as the trace says, or `default`."
+    )
+    slo: Annotated[str, Name()] | None = Field(
+        default=None, description="Class of service. Left out: as the trace says, or `standard`."
+    )
+    count: Annotated[int, Whole(1, MOST_REQUESTS)] | None = Field(
+        default=None, description="Only its first requests. Left out: all, or until `duration`."
+    )
+    timeout: Timeout | None = Field(
+        default=None,
+        description="How long after its arrival whoever sent a request gives up. "
+        "Left out: as the trace says, or never.",
+    )
+
+
+WorkloadEntry = Annotated[
+    Annotated[SourceSpec, variant("source")] | Annotated[ReplaySpec, variant("replay")],
+    by_key("trace", "replay", "source"),
+]
 
 
 class SloSpec(Section):

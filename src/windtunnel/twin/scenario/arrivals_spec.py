@@ -1,0 +1,217 @@
+"""What a person writes under `arrivals:` and `rate_curve:`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_duration
+from windtunnel.twin.scenario.fields import (
+    Duration,
+    Leaf,
+    Number,
+    Rate,
+    Whole,
+    by_shape,
+    chosen_by,
+    is_not,
+    shown,
+    variant,
+)
+from windtunnel.twin.scenario.lengths_spec import Pauses
+from windtunnel.twin.scenario.limits import (
+    FASTEST_RATE,
+    LARGEST_CV,
+    LARGEST_FACTOR,
+    LONGEST_RUN,
+    MOST_POINTS,
+    MOST_USERS,
+    SLOWEST_RATE,
+)
+from windtunnel.twin.scenario.section import Section
+
+Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
+RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]
+Moment = Annotated[float, Duration("0s", LONGEST_RUN)]
+Span = Annotated[float, Duration("0s", LONGEST_RUN, above=True)]
+Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
+
+LONGEST_RUN_S = parse_duration(LONGEST_RUN)
+
+
+class PoissonArrivals(Section):
+    """Requests that know nothing of each other."""
+
+    process: Literal["poisson"]
+    rate: RatePerS = Field(description="Mean number of requests per second.")
+
+
+class ConstantArrivals(Section):
+    """One request after another at equal gaps."""
+
+    process: Literal["constant"]
+    rate: RatePerS = Field(description="Requests per second.")
+
+
+class ShapedArrivals(Section):
+    """What the processes with a shape have in common."""
+
+    rate: RatePerS | None = Field(
+        default=None, description="Mean number of requests per second; goes with cv."
+    )
+    cv: Burstiness | None = Field(
+        default=None,
+        description="Standard deviation over mean of the gaps; 1 is poisson, more comes in bursts. "
+        "Give rate and cv, or shape and scale.",
+    )
+
+
+class GammaArrivals(ShapedArrivals):
+    """Gaps of a gamma distribution: bursts when cv is above 1, a steady beat when below."""
+
+    process: Literal["gamma"]
+    shape: Annotated[float, Number(1e-4, 1e4)] | None = Field(
+        default=None, description="Instead of rate and cv: cv is 1 / sqrt(shape)."
+    )
+    scale: Span | None = Field(
+        default=None, description="Goes with shape: the mean gap is shape x scale."
+    )
+
+
+class WeibullArrivals(ShapedArrivals):
+    """Gaps of a Weibull distribution: as gamma, with a longer tail when cv is above 1."""
+
+    process: Literal["weibull"]
+    shape: Annotated[float, Number(0.15, 100)] | None = Field(
+        default=None, description="Instead of rate and cv: below 1 comes in bursts, 1 is poisson."
+    )
+    scale: Span | None = Field(
+        default=None, description="Goes with shape: the mean gap is scale x Gamma(1 + 1 / shape)."
+    )
+
+
+class ClosedArrivals(Section):
+    """Users who each wait for the answer, think, and ask again: load follows from how they fare."""
+
+    process: Literal["closed"]
+    users: Annotated[int, Whole(1, MOST_USERS)] = Field(
+        description="How many there are; as many requests are under way at most. "
+        "They start evenly spread over a mean time of thought."
+    )
+    think: Pauses = Field(
+        description="From the end of a user's request, however it ended, to the next: "
+        "a duration, or a distribution. Who is refused at once thinks for 1s at least."
+    )
+
+
+Arrivals = Annotated[
+    Annotated[PoissonArrivals, variant("poisson")]
+    | Annotated[ConstantArrivals, variant("constant")]
+    | Annotated[GammaArrivals, variant("gamma")]
+    | Annotated[WeibullArrivals, variant("weibull")]
+    | Annotated[ClosedArrivals, variant("closed")],
+    chosen_by("process", "poisson", "constant", "gamma", "weibull", "closed"),
+]
+
+
+class Points(Leaf):
+    """Points of a curve: pairs of a time and a factor, in order of time."""
+
+    allowed = (
+        "a list of pairs [time, factor] such as [[0s, 1], [10m, 4]], "
+        "or a mapping with diurnal, spike or ramp_down"
+    )
+    schema = {  # noqa: RUF012 - a constant that no instance changes
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOST_POINTS,
+        "items": {
+            "type": "array",
+            "prefixItems": [
+                {"type": ["string", "number"]},
+                {"type": "number", "minimum": 0, "maximum": LARGEST_FACTOR},
+            ],
+            "minItems": 2,
+            "maxItems": 2,
+        },
+    }
+
+    def check(self, value: object) -> tuple[tuple[float, float], ...]:
+        if not isinstance(value, list) or not value:
+            self.fail(is_not(value, "a curve") if value != [] else "the curve has no points")
+        if len(value) > MOST_POINTS:
+            self.fail(f"the curve has {len(value)} points, more than {MOST_POINTS}")
+        points: list[tuple[float, float]] = []
+        for number, item in enumerate(value, 1):
+            if not isinstance(item, list) or len(item) != 2:
+                self.fail(f"point {number} is {shown(item)}")
+            time_s, factor = self._time(number, item[0]), self._factor(number, item[1])
+            if points and time_s < points[-1][0]:
+                what = f"point {number} is at {shown(item[0])}, before the one that precedes it"
+                self.fail(what, "two points of one time are a jump")
+            points.append((time_s, factor))
+        if not any(factor for _, factor in points):
+            self.fail("every factor is 0, so that nothing would ever arrive")
+        return tuple(points)
+
+    def _time(self, number: int, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.fail(f"the time of point {number} is {shown(value)}")
+        try:
+            time_s = float(parse_duration(value))
+        except (InputError, OverflowError):
+            self.fail(f"the time of point {number}, {shown(value)}, is not a duration")
+        if not 0 <= time_s <= LONGEST_RUN_S:
+            self.fail(f"the time of point {number} is {shown(value)}, not from 0s to {LONGEST_RUN}")
+        return time_s
+
+    def _factor(self, number: int, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.fail(f"the factor of point {number} is {shown(value)}")
+        if not 0 <= value <= LARGEST_FACTOR:
+            what = f"the factor of point {number} is {shown(value)}"
+            self.fail(f"{what}, not from 0 to {LARGEST_FACTOR}")
+        return float(value)
+
+
+class DiurnalSpec(Section):
+    """A day: a cosine whose mean is 1, so that the rate is that of the whole day."""
+
+    ratio: Annotated[float, Number(1, 1000)] = Field(
+        description="The highest rate over the lowest. With 4, the rate runs from 0.4 to 1.6 times."
+    )
+    peak: Moment = Field(default=50400.0, description="When the rate is highest; left out, 14h.")
+    period: Span = Field(default=86400.0, description="How long a day is; left out, 24h.")
+
+
+class SpikeSpec(Section):
+    """For a while, more: the rate jumps up, and back again."""
+
+    at: Moment = Field(description="When it begins.")
+    duration: Span = Field(description="How long it lasts.")
+    factor: Factor = Field(description="What the rate is multiplied by meanwhile.")
+
+
+class RampDownSpec(Section):
+    """Traffic that goes away along a straight line."""
+
+    at: Moment = Field(description="When the rate begins to fall.")
+    over: Span = Field(description="How long it falls.")
+    to: Factor = Field(
+        default=0.0, description="The factor that is reached, and stays; 0: nothing comes any more."
+    )
+
+
+class CurveSpec(Section):
+    """A curve by name; one of the three."""
+
+    diurnal: DiurnalSpec | None = Field(default=None, description="A day with peak and trough.")
+    spike: SpikeSpec | None = Field(default=None, description="A jump up and back.")
+    ramp_down: RampDownSpec | None = Field(default=None, description="A fall to less, or nothing.")
+
+
+RateCurve = Annotated[
+    Annotated[CurveSpec, variant("named")]
+    | Annotated[tuple[tuple[float, float], ...], Points(), variant("points")],
+    by_shape("named", "points"),
+]
