@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.report.page.runs import SPLIT
 from tests.twin.runs import BUSY, one_server
 from windtunnel.report.contents import REQUESTS
 from windtunnel.report.files import RunFolder
+from windtunnel.report.requests import TIMES
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
@@ -26,6 +28,9 @@ SCHEMA = {
     "arrived": TIME,
     "admitted": TIME,
     "scheduled": TIME,
+    "prefilled": TIME,
+    "transfer_start": TIME,
+    "transfer_end": TIME,
     "first_token": TIME,
     "finished": TIME,
     "outcome": NAME,
@@ -38,8 +43,6 @@ SCHEMA = {
     "replica": pa.int32(),
     "prefill_pool": NAME,
     "prefill_replica": pa.int32(),
-    "transfer_start": TIME,
-    "transfer_end": TIME,
 }
 
 Row = dict[str, Any]
@@ -120,7 +123,25 @@ def test_whoever_did_not_complete_has_a_reason(busy: tuple[dict[str, Any], list[
     }
     assert reasons["completed"] == {None}
     assert all(reason and reason.startswith("needs ") for reason in reasons["dropped"])
-    assert reasons["unfinished"] == {"waiting when the run ended", "running when the run ended"}
+    assert reasons["unfinished"] == {
+        "the run ended while it waited for a server",
+        "the run ended while its answer was written",
+    }
+
+
+def test_a_split_request_has_all_its_times_in_order(tmp_path: Path) -> None:
+    result, table = run(SPLIT, tmp_path)
+    rows = table.to_pylist()
+    for row in rows:
+        known = [row[name] for name in TIMES if row[name] is not None]
+        assert known == sorted(known)
+    split = [row for row in rows if row["prefill_pool"] and row["outcome"] == "completed"]
+    assert len(split) > 50
+    assert all(None not in [row[name] for name in TIMES] for row in split)
+    whole = [row for row in rows if not row["prefill_pool"]]
+    assert {row["prefilled"] for row in whole} == {None}
+    assert {(row["prefill_pool"], row["pool"]) for row in split} == {("first", "second")}
+    assert result["disaggregation"]["split"] == len(rows) - len(whole)
 
 
 def test_rows_name_their_source_and_their_server(busy: tuple[dict[str, Any], list[Row]]) -> None:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.report.page.runs import run_into
+from tests.report.page.runs import SPLIT, run_into
 from tests.report.test_result_page import rows_of
 from tests.twin.runs import BUSY, one_server
 from windtunnel.report.contents import TIMELINE, TOKEN_GAPS
@@ -84,6 +84,24 @@ def test_a_long_step_is_spread_over_the_samples_it_lasts(tmp_path: Path) -> None
     assert all(row["busy"] == pytest.approx(1.0) for row in servers)
     assert all(row["steps"] > 0 for row in servers)
     assert sum(row["steps"] for row in rows if row["pool"]) == 300
+
+
+def test_a_split_run_shows_its_transfers_and_who_left(tmp_path: Path) -> None:
+    done = run_into(tmp_path, SPLIT)
+    table = pq.read_table(tmp_path / TIMELINE)
+    whole = table.filter(pc.is_null(table["replica"]))
+    requests = done.result["requests"]
+    assert requests["timed_out"] > 0
+    for name in ("completed", "rejected", "timed_out", "dropped"):
+        assert pc.sum(whole[name]).as_py() == requests[name]
+    assert whole["in_flight"][-1].as_py() == requests["unfinished"]
+    assert set(whole["at_gateway"].to_pylist()) == {0}
+    moved = done.result["disaggregation"]["moved_bytes"]
+    carried = pc.sum(whole["transferred_bytes"]).as_py()
+    assert moved <= carried * (1 + 1e-9)  # the rest was given up, or still on its way
+    assert carried <= 20e6 * 8.0
+    busy = [row["transferred_bytes"] for row in whole.to_pylist() if row["transfers"]]
+    assert min(busy) > 0.0
 
 
 def test_cost_is_that_of_the_result(tmp_path: Path) -> None:

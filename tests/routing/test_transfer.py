@@ -137,3 +137,24 @@ def test_the_link_equals_one_that_counts_every_byte(
     for (_, ours), (_, theirs) in zip(sorted(arrivals), sorted(slow.arrivals), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-6)
     assert link.active == 0
+
+
+def test_what_the_link_has_carried_is_known_at_any_time() -> None:
+    link = Link(0, 100.0, 1.0, True)
+    link.start(request(1), 100.0, 0.0)
+    second = link.start(request(2), 300.0, 0.0)
+    assert link.carried_until(0.5) == 0.0
+    assert run(link, 1.0) == []
+    assert link.carried_until(1.5) == pytest.approx(50.0)
+    assert run(link, 3.0) == [(1, 3.0)]
+    link.abandon(second, 3.5)
+    assert link.carried_until(9.0) == pytest.approx(250.0)
+    assert link.moved_bytes == 100.0
+
+
+def test_without_contention_the_link_carries_every_transfer_at_full_speed() -> None:
+    link = Link(0, 100.0, 0.0, False)
+    link.start(request(1), 100.0, 0.0)
+    link.start(request(2), 300.0, 0.0)
+    run(link)
+    assert link.carried_until(3.0) == pytest.approx(link.moved_bytes) == 400.0

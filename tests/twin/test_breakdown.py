@@ -35,13 +35,19 @@ def completed(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row["outcome"] == "completed"]
 
 
+def assert_tally(account: dict[str, Any], rows: list[Row]) -> None:
+    assert account["requests"] == len(rows)
+    for outcome in OUTCOMES:
+        assert account[outcome] == sum(row["outcome"] == outcome for row in rows)
+
+
 def test_classes_are_those_of_the_rows(busy: tuple[dict[str, Any], list[Row]]) -> None:
     result, rows = busy
     for name, slo in result["slo"].items():
         own = [row for row in rows if row["slo"] == name]
         done = completed(own)
-        assert (slo["requests"], slo["completed"]) == (len(own), len(done))
-        for key, end in (("ttft", "first_token"), ("e2e", "finished")):
+        assert_tally(slo, own)
+        for key, end in (("ttft", "first_token"), ("e2e", "finished"), ("queue", "scheduled")):
             times = [row[end] - row["arrived"] for row in done]
             for figure, share in (("p50", 50), ("p90", 90), ("p99", 99)):
                 assert slo[key][figure] == pytest.approx(np.percentile(times, share))
@@ -65,13 +71,27 @@ def test_accounts_are_those_of_the_rows(
     for name, account in result[key].items():
         own = [row for row in rows if row[column] == name]
         done = completed(own)
-        assert (account["requests"], account["completed"]) == (len(own), len(done))
+        assert_tally(account, own)
         tokens = [sum(row[f"{kind}_tokens"] for row in done) for kind in ("prompt", "output")]
         assert [account["prompt_tokens"], account["output_tokens"]] == tokens
         asked = sum(row["prompt_tokens"] + row["output_tokens"] for row in own)
         assert account["served_share"] == pytest.approx(sum(tokens) / asked)
     good = sum(account["goodput_requests_per_s"] for account in result[key].values())
     assert good == pytest.approx(result["throughput"]["goodput_requests_per_s"])
+
+
+def test_latencies_of_tenants_are_right_to_half_a_percent(
+    busy: tuple[dict[str, Any], list[Row]],
+) -> None:
+    result, rows = busy
+    for name, tenant in result["tenants"].items():
+        done = completed([row for row in rows if row["tenant"] == name])
+        for key, end in (("ttft", "first_token"), ("e2e", "finished")):
+            times = [row[end] - row["arrived"] for row in done]
+            assert tenant[key]["mean"] == pytest.approx(np.mean(times))
+            assert tenant[key]["max"] == max(times)
+            between = np.percentile(times, [89, 91])
+            assert between[0] * 0.995 <= tenant[key]["p90"] <= between[1] * 1.005
 
 
 def test_servers_are_those_of_the_rows(busy: tuple[dict[str, Any], list[Row]]) -> None:
@@ -85,6 +105,8 @@ def test_servers_are_those_of_the_rows(busy: tuple[dict[str, Any], list[Row]]) -
         assert server["output_tokens"] == sum(row["output_tokens"] for row in completed(own))
         hits = sum(row["prefix_hit_tokens"] for row in completed(own))
         assert server["prefix_hit_tokens"] == hits
+        waits = [row["scheduled"] - row["arrived"] for row in completed(own)]
+        assert server["queue_mean"] == pytest.approx(np.mean(waits))
         assert 0.0 < server["utilization"] <= 1.0
         assert server["steps"] > 0
     for name, pool in result["pools"].items():

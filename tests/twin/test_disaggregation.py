@@ -34,19 +34,21 @@ serving:
 """
 
 
+PARTS: dict[str, Any] = {
+    "count": 1,
+    "rate": "1/s",
+    "prompt": 101,
+    "output": 3,
+    "more": "",
+    "prefills": 1,
+    "blocks": 1000,
+    "decider": "decider: always",
+    "latency": "1ms",
+}
+
+
 def split(**values: Any) -> dict[str, Any]:
-    parts = {
-        "count": 1,
-        "rate": "1/s",
-        "prompt": 101,
-        "output": 3,
-        "more": "",
-        "prefills": 1,
-        "blocks": 1000,
-        "decider": "decider: always",
-        "latency": "1ms",
-    }
-    return run(SPLIT.format(**(parts | values)))
+    return run(SPLIT.format(**(PARTS | values)))
 
 
 def test_ttft_has_the_whole_prefill_the_transfer_and_the_first_decode_step() -> None:
@@ -203,3 +205,35 @@ def test_a_section_that_nothing_can_use_is_a_fault() -> None:
     sets = ["serving.pools.0.role=both", "serving.pools.1.role=both"]
     with pytest.raises(InputError, match="nothing is split"):
         load_text(text, sets=sets)
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "stage"),
+    [
+        (50, "while its prompt was computed"),
+        (150, "while its KV was moved"),
+        (220, "while it waited for its first token on the decode server"),
+        (250, "while its answer was written"),
+    ],
+)
+def test_who_leaves_says_how_far_it_had_come(after_ms: int, stage: str) -> None:
+    result = split(more=f"timeout: {after_ms}ms")
+    assert result["reasons"]["timed_out"] == {f"the client left {stage}": 1}
+    duration = f"duration: {1000 + after_ms}ms"  # it arrives after one second
+    ended = run(SPLIT.format(**PARTS).replace("name: split", duration))
+    assert ended["reasons"]["unfinished"] == {f"the run ended {stage}": 1}
+
+
+def test_who_waits_for_blocks_on_the_decode_server_says_so() -> None:
+    result = split(count=2, rate="100/s", blocks=9, output=20, more="timeout: 600ms")
+    assert result["reasons"]["timed_out"] == {
+        "the client left while its KV waited for room on the decode server": 1,
+        "the client left while its answer was written": 1,
+    }
+
+
+def test_the_wait_for_room_and_the_transfer_are_told_apart() -> None:
+    result = split(count=2, rate="1000/s", blocks=9)["disaggregation"]
+    assert result["transfer"]["mean"] == pytest.approx(0.101)
+    assert result["room"]["p50"] > 0.0
+    assert split()["disaggregation"]["room"]["max"] == 0.0

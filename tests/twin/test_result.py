@@ -20,7 +20,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "requests": {"arrived", "completed", "rejected", "timed_out", "dropped", "unfinished"},
     "reasons": {"completed", "rejected", "timed_out", "dropped", "unfinished"},
     "tokens": {"prompt", "output", "prefix_hit"},
-    "latency": {"ttft", "tpot", "itl", "e2e", "queue"},
+    "latency": {"ttft", "tpot", "itl", "e2e", "queue", "gateway"},
     "throughput": {"requests_per_s", "output_tokens_per_s", "goodput_requests_per_s"},
     "slo": None,
     "sources": None,
@@ -46,20 +46,24 @@ POOL = {
     "cost",
     "step_time",
 }
-CLASS = {
+TALLY = {
     "requests",
     "completed",
+    "rejected",
+    "timed_out",
+    "dropped",
+    "unfinished",
     "attained",
+}
+CLASS = TALLY | {
     "attained_by",
     "goodput_requests_per_s",
     "ttft",
     "tpot",
     "e2e",
+    "queue",
 }
-ACCOUNT = {
-    "requests",
-    "completed",
-    "attained",
+ACCOUNT = TALLY | {
     "goodput_requests_per_s",
     "prompt_tokens",
     "output_tokens",
@@ -69,6 +73,7 @@ SERVER = {
     "pool",
     "server",
     "requests",
+    "queue_mean",
     "utilization",
     "steps",
     "preemptions",
@@ -98,8 +103,10 @@ def test_every_key_is_there_whatever_happened(text: str) -> None:
         assert set(slo) == CLASS
         assert set(slo["attained_by"]) == {"ttft", "tpot", "e2e"}
         assert all(set(slo[name]) == FIGURES for name in ("ttft", "tpot", "e2e"))
-    for account in (*result["sources"].values(), *result["tenants"].values()):
+    for account in result["sources"].values():
         assert set(account) == ACCOUNT
+    for account in result["tenants"].values():
+        assert set(account) == ACCOUNT | {"ttft", "e2e"}
     for server in result["servers"]:
         assert set(server) == SERVER
     requests = dict(result["requests"])
@@ -144,7 +151,7 @@ def test_nothing_completes_before_the_end() -> None:
     assert result["latency"]["e2e"]["max"] is None
     assert result["throughput"]["requests_per_s"] == 0.0
     assert_class(result, requests=1, attained=0.0)
-    assert result["reasons"]["unfinished"] == {"running when the run ended": 1}
+    assert result["reasons"]["unfinished"] == {"the run ended while its answer was written": 1}
     assert result["fairness"] == {"served_tokens": None, "goodput": None}
 
 

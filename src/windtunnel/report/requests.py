@@ -9,6 +9,18 @@ from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import UNSET, Request
 
+TIMES = (
+    "arrived",
+    "admitted",
+    "scheduled",
+    "prefilled",
+    "transfer_start",
+    "transfer_end",
+    "first_token",
+    "finished",
+)
+"""In the order in which they come, as far as they do."""
+
 
 def _time(value: float) -> float | None:
     return None if value == UNSET else value
@@ -74,6 +86,9 @@ class RequestRows:
             "arrived": [r.arrived_s for r in requests],
             "admitted": [admitted_s(r) for r in requests],
             "scheduled": [_time(r.scheduled_s) for r in requests],
+            "prefilled": [_time(r.prefilled_s) for r in requests],
+            "transfer_start": [_time(r.transfer_start_s) for r in requests],
+            "transfer_end": [_time(r.transfer_end_s) for r in requests],
             "first_token": [_time(r.first_token_s) for r in requests],
             "finished": [_time(r.finished_s) for r in requests],
             "outcome": outcomes,
@@ -86,8 +101,6 @@ class RequestRows:
             "replica": [replicas[r.server] for r in requests],
             "prefill_pool": [pools[r.prefill_server] for r in requests],
             "prefill_replica": [replicas[r.prefill_server] for r in requests],
-            "transfer_start": [_time(r.transfer_start_s) for r in requests],
-            "transfer_end": [_time(r.transfer_end_s) for r in requests],
         }
 
 
@@ -101,10 +114,7 @@ def _schema() -> Any:
             *((column, name) for column in ("source", "tenant", "slo")),
             ("session", pa.int64()),
             ("turn", pa.int32()),
-            *(
-                (column, pa.float64())
-                for column in ("arrived", "admitted", "scheduled", "first_token", "finished")
-            ),
+            *((column, pa.float64()) for column in TIMES),
             ("outcome", name),
             ("reason", name),
             *(
@@ -116,7 +126,5 @@ def _schema() -> Any:
             ("replica", pa.int32()),
             ("prefill_pool", name),
             ("prefill_replica", pa.int32()),
-            ("transfer_start", pa.float64()),
-            ("transfer_end", pa.float64()),
         ]
     )

@@ -19,6 +19,7 @@ LATENCIES = {
     "itl": ("gap between tokens", "ITL"),
     "e2e": ("whole request", "E2E"),
     "queue": ("waiting in a queue", "queue"),
+    "gateway": ("of that at the gateway", "gateway"),
 }
 """What each is called: in full, and where there is no room for that."""
 FIGURES = (
@@ -49,7 +50,7 @@ def show(
     for line in _sentences(result, goodput=bool(promised)):
         console.print(line)
     console.print()
-    print_fitting(console, _latencies(result["latency"]))
+    print_fitting(console, _latencies(latencies_of(result)))
     console.print()
     if result["slo"]:
         print_fitting(console, [_slos(result["slo"], promised)])
@@ -59,6 +60,12 @@ def show(
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
         console.print(Text(f"open {folder / REPORT}; the results are beside it"), soft_wrap=True)
+
+
+def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """The latencies to show; what only a gateway makes is left out where there is none."""
+    latency = result["latency"]
+    return {key: latency[key] for key in LATENCIES if key != "gateway" or latency[key]["mean"]}
 
 
 def _headline(result: dict[str, Any]) -> Text:
@@ -101,10 +108,10 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
     """The same table, narrower and narrower."""
     for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
         table = plain_table("latency", *figures)
-        for key, names in LATENCIES.items():
-            values = [latency[key][figure] for figure in figures]
-            cells = ["-" if value is None else duration_cell(value) for value in values]
-            table.add_row(names[short], *cells)
+        for key, values in latency.items():
+            found = [values[figure] for figure in figures]
+            cells = ["-" if value is None else duration_cell(value) for value in found]
+            table.add_row(LATENCIES[key][short], *cells)
         yield table
 
 

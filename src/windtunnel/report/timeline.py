@@ -7,7 +7,10 @@ from windtunnel.twin.prices import cost_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample, Timeline
 
-TOTALS = ("arrived", "completed", "output_tokens")
+TOTALS = ("arrived", "completed", "rejected", "timed_out", "dropped", "output_tokens")
+"""Counts up to a sample; a row has what came since the sample before."""
+LEVELS = ("at_gateway", "in_flight", "transfers")
+"""Counts at a sample."""
 
 
 def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
@@ -45,6 +48,11 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
     for name in TOTALS:
         grown = np.diff([getattr(sample, name) for sample in samples], prepend=0)
         columns[name] = pa.array(np.repeat(grown, rows), mask=~total)
+    for name in LEVELS:
+        found = [getattr(sample, name) for sample in samples]
+        columns[name] = pa.array(np.repeat(found, rows), mask=~total)
+    carried = np.diff([sample.carried_bytes for sample in samples], prepend=0.0)
+    columns["transferred_bytes"] = pa.array(np.repeat(carried, rows), mask=~total)
     alive = np.full(len(total), len(replicas), dtype=np.int32)
     columns["replicas"] = pa.array(alive, mask=~total)
     return pa.table(columns, schema=_schema())
@@ -97,9 +105,8 @@ def _schema() -> Any:
             ("busy", pa.float64()),
             ("steps", pa.int64()),
             ("cost", pa.float64()),
-            ("arrived", pa.int64()),
-            ("completed", pa.int64()),
-            ("output_tokens", pa.int64()),
+            *((name, pa.int64()) for name in (*TOTALS, *LEVELS)),
+            ("transferred_bytes", pa.float64()),
             ("replicas", pa.int32()),
         ]
     )

@@ -50,7 +50,8 @@ class Link(Actor):
         self.started: i64 = 0
         self.finished: i64 = 0
         self.abandoned: i64 = 0
-        self.moved_bytes = 0.0
+        self.moved_bytes = 0.0  # of transfers that arrived
+        self._carried_bytes = 0.0  # of all, as far as they came
         self._joins: Final[deque[Transfer]] = deque()
         self._ends: Final[list[tuple[float, int, Transfer]]] = []
         self._mark = 0.0
@@ -59,6 +60,13 @@ class Link(Actor):
     @property
     def active(self) -> i64:
         return self.waiting + self.moving
+
+    def carried_until(self, now_s: float) -> float:
+        """Bytes that have gone over the link, also of transfers that were abandoned."""
+        if not self.moving:
+            return self._carried_bytes
+        since_s = now_s - self._settled_s
+        return self._carried_bytes + since_s * self._speed() * float(self.moving)
 
     def start(self, request: Request, size: float, now_s: float) -> Transfer:
         transfer = Transfer(request, size, now_s + self.latency_s)
@@ -108,7 +116,9 @@ class Link(Actor):
     def _settle(self, now_s: float) -> None:
         """Counts what has been moved since the last change."""
         if self.moving:
-            self._mark += (now_s - self._settled_s) * self._speed()
+            each = (now_s - self._settled_s) * self._speed()
+            self._mark += each
+            self._carried_bytes += each * float(self.moving)
         self._settled_s = now_s
 
     def _speed(self) -> float:

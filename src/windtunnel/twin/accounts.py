@@ -6,6 +6,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.distribution import Distribution
+from windtunnel.core.histogram import Histogram
 
 MOST_TENANTS: Final = 1_000
 OTHERS: Final = "(others)"
@@ -33,14 +34,25 @@ class Targets:
 NO_TARGETS: Final = Targets(math.inf, math.inf, math.inf)
 
 
-class Account:
-    """What a source or a tenant asked for, and what it got."""
+class Tally:
+    """How many requests somebody had, and how they ended."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
         self.requests: i64 = 0
         self.completed: i64 = 0
         self.attained: i64 = 0
+        self.others: Final[dict[str, int]] = {}  # by outcome, those that were not completed
+
+    def fail(self, outcome: str) -> None:
+        self.others[outcome] = self.others.get(outcome, 0) + 1
+
+
+class Account(Tally):
+    """What a source or a tenant asked for, and what it got."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.asked_tokens: i64 = 0  # prompts and answers of all that arrived
         self.prompt_tokens: i64 = 0  # of those that were completed
         self.output_tokens: i64 = 0
@@ -56,15 +68,21 @@ class Account:
         self.output_tokens += output_tokens
 
 
-class ClassAccount:
+class TenantAccount(Account):
+    """The same of a tenant, with its latencies: in buckets, since there may be a thousand."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.ttft: Final = Histogram()
+        self.e2e: Final = Histogram()
+
+
+class ClassAccount(Tally):
     """How a class of service fared: its counts, target by target, and its latencies."""
 
     def __init__(self, name: str, targets: Targets) -> None:
-        self.name: Final = name
+        super().__init__(name)
         self.targets: Final = targets
-        self.requests: i64 = 0
-        self.completed: i64 = 0
-        self.attained: i64 = 0
         self.kept_ttft: i64 = 0
         self.kept_tpot: i64 = 0
         self.kept_e2e: i64 = 0
@@ -86,3 +104,5 @@ class ServerAccount:
         self.requests: i64 = 0
         self.prefix_hit_tokens: i64 = 0
         self.output_tokens: i64 = 0
+        self.prompts: i64 = 0  # computed here, of requests that were completed
+        self.waited_s = 0.0  # by those

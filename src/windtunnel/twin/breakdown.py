@@ -5,7 +5,8 @@ from typing import Any
 
 from windtunnel.core.distribution import summary
 from windtunnel.engine.server import Server
-from windtunnel.twin.accounts import Account, ClassAccount
+from windtunnel.twin.accounts import Account, ClassAccount, Tally, TenantAccount
+from windtunnel.twin.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 
@@ -26,9 +27,7 @@ def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float)
     named = {entry.slo for entry in plan.workload}
     return {
         account.name: {
-            "requests": int(account.requests),
-            "completed": int(account.completed),
-            "attained": per(int(account.attained), int(account.requests)),
+            **_tally(account),
             "attained_by": {
                 name: per(int(kept), int(account.requests)) if target < float("inf") else None
                 for name, target, kept in (
@@ -41,6 +40,7 @@ def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float)
             "ttft": summary(account.ttft),
             "tpot": summary(account.tpot),
             "e2e": summary(account.e2e),
+            "queue": summary(account.queue),
         }
         for account in sorted(accounts, key=lambda account: account.name)
         if account.requests or account.name in named
@@ -52,16 +52,30 @@ def sources_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
     return {account.name: _account(account, seconds) for account in accounts}
 
 
-def tenants_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
-    """The same of tenants, in the order in which they came."""
-    return {account.name: _account(account, seconds) for account in accounts}
+def tenants_of(accounts: Iterable[TenantAccount], seconds: float) -> dict[str, Any]:
+    """The same of tenants, in the order in which they came, with their latencies."""
+    return {
+        account.name: {
+            **_account(account, seconds),
+            "ttft": summary(account.ttft),
+            "e2e": summary(account.e2e),
+        }
+        for account in accounts
+    }
+
+
+def _tally(account: Tally) -> dict[str, Any]:
+    return {
+        "requests": int(account.requests),
+        "completed": int(account.completed),
+        **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
+        "attained": per(int(account.attained), int(account.requests)),
+    }
 
 
 def _account(account: Account, seconds: float) -> dict[str, Any]:
     return {
-        "requests": int(account.requests),
-        "completed": int(account.completed),
-        "attained": per(int(account.attained), int(account.requests)),
+        **_tally(account),
         "goodput_requests_per_s": per(int(account.attained), seconds),
         "prompt_tokens": int(account.prompt_tokens),
         "output_tokens": int(account.output_tokens),
@@ -120,6 +134,7 @@ def servers_of(plan: ScenarioPlan, simulation: Simulation) -> list[dict[str, Any
                 "pool": pool,
                 "server": number,
                 "requests": int(account.requests),
+                "queue_mean": per(account.waited_s, int(account.prompts)),
                 "utilization": per(server.busy_s, simulation.now_s),
                 "steps": int(server.steps),
                 "preemptions": int(server.preemptions),

@@ -55,6 +55,7 @@ class Handoff:
         for server in decoders:
             self._decodes[server] = True
         self.splits: Final[dict[int, Split]] = {}
+        self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
         self.begun: i64 = 0
         self.retries: i64 = 0
@@ -91,10 +92,16 @@ class Handoff:
             del self.splits[leg.id]
             return False
         split.prefilled = True
-        request.scheduled_s = leg.scheduled_s
-        request.preemptions = leg.preemptions
+        request.prefilled_s = now_s
+        self.note(request)
         self.move(request, now_s)
         return True
+
+    def note(self, request: Request) -> None:
+        """What is known of the leg is true of the whole."""
+        leg = self.splits[request.id].leg
+        request.scheduled_s = leg.scheduled_s
+        request.preemptions = leg.preemptions
 
     def move(self, request: Request, now_s: float) -> None:
         """Reserves blocks and starts to move, or plans another try."""
@@ -116,6 +123,7 @@ class Handoff:
         self.moved_tokens += missing
         self.present_tokens += tokens - missing
         request.transfer_start_s = now_s
+        self.room.add(now_s - request.prefilled_s)
         if missing == 0:
             self.arrived(request, now_s)
             return
@@ -144,6 +152,7 @@ class Handoff:
 
     def abandon(self, request: Request, now_s: float) -> Request | None:
         """Undoes whatever has been done; the leg, when it is still to be taken off its server."""
+        self.note(request)
         split = self.splits.pop(request.id)
         if split.transfer is not None:
             self._link.abandon(split.transfer, now_s)

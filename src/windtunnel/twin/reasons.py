@@ -18,26 +18,31 @@ NUMBER: Final = "#"
 MOST_KNOWN: Final = 256
 """Sentences that are remembered with what they come to, so that most are looked at once."""
 
-AT_THE_GATEWAY: Final = "at the gateway"
-WAITING: Final = "waiting"
-RUNNING: Final = "running"
-
 
 def stage_of(request: Request) -> str:
-    """How far a request has come."""
+    """How far a request has come, in words."""
+    if request.first_token_s != UNSET:
+        return "while its answer was written"
+    stayed = request.prefilled_s != UNSET and request.server == request.prefill_server
+    if stayed or request.transfer_end_s != UNSET:
+        return "while it waited for its first token on the decode server"
+    if request.transfer_start_s != UNSET:
+        return "while its KV was moved"
+    if request.prefilled_s != UNSET:
+        return "while its KV waited for room on the decode server"
     if request.scheduled_s != UNSET:
-        return RUNNING
+        return "while its prompt was computed"
     if request.server >= 0:
-        return WAITING
-    return AT_THE_GATEWAY
+        return "while it waited for a server"
+    if request.admitted_s != UNSET:
+        return "while its media were encoded"
+    return "while it waited at the gateway"
 
 
 def reason_of(request: Request, outcome: str) -> str:
     """Why it ended as it did; empty for a request that went as it should."""
     if outcome == "unfinished":
-        return f"{stage_of(request)} when the run ended"
-    if outcome == "timed_out" and not request.reason:
-        return f"{stage_of(request)} when its time was up"
+        return f"the run ended {stage_of(request)}"
     return request.reason
 
 

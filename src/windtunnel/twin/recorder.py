@@ -14,6 +14,7 @@ from windtunnel.twin.accounts import (
     Names,
     ServerAccount,
     Targets,
+    TenantAccount,
 )
 from windtunnel.twin.reasons import ReasonCounts, reason_of
 from windtunnel.twin.sessions import SessionAccounts
@@ -69,9 +70,11 @@ class Recorder:
         self.prefix_hit_tokens = 0
         self.classes: Final[list[ClassAccount]] = []
         self.sources: Final[list[Account]] = []
-        self.tenants: Final[list[Account]] = []
+        self.tenants: Final[list[TenantAccount]] = []
         self.servers: Final = [ServerAccount() for _ in overheads]
         self.sessions: Final = SessionAccounts()
+        self.has_gateway = False  # whether requests may wait before they are let in
+        self.gateway: Final = Distribution()
         self._open_accounts()
 
     def _open_accounts(self) -> None:
@@ -84,7 +87,7 @@ class Recorder:
         if len(self.tenants) <= MOST_TENANTS:
             for name in names.tenants[len(self.tenants) : MOST_TENANTS + 1]:
                 one = len(self.tenants) < MOST_TENANTS
-                self.tenants.append(Account(name if one else OTHERS))
+                self.tenants.append(TenantAccount(name if one else OTHERS))
 
     @property
     def ended(self) -> int:
@@ -129,14 +132,14 @@ class Recorder:
         self.outcomes[outcome] += 1
         if request.server >= 0:
             self.servers[request.server].requests += 1
-        if request.prefill_server >= 0:
+        if request.prefill_server >= 0 and request.prefill_server != request.server:
             self.servers[request.prefill_server].requests += 1
         if outcome == COMPLETED:
             self._measure(request)
             if request.reason:
                 self.reasons.add(outcome, request.reason)
         else:
-            self.reasons.add(outcome, reason_of(request, outcome))
+            self._fail(request, outcome)
         if request.session >= 0:
             self.sessions.end(request)
         if self._sink is not None:
@@ -144,6 +147,12 @@ class Recorder:
             self._row_outcomes.append(outcome)
             if len(self._rows) == ROWS_PER_BATCH:
                 self.flush()
+
+    def _fail(self, request: Request, outcome: str) -> None:
+        self.reasons.add(outcome, reason_of(request, outcome))
+        self.classes[request.slo].fail(outcome)
+        self.sources[request.source].fail(outcome)
+        self.tenants[min(request.tenant, MOST_TENANTS)].fail(outcome)
 
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
@@ -161,6 +170,8 @@ class Recorder:
         account.ttft.add(ttft_s)
         account.e2e.add(e2e_s)
         account.queue.add(request.scheduled_s - arrived_s)
+        if self.has_gateway:
+            self.gateway.add(request.admitted_s - arrived_s)
         if output > 1:
             tpot_s = (request.finished_s - around.completion_s - request.first_token_s) / (
                 output - 1
@@ -173,7 +184,7 @@ class Recorder:
         account.kept_e2e += 1 if in_e2e else 0
         account.completed += 1
         account.attained += good
-        self._count(request, good)
+        self._count(request, good, ttft_s, e2e_s)
         if request.session >= 0:
             self.sessions.complete(request, ttft_s)
         if self.outcomes[COMPLETED] == EXACT_VALUES:
@@ -181,8 +192,8 @@ class Recorder:
             for one in self.classes:
                 one.fold()
 
-    def _count(self, request: Request, good: i64) -> None:
-        """Tokens, to everybody who has a share in them."""
+    def _count(self, request: Request, good: i64, ttft_s: float, e2e_s: float) -> None:
+        """Tokens and times, to everybody who has a share in them."""
         prompt: i64 = request.prompt_tokens
         output: i64 = request.output_tokens
         hits: i64 = request.prefix_hit_tokens
@@ -194,12 +205,18 @@ class Recorder:
         tenant: i64 = request.tenant
         if tenant > MOST_TENANTS:
             tenant = MOST_TENANTS
-        self.tenants[tenant].complete(prompt, output, good)
+        customer = self.tenants[tenant]
+        customer.complete(prompt, output, good)
+        customer.ttft.add(ttft_s, 1)
+        customer.e2e.add(e2e_s, 1)
         self.servers[request.server].output_tokens += output
         computed: i64 = request.prefill_server
         if computed < 0:
             computed = request.server
-        self.servers[computed].prefix_hit_tokens += hits
+        server = self.servers[computed]
+        server.prefix_hit_tokens += hits
+        server.prompts += 1
+        server.waited_s += request.scheduled_s - request.arrived_s
 
     def flush(self) -> None:
         """Hands the rows that have come together to the sink."""

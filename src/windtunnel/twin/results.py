@@ -83,6 +83,7 @@ def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:
         "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
         "e2e": summary(recorder.e2e),
         "queue": summary(recorder.queue),
+        "gateway": summary(recorder.gateway),
     }
 
 
@@ -105,6 +106,7 @@ def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
         "present_tokens": int(handoff.present_tokens),
         "stayed": int(handoff.stayed),
         "moved_bytes": link.moved_bytes,
+        "room": summary(handoff.room),
         "transfer": summary(handoff.transfer),
     }
 

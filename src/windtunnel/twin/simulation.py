@@ -15,6 +15,7 @@ from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import RETRY, Handoff
+from windtunnel.twin.reasons import stage_of
 from windtunnel.twin.recorder import (
     COMPLETED,
     DROPPED,
@@ -83,6 +84,7 @@ class Simulation:
         self.splitting: Final = splitting
         self.encoders: Final = encoders
         self.recorder: Final = recorder
+        recorder.has_gateway = door is not None
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
         self.now_s = 0.0
@@ -120,7 +122,7 @@ class Simulation:
             if next_s > self.horizon_s or next_s == math.inf:
                 break
             if next_s > timeline.next_s:
-                timeline.take(next_s, self.recorder, self.servers)
+                timeline.take(next_s, self.recorder, self.cluster, self.door)
             self.now_s = next_s
             self.events += 1
             if arrival_s == next_s:
@@ -137,7 +139,7 @@ class Simulation:
                 look(self)
         if self.horizon_s != math.inf:
             self.now_s = self.horizon_s
-        timeline.finish(self.now_s, self.recorder, self.servers)
+        timeline.finish(self.now_s, self.recorder, self.cluster, self.door)
         self._account_for_the_rest()
         self.recorder.flush()
 
@@ -398,8 +400,8 @@ class Simulation:
             self._step(self.servers[request.server])
             if request.place == ENDED:
                 return
-        request.reason = f"the client left {_stage(request)}"
         self._withdraw(request)
+        request.reason = f"the client left {stage_of(request)}"
         request.finished_s = self.now_s
         self._end(request, TIMED_OUT)
 
@@ -433,6 +435,10 @@ class Simulation:
     def _account_for_the_rest(self) -> None:
         """At the horizon, whatever is still somewhere is unfinished, and counted."""
         rest = list(self.elsewhere.values())
+        if self.splitting is not None:
+            for request in rest:
+                if request.place == SPLIT:
+                    self.splitting.handoff.note(request)
         self.elsewhere.clear()
         for server in self.servers:
             server.stop(self.now_s)
@@ -446,18 +452,3 @@ class Simulation:
 
 def request_id(request: Request) -> int:
     return request.id
-
-
-def _stage(request: Request) -> str:
-    """How far a request had come, in words."""
-    if request.place == AT_THE_DOOR:
-        return "while it waited at the gateway"
-    if request.place == ENCODING:
-        return "while its media were encoded"
-    if request.place == ON_THE_WAY or request.scheduled_s == UNSET:
-        return "while it waited for a server"
-    if request.place == SPLIT:
-        return "while its KV was moved"
-    if request.first_token_s == UNSET:
-        return "while its prompt was computed"
-    return "while its answer was written"

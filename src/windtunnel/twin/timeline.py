@@ -7,8 +7,9 @@ twice as many, and memory stays bounded without knowing the length beforehand.
 
 from typing import Final
 
-from windtunnel.engine.server import Server
-from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.door import Door
+from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 
 SAMPLES: Final = 240
 FEWEST_SAMPLES: Final = 8
@@ -19,11 +20,23 @@ FIRST_INTERVAL_S: Final = 0.25
 class Sample:
     """The state of a run at one instant: totals so far, and lists with an entry per server."""
 
-    def __init__(self, time_s: float, recorder: Recorder, servers: list[Server]) -> None:
+    def __init__(
+        self, time_s: float, recorder: Recorder, cluster: Cluster, door: Door | None
+    ) -> None:
+        servers = cluster.servers
+        link = cluster.link
+        outcomes = recorder.outcomes
         self.time_s: Final = time_s
         self.arrived: Final = recorder.arrived
-        self.completed: Final = recorder.outcomes["completed"]
+        self.completed: Final = outcomes[COMPLETED]
+        self.rejected: Final = outcomes[REJECTED]
+        self.timed_out: Final = outcomes[TIMED_OUT]
+        self.dropped: Final = outcomes[DROPPED]
         self.output_tokens: Final = recorder.output_tokens
+        self.at_gateway: Final = door.gateway.waiting if door is not None else 0
+        self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway
+        self.transfers: Final = int(link.active) if link is not None else 0
+        self.carried_bytes: Final = link.carried_until(time_s) if link is not None else 0.0
         self.waiting: Final = [int(server.queued) for server in servers]
         self.running: Final = [int(server.running.count) for server in servers]
         self.kv_used: Final = [server.kv_used(time_s) for server in servers]
@@ -40,16 +53,16 @@ class Timeline:
         self.interval_s = FIRST_INTERVAL_S
         self.next_s = FIRST_INTERVAL_S
 
-    def take(self, until_s: float, recorder: Recorder, servers: list[Server]) -> None:
+    def take(self, until_s: float, recorder: Recorder, cluster: Cluster, door: Door | None) -> None:
         """Takes the samples due before `until_s`; nothing has changed since the last event."""
         while self.next_s < until_s:
-            self.samples.append(Sample(self.next_s, recorder, servers))
+            self.samples.append(Sample(self.next_s, recorder, cluster, door))
             if len(self.samples) >= 2 * self._enough:
                 self.samples = self.samples[1::2]
                 self.interval_s *= 2
             self.next_s += self.interval_s
 
-    def finish(self, end_s: float, recorder: Recorder, servers: list[Server]) -> None:
+    def finish(self, end_s: float, recorder: Recorder, cluster: Cluster, door: Door | None) -> None:
         """Takes what is left at the end of a run, so that the last sample is its last instant."""
-        self.take(end_s, recorder, servers)
-        self.samples.append(Sample(end_s, recorder, servers))
+        self.take(end_s, recorder, cluster, door)
+        self.samples.append(Sample(end_s, recorder, cluster, door))

@@ -72,9 +72,8 @@ class Request:
         self.server: i64 = -1
         self.prefill_server: i64 = -1  # where the prompt was computed, if not there
         self.admitted_s = UNSET
-        self.transfer_start_s = UNSET  # its KV cache on the way from there to here
-        self.transfer_end_s = UNSET
         self.scheduled_s = UNSET
+        self.prefilled_s = UNSET  # the prompt was computed there
         self.transfer_start_s = UNSET  # of its KV, from the prefill server to the other
         self.transfer_end_s = UNSET
         self.first_token_s = UNSET

@@ -50,6 +50,47 @@ SILENT = STUCK.replace("3s", "1ms")
 """Nothing arrives."""
 
 
+SPLIT = """\
+name: split
+duration: 8s
+workload:
+  - name: chat
+    tenant: acme
+    slo: critical
+    arrivals: {process: poisson, rate: 25/s}
+    prompt_tokens: {distribution: lognormal, mean: 300, cv: 1, max: 1500}
+    output_tokens: {distribution: uniform, min: 1, max: 60}
+    timeout: 2s
+  - name: nightly
+    tenant: beta
+    slo: batch
+    arrivals: {process: gamma, rate: 5/s, cv: 3}
+    prompt_tokens: 900
+    output_tokens: 40
+slo:
+  critical: {ttft: 400ms, tpot: 30ms}
+  batch: {e2e: 5s}
+serving:
+  pools:
+    - name: first
+      role: prefill
+      replicas: 2
+      accelerator: h100
+      engine: {kv_blocks: 400}
+      step_time: {model: linear, fixed: 5ms, per_prefill_token: 60us, per_decode: 100us}
+    - name: second
+      role: decode
+      engine: {kv_blocks: 300, max_num_seqs: 16}
+      accelerator: h200
+      step_time: {model: linear, fixed: 8ms, per_prefill_token: 60us, per_decode: 200us}
+  disaggregation:
+    decider: prefix-threshold
+    threshold: 100
+    transfer: {bandwidth: 20MB/s, latency: 2ms, bytes_per_token: 2kB}
+"""
+"""Prompts apart from answers, over a slow link, to a server that is short of blocks."""
+
+
 def full(rate: int = 20, replicas: int = 1) -> str:
     return FULL.format(rate=rate, replicas=replicas)
 

@@ -24,7 +24,7 @@ from windtunnel.report.page.saturation import (
     stretches,
 )
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
-from windtunnel.report.table import ENDINGS, LATENCIES
+from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_STRETCHES = 8
@@ -79,6 +79,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "tiles": tiles(result),
         "attainments": attainments(result, scenario),
         "distributions": distributions(run.latencies, result, scenario),
+        "latency": latencies_of(result),
         "latency_names": LATENCIES,
         "top": TOP,
         "bottom": BOTTOM,
