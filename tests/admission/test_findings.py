@@ -213,7 +213,7 @@ def test_kinds_are_declared_and_never_emitted() -> None:
     folder = Path(events.__file__ or "").parent
     others = "".join(
         path.read_text(encoding="utf-8")
-        for path in sorted(folder.glob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         if path.stem != "events"
     )
     unused = [kind for kind in KINDS if kind.upper() not in others]

@@ -20,6 +20,13 @@ TASK_STALE_SELECTION: Final = "task_stale_selection"
 TASK_LIMIT_CHANGED: Final = "task_limit_changed"
 TASK_METADATA_FELL_BACK: Final = "task_metadata_fell_back"
 PRESSURE_ADVISORY_SKIPPED: Final = "pressure_advisory_skipped"
+TASK_COMPLETED: Final = "task_completed"
+TASK_DEFERRED: Final = "task_deferred"
+TASK_SALVAGED: Final = "task_salvaged"
+ROW_COMPLETED: Final = "row_completed"
+ROW_CLOSED: Final = "row_closed"
+ROW_GROUP_ADMITTED: Final = "row_group_admitted"
+ROW_GROUP_ENDED: Final = "row_group_ended"
 ROW_GROUP_TARGET_CHANGED: Final = "row_group_target_changed"
 ROW_GROUP_BLOCKED: Final = "row_group_blocked"
 REQUEST_REGISTERED: Final = "request_registered"
@@ -52,6 +59,13 @@ KINDS: Final = (
     TASK_LIMIT_CHANGED,
     TASK_METADATA_FELL_BACK,
     PRESSURE_ADVISORY_SKIPPED,
+    TASK_COMPLETED,
+    TASK_DEFERRED,
+    TASK_SALVAGED,
+    ROW_COMPLETED,
+    ROW_CLOSED,
+    ROW_GROUP_ADMITTED,
+    ROW_GROUP_ENDED,
     ROW_GROUP_TARGET_CHANGED,
     ROW_GROUP_BLOCKED,
     REQUEST_REGISTERED,

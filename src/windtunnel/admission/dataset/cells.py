@@ -1,0 +1,106 @@
+"""What a scheduler keeps of its work: cells, rows, and groups of rows."""
+
+from enum import StrEnum
+from typing import Final
+
+from windtunnel.admission.leases import TaskLease
+from windtunnel.admission.limiter import NEVER
+from windtunnel.core.events import Entry
+
+
+class Verdict(StrEnum):
+    """What becomes of a cell whose call failed."""
+
+    RETRY = "retry"
+    SALVAGE = "salvage"
+    GAVE_UP = "gave_up"
+    IGNORED = "row_closed"
+    """Its row was closed meanwhile, by another cell."""
+
+
+class RowSeed:
+    """A row that is to be worked on: whose it is, and which of its columns are there already."""
+
+    __slots__ = ("finished", "payload", "row", "tenant")
+
+    def __init__(
+        self, row: int, payload: object = None, tenant: int = 0, finished: tuple[int, ...] = ()
+    ) -> None:
+        self.row: Final = row
+        self.payload: Final = payload
+        self.tenant: Final = tenant
+        self.finished: Final = finished
+
+
+class RowGroup:
+    """Rows that are admitted together; it ends when each of them is complete or closed."""
+
+    __slots__ = (
+        "admitted_s",
+        "id",
+        "in_flight",
+        "open_rows",
+        "parked",
+        "queued",
+        "resting",
+        "size",
+    )
+
+    def __init__(self, id: int, size: int, admitted_s: float) -> None:  # noqa: A002 - an id
+        self.id: Final = id
+        self.size: Final = size
+        self.admitted_s: Final = admitted_s
+        self.open_rows = size
+        self.queued = 0
+        self.in_flight = 0
+        self.resting = 0
+        """Cells that wait out a delay before they are tried again."""
+        self.parked: Final[list[Cell]] = []
+        """Cells that failed too often, until the rest of the group is done."""
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.queued == 0 and self.in_flight == 0 and self.resting == 0
+
+
+class Row:
+    """A row in work: which columns still miss others, and its cells that are ready or going."""
+
+    __slots__ = ("cells", "group", "is_closed", "left", "missing", "seed")
+
+    def __init__(self, seed: RowSeed, group: RowGroup, missing: list[int], left: int) -> None:
+        self.seed: Final = seed
+        self.group: Final = group
+        self.missing: Final = missing
+        self.left = left
+        self.cells: Final[dict[int, Cell]] = {}
+        self.is_closed = False
+
+
+class Cell:
+    """One column of one row: a task, tried until it is there or given up."""
+
+    __slots__ = (
+        "attempts",
+        "column",
+        "failed_since_s",
+        "id",
+        "lease",
+        "rest",
+        "round",
+        "row",
+        "tries",
+    )
+
+    def __init__(self, row: Row, column: int) -> None:
+        self.row: Final = row
+        self.column: Final = column
+        self.id: Final = f"{row.seed.row}/{column}"
+        self.tries = 0
+        """Calls made so far, whatever came of them."""
+        self.attempts = 0
+        """Failures in this round that count against the retries."""
+        self.round = 0
+        self.failed_since_s = NEVER
+        self.lease: TaskLease | None = None
+        self.rest: Entry | None = None

@@ -1,0 +1,77 @@
+"""Which columns a column needs: a small graph without circles."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Final
+
+from windtunnel.core.errors import InputError, nearest
+
+
+class ColumnGraph:
+    """Columns by number, in the order in which they were named, with who needs whom."""
+
+    def __init__(self, needs: Mapping[str, Iterable[str]]) -> None:
+        """`needs` maps each column to the columns that must be there before it."""
+        if not needs:
+            raise InputError("there are no columns", allowed="one or more")
+        self.names: Final = tuple(needs)
+        numbers = {name: number for number, name in enumerate(self.names)}
+        parents: list[tuple[int, ...]] = []
+        for name, wanted in needs.items():
+            for other in wanted:
+                if other not in numbers:
+                    raise InputError(
+                        f"needs {other!r}, which is no column",
+                        where=f"column {name}",
+                        allowed=", ".join(self.names),
+                        hint=nearest(other, self.names),
+                    )
+            parents.append(tuple(sorted({numbers[other] for other in wanted})))
+        self.parents: Final = tuple(parents)
+        self.children: Final = tuple(
+            tuple(child for child, above in enumerate(parents) if number in above)
+            for number in range(len(parents))
+        )
+        self.roots: Final = tuple(number for number, above in enumerate(parents) if not above)
+        self._refuse_circles()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def below(self, column: int) -> set[int]:
+        """Every column that needs this one, directly or not."""
+        found: set[int] = set()
+        waiting = list(self.children[column])
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                waiting += self.children[number]
+        return found
+
+    def _refuse_circles(self) -> None:
+        missing = [len(above) for above in self.parents]
+        ready = list(self.roots)
+        reached = 0
+        while ready:
+            reached += 1
+            for child in self.children[ready.pop()]:
+                missing[child] -= 1
+                if missing[child] == 0:
+                    ready.append(child)
+        if reached < len(self.names):
+            circle = self._circle(next(n for n, left in enumerate(missing) if left > 0), missing)
+            raise InputError(
+                "columns need each other in a circle: "
+                + ", ".join(f"{one} needs {other}" for one, other in pairwise(circle)),
+                hint="one of them must do without another",
+            )
+
+    def _circle(self, start: int, missing: list[int]) -> list[str]:
+        """The names along one circle, from a column back to itself."""
+        path = [start]
+        while True:
+            above = next(n for n in self.parents[path[-1]] if missing[n] > 0)
+            if above in path:
+                return [self.names[number] for number in [*path[path.index(above) :], above]]
+            path.append(above)

@@ -1,0 +1,406 @@
+"""Which cell of which row is worked on next, and what becomes of one that failed.
+
+Rows come in groups, and groups are admitted as the models have room. A cell is ready when the
+columns it needs are there; it then waits in task admission's fair queue until it gets a lease. A
+call that fails is tried again after a rest that grows and is never in step; one that failed too
+often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
+limit) goes back to the queue at once: request admission knows how long to wait.
+
+Everything ends: a cell that still fails `retry_time_s` after its first failure is given up, and
+when nothing at all has succeeded for so long, `is_stalled` says so.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from windtunnel.admission.advisory import PressureAdvisory
+from windtunnel.admission.backoff import retry_delay_s
+from windtunnel.admission.dataset.cells import Cell, Row, RowGroup, RowSeed, Verdict
+from windtunnel.admission.dataset.graph import ColumnGraph
+from windtunnel.admission.events import (
+    ROW_CLOSED,
+    ROW_COMPLETED,
+    ROW_GROUP_ADMITTED,
+    ROW_GROUP_ENDED,
+    TASK_COMPLETED,
+    TASK_DEFERRED,
+    TASK_SALVAGED,
+    Announcer,
+    Correlation,
+)
+from windtunnel.admission.leases import TaskLease
+from windtunnel.admission.limiter import NEVER
+from windtunnel.admission.row_groups import (
+    Candidate,
+    RowGroupAdmission,
+    RowGroupView,
+    is_next_group_blocked,
+)
+from windtunnel.admission.tasks import LLM_WAIT, TaskAdmission
+from windtunnel.admission.waiting import GroupSpec, Lane, Resource
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.events import EventQueue
+from windtunnel.core.random import Stream
+from windtunnel.core.telemetry import Plain
+
+SALVAGE_ROUNDS: Final = 2
+"""How often the parked cells of a group are tried once more."""
+
+
+class RetrySettings:
+    """How often and how long a call that failed is tried again.
+
+    retries: failures in one round after which a cell is parked.
+    retry_time_s: how long after its first failure a cell is given up; also how long nothing at all
+      may succeed before the run is stalled.
+    """
+
+    __slots__ = ("retries", "retry_time_s")
+
+    def __init__(self, retries: int = 4, retry_time_s: float = 600.0) -> None:
+        self.retries: Final = retries
+        self.retry_time_s: Final = retry_time_s
+
+
+class ColumnWork:
+    """How the cells of one column are scheduled: their lane, and each tenant's group.
+
+    What a lane asks for first, its narrowest resource, stands for the model.
+    """
+
+    __slots__ = ("lane", "specs")
+
+    def __init__(self, lane: Lane, specs: Sequence[GroupSpec]) -> None:
+        self.lane: Final = lane
+        self.specs: Final = tuple(specs)
+
+
+class Scheduler:
+    """Rows, columns and row groups over task admission; without I/O, time is an argument."""
+
+    def __init__(
+        self,
+        graph: ColumnGraph,
+        work: Sequence[ColumnWork],
+        groups: Iterator[Sequence[RowSeed]],
+        tasks: TaskAdmission,
+        row_groups: RowGroupAdmission,
+        stream: Stream,
+        settings: RetrySettings | None = None,
+        *,
+        advisory: PressureAdvisory | None = None,
+        announcer: Announcer | None = None,
+    ) -> None:
+        """`groups` gives the rows of one group after another, and is asked as they are admitted."""
+        assert len(work) == len(graph)
+        self.tasks: Final = tasks
+        self.row_groups: Final = row_groups
+        self.is_stopping = False
+        self.in_flight = 0
+        self.resting = 0
+        self.parked = 0
+        self.open_rows = 0
+        self.ended_groups = 0
+        self._graph: Final = graph
+        self._work: Final = tuple(work)
+        self._groups: Final = groups
+        self._stream: Final = stream
+        self._settings: Final = settings if settings is not None else RetrySettings()
+        self._advisory: Final = advisory
+        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._active: Final[dict[int, RowGroup]] = {}
+        self._admitted = 0
+        self._rests: Final = EventQueue()
+        self._deferred: Final = [0] * len(graph)
+        self._candidates: Final = [
+            Candidate(frozenset({work[column].lane.name})) for column in graph.roots
+        ]
+        self._failing_since_s = NEVER
+        self._next: Sequence[RowSeed] = next(groups, ())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row is complete or closed."""
+        return not self._active and not self._next
+
+    @property
+    def active_groups(self) -> int:
+        return len(self._active)
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether calls have done nothing but fail for as long as they may."""
+        return now >= self._failing_since_s + self._settings.retry_time_s
+
+    def next_cell(self, now: float) -> Cell | None:
+        """A cell to call for, with its lease; None when nothing may start now."""
+        self._end_rests(now)
+        while not self.is_stopping:
+            selection = self._advisory.select(now) if self._advisory else self.tasks.select()
+            if selection is not None:
+                lease = self.tasks.acquire(selection, now)
+                assert isinstance(lease, TaskLease), "what was selected fits"
+                item = self.tasks.commit(selection, now)
+                assert item is not None, "nothing came between"
+                cell = item.payload
+                assert isinstance(cell, Cell)
+                cell.lease = lease
+                cell.tries += 1
+                group = cell.row.group
+                group.queued -= 1
+                group.in_flight += 1
+                self.in_flight += 1
+                return cell
+            if not self._admit_group(now):
+                break
+        self._check_liveness()
+        return None
+
+    def next_wake_s(self) -> float:
+        """When to ask again although nothing happened; infinity when there is no need."""
+        return min(self._rests.peek_time(), self._failing_since_s + self._settings.retry_time_s)
+
+    def finished(self, cell: Cell, now: float) -> bool:
+        """A cell is there; True when its row is complete with it."""
+        self._failing_since_s = NEVER
+        row = cell.row
+        self._land(cell, now)
+        if row.is_closed:
+            self._settle(row.group, now)
+            return False
+        self._tell(now, TASK_COMPLETED, cell, "", {"tries": cell.tries})
+        del row.cells[cell.column]
+        row.left -= 1
+        for child in self._graph.children[cell.column]:
+            row.missing[child] -= 1
+            if row.missing[child] == 0:
+                self._ready(row, child, now)
+        if row.left == 0:
+            self._close(row, now, ROW_COMPLETED, "")
+        self._settle(row.group, now)
+        return row.left == 0
+
+    def refused(self, cell: Cell, reason: str, now: float) -> bool:
+        """The row cannot be done, whatever is tried; False when it was closed already."""
+        self._failing_since_s = NEVER
+        return self._give_up(cell, reason, now)
+
+    def rate_limited(self, cell: Cell, now: float) -> Verdict:
+        """A call was refused for now; it waits in request admission, as long as that says."""
+        return self._failed(cell, "rate_limited", now, counts=False)
+
+    def failed(self, cell: Cell, reason: str, now: float) -> Verdict:
+        """A call failed in a way that may pass."""
+        return self._failed(cell, reason, now, counts=True)
+
+    def put_back(self, cell: Cell, now: float) -> None:
+        """A call was cancelled before it said anything: the cell is as it was."""
+        self._land(cell, now)
+        if not cell.row.is_closed:
+            self._enqueue(cell, now)
+        self._settle(cell.row.group, now)
+
+    def stop(self) -> None:
+        """Nothing more is started; what is in flight still ends."""
+        self.is_stopping = True
+
+    # What follows keeps cells, rows and groups in step.
+
+    def _failed(self, cell: Cell, reason: str, now: float, *, counts: bool) -> Verdict:
+        if self._failing_since_s == NEVER:
+            self._failing_since_s = now
+        if cell.row.is_closed:
+            self._land(cell, now)
+            self._settle(cell.row.group, now)
+            return Verdict.IGNORED
+        if cell.failed_since_s == NEVER:
+            cell.failed_since_s = now
+        verdict = self._judge(cell, now, counts=counts)
+        if verdict is Verdict.GAVE_UP:
+            self._give_up(cell, reason, now)
+            return verdict
+        self._land(cell, now)
+        numbers: dict[str, Plain] = {"tries": cell.tries}
+        if not counts:
+            self._enqueue(cell, now)
+        elif verdict is Verdict.SALVAGE:
+            cell.row.group.parked.append(cell)
+            self.parked += 1
+            self._deferred[cell.column] += 1
+        else:
+            rest_s = retry_delay_s(cell.attempts - 1, self._stream)
+            numbers["rest_s"] = rest_s
+            cell.rest = self._rests.push(now + rest_s, 0, cell)
+            cell.row.group.resting += 1
+            self.resting += 1
+            self._deferred[cell.column] += 1
+        self._tell(now, TASK_DEFERRED, cell, reason, numbers)
+        self._settle(cell.row.group, now)
+        return verdict
+
+    def _judge(self, cell: Cell, now: float, *, counts: bool) -> Verdict:
+        if now >= cell.failed_since_s + self._settings.retry_time_s:
+            return Verdict.GAVE_UP
+        if not counts:
+            return Verdict.RETRY
+        cell.attempts += 1
+        if cell.attempts <= self._settings.retries:
+            return Verdict.RETRY
+        return Verdict.SALVAGE if cell.round < SALVAGE_ROUNDS else Verdict.GAVE_UP
+
+    def _give_up(self, cell: Cell, reason: str, now: float) -> bool:
+        row = cell.row
+        self._land(cell, now)
+        was_open = not row.is_closed
+        if was_open:
+            self._close(row, now, ROW_CLOSED, reason)
+        self._settle(row.group, now)
+        return was_open
+
+    def _land(self, cell: Cell, now: float) -> None:
+        """A cell is no longer in flight."""
+        lease = cell.lease
+        assert lease is not None, "a cell that was started has a lease"
+        cell.lease = None
+        self.tasks.release(lease, now)
+        cell.row.group.in_flight -= 1
+        self.in_flight -= 1
+
+    def _ready(self, row: Row, column: int, now: float) -> None:
+        cell = Cell(row, column)
+        row.cells[column] = cell
+        self._enqueue(cell, now)
+
+    def _enqueue(self, cell: Cell, now: float) -> None:
+        work = self._work[cell.column]
+        spec = work.specs[cell.row.seed.tenant]
+        accepted = self.tasks.enqueue(cell.id, spec, work.lane, now, cell)
+        assert accepted, "a cell waits once"
+        cell.row.group.queued += 1
+
+    def _close(self, row: Row, now: float, kind: str, reason: str) -> None:
+        """A row is complete or given up; whatever of it still waits is taken back."""
+        row.is_closed = True
+        group = row.group
+        group.open_rows -= 1
+        self.open_rows -= 1
+        for cell in row.cells.values():
+            if cell.rest is not None:
+                self._rests.cancel(cell.rest)
+                self._end_rest(cell)
+            elif cell in group.parked:
+                group.parked.remove(cell)
+                self.parked -= 1
+                self._deferred[cell.column] -= 1
+            elif self.tasks.discard(cell.id, now):
+                group.queued -= 1
+        row.cells.clear()
+        if self._announcer.wants(kind):
+            numbers: dict[str, Plain] = {"row": row.seed.row, "row_group": group.id}
+            self._announcer.tell(now, kind, f"row {row.seed.row}", reason, None, 0, numbers)
+
+    def _settle(self, group: RowGroup, now: float) -> None:
+        """Ends a group with no open row, or salvages what is parked when nothing else goes on."""
+        if not group.is_quiet:
+            return
+        if group.open_rows == 0:
+            del self._active[group.id]
+            self.ended_groups += 1
+            if self._announcer.wants(ROW_GROUP_ENDED):
+                numbers: dict[str, Plain] = {"rows": group.size, "took_s": now - group.admitted_s}
+                self._announcer.tell(
+                    now, ROW_GROUP_ENDED, f"row group {group.id}", "", None, 0, numbers
+                )
+            return
+        parked = list(group.parked)
+        group.parked.clear()
+        self.parked -= len(parked)
+        for cell in parked:
+            self._deferred[cell.column] -= 1
+            cell.round += 1
+            cell.attempts = 0
+            self._tell(now, TASK_SALVAGED, cell, "", {"round": cell.round})
+            self._enqueue(cell, now)
+
+    def _end_rests(self, now: float) -> None:
+        while self._rests.peek_time() <= now:
+            entry = self._rests.pop()
+            assert entry is not None
+            cell = entry[3]
+            assert isinstance(cell, Cell)
+            self._end_rest(cell)
+            self._enqueue(cell, now)
+
+    def _end_rest(self, cell: Cell) -> None:
+        cell.rest = None
+        cell.row.group.resting -= 1
+        self.resting -= 1
+        self._deferred[cell.column] -= 1
+
+    def _admit_group(self, now: float) -> bool:
+        """One look at the row groups: whether another one was started."""
+        model = self._hungriest()
+        view = RowGroupView(
+            active=len(self._active),
+            next_rows=len(self._next),
+            admitted_rows=self.open_rows,
+            queued_tasks=len(self.tasks.queue),
+            queued_llm=model.queued,
+            leased_llm=model.leased,
+            llm_limit=model.limit,
+            is_deferred_blocking=self._is_deferred_blocking(),
+        )
+        self.row_groups.decide(view, now)
+        if not self.row_groups.may_admit(view):
+            return False
+        group = RowGroup(self._admitted, len(self._next), now)
+        self._admitted += 1
+        self._active[group.id] = group
+        self.open_rows += group.size
+        if self._announcer.wants(ROW_GROUP_ADMITTED):
+            self._announcer.tell(
+                now, ROW_GROUP_ADMITTED, f"row group {group.id}", "", None, 0, {"rows": group.size}
+            )
+        for seed in self._next:
+            self._start_row(seed, group, now)
+        self._next = next(self._groups, ())
+        return True
+
+    def _start_row(self, seed: RowSeed, group: RowGroup, now: float) -> None:
+        graph, there = self._graph, seed.finished
+        assert len(there) < len(graph), "a complete row is not worked on"
+        missing = [sum(1 for n in above if n not in there) for above in graph.parents]
+        row = Row(seed, group, missing, len(graph) - len(there))
+        for column, lacks in enumerate(missing):
+            if lacks == 0 and column not in there:
+                self._ready(row, column, now)
+
+    def _hungriest(self) -> Resource:
+        """Of the models that a new row needs first, the one with most room and least work."""
+        roots = [self._work[column].lane.resources[0] for column in self._graph.roots]
+        return max(roots, key=lambda model: model.limit - model.leased - model.queued)
+
+    def _is_deferred_blocking(self) -> bool:
+        """Whether what is tried again would fill the models, and new rows need the same ones."""
+        if self.resting + self.parked < self.tasks.resource(LLM_WAIT).limit:
+            return False
+        waits = frozenset(
+            self._work[column].lane.name for column, cells in enumerate(self._deferred) if cells
+        )
+        return is_next_group_blocked(waits, self._candidates)
+
+    def _check_liveness(self) -> None:
+        if self.is_done or self.is_stopping or self.in_flight or self.resting:
+            return
+        raise InvariantBroken(
+            f"nothing runs and nothing can start: {len(self.tasks.queue)} cells queued, "
+            f"{len(self._active)} row groups open, {self.parked} cells parked",
+            hint="a bug in Windtunnel: please report it",
+        )
+
+    def _tell(
+        self, now: float, kind: str, cell: Cell, reason: str, numbers: dict[str, Plain]
+    ) -> None:
+        if self._announcer.wants(kind):
+            spec = self._work[cell.column].specs[cell.row.seed.tenant]
+            correlation = Correlation(spec.key, cell.id, f"{cell.id}#{cell.tries}")
+            self._announcer.tell(now, kind, cell.id, reason, correlation, 0, numbers)

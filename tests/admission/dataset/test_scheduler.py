@@ -1,0 +1,248 @@
+"""The scheduler of rows and columns: order, row groups, retries, salvage; and all of it ends."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.admission.dataset.bench import BAD, FAILS, OK, RATE_LIMITED, Bench, seeds
+from windtunnel.admission.dataset.cells import Cell, RowSeed
+from windtunnel.admission.dataset.graph import ColumnGraph
+from windtunnel.admission.dataset.scheduler import RetrySettings
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream
+
+CHAIN = {"a": [], "b": ["a"], "c": ["b"]}
+DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+
+
+def always(cell: Cell, now: float) -> str:
+    return OK
+
+
+def test_a_column_waits_for_the_columns_it_needs_and_rows_do_not_wait_for_each_other() -> None:
+    bench = Bench(DIAMOND, seeds(20), always)
+    bench.run()
+    assert sorted(bench.complete) == list(range(20))
+    done = {(row, column): time for time, row, column in bench.finished}
+    for time, row, column in bench.started:
+        assert all(done[row, above] <= time for above in bench.graph.parents[column])
+    last_root = max(time for time, _, column in bench.started if column == 0)
+    first_leaf = min(time for time, _, column in bench.started if column == 3)
+    assert first_leaf < last_root
+    assert bench.most_in_flight == 4
+
+
+def test_no_slot_is_idle_while_rows_are_left() -> None:
+    """20 rows of 4 cells on 4 slots at one second each: 20 s, whatever the groups."""
+    bench = Bench(DIAMOND, seeds(20), always, group_rows=3)
+    bench.run()
+    assert bench.now == pytest.approx(20.0, abs=3.0)
+    assert bench.scheduler.ended_groups == 7
+    assert bench.kinds("row_group_ended") == sorted(bench.kinds("row_group_ended"))
+
+
+def test_a_bad_row_is_dropped_alone_and_nothing_of_it_is_tried_again() -> None:
+    def answer(cell: Cell, now: float) -> str:
+        return BAD if cell.row.seed.row == 5 and cell.column == 1 else OK
+
+    bench = Bench(DIAMOND, seeds(10), answer)
+    bench.run()
+    assert bench.dropped == [5]
+    assert sorted(bench.complete) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert (5, 3) not in {(row, column) for _, row, column in bench.started}
+    assert bench.kinds("row_closed") == ["row 5"]
+
+
+def test_a_failure_rests_longer_each_time_and_then_the_cell_is_salvaged_last() -> None:
+    """Row 0 fails for 60 s: five tries, then parked until row 1 is done, then tried once more."""
+
+    def answer(cell: Cell, now: float) -> str:
+        return FAILS if cell.row.seed.row == 0 and now < 60.0 else OK
+
+    bench = Bench(
+        {"a": []}, seeds(2), answer, service_s=lambda cell: 100.0 if cell.row.seed.row else 1.0
+    )
+    bench.run()
+    assert bench.complete == [1, 0]
+    tries = [time for time, row, _ in bench.started if row == 0]
+    gaps = [later - before - 1.0 for before, later in pairwise(tries)]
+    for gap, full_s in zip(gaps[:4], (2.0, 4.0, 8.0, 16.0), strict=True):
+        assert full_s / 2 <= gap <= full_s
+    assert bench.kinds("task_salvaged") == ["0/0"]
+    assert tries[5:] == [100.0]
+
+
+def test_a_rate_limited_call_is_queued_again_at_once_and_uses_up_no_retry() -> None:
+    def answer(cell: Cell, now: float) -> str:
+        return RATE_LIMITED if cell.tries <= 20 else OK
+
+    bench = Bench({"a": []}, seeds(4), answer)
+    bench.run()
+    assert sorted(bench.complete) == [0, 1, 2, 3]
+    assert bench.now == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize("said", [FAILS, RATE_LIMITED])
+def test_preserved_retryables_loop_for_ever(said: str) -> None:
+    """A server that refuses for ever stalls the run when its time is up, whatever it answers."""
+    bench = Bench(CHAIN, seeds(1000), lambda c, t: said, settings=RetrySettings(4, 120.0))
+    bench.run()
+    assert bench.now == pytest.approx(121.0, abs=2.0)
+    assert bench.scheduler.is_stalled(bench.now)
+    assert bench.complete == []
+
+
+def test_one_row_that_fails_for_ever_is_given_up_and_the_others_are_not() -> None:
+    def answer(cell: Cell, now: float) -> str:
+        return RATE_LIMITED if cell.row.seed.row == 3 else OK
+
+    settings = RetrySettings(4, 50.0)
+    bench = Bench({"a": []}, seeds(200), answer, settings=settings, service_s=lambda c: 1.0)
+    bench.run()
+    assert bench.gave_up == [3]
+    assert len(bench.complete) == 199
+
+
+def test_salvage_has_an_end() -> None:
+    bench = Bench(
+        {"a": []},
+        seeds(40),
+        lambda cell, now: FAILS if cell.row.seed.row == 7 else OK,
+        settings=RetrySettings(1, 1e9),
+    )
+    bench.run()
+    assert bench.gave_up == [7]
+    assert sum(1 for _, row, _ in bench.started if row == 7) == 6  # two tries in three rounds
+    assert len(bench.kinds("task_salvaged")) == 2
+
+
+def test_row_groups_are_admitted_as_the_models_have_room() -> None:
+    """With one slot per row of a group, one group at a time would leave most slots idle."""
+    bench = Bench(CHAIN, seeds(64), always, cap=16, group_rows=2, groups_max=16)
+    bench.run()
+    assert bench.row_groups.peak_target > 4
+    assert bench.now < 64 * 3 / 16 * 1.3
+
+
+def test_groups_are_read_only_as_they_are_admitted() -> None:
+    bench = Bench({"a": []}, seeds(8000), always, cap=4, group_rows=10)
+    bench.run(until_s=10.0)
+    assert bench.scheduler.open_rows <= 40
+    assert len(bench.kinds("row_group_admitted")) < 20
+
+
+def test_tenants_share_by_weight() -> None:
+    rows = [RowSeed(row, tenant=row % 2) for row in range(400)]
+    bench = Bench({"a": []}, rows, always, tenants={"x": 3, "y": 1}, group_rows=400)
+    bench.run(until_s=40.0)
+    served = Counter(row % 2 for _, row, _ in bench.finished)
+    assert served[0] == pytest.approx(3 * served[1], rel=0.1)
+
+
+def test_columns_that_are_there_already_are_not_called_for() -> None:
+    rows = [RowSeed(0, finished=(0, 1)), RowSeed(1, finished=(0,)), RowSeed(2)]
+    bench = Bench(DIAMOND, rows, always)
+    bench.run()
+    calls = sorted((row, column) for _, row, column in bench.started)
+    assert calls == [(0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]
+    assert sorted(bench.complete) == [0, 1, 2]
+
+
+def test_rows_that_wait_for_one_model_do_not_hold_back_rows_of_another() -> None:
+    """Model n fails for long; groups go on for column a, which needs m."""
+
+    def answer(cell: Cell, now: float) -> str:
+        return FAILS if cell.column == 1 else OK
+
+    bench = Bench(
+        {"a": [], "b": []}, seeds(64), answer, cap=4, group_rows=4, models={"b": "n"}, groups_max=16
+    )
+    bench.run(until_s=20.0)
+    assert sum(1 for _, _, column in bench.finished if column == 0) > 40
+
+
+def test_stopping_starts_nothing_more_and_what_is_in_flight_ends() -> None:
+    bench = Bench({"a": []}, seeds(100), always)
+    bench.run(until_s=3.5)
+    started = len(bench.started)
+    bench.scheduler.stop()
+    bench.run(until_s=10.0)
+    assert len(bench.started) == started
+    assert bench.scheduler.in_flight == 0
+    assert bench.tasks.ledger.active == {}
+    assert len(bench.complete) == started
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 60),
+    cap=st.integers(1, 6),
+    group_rows=st.integers(1, 20),
+    columns=st.integers(1, 5),
+)
+def test_every_row_ends_once_whatever_happens(
+    seed: int, rows: int, cap: int, group_rows: int, columns: int
+) -> None:
+    stream = Stream(seed, "shape")
+    names = [f"c{n}" for n in range(columns)]
+    needs = {
+        name: [above for above in names[:number] if stream.uniform() < 0.4]
+        for number, name in enumerate(names)
+    }
+    troubles = [OK] * 12 + [FAILS] * 4 + [RATE_LIMITED] * 2 + [BAD]
+
+    def answer(cell: Cell, now: float) -> str:
+        return troubles[stream.integer(0, len(troubles) - 1)]
+
+    bench = Bench(
+        needs,
+        [RowSeed(row, tenant=row % 3) for row in range(rows)],
+        answer,
+        cap=cap,
+        group_rows=group_rows,
+        tenants={"x": 1, "y": 2, "z": 5},
+        settings=RetrySettings(stream.integer(0, 3), 40.0),
+        service_s=lambda cell: stream.exponential(1.0),
+        models={"c1": "n", "c3": "n"},
+    )
+    bench.run()
+    ended = bench.complete + bench.dropped + bench.gave_up
+    assert len(set(ended)) == len(ended)
+    if not bench.scheduler.is_stalled(bench.now):
+        assert sorted(ended) == list(range(rows))
+        assert bench.tasks.ledger.active == {}
+        assert len(bench.tasks.queue) == 0
+        assert (bench.scheduler.in_flight, bench.scheduler.resting) == (0, 0)
+        assert (bench.scheduler.parked, bench.scheduler.open_rows) == (0, 0)
+    done = {(row, column): time for time, row, column in bench.finished}
+    assert len(done) == len(bench.finished)
+    for time, row, column in bench.started:
+        assert all(done[row, above] <= time for above in bench.graph.parents[column])
+    for row in bench.complete:
+        assert all((row, column) in done for column in range(columns))
+
+
+@pytest.mark.parametrize(
+    ("needs", "sentence"),
+    [
+        ({}, "there are no columns"),
+        ({"a": ["a"]}, "in a circle: a needs a"),
+        ({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}, "a needs b, b needs c, c needs a"),
+        ({"x": [], "d": ["a"], "a": ["b"], "b": ["a"]}, "in a circle: a needs b, b needs a"),
+        ({"title": [], "b": ["titel"]}, "column b: needs 'titel', which is no column"),
+    ],
+)
+def test_columns_that_cannot_be(needs: dict[str, list[str]], sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        ColumnGraph(needs)
+    assert sentence in str(error.value)
+
+
+def test_what_is_below_a_column() -> None:
+    graph = ColumnGraph(DIAMOND)
+    assert graph.roots == (0,)
+    assert graph.below(1) == {3}
+    assert graph.below(0) == {1, 2, 3}
