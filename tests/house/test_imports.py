@@ -20,6 +20,10 @@ HEAVY = (
     "scipy",
     "numpy",
     "asyncio",
+    "aiohttp",
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
     "mypy",
 )
 

@@ -42,6 +42,10 @@ COMMANDS = {
         "windtunnel.cli.profile:profile",
         "Measure this machine's GPU: the times of inference steps of every size.",
     ),
+    "emulate": Row(
+        "windtunnel.cli.emulate:emulate",
+        "Serve OpenAI's interface with the timing of a simulated server.",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -11,3 +11,8 @@ def monotonic_s() -> float:
 def cpu_s() -> float:
     """CPU seconds that this process has used, for measuring ourselves."""
     return time.process_time()
+
+
+def unix_s() -> float:
+    """Seconds since 1970, for what others want dated."""
+    return time.time()

@@ -277,6 +277,36 @@ class Server(Schedule):
             held += -(-tokens // self._size) - request.pinned_blocks
         return held
 
+    # What a live driver asks, which hands out tokens as they come
+
+    @property
+    def steps_in_run(self) -> i64:
+        """How many equal steps are computed before `wake_s`; 0 when the server is idle."""
+        step = self._current
+        return step.steps if step is not None else 0
+
+    def step_end_s(self, number: i64) -> float:
+        """When the first, second, ... of these steps ends; every decoding request has a token then.
+
+        An arrival may cut the run short, but never before the steps that have ended.
+        """
+        step = self._current
+        assert step is not None
+        assert 1 <= number <= step.steps
+        return step.start_s + self._clock.span(step, number)
+
+    def tokens_begun(self, request: Request) -> i64:
+        """Tokens of the answer after the first step that is computed now.
+
+        Holds from an `advance` until the server is told of anything else.
+        """
+        computed = request.computed
+        if request.finish_clock >= 0:
+            computed = request.offset + self._decoding.clock
+        if computed < request.target:
+            return request.target - request.prompt_tokens  # what it had before a preemption
+        return computed - request.prompt_tokens + 1
+
     # Requests in and out
 
     def _receive(self, request: Request, now: float) -> bool:

@@ -7,7 +7,6 @@ from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
-from windtunnel.models.blis import DEFAULT_ALPHA_US
 from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.routing.build import build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
@@ -18,15 +17,13 @@ from windtunnel.routing.transfer import Link
 from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.handoff import Handoff
-from windtunnel.twin.pools import limits_of, shape_of, step_time_of
+from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Overheads, Recorder, RowSink
-from windtunnel.twin.scenario.plan import EncodePlan, PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation, Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic
-
-MICROSECOND = 1e-6
 
 
 def compose(
@@ -38,7 +35,7 @@ def compose(
     overheads: list[Overheads] = []
     for pool in plan.pools:
         limits, model = limits_of(pool, shape), step_time_of(pool, shape)
-        around = _overheads(pool)
+        around = overheads_of(pool)
         for _ in range(pool.replicas):
             server = Server(len(servers), limits, model)
             server.token_overhead_s = around.per_token_s
@@ -142,19 +139,6 @@ def _splitting(
         Decider(split.decider, split.threshold),
         routing.router("prefill"),
         Handoff(cluster, link, queue, token_bytes, _with_role(plan, "decode")),
-    )
-
-
-def _overheads(pool: PoolPlan) -> Overheads:
-    """The pool's own, and for the peer's model the ones that are part of it."""
-    own = pool.overheads
-    alpha: tuple[float, ...] = (0.0, 0.0, 0.0)
-    if pool.step_time.model == "blis-trained-physics":
-        given = pool.step_time.parameters.get("alpha", DEFAULT_ALPHA_US)
-        assert isinstance(given, tuple)
-        alpha = tuple(math.floor(part) * MICROSECOND for part in given)
-    return Overheads(
-        own.queueing_s + alpha[0], own.per_token_s + alpha[2], own.completion_s + alpha[1]
     )
 
 

@@ -1,11 +1,12 @@
 """What the servers of a pool are: their limits and their step times, from the words of a plan."""
 
+import math
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.blis import DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
 from windtunnel.models.capacity import kv_capacity
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.linear import Linear
@@ -15,7 +16,10 @@ from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.models.table_files import read_table
 from windtunnel.routing.build import policy_fault
+from windtunnel.twin.recorder import Overheads
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+
+MICROSECOND = 1e-6
 
 KeyPath = tuple[str | int, ...]
 """Where in a scenario: keys, and numbers in lists."""
@@ -150,6 +154,19 @@ def step_time_of(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
     assert kind == "physics", kind
     profile = load_profile(str(given["profile"])) if "profile" in given else None
     return physics_model(shape, accelerator, profile, pool.tensor_parallel, expert_degree(pool))
+
+
+def overheads_of(pool: PoolPlan) -> Overheads:
+    """The pool's own, and for the peer's model the ones that are part of it."""
+    own = pool.overheads
+    alpha: tuple[float, ...] = (0.0, 0.0, 0.0)
+    if pool.step_time.model == "blis-trained-physics":
+        given = pool.step_time.parameters.get("alpha", DEFAULT_ALPHA_US)
+        assert isinstance(given, tuple)
+        alpha = tuple(math.floor(part) * MICROSECOND for part in given)
+    return Overheads(
+        own.queueing_s + alpha[0], own.per_token_s + alpha[2], own.completion_s + alpha[1]
+    )
 
 
 def _table(pool: PoolPlan, shape: ModelShape) -> StepTimeModel:

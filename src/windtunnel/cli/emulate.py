@@ -1,0 +1,230 @@
+"""`windtunnel emulate`: an OpenAI-compatible server with the timing of the engine model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from windtunnel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from windtunnel.live.emulate.app import Desk
+    from windtunnel.live.emulate.faults import Fault, RateLimit
+    from windtunnel.twin.scenario.plan import ScenarioPlan
+
+DEFAULT_ACCELERATOR = "h200"
+MOST_REPLICAS = 256
+"""Each wake-up looks at all of them."""
+ANSWER_MEAN, ANSWER_CV = 200, 0.8
+"""Of answers whose length nobody asked for: about what chats have."""
+LONGEST_ANSWER = 4096
+
+NO_TRAFFIC = """\
+name: emulate
+workload:
+  - {name: clients, count: 1, arrivals: {process: constant, rate: 1/s},
+     prompt_tokens: 1, output_tokens: 1}
+serving: {pools: [{name: main}]}
+"""
+"""A scenario to put what the options say into; its traffic comes from outside."""
+
+
+class Settings(NamedTuple):
+    """What is to be known beside the scenario."""
+
+    served_name: str | None = None
+    speedup: float = 1.0
+    rate_limit: RateLimit | None = None
+    faults: tuple[Fault, ...] = ()
+    answer_tokens: int = ANSWER_MEAN
+
+
+@click.command(short_help="Serve OpenAI's interface with the timing of a simulated server.")
+@click.argument("scenario", required=False, type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+              help="Where to listen; 0 takes a free port and says which.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="On which address.")
+@click.option("--model", metavar="NAME", help="What to serve: a catalog name or a config.json.")
+@click.option("--accelerator", metavar="NAME", help="On what. [default: h200]")
+@click.option("--replicas", type=click.IntRange(1, MOST_REPLICAS), metavar="N",
+              help="How many servers share the requests. [default: 1]")  # fmt: skip
+@click.option("--tensor-parallel", type=click.IntRange(min=1), metavar="N",
+              help="Accelerators of each server. [default: 1]")  # fmt: skip
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
+              help="Any other field of a scenario, as in "
+                   "serving.pools.0.engine.max_num_seqs=64.")  # fmt: skip
+@click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
+              help="So many times as fast; inf answers at once.")  # fmt: skip
+@click.option("--rate-limit", metavar="RATE",
+              help="Answer 429 beyond it, as in 400/s.")  # fmt: skip
+@click.option("--fault", "faults", multiple=True, metavar="KIND=SHARE,...",
+              help="Go wrong by chance: 500=0.01,429=0.05,latency=0.1:2s,break=0.01.")  # fmt: skip
+@click.option("--answer-tokens", type=click.IntRange(1, LONGEST_ANSWER), default=ANSWER_MEAN,
+              show_default=True, metavar="MEAN",
+              help="Answers without max_tokens have this length on average.")  # fmt: skip
+@click.option("--served-model-name", metavar="NAME",
+              help="What clients call the model. [default: as it was named]")  # fmt: skip
+@click.option("--seed", type=int, help="Of faults and of drawn lengths. [default: 0]")
+def emulate(
+    *,
+    scenario: Path | None,
+    port: int,
+    host: str,
+    model: str | None,
+    accelerator: str | None,
+    replicas: int | None,
+    tensor_parallel: int | None,
+    sets: tuple[str, ...],
+    speedup: float,
+    rate_limit: str | None,
+    faults: tuple[str, ...],
+    answer_tokens: int,
+    served_model_name: str | None,
+    seed: int | None,
+) -> None:
+    """Serve OpenAI's interface with the timing of a simulated server.
+
+    Answers are filler words; when their tokens come is what the engine model says of the servers
+    that a SCENARIO describes, or of one server of --model. Metrics are vLLM's. Ctrl-C stops it.
+    """
+    from windtunnel.live.emulate.app import build_app
+    from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit
+    from windtunnel.live.emulate.serving import listen, run
+
+    if not speedup > 0.0:
+        allowed = "above 0, or inf to answer at once"
+        raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed=allowed)
+    given = {
+        "model": model,
+        "serving.pools.0.accelerator": accelerator,
+        "serving.pools.0.replicas": replicas,
+        "serving.pools.0.tensor_parallel": tensor_parallel,
+    }
+    written = [f"{path}={value}" for path, value in given.items() if value is not None]
+    plan = served_plan(scenario, [*written, *sets], seed)
+    settings = Settings(
+        served_model_name,
+        speedup,
+        parse_rate_limit(rate_limit) if rate_limit is not None else None,
+        parse_faults(",".join(faults)) if faults else (),
+        answer_tokens,
+    )
+    desks: list[Desk] = []
+
+    def build(loop: asyncio.AbstractEventLoop) -> Any:
+        desks.append(build_desk(plan, settings, loop))
+        return build_app(desks[0])
+
+    def ready(url: str) -> None:
+        click.echo(f"listening on {url} as {desks[0].served.model}: {described(plan, speedup)}")
+
+    with listen(host, port) as bound:
+        run(build, bound, ready)
+    click.echo(f"stopped; {desks[0].metrics.completed_requests} requests were answered")
+
+
+def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) -> ScenarioPlan:
+    """The plan of what is served; what the emulator cannot do is an InputError."""
+    from windtunnel.twin.scenario.load import load, load_text
+
+    if scenario is not None:
+        plan = load(scenario, sets, seed)
+    else:
+        if not any(text.startswith("model=") for text in sets):
+            raise InputError(
+                "nothing says what to serve",
+                allowed="--model NAME, or a scenario",
+                hint="as in `windtunnel emulate --model llama-3.1-8b`",
+            )
+        accelerator = f"serving.pools.0.accelerator={DEFAULT_ACCELERATOR}"
+        plan = load_text(NO_TRAFFIC, "emulate", [accelerator, *sets], seed)
+    for path, found in (("serving.disaggregation", plan.split), ("serving.encode", plan.encode)):
+        if found is not None:
+            raise InputError(
+                "an emulated server does all the work of a request itself",
+                where=path,
+                hint="leave it out, or simulate it with `windtunnel simulate`",
+            )
+    servers = sum(pool.replicas for pool in plan.pools)
+    if servers > MOST_REPLICAS:
+        raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")
+    return plan
+
+
+def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEventLoop) -> Desk:
+    """Puts an emulated server together, for the loop that will run it."""
+    from windtunnel.core.clock import unix_s
+    from windtunnel.core.random import Streams
+    from windtunnel.core.signals import Signals
+    from windtunnel.engine.server import Server
+    from windtunnel.live.emulate.app import Backend, Desk, Served
+    from windtunnel.live.emulate.engine import Around, Engine
+    from windtunnel.live.emulate.faults import Faults
+    from windtunnel.live.emulate.metrics import Metrics
+    from windtunnel.live.emulate.pace import AtOnce, Pace
+    from windtunnel.live.emulate.prompts import Sharing
+    from windtunnel.routing.build import build_router
+    from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
+    from windtunnel.workload.lengths import LengthDraw
+    from windtunnel.workload.plan import Lengths
+
+    shape = shape_of(plan)
+    servers: list[Server] = []
+    arounds: list[Around] = []
+    pools: list[str] = []
+    for pool in plan.pools:
+        limits, step_time, own = (
+            limits_of(pool, shape),
+            step_time_of(pool, shape),
+            overheads_of(pool),
+        )
+        for _ in range(pool.replicas):
+            server = Server(len(servers), limits, step_time)
+            server.token_overhead_s = own.per_token_s
+            servers.append(server)
+            arounds.append(Around(own.queueing_s, own.per_token_s, own.completion_s))
+            pools.append(pool.name)
+    caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
+    streams = Streams(plan.seed)
+    served = Served(
+        model=settings.served_name or plan.model or plan.name,
+        max_model_len=min(int(server.limits.max_model_len) for server in servers),
+        sharing=Sharing(int(servers[0].limits.block_size)) if caches else None,
+        lengths=LengthDraw(
+            Lengths("lognormal", settings.answer_tokens, ANSWER_CV, 1, LONGEST_ANSWER)
+        ),
+        draws=streams["emulate.answers"],
+        faults=Faults(settings.faults, streams["emulate.faults"]),
+        rate_limit=settings.rate_limit,
+    )
+    metrics = Metrics(servers, served.model, settings.speedup)
+    backend: Backend
+    if settings.speedup == math.inf:
+        backend = AtOnce(metrics, loop)
+    else:
+        signals = Signals(
+            [int(server.limits.max_num_seqs) for server in servers], plan.router.staleness_s
+        )
+        candidates = list(range(len(servers)))
+        stream = streams["router"]
+        router = build_router(plan.router, servers, candidates, signals, stream, None, pools)
+        engine = Engine(servers, arounds, router, signals, metrics)
+        backend = Pace(engine, settings.speedup, loop)
+    return Desk(served, backend, metrics, loop.time, unix_s)
+
+
+def described(plan: ScenarioPlan, speedup: float) -> str:
+    """What is served, in a few words."""
+    if speedup == math.inf:
+        return "answers at once"
+    parts = []
+    for pool in plan.pools:
+        width = f"{pool.tensor_parallel} x " if pool.tensor_parallel > 1 else ""
+        parts.append(f"{pool.replicas} on {width}{pool.accelerator or pool.step_time.model}")
+    fast = f", {speedup:g} times as fast" if speedup != 1.0 else ""
+    return f"{', '.join(parts)}{fast}"

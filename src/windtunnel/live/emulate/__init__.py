@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server whose answers take as long as the engine model says."""

@@ -1,0 +1,389 @@
+"""The web application of an emulated server: OpenAI's endpoints, `/health` and `/metrics`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from windtunnel.core.random import Stream
+from windtunnel.live.emulate.engine import Answer
+from windtunnel.live.emulate.faults import NO_FAULT, Fault, Faults, RateLimit
+from windtunnel.live.emulate.metrics import LENGTH, STOP, Metrics
+from windtunnel.live.emulate.prompts import Sharing, token_count
+from windtunnel.live.emulate.protocol import (
+    DONE,
+    BodyReader,
+    ChatBody,
+    CompletionBody,
+    Job,
+    Refused,
+    Shape,
+    Usage,
+)
+from windtunnel.live.words import filler
+from windtunnel.workload.lengths import LengthDraw
+from windtunnel.workload.request import Request
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+MOST_BODY_BYTES = 32 << 20
+MOST_REQUESTS = 65_536
+"""In flight at once; more are turned away with 503."""
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
+
+
+class Backend(Protocol):
+    """Whoever answers requests: an engine in step with the clock, or nobody, at once."""
+
+    def refusal(self, request: Request) -> str: ...
+
+    def ask(self, request: Request, *, streams: bool) -> Answer: ...
+
+    def leave(self, answer: Answer) -> None: ...
+
+    def look(self) -> tuple[float, float]:
+        """Emulated time, and how late it was kept, at worst, since the last look."""
+
+
+class Served(NamedTuple):
+    """What is served, and what goes wrong on purpose."""
+
+    model: str
+    max_model_len: int
+    sharing: Sharing | None
+    """None: prompts share nothing."""
+    lengths: LengthDraw
+    """Of answers whose request has no max_tokens."""
+    draws: Stream
+    faults: Faults
+    rate_limit: RateLimit | None
+
+
+class Desk:
+    """Takes jobs from all endpoints: checks them, numbers them, has them answered."""
+
+    def __init__(
+        self,
+        served: Served,
+        backend: Backend,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        unix_s: Callable[[], float],
+    ) -> None:
+        self.served = served
+        self.backend = backend
+        self.metrics = metrics
+        self.unix_s = unix_s
+        self.in_flight = 0
+        self._clock = clock
+        self._numbers = 0
+
+    def admit(self, job: Job) -> tuple[Fault, list[tuple[bytes, bytes]]]:
+        """What goes wrong with a job, and headers for its answer; or it is `Refused`."""
+        served = self.served
+        if job.model != served.model:
+            raise Refused(
+                404,
+                f"The model `{job.model[:200]}` does not exist; this server has `{served.model}`.",
+                param="model",
+                code="model_not_found",
+            )
+        headers: list[tuple[bytes, bytes]] = []
+        if served.rate_limit is not None:
+            wait_s = served.rate_limit.take(self._clock())
+            headers = served.rate_limit.headers(wait_s)
+            if wait_s > 0.0:
+                what = f"Rate limit reached. Try again in {wait_s:.3f}s."
+                raise Refused(
+                    429, what, kind="requests", code="rate_limit_exceeded", headers=headers
+                )
+        if self.in_flight >= MOST_REQUESTS:
+            what = f"{MOST_REQUESTS} requests are in flight, which is the limit."
+            raise Refused(503, what, kind="server_error", headers=headers)
+        fault = served.faults.draw()
+        if fault.status:
+            kind = "requests" if fault.status == 429 else "server_error"
+            what = f"This is a fault with the status {fault.status}, made on purpose."
+            raise Refused(fault.status, what, kind=kind, code="fault", headers=headers)
+        return fault, headers
+
+    def request(self, job: Job) -> tuple[Request, str]:
+        """A request of the engine for a job, and how its answer will end."""
+        served = self.served
+        prompt_tokens = token_count(job.prompt)
+        room = served.max_model_len - prompt_tokens
+        if room < 1 or (job.max_tokens or 1) > room:
+            asked = f" and max_tokens is {job.max_tokens}" if job.max_tokens else ""
+            what = (
+                f"This model's maximum context length is {served.max_model_len} tokens, "
+                f"but the prompt has {prompt_tokens}{asked}."
+            )
+            raise Refused(400, what, param="messages", code="context_length_exceeded")
+        output = job.max_tokens
+        finish = LENGTH
+        if output is None:
+            output = min(served.lengths.draw(served.draws), room)
+            finish = STOP
+        request = Request(self._numbers, 0.0, prompt_tokens, output)
+        if served.sharing is not None:
+            answer = filler(output, self._numbers).encode()
+            request.prefix, request.answer_key = served.sharing.chain(job.prompt, answer)
+        refusal = self.backend.refusal(request)
+        if refusal:
+            raise Refused(400, f"This server can never answer it: {refusal}.")
+        self._numbers += 1
+        if finish == STOP:
+            self.metrics.ends_by_itself(request)
+        return request, finish
+
+
+class Answering:
+    """An endpoint that answers prompts: chat, or plain completions."""
+
+    def __init__(
+        self, desk: Desk, reader: BodyReader[ChatBody] | BodyReader[CompletionBody], shape: Shape
+    ) -> None:
+        self._desk = desk
+        self._reader = reader
+        self._shape = shape
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI calls it."""
+        try:
+            job = self._reader.read(await _body(scope, receive))
+            fault, headers = self._desk.admit(job)
+            request, finish = self._desk.request(job)
+        except Refused as refused:
+            await _reply(send, refused.status, refused.body, [_JSON, *refused.headers])
+            return
+        except ClientGone:
+            return
+        if fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
+        self._desk.in_flight += 1
+        try:
+            answer = self._desk.backend.ask(request, streams=job.streams)
+            talk = _Talk(self._desk, self._shape, answer, finish)
+            if job.streams:
+                await talk.stream(receive, send, headers, fault, tells_usage=job.tells_usage)
+            else:
+                await talk.answer(receive, send, headers, fault)
+        finally:
+            self._desk.in_flight -= 1
+
+
+class _Talk:
+    """One answer on its way to its client."""
+
+    def __init__(self, desk: Desk, shape: Shape, answer: Answer, finish: str) -> None:
+        self._backend = desk.backend
+        self._shape = shape
+        self._answer = answer
+        self._finish = finish
+        self._created = int(desk.unix_s())
+        self._news = asyncio.Event()
+        answer.hear = self._news.set
+
+    async def answer(
+        self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], fault: Fault
+    ) -> None:
+        """The whole answer, when there is one."""
+        answer = self._answer
+        if not answer.ended:
+            with _Presence(self, receive):
+                while not answer.ended and not answer.left:
+                    await self._news.wait()
+                    self._news.clear()
+        if answer.left:
+            return
+        number = answer.request.id
+        text = filler(answer.tokens, number)
+        body = self._shape.whole(number, self._created, text, self._finish, self._usage())
+        await _reply(send, 200, body, [_JSON, *headers], breaks=fault.breaks)
+
+    async def stream(
+        self,
+        receive: Receive,
+        send: Send,
+        headers: list[tuple[bytes, bytes]],
+        fault: Fault = NO_FAULT,
+        *,
+        tells_usage: bool,
+    ) -> None:
+        """Each token when it is out; several at once where the client or this loop is slow."""
+        answer = self._answer
+        head = [_EVENTS, (b"cache-control", b"no-cache"), *headers]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        stops_at = answer.request.output_tokens // 2 if fault.breaks else -1
+        sent = 0
+        with _Presence(self, receive):
+            while not answer.left:
+                # News that comes while a piece is sent is for the next round.
+                tokens, ended = answer.tokens, answer.ended
+                if 0 <= stops_at <= tokens:
+                    self._backend.leave(answer)
+                    return
+                if tokens > sent:
+                    await _piece(send, self._piece(sent, tokens, last=ended))
+                    sent = tokens
+                if ended:
+                    break
+                await self._news.wait()
+                self._news.clear()
+        if answer.left:
+            return
+        end = DONE
+        if tells_usage:
+            end = self._shape.usage(answer.request.id, self._created, self._usage()) + DONE
+        await send({"type": "http.response.body", "body": end, "more_body": False})
+
+    def left(self) -> None:
+        """The client is gone."""
+        self._backend.leave(self._answer)
+        self._news.set()
+
+    def _piece(self, sent: int, tokens: int, *, last: bool) -> bytes:
+        number = self._answer.request.id
+        text = filler(tokens - sent, number + sent)
+        finish = self._finish if last else None
+        return self._shape.piece(number, self._created, text, finish, first=sent == 0)
+
+    def _usage(self) -> Usage:
+        request = self._answer.request
+        return Usage(request.prompt_tokens, request.output_tokens, request.prefix_hit_tokens)
+
+
+class _Presence:
+    """Notices, as long as it is open, that a client leaves."""
+
+    def __init__(self, talk: _Talk, receive: Receive) -> None:
+        self._talk = talk
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def __exit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._talk.left()
+
+
+class ClientGone(Exception):
+    """The client left before it had sent its whole request."""
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > MOST_BODY_BYTES:
+            raise _too_large()
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > MOST_BODY_BYTES:
+            raise _too_large()
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
+
+
+async def _reply(
+    send: Send,
+    status: int,
+    body: bytes,
+    headers: list[tuple[bytes, bytes]],
+    *,
+    breaks: bool = False,
+) -> None:
+    """A whole answer; one that breaks off is shorter than it says."""
+    size = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, size]})
+    if breaks:
+        await _piece(send, body[: len(body) // 2])
+        return
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _piece(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def build_app(desk: Desk) -> Any:
+    """The ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request as WebRequest
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    served = desk.served
+    model = {
+        "id": served.model,
+        "object": "model",
+        "created": int(desk.unix_s()),
+        "owned_by": "windtunnel",
+        "max_model_len": served.max_model_len,
+    }
+
+    def data(value: Any, status: int = 200) -> Response:
+        return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+    def refused(fault: Refused) -> Response:
+        return Response(fault.body, fault.status, media_type="application/json")
+
+    async def models(_: WebRequest) -> Response:
+        return data({"object": "list", "data": [model]})
+
+    async def one_model(request: WebRequest) -> Response:
+        name = request.path_params["name"]
+        if name != served.model:
+            what = f"The model `{name[:200]}` does not exist; this server has `{served.model}`."
+            return refused(Refused(404, what, param="model", code="model_not_found"))
+        return data(model)
+
+    async def health(_: WebRequest) -> Response:
+        return Response()
+
+    async def metrics(_: WebRequest) -> Response:
+        page = desk.metrics.page(*desk.backend.look())
+        return Response(page, media_type="text/plain; version=1.0.0")
+
+    async def fault(_: WebRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return refused(Refused(error.status_code, f"{error.detail}."))
+
+    async def bug(_: WebRequest, __: Exception) -> Response:
+        return refused(Refused(500, "This server made a mistake of its own.", kind="server_error"))
+
+    chat = Answering(desk, BodyReader(ChatBody), Shape(chat=True, model=served.model))
+    plain = Answering(desk, BodyReader(CompletionBody), Shape(chat=False, model=served.model))
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", plain, methods=["POST"]),
+            Route("/v1/models", models),
+            Route("/v1/models/{name:path}", one_model),
+            Route("/health", health),
+            Route("/metrics", metrics),
+        ],
+        exception_handlers={HTTPException: fault, Exception: bug},
+    )

@@ -1,0 +1,281 @@
+"""Servers of the engine model that answer token by token; whoever drives them says what time it is.
+
+The servers are those of a simulation, and so is every time: an answer's tokens are out when the
+steps end that make them. A run of equal steps is one event to a server; where somebody streams, it
+is looked at step by step.
+"""
+
+import math
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
+
+from windtunnel.core.signals import Signals
+from windtunnel.engine.server import Server
+from windtunnel.routing.look import look_at
+from windtunnel.routing.router import Router
+from windtunnel.workload.request import UNSET, Request
+
+
+class Around(NamedTuple):
+    """Time that passes around a server, which its clients see: a pool's `overheads`."""
+
+    queueing_s: float = 0.0
+    per_token_s: float = 0.0
+    completion_s: float = 0.0
+
+
+class Meter(Protocol):
+    """Somebody who counts what becomes of requests."""
+
+    def began(self, request: Request) -> None:
+        """The first token is out."""
+
+    def completed(self, request: Request) -> None: ...
+
+    def aborted(self, request: Request) -> None:
+        """The client left before the end."""
+
+
+class Answer:
+    """What has come of a request so far. `hear` is called whenever that is more than before."""
+
+    __slots__ = ("at_server", "begun", "decodes", "ended", "hear", "left", "request", "tokens")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.tokens = 0
+        self.ended = False
+        self.left = False
+        self.hear: Callable[[], None] = _nobody
+        self.at_server = False
+        self.begun = 0  # tokens after the first step that is computed now
+        self.decodes = False  # whether each further step of the run brings one
+
+
+def _nobody() -> None:
+    """Nobody listens yet."""
+
+
+class Replica:
+    """One server, and those who wait for its tokens."""
+
+    def __init__(self, server: Server, around: Around) -> None:
+        self.server = server
+        self.around = around
+        self.answers: dict[int, Answer] = {}  # of requests that are here, by id
+        self.streams: dict[int, Answer] = {}  # those of them whose every token counts
+        self.silent: dict[int, Answer] = {}  # those of them without a first token
+        self.passed = 0  # steps of the current run whose tokens are out
+        self.prompts = False  # whether the step that is computed now has prompts in it
+        self.prefilled = 0
+        self.wake_s = math.inf
+
+    def settle(self) -> None:
+        """Says when to look next: at the end of the run, or of the next step in it."""
+        server = self.server
+        self.wake_s = server.wake_s
+        if self.streams and self.passed + 1 < server.steps_in_run:
+            self.wake_s = server.step_end_s(self.passed + 1)
+
+
+_ENTER, _TOKENS, _END = range(3)
+
+
+class Engine:
+    """Replicas behind a router. Times are seconds of emulated time and never go back.
+
+    `next_s` is when something happens next if nobody asks for anything; call `advance` then.
+    """
+
+    def __init__(
+        self,
+        servers: list[Server],
+        arounds: list[Around],
+        router: Router,
+        signals: Signals,
+        meter: Meter,
+    ) -> None:
+        self.servers = servers
+        self.now_s = 0.0
+        self._replicas = [
+            Replica(server, around) for server, around in zip(servers, arounds, strict=True)
+        ]
+        self._router = router
+        self._signals = signals
+        self._meter = meter
+        self._later: list[tuple[float, int, int, Answer, int]] = []  # what overheads put off
+        self._put_off = 0
+
+    @property
+    def next_s(self) -> float:
+        wake_s = min(replica.wake_s for replica in self._replicas)
+        return min(wake_s, self._later[0][0]) if self._later else wake_s
+
+    def refusal(self, request: Request) -> str:
+        """Why a request can never be answered; empty when it can."""
+        return self.servers[0].refusal(request)
+
+    def ask(self, request: Request, *, streams: bool, now_s: float) -> Answer:
+        """Sends a request to a server. Without `streams` only the end of the answer is told."""
+        # What arrives as a step ends is seen by the next step: arrivals go first.
+        self._pass_until(now_s)
+        self.now_s = now_s
+        if self._router.reads_signals and self._signals.stale(now_s):
+            look_at(self.servers, self._signals, now_s)
+        number = self._router.choose(request, now_s)
+        self._signals.sent(number)
+        request.server = number
+        replica = self._replicas[number]
+        answer = Answer(request)
+        replica.answers[request.id] = answer
+        replica.silent[request.id] = answer
+        if streams:
+            replica.streams[request.id] = answer
+        if replica.around.queueing_s > 0.0:
+            self._put(now_s + replica.around.queueing_s, _ENTER, answer, 0)
+        else:
+            self._enter(answer, now_s)
+        return answer
+
+    def leave(self, answer: Answer, now_s: float) -> None:
+        """Nobody wants an answer any more. One that has ended is left alone."""
+        if answer.ended or answer.left:
+            return
+        self._pass_until(now_s)
+        self.now_s = now_s
+        request = answer.request
+        replica = self._replicas[request.server]
+        answer.left = True
+        if request.finished_s != UNSET:
+            return  # only the way back was still to be made
+        if answer.at_server:
+            replica.server.cancel(request, now_s)
+            replica.settle()
+        self._forget(answer, replica)
+        self._meter.aborted(request)
+
+    def advance(self, now_s: float) -> None:
+        """Does all that happens up to now."""
+        self._pass_until(math.nextafter(now_s, math.inf))
+        self.now_s = now_s
+
+    def kv_used(self, number: int) -> float:
+        """The share of a server's KV blocks in use."""
+        return self.servers[number].kv_used(self.now_s)
+
+    # What happens
+
+    def _pass_until(self, end_s: float) -> None:
+        """Does what happens before a time, in its order."""
+        while True:
+            replica = min(self._replicas, key=_wake_s)
+            later_s = self._later[0][0] if self._later else math.inf
+            if min(later_s, replica.wake_s) >= end_s:
+                return
+            if later_s <= replica.wake_s:
+                self._happen(*heappop(self._later))
+            elif replica.wake_s < replica.server.wake_s:
+                self._pass_step(replica)
+            else:
+                self._end_run(replica)
+
+    def _put(self, at_s: float, kind: int, answer: Answer, tokens: int) -> None:
+        heappush(self._later, (at_s, self._put_off, kind, answer, tokens))
+        self._put_off += 1
+
+    def _happen(self, at_s: float, _: int, kind: int, answer: Answer, tokens: int) -> None:
+        if answer.left:
+            return
+        if kind == _ENTER:
+            self._enter(answer, at_s)
+            return
+        answer.tokens = tokens
+        answer.ended = kind == _END
+        answer.hear()
+
+    def _enter(self, answer: Answer, now_s: float) -> None:
+        replica = self._replicas[answer.request.server]
+        answer.at_server = True
+        replica.server.submit(answer.request, now_s)
+        assert not replica.server.finished, "who can never be served is refused before"
+        replica.settle()
+
+    def _pass_step(self, replica: Replica) -> None:
+        """A step in the middle of a run has ended: every stream that decodes has a token more."""
+        at_s = replica.wake_s
+        replica.passed += 1
+        for answer in replica.streams.values():
+            if answer.decodes:
+                self._tell(answer, replica, answer.begun + replica.passed - 1, at_s)
+        replica.settle()
+
+    def _end_run(self, replica: Replica) -> None:
+        server = replica.server
+        at_s = server.wake_s
+        steps = server.steps
+        server.advance(at_s)
+        more = max(server.steps - steps - 1, 0)
+        replica.passed = 0
+        if replica.prompts:
+            self._look_for_first_tokens(replica)
+        replica.prompts = server.prefilled_tokens != replica.prefilled
+        replica.prefilled = server.prefilled_tokens
+        for request in server.finished:
+            self._end(replica.answers[request.id], replica)
+        server.finished.clear()
+        for answer in replica.streams.values():
+            tokens = answer.begun + (more if answer.decodes else 0)
+            self._tell(answer, replica, tokens, at_s)
+            answer.begun = server.tokens_begun(answer.request)
+            answer.decodes = answer.request.finish_clock >= 0
+        replica.settle()
+
+    def _look_for_first_tokens(self, replica: Replica) -> None:
+        silent = replica.silent.values()
+        for answer in [a for a in silent if a.request.first_token_s != UNSET]:
+            del replica.silent[answer.request.id]
+            self._meter.began(answer.request)
+
+    def _tell(self, answer: Answer, replica: Replica, tokens: int, at_s: float) -> None:
+        if tokens <= answer.tokens:
+            return
+        per_token_s = replica.around.per_token_s
+        if per_token_s > 0.0:
+            self._put(at_s + per_token_s * tokens, _TOKENS, answer, tokens)
+            return
+        answer.tokens = tokens
+        answer.hear()
+
+    def _end(self, answer: Answer, replica: Replica) -> None:
+        request = answer.request
+        around = replica.around
+        tokens: int = request.output_tokens
+        if request.id in replica.streams and around.completion_s > 0.0:
+            self._tell(answer, replica, tokens, request.finished_s)
+        self._forget(answer, replica)
+        request.first_token_s += around.per_token_s
+        request.finished_s += around.per_token_s * tokens + around.completion_s
+        if self._router.reads_signals:
+            gaps = max(tokens - 1, 1)
+            spent_s = request.finished_s - request.first_token_s
+            ttft_s = request.first_token_s - request.arrived_s
+            self._signals.heard(request.server, ttft_s, spent_s / gaps)
+        self._meter.completed(request)
+        if around.per_token_s > 0.0 or around.completion_s > 0.0:
+            self._put(request.finished_s, _END, answer, tokens)
+            return
+        answer.tokens = tokens
+        answer.ended = True
+        answer.hear()
+
+    def _forget(self, answer: Answer, replica: Replica) -> None:
+        number = answer.request.id
+        del replica.answers[number]
+        replica.streams.pop(number, None)
+        replica.silent.pop(number, None)
+        self._signals.ended(answer.request.server)
+
+
+def _wake_s(replica: Replica) -> float:
+    return replica.wake_s

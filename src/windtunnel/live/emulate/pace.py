@@ -1,0 +1,104 @@
+"""Emulated time in step with an event loop's: the engine is woken when something happens in it.
+
+The loop may be late; the engine never is: what was due happens at the time at which it was due, and
+is heard of late. So lateness does not add up.
+"""
+
+import asyncio
+import math
+
+from windtunnel.live.emulate.engine import Answer, Engine, Meter
+from windtunnel.workload.request import Request
+
+
+class Pace:
+    """Runs an engine `speedup` times as fast as the clock of the loop."""
+
+    def __init__(self, engine: Engine, speedup: float, loop: asyncio.AbstractEventLoop) -> None:
+        assert 0.0 < speedup < math.inf
+        self._engine = engine
+        self._speedup = speedup
+        self._loop = loop
+        self._start_s = loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = math.inf  # what the timer is for, in emulated time
+        self._worst_lag_s = 0.0
+
+    def now_s(self) -> float:
+        """Emulated time, which may be a little ahead of the clock where a timer was early."""
+        now_s = (self._loop.time() - self._start_s) * self._speedup
+        return max(now_s, self._engine.now_s)
+
+    def refusal(self, request: Request) -> str:
+        return self._engine.refusal(request)
+
+    def ask(self, request: Request, *, streams: bool) -> Answer:
+        """Sends a request to a server; it arrives now."""
+        request.arrived_s = self.now_s()
+        answer = self._engine.ask(request, streams=streams, now_s=request.arrived_s)
+        self._arm()
+        return answer
+
+    def leave(self, answer: Answer) -> None:
+        self._engine.leave(answer, self.now_s())
+        self._arm()
+
+    def look(self) -> tuple[float, float]:
+        """Brings the engine to the present: emulated time, and how late the loop was since then."""
+        now_s, lag_s = self.now_s(), self._worst_lag_s
+        self._engine.advance(now_s)
+        self._arm()
+        self._worst_lag_s = 0.0
+        return now_s, lag_s
+
+    def _arm(self) -> None:
+        next_s = self._engine.next_s
+        if next_s == self._due_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due_s = next_s
+        if next_s < math.inf:
+            when_s = self._start_s + next_s / self._speedup
+            self._timer = self._loop.call_at(when_s, self._ring)
+
+    def _ring(self) -> None:
+        now_s = (self._loop.time() - self._start_s) * self._speedup
+        self._worst_lag_s = max(self._worst_lag_s, (now_s - self._due_s) / self._speedup)
+        # A timer may be early by the resolution of the loop's clock.
+        now_s = max(now_s, self._due_s, self._engine.now_s)
+        self._timer = None
+        self._due_s = math.inf
+        self._engine.advance(now_s)
+        self._arm()
+
+
+class AtOnce:
+    """No servers at all: whatever is asked is answered, whole, at that moment."""
+
+    def __init__(self, meter: Meter, loop: asyncio.AbstractEventLoop) -> None:
+        self._meter = meter
+        self._loop = loop
+        self._start_s = loop.time()
+
+    def refusal(self, request: Request) -> str:  # noqa: ARG002 - nothing is too large
+        return ""
+
+    def ask(self, request: Request, *, streams: bool) -> Answer:  # noqa: ARG002 - as Pace has it
+        now_s = self._loop.time() - self._start_s
+        request.server = 0
+        request.arrived_s = request.scheduled_s = now_s
+        request.first_token_s = request.finished_s = now_s
+        answer = Answer(request)
+        answer.tokens = request.output_tokens
+        answer.ended = True
+        self._meter.began(request)
+        self._meter.completed(request)
+        return answer
+
+    def leave(self, answer: Answer) -> None:
+        assert answer.ended
+
+    def look(self) -> tuple[float, float]:
+        return self._loop.time() - self._start_s, 0.0

@@ -1,0 +1,241 @@
+"""OpenAI's HTTP interface, as far as an emulated server speaks it: bodies in, answers out.
+
+Fields that would change what is said but not how long it takes (temperature, stop, tools and so on)
+are taken and have no effect.
+"""
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from windtunnel.live.emulate.prompts import chat_prompt, text_prompt, token_prompt
+
+MOST_TOKENS = 10**6
+"""Of one answer."""
+
+INVALID = "invalid_request_error"
+
+
+class Refused(Exception):
+    """A request that is answered with an error, in OpenAI's shape."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = INVALID,
+        param: str | None = None,
+        code: str | None = None,
+        headers: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or []
+        error = {"message": message, "type": kind, "param": param, "code": code}
+        self.body = msgspec.json.encode({"error": error})
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class Part(msgspec.Struct):
+    """One piece of a message."""
+
+    type: str
+    text: str | None = None
+
+
+class Message(msgspec.Struct):
+    role: str
+    content: str | list[Part] | None = None
+
+
+class ChatBody(msgspec.Struct):
+    """What `POST /v1/chat/completions` takes; other fields are left alone."""
+
+    model: str
+    messages: list[Message]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+
+
+class CompletionBody(msgspec.Struct):
+    """What `POST /v1/completions` takes; other fields are left alone."""
+
+    model: str
+    prompt: str | list[int | str | list[int]]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    n: int | None = None
+
+
+class Job(NamedTuple):
+    """A request as the emulated server sees it."""
+
+    model: str
+    prompt: bytes
+    max_tokens: int | None
+    streams: bool
+    tells_usage: bool
+
+
+BodyType = TypeVar("BodyType", ChatBody, CompletionBody)
+
+
+class BodyReader(Generic[BodyType]):
+    """Makes jobs of bodies of one kind; whatever is wrong with one is `Refused`."""
+
+    def __init__(self, kind: type[BodyType]) -> None:
+        self._decoder: msgspec.json.Decoder[BodyType] = msgspec.json.Decoder(kind)
+
+    def read(self, data: bytes) -> Job:
+        try:
+            body = self._decoder.decode(data)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise Refused(400, str(error)) from None
+        except msgspec.DecodeError as error:
+            raise Refused(400, f"the body is not JSON: {error}") from None
+        except RecursionError:
+            raise Refused(400, "the body is nested too deeply") from None
+        if body.n not in (None, 1):
+            raise Refused(400, f"n is {body.n}, and this server makes one answer", param="n")
+        options = body.stream_options
+        if options is not None and not body.stream:
+            raise Refused(400, "stream_options are for streams", param="stream_options")
+        prompt = _chat_bytes(body) if isinstance(body, ChatBody) else _prompt_bytes(body.prompt)
+        if not prompt:
+            raise Refused(400, "the prompt is empty", param="prompt")
+        return Job(
+            body.model,
+            prompt,
+            _max_tokens(body),
+            bool(body.stream),
+            options is not None and bool(options.include_usage),
+        )
+
+
+def _max_tokens(body: ChatBody | CompletionBody) -> int | None:
+    name, most = "max_tokens", body.max_tokens
+    if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
+        name, most = "max_completion_tokens", body.max_completion_tokens
+    if most is not None and not 1 <= most <= MOST_TOKENS:
+        raise Refused(400, f"{name} is {most}, not 1 to {MOST_TOKENS}", param=name)
+    return most
+
+
+def _chat_bytes(body: ChatBody) -> bytes:
+    if not body.messages:
+        raise Refused(400, "there are no messages", param="messages")
+    return chat_prompt([(message.role, _text(message.content)) for message in body.messages])
+
+
+def _text(content: str | list[Part] | None) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    for part in content:
+        if part.text is None:
+            what = f"a part of the type {part.type[:60]!r} cannot be read here, only text"
+            raise Refused(400, what, param="messages")
+    return "".join(part.text or "" for part in content)
+
+
+def _prompt_bytes(prompt: str | list[int | str | list[int]]) -> bytes:
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (one,) = prompt
+        prompt = [one] if isinstance(one, int) else one if isinstance(one, str) else [*one]
+    if isinstance(prompt, str):
+        return text_prompt(prompt)
+    ids = [token for token in prompt if isinstance(token, int)]
+    if len(ids) < len(prompt):
+        raise Refused(400, "there are several prompts, and one is taken", param="prompt")
+    return _token_bytes(ids)
+
+
+def _token_bytes(ids: list[int]) -> bytes:
+    try:
+        return token_prompt(ids)
+    except OverflowError:
+        raise Refused(400, "a token id is negative or too large", param="prompt") from None
+
+
+class Usage(NamedTuple):
+    """What an answer is billed by."""
+
+    prompt: int
+    output: int
+    cached: int
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.output,
+            "total_tokens": self.prompt + self.output,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+
+
+class Shape:
+    """How the answers of one endpoint look."""
+
+    def __init__(self, *, chat: bool, model: str) -> None:
+        self._chat = chat
+        self._model = model
+        self._prefix = "chatcmpl-" if chat else "cmpl-"
+        self._whole = "chat.completion" if chat else "text_completion"
+        self._piece = "chat.completion.chunk" if chat else "text_completion"
+
+    def _data(self, number: int, kind: str, created: int, choices: list[Any]) -> dict[str, Any]:
+        return {
+            "id": f"{self._prefix}{number}",
+            "object": kind,
+            "created": created,
+            "model": self._model,
+            "choices": choices,
+        }
+
+    def whole(self, number: int, created: int, text: str, finish: str, usage: Usage) -> bytes:
+        choice: dict[str, Any] = {"index": 0}
+        if self._chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        choice["logprobs"] = None
+        choice["finish_reason"] = finish
+        data = self._data(number, self._whole, created, [choice])
+        data["usage"] = usage.to_data()
+        return msgspec.json.encode(data)
+
+    def piece(
+        self, number: int, created: int, text: str, finish: str | None, *, first: bool
+    ) -> bytes:
+        """A part of a streamed answer."""
+        choice: dict[str, Any] = {"index": 0}
+        if self._chat:
+            delta = {"role": "assistant", "content": text} if first else {"content": text}
+            choice["delta"] = delta
+        else:
+            choice["text"] = text
+        choice["logprobs"] = None
+        choice["finish_reason"] = finish
+        return _event(self._data(number, self._piece, created, [choice]))
+
+    def usage(self, number: int, created: int, usage: Usage) -> bytes:
+        """The last part of a streamed answer, for those who asked for it."""
+        data = self._data(number, self._piece, created, [])
+        data["usage"] = usage.to_data()
+        return _event(data)
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"

@@ -1,0 +1,118 @@
+"""Puts an application on a port, and takes it off again when it is asked to stop."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from windtunnel.core.errors import InputError
+
+LONGEST_GOODBYE_S = 2.0
+"""How long answers that are under way may take after a signal to stop."""
+BACKLOG = 4096
+IDLE_CONNECTION_S = 75.0
+
+Build = Callable[[asyncio.AbstractEventLoop], Any]
+"""Makes the application, for the loop that will run it."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound; port 0 takes any that is free."""
+    where = f"{host}:{port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise InputError("this is no address of this machine", where=where) from error
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(
+            f"cannot listen there: {reason}", where=where, hint="--port 0 takes a free port"
+        ) from error
+    bound.setblocking(False)  # noqa: FBT003 - it takes no name
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(
+    build: Build, bound: socket.socket, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
+    """Serves until `stop` is set. `ready` is told the address once connections are taken."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        build(asyncio.get_running_loop()),
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_CONNECTION_S,  # type: ignore[arg-type]  # it only adds them up
+        timeout_graceful_shutdown=LONGEST_GOODBYE_S,  # type: ignore[arg-type]
+        server_header=False,
+        date_header=False,
+    )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready(url_of(bound))
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # whoever called `serve` has them
+
+    server = Server(config)
+
+    async def leave() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    async with asyncio.TaskGroup() as tasks:
+        leaving = tasks.create_task(leave())
+        await server.serve([bound])
+        leaving.cancel()
+
+
+def run(build: Build, bound: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serves until Ctrl-C or a request to terminate; a second one ends it at once."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def ask_to_stop() -> None:
+            stop.set()
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+        for number in before:
+            loop.add_signal_handler(number, ask_to_stop)
+        await serve(build, bound, ready, stop)
+
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        runner.run(main())
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The quick event loop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,48 @@
+"""`windtunnel emulate` refuses what it cannot serve, with a sentence, before it listens."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.live.emulated import STEADY
+from windtunnel.cli.emulate import described, served_plan
+from windtunnel.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "nothing says what to serve; allowed: --model NAME, or a scenario"),
+        (["--model", "llama-3.1-8c"], "did you mean"),
+        (["--model", "llama-3.1-8b", "--accelerator", "h2000"], "h2000"),
+        (["--model", "llama-3.1-8b", "--speedup", "0"], "--speedup: a speedup of 0; allowed"),
+        (["--model", "llama-3.1-8b", "--speedup", "nan"], "--speedup"),
+        (["--model", "llama-3.1-8b", "--rate-limit", "some"], "--rate-limit: 'some' is not a rate"),
+        (["--model", "llama-3.1-8b", "--fault", "500=2"], "--fault 500=2: '2' is no share"),
+        (["--model", "llama-3.1-8b", "--set", "serving.pools.0.engine.max_seqs=2"], "max_seqs"),
+        (["--model", "llama-3.1-405b"], "does not fit"),
+        (["missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_what_cannot_be_served_is_a_sentence(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["emulate", "--port", "0", *options])
+    assert left.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_options_are_short_for_fields(tmp_path: Path) -> None:
+    plan = served_plan(None, ["model=llama-3.1-70b", "serving.pools.0.tensor_parallel=4"], 7)
+    assert plan.seed == 7
+    (pool,) = plan.pools
+    assert (pool.accelerator, pool.tensor_parallel, pool.replicas) == ("h200", 4, 1)
+    assert described(plan, 2.0) == "1 on 4 x h200, 2 times as fast"
+    file = tmp_path / "steady.yaml"
+    file.write_text(STEADY)
+    plan = served_plan(file, ["serving.pools.0.replicas=3"], None)
+    assert described(plan, 1.0) == "3 on linear"

@@ -1,0 +1,472 @@
+"""An emulated server speaks OpenAI's interface and keeps the engine's time, whatever it is sent."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.live.emulated import Emulated, chat, with_server
+from tests.live.inside import InsideReply
+from windtunnel.admission.headers import read_limits
+from windtunnel.cli.emulate import Settings
+from windtunnel.live.emulate.app import MOST_BODY_BYTES
+from windtunnel.live.emulate.faults import Fault, RateLimit
+from windtunnel.live.observe.transport import Broken
+
+CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+INSTANT = Settings(speedup=float("inf"))
+
+
+def events_of(text: bytes) -> list[Any]:
+    """The data of a stream, whose last event must be the end."""
+    *lines, last, rest = text.decode().split("\n\n")
+    assert (last, rest) == ("data: [DONE]", "")
+    return [msgspec.json.decode(line.removeprefix("data: ")) for line in lines]
+
+
+async def read(reply: InsideReply) -> bytes:
+    return b"".join([piece async for piece in reply.pieces()])
+
+
+def test_a_chat_is_answered_when_the_engine_has_all_its_tokens() -> None:
+    async def use(server: Emulated) -> tuple[Any, float]:
+        start_s = server.now_s()
+        _, answer = await server.client.json(CHAT, chat("x" * 64, max_tokens=5))
+        return answer, server.now_s() - start_s
+
+    answer, took_s = with_server(use)
+    assert answer["object"] == "chat.completion"
+    assert answer["model"] == "steady"
+    (choice,) = answer["choices"]
+    assert choice["finish_reason"] == "length"
+    assert len(choice["message"]["content"].split()) == 5
+    assert answer["usage"] == {
+        "prompt_tokens": 24,  # two frames of 4, and 64 bytes
+        "completion_tokens": 5,
+        "total_tokens": 29,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    # Five steps, and 24 prompt tokens in the first.
+    assert took_s == pytest.approx(0.524)
+
+
+def test_a_stream_brings_each_token_when_its_step_ends() -> None:
+    async def use(server: Emulated) -> tuple[list[float], bytes]:
+        start_s = server.now_s()
+        body = chat("x" * 64, max_tokens=4, stream=True, stream_options={"include_usage": True})
+        times, text = [], b""
+        async with server.client.post(CHAT, msgspec.json.encode(body)) as reply:
+            assert reply.headers["content-type"].startswith("text/event-stream")
+            assert server.now_s() == start_s  # the head does not wait for a token
+            async for piece in reply.pieces():
+                times.append(server.now_s() - start_s)
+                text += piece
+        return times, text
+
+    times, text = with_server(use)
+    assert times == pytest.approx([0.124, 0.224, 0.324, 0.424, 0.424])
+    *pieces, usage = events_of(text)
+    assert [piece["choices"][0]["delta"].get("role") for piece in pieces] == [
+        "assistant",
+        *[None] * 3,
+    ]
+    assert [piece["choices"][0]["finish_reason"] for piece in pieces] == [*[None] * 3, "length"]
+    said = "".join(piece["choices"][0]["delta"]["content"] for piece in pieces)
+    assert len(said.split()) == 4
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.parametrize("speedup", [1.0, 50.0])
+def test_a_speedup_makes_everything_so_many_times_as_fast(speedup: float) -> None:
+    async def use(server: Emulated) -> tuple[float, bytes]:
+        start_s = server.now_s()
+        await server.client.json(PLAIN, {"model": "steady", "prompt": "abcd", "max_tokens": 9})
+        async with server.client.get("/metrics") as reply:
+            page = await read(reply)
+        return server.now_s() - start_s, page
+
+    took_s, page = with_server(use, settings=Settings(speedup=speedup))
+    assert took_s == pytest.approx(0.901 / speedup)
+    (line,) = [
+        line
+        for line in page.splitlines()
+        if line.startswith(b"vllm:e2e_request_latency_seconds_sum")
+    ]
+    assert float(line.split()[-1]) == pytest.approx(took_s)
+
+
+def test_without_a_speed_limit_answers_come_at_once() -> None:
+    async def use(server: Emulated) -> tuple[float, int, bytes]:
+        start_s = server.now_s()
+        status, _ = await server.client.json(CHAT, chat(max_tokens=100))
+        async with server.client.post(
+            CHAT, msgspec.json.encode(chat(stream=True, max_tokens=9))
+        ) as reply:
+            text = await read(reply)
+        return server.now_s() - start_s, status, text
+
+    took_s, status, text = with_server(use, settings=INSTANT)
+    assert (took_s, status) == (0.0, 200)
+    assert [len(e["choices"][0]["delta"]["content"].split()) for e in events_of(text)] == [9]
+
+
+def test_prompts_that_begin_alike_hit_the_cache() -> None:
+    async def use(server: Emulated) -> list[int]:
+        hits = []
+        for prompt in ("a" * 640, "a" * 640, "a" * 320 + "b" * 320, "b" * 640):
+            body = {"model": "steady", "prompt": prompt, "max_tokens": 1}
+            _, answer = await server.client.json(PLAIN, body)
+            hits.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        return hits
+
+    # 160 tokens are ten blocks, and the last token is always computed; 80 tokens are five.
+    assert with_server(use) == [0, 144, 80, 0]
+
+
+def test_turns_of_a_chat_hit_all_that_was_said_before() -> None:
+    async def use(server: Emulated) -> int:
+        messages = [{"role": "user", "content": "x" * 400}]
+        _, first = await server.client.json(
+            CHAT, {"model": "steady", "messages": messages, "max_tokens": 40}
+        )
+        messages.append(first["choices"][0]["message"])
+        messages.append({"role": "user", "content": "go on"})
+        _, second = await server.client.json(
+            CHAT, {"model": "steady", "messages": messages, "max_tokens": 40}
+        )
+        cached: int = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert second["usage"]["prompt_tokens"] == 108 + 40 + 4 + 2 + 4
+        return cached
+
+    # All of the first prompt and of its answer but the last token: 147 tokens are nine blocks.
+    assert with_server(use) == 144
+
+
+def test_token_ids_are_tokens() -> None:
+    async def use(server: Emulated) -> list[Any]:
+        bodies = [[1, 2, 3], [[7] * 10], ["abcdefgh"], [5]]
+        answers = []
+        for prompt in bodies:
+            body = {"model": "steady", "prompt": prompt, "max_tokens": 1}
+            answers.append(await server.client.json(PLAIN, body))
+        return answers
+
+    answers = with_server(use, settings=INSTANT)
+    assert [status for status, _ in answers] == [200] * 4
+    assert [answer["usage"]["prompt_tokens"] for _, answer in answers] == [3, 10, 2, 1]
+    assert answers[0][1]["object"] == "text_completion"
+
+
+def test_an_answer_without_max_tokens_ends_by_itself() -> None:
+    async def use(server: Emulated) -> list[tuple[str, int]]:
+        ends = []
+        for _ in range(200):
+            _, answer = await server.client.json(CHAT, chat())
+            ends.append(
+                (answer["choices"][0]["finish_reason"], answer["usage"]["completion_tokens"])
+            )
+        return ends
+
+    settings = INSTANT._replace(answer_tokens=50)
+    ends = with_server(use, settings=settings)
+    assert {finish for finish, _ in ends} == {"stop"}
+    assert 40 < sum(tokens for _, tokens in ends) / len(ends) < 60
+    assert ends == with_server(use, settings=settings)
+    assert ends != with_server(use, "seed=1", settings=settings)
+
+
+def test_a_client_that_hangs_up_makes_room() -> None:
+    async def use(server: Emulated) -> tuple[float, str]:
+        body = msgspec.json.encode(chat("x" * 1000, max_tokens=500, stream=True))
+        async with server.client.post(CHAT, body) as reply:
+            pieces = reply.pieces()
+            for _ in range(3):
+                await anext(pieces)
+        quiet = asyncio.ensure_future(server.client.json(CHAT, chat(max_tokens=500)))
+        await asyncio.sleep(1.0)
+        quiet.cancel()
+        await asyncio.wait([quiet])
+        start_s = server.now_s()
+        await server.client.json(CHAT, chat(max_tokens=2))
+        took_s = server.now_s() - start_s
+        async with server.client.get("/metrics") as reply:
+            return took_s, (await read(reply)).decode()
+
+    # One request fits at a time: the others are gone, or the last one would wait for them.
+    took_s, page = with_server(use, "serving.pools.0.engine.max_num_seqs=1")
+    assert took_s < 0.5
+    assert 'finished_reason="abort",model_name="steady"} 2.0' in page
+    assert 'vllm:num_requests_running{engine="0",model_name="steady"} 0.0' in page
+
+
+def test_metrics_are_vllms() -> None:
+    async def use(server: Emulated) -> tuple[str, str]:
+        tasks = [
+            asyncio.ensure_future(server.client.json(PLAIN, {**body, "max_tokens": tokens}))
+            for tokens in (30, 30, 30)
+            for body in ({"model": "steady", "prompt": "abcd" * 160},)
+        ]
+        await asyncio.sleep(1.0)
+        async with server.client.get("/metrics") as reply:
+            assert reply.headers["content-type"].startswith("text/plain")
+            during = await read(reply)
+        await asyncio.gather(*tasks)
+        async with server.client.get("/metrics") as reply:
+            return during.decode(), (await read(reply)).decode()
+
+    during, after = (
+        parsed(page) for page in with_server(use, "serving.pools.0.engine.max_num_seqs=2")
+    )
+    assert during["vllm:num_requests_running"] == 2
+    assert during["vllm:num_requests_waiting"] == 1
+    assert 0 < during["vllm:kv_cache_usage_perc"] < 0.1
+    assert during["vllm:kv_cache_usage_perc"] == during["vllm:gpu_cache_usage_perc"]
+    assert 0 < during["vllm:generation_tokens_total"] < 40
+    assert after["vllm:generation_tokens_total"] == 90
+    assert after["vllm:prompt_tokens_total"] == 480
+    assert after["vllm:prefix_cache_queries_total"] == 480
+    assert after["vllm:prefix_cache_hits_total"] == 2 * 144
+    assert after["vllm:num_requests_running"] == 0
+    assert after["vllm:num_preemptions_total"] == 0
+    assert after["vllm:time_to_first_token_seconds_count"] == 3
+    assert after["vllm:e2e_request_latency_seconds_count"] == 3
+    assert after["vllm:inter_token_latency_seconds_count"] == 87
+    assert after["vllm:time_per_output_token_seconds_sum"] == pytest.approx(8.7)
+    assert 'vllm:cache_config_info{block_size="16",enable_prefix_caching="True"' in (
+        with_server(page_of)
+    )
+
+
+async def page_of(server: Emulated) -> str:
+    async with server.client.get("/metrics") as reply:
+        return (await read(reply)).decode()
+
+
+def parsed(page: str) -> dict[str, float]:
+    """Samples of a metrics page; of those with more labels, the last."""
+    lines = [line for line in page.splitlines() if not line.startswith("#")]
+    return {line.partition("{")[0].split()[0]: float(line.split()[-1]) for line in lines}
+
+
+def test_each_replica_is_an_engine() -> None:
+    async def use(server: Emulated) -> str:
+        for _ in range(4):
+            await server.client.json(CHAT, chat(max_tokens=1))
+        return await page_of(server)
+
+    page = with_server(use, "serving.pools.0.replicas=2")
+    for engine in "01":
+        line = (
+            f'vllm:time_to_first_token_seconds_count{{engine="{engine}",model_name="steady"}} 2.0'
+        )
+        assert line in page
+
+
+# What goes wrong on purpose
+
+
+def test_faults_are_drawn_from_the_seed() -> None:
+    settings = INSTANT._replace(faults=(Fault(0.3, status=500), Fault(0.2, status=429)))
+
+    async def use(server: Emulated) -> list[int]:
+        return [(await server.client.json(CHAT, chat(max_tokens=1)))[0] for _ in range(400)]
+
+    statuses = with_server(use, settings=settings)
+    assert 90 < statuses.count(500) < 150
+    assert 50 < statuses.count(429) < 110
+    assert statuses.count(200) == 400 - statuses.count(500) - statuses.count(429)
+    assert statuses == with_server(use, settings=settings)
+    assert statuses != with_server(use, "seed=9", settings=settings)
+
+
+def test_latency_is_added_before_the_server() -> None:
+    async def use(server: Emulated) -> float:
+        start_s = server.now_s()
+        await server.client.json(PLAIN, {"model": "steady", "prompt": "abcd", "max_tokens": 1})
+        return server.now_s() - start_s
+
+    faults = (Fault(1.0, delay_s=2.0),)
+    assert with_server(use, settings=Settings(faults=faults)) == pytest.approx(2.101)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_connection_can_break_in_the_middle_of_an_answer(streams: bool) -> None:
+    async def use(server: Emulated) -> bytes:
+        got = b""
+        body = msgspec.json.encode(chat(max_tokens=10, stream=streams))
+        async with server.client.post(CHAT, body) as reply:
+            try:
+                async for piece in reply.pieces():
+                    got += piece
+            except Broken:
+                return got
+        raise AssertionError("it was whole")
+
+    got = with_server(use, settings=Settings(faults=(Fault(1.0, breaks=True),)))
+    assert got
+    assert b"[DONE]" not in got
+
+
+def test_a_rate_limit_says_when_to_come_again() -> None:
+    async def use(server: Emulated) -> list[tuple[int, Any]]:
+        replies = []
+        body = msgspec.json.encode(chat(max_tokens=1))
+        for _ in range(4):
+            async with server.client.post(CHAT, body) as reply:
+                await read(reply)
+                replies.append((reply.status, reply.headers))
+        wait_s = float(replies[-1][1]["retry-after-ms"]) / 1e3
+        await asyncio.sleep(wait_s)
+        async with server.client.post(CHAT, body) as reply:
+            await read(reply)
+            replies.append((reply.status, reply.headers))
+        return replies
+
+    settings = INSTANT._replace(rate_limit=RateLimit(0.5, 3.0))
+    replies = with_server(use, settings=settings)
+    assert [status for status, _ in replies] == [200, 200, 200, 429, 200]
+    assert replies[0][1]["x-ratelimit-remaining-requests"] == "2"
+    said = read_limits(replies[3][1], 0.0)
+    assert said is not None
+    assert (said.requests_limit, said.requests_left, said.retry_after_s) == (30, 0, 2.0)
+    assert replies[3][1]["retry-after"] == "2"
+
+
+# What others do wrong
+
+
+BAD: list[tuple[Any, int, str]] = [
+    (b"{", 400, "not JSON"),
+    (b"", 400, "not JSON"),
+    (b"\xff\xfe", 400, "not JSON"),
+    (b"[" * 100_000, 400, ""),
+    (b"[]", 400, "Expected `object`"),
+    ({"model": "steady"}, 400, "messages"),
+    ({"model": "steady", "messages": []}, 400, "no messages"),
+    ({"model": "steady", "messages": [{"content": "x"}]}, 400, "role"),
+    (chat(max_tokens=-1), 400, "max_tokens is -1"),
+    (chat(max_tokens=0), 400, "max_tokens is 0"),
+    (chat(max_tokens="many"), 400, "$.max_tokens"),
+    (chat(max_tokens=10**30), 400, ""),
+    (chat(max_completion_tokens=-5), 400, "max_completion_tokens is -5"),
+    (chat(max_tokens=4096), 400, "maximum context length is 4096"),
+    (chat("x" * 40_000), 400, "maximum context length is 4096"),
+    (chat(n=2), 400, "n is 2"),
+    (chat(stream_options={"include_usage": True}), 400, "stream_options"),
+    (chat() | {"model": "other"}, 404, "`other` does not exist"),
+    (chat() | {"model": "y" * 10_000}, 404, "does not exist"),
+    (
+        chat() | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        400,
+        "'image_url' cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "says"), BAD)
+def test_bad_requests_are_errors_in_openais_shape(body: Any, status: int, says: str) -> None:
+    async def use(server: Emulated) -> tuple[int, Any, int]:
+        got, answer = await server.client.json(CHAT, body)
+        after, _ = await server.client.json(CHAT, chat(max_tokens=1))
+        return got, answer, after
+
+    got, answer, after = with_server(use)
+    assert got == status
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+    assert says in answer["error"]["message"]
+    assert len(answer["error"]["message"]) < 1000
+    assert after == 200
+
+
+def test_a_body_has_a_limit_however_it_comes() -> None:
+    async def use(server: Emulated) -> list[int]:
+        part = b" " * (MOST_BODY_BYTES // 2 + 1)
+        async with server.client.post(CHAT, part + part) as reply:
+            await read(reply)
+        async with server.client.parts(CHAT, part, part, part) as other:
+            await read(other)
+        return [reply.status, other.status]
+
+    assert with_server(use) == [413, 413]
+
+
+def test_what_can_never_fit_is_refused() -> None:
+    async def use(server: Emulated) -> tuple[int, Any]:
+        return await server.client.json(CHAT, chat("x" * 4000, max_tokens=100))
+
+    status, answer = with_server(use, "serving.pools.0.engine.kv_blocks=20")
+    assert status == 400
+    assert "KV blocks" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("get", CHAT), ("get", "/nowhere"), ("post", "/health")]
+)
+def test_wrong_places_are_errors_too(method: str, path: str) -> None:
+    async def use(server: Emulated) -> tuple[int, Any]:
+        request = server.client.get(path) if method == "get" else server.client.post(path, b"{}")
+        async with request as reply:
+            return reply.status, msgspec.json.decode(await read(reply))
+
+    status, answer = with_server(use)
+    assert status in (404, 405)
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+def test_what_is_served_can_be_asked() -> None:
+    async def use(server: Emulated) -> list[Any]:
+        found = []
+        for path in ("/v1/models", "/v1/models/my/own", "/v1/models/steady", "/health"):
+            async with server.client.get(path) as reply:
+                text = await read(reply)
+                found.append((reply.status, msgspec.json.decode(text) if text else None))
+        return found
+
+    found = with_server(use, settings=INSTANT._replace(served_name="my/own"))
+    assert [status for status, _ in found] == [200, 200, 404, 200]
+    (model,) = found[0][1]["data"]
+    assert (model["id"], model["max_model_len"]) == ("my/own", 4096)
+    assert found[1][1] == model
+
+
+@given(
+    st.binary(max_size=200) | st.text(max_size=50).map(lambda text: text.encode(errors="replace"))
+)
+def test_no_body_kills_the_server(body: bytes) -> None:
+    async def use(server: Emulated) -> list[int]:
+        return [(await server.client.json(path, body))[0] for path in (CHAT, PLAIN)]
+
+    assert all(400 <= status < 500 for status in with_server(use, settings=INSTANT))
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["model", "messages", "prompt", "stream", "stream_options", "max_tokens", "n", "stop", "tools"]
+)
+
+
+@given(st.dictionaries(FIELDS, VALUES, max_size=4))
+def test_no_field_kills_the_server(fields: dict[str, Any]) -> None:
+    async def use(server: Emulated) -> list[int]:
+        statuses = []
+        for path, body in ((CHAT, chat(max_tokens=2)), (PLAIN, {"model": "steady", "prompt": "x"})):
+            async with server.client.post(path, msgspec.json.encode({**body, **fields})) as reply:
+                await read(reply)
+                statuses.append(reply.status)
+        return statuses
+
+    assert set(with_server(use, settings=INSTANT)) <= {200, 400, 404}

@@ -1,0 +1,153 @@
+"""An emulated server on a real port: the official client, signals, and ports that are taken."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.live.emulated import plan
+from windtunnel.cli.emulate import Settings, build_desk
+from windtunnel.core.errors import InputError
+from windtunnel.live.emulate.app import build_app
+from windtunnel.live.emulate.faults import Fault
+from windtunnel.live.emulate.serving import listen, serve, url_of
+
+openai = pytest.importorskip("openai")
+
+QUICK = Settings(speedup=1000.0)
+FALLS_SILENT_S = 60.0
+"""Far longer than any of it takes, so that a hang is a failure."""
+
+
+def with_port(use: Callable[[str], Awaitable[None]], settings: Settings = QUICK) -> None:
+    """Runs `use` with the address of a server on a free port."""
+
+    def build(loop: asyncio.AbstractEventLoop) -> Any:
+        return build_app(build_desk(plan(), settings, loop))
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        with listen("127.0.0.1", 0) as bound:
+            async with asyncio.timeout(FALLS_SILENT_S), asyncio.TaskGroup() as tasks:
+                tasks.create_task(serve(build, bound, address.set_result, stop))
+                try:
+                    await use(await address)
+                finally:
+                    stop.set()
+
+    asyncio.run(main())
+
+
+@contextlib.asynccontextmanager
+async def client_of(url: str, **options: Any) -> Any:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", **options) as client:
+        yield client
+
+
+def test_the_official_client_works_unchanged() -> None:
+    async def use(url: str) -> None:
+        async with client_of(url) as client:
+            assert [model.id async for model in client.models.list()] == ["steady"]
+            asked: Any = {"model": "steady", "messages": [{"role": "user", "content": "hello"}]}
+            answer = await client.chat.completions.create(**asked, max_tokens=7)
+            assert len(answer.choices[0].message.content.split()) == 7
+            assert answer.usage.completion_tokens == 7
+            stream = await client.chat.completions.create(
+                **asked, max_tokens=7, stream=True, stream_options={"include_usage": True}
+            )
+            pieces = [piece async for piece in stream]
+            said = "".join(p.choices[0].delta.content for p in pieces if p.choices)
+            assert len(said.split()) == 7
+            assert pieces[-1].usage.total_tokens == 10 + 7
+            plain = await client.completions.create(model="steady", prompt="hello", max_tokens=3)
+            assert len(plain.choices[0].text.split()) == 3
+
+    with_port(use)
+
+
+def test_the_official_client_raises_its_own_errors() -> None:
+    async def use(url: str) -> None:
+        message = [{"role": "user", "content": "hello"}]
+        async with client_of(url, max_retries=0) as client:
+            with pytest.raises(openai.NotFoundError, match="does not exist"):
+                await client.chat.completions.create(model="other", messages=message)
+            with pytest.raises(openai.BadRequestError, match="max_tokens is -1"):
+                await client.chat.completions.create(
+                    model="steady", messages=message, max_tokens=-1
+                )
+            with pytest.raises(openai.InternalServerError):
+                await client.chat.completions.create(model="steady", messages=message)
+
+    with_port(use, QUICK._replace(faults=(Fault(1.0, status=503),)))
+
+
+def test_a_client_that_hangs_up_is_noticed_on_the_wire() -> None:
+    async def use(url: str) -> None:
+        message = [{"role": "user", "content": "hello"}]
+        async with client_of(url) as client:
+            stream = await client.chat.completions.create(
+                model="steady", messages=message, max_tokens=4000, stream=True
+            )
+            await anext(aiter(stream))
+            await stream.close()
+            page = ""
+            while 'finished_reason="abort",model_name="steady"} 1.0' not in page:
+                page = (await client._client.get(f"{url}/metrics")).text
+
+    with_port(use, Settings())
+
+
+def test_a_port_that_is_taken_is_a_sentence() -> None:
+    with listen("127.0.0.1", 0) as bound:
+        port = bound.getsockname()[1]
+        with pytest.raises(InputError, match=f"127.0.0.1:{port}: cannot listen there"):
+            listen("127.0.0.1", port)
+    with pytest.raises(InputError, match="no address"):
+        listen("no such host.invalid", 80)
+
+
+def test_an_address_reads_as_one_writes_it() -> None:
+    with listen("127.0.0.1", 0) as bound:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url_of(bound))
+    if not socket.has_ipv6:
+        return
+    with contextlib.suppress(InputError), listen("::1", 0) as bound:
+        assert re.fullmatch(r"http://\[::1\]:\d+", url_of(bound))
+
+
+@contextlib.contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`windtunnel emulate` on a free port, once it listens."""
+    arguments = [sys.executable, "-m", "windtunnel", "emulate", "--port", "0", *options]
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_listens_and_stops_when_it_is_asked_to(number: signal.Signals) -> None:
+    with command("--model", "llama-3.1-8b", "--speedup", "inf") as (process, said):
+        assert re.fullmatch(
+            r"listening on http://127\.0\.0\.1:\d+ as llama-3\.1-8b: answers at once\n", said
+        )
+        url = said.split()[2]
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+            client.completions.create(model="llama-3.1-8b", prompt="hello", max_tokens=3)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=FALLS_SILENT_S)
+    assert (process.returncode, out, err) == (0, "stopped; 1 requests were answered\n", "")
