@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from windtunnel.twin.scenario.fields import Leaf
+from windtunnel.core.spec.fields import Leaf
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.spec.yaml_source import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
-from windtunnel.twin.scenario.yaml_source import MOST_BYTES
 
 KEYS = "name, seed, duration, model, workload, slo, serving"
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"

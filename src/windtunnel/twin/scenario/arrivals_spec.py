@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration
-from windtunnel.twin.scenario.fields import (
+from windtunnel.core.spec.fields import (
     Duration,
     Leaf,
     Number,
@@ -18,6 +17,8 @@ from windtunnel.twin.scenario.fields import (
     shown,
     variant,
 )
+from windtunnel.core.spec.section import Section
+from windtunnel.core.units import parse_duration
 from windtunnel.twin.scenario.lengths_spec import Pauses
 from windtunnel.twin.scenario.limits import (
     FASTEST_RATE,
@@ -28,7 +29,6 @@ from windtunnel.twin.scenario.limits import (
     MOST_USERS,
     SLOWEST_RATE,
 )
-from windtunnel.twin.scenario.section import Section
 
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
 RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from windtunnel.twin.scenario.fields import (
+from windtunnel.core.spec.fields import (
     Duration,
     Leaf,
     Number,
@@ -15,6 +15,7 @@ from windtunnel.twin.scenario.fields import (
     shown,
     variant,
 )
+from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.limits import (
     LARGEST_CV,
     LARGEST_WEIGHT,
@@ -22,7 +23,6 @@ from windtunnel.twin.scenario.limits import (
     MOST_OBSERVED,
     MOST_TOKENS,
 )
-from windtunnel.twin.scenario.section import Section
 
 Tokens = Annotated[int, Whole(1, MOST_TOKENS)]
 MeanTokens = Annotated[float, Number(1, MOST_TOKENS)]

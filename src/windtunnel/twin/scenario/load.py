@@ -7,15 +7,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.spec.faults import Fault, checker_faults, input_error
+from windtunnel.core.spec.yaml_source import Document, parse_document, read_text
 from windtunnel.twin.pools import KeyPath, hardware_faults
-from windtunnel.twin.scenario.faults import Fault, checker_faults, input_error
 from windtunnel.twin.scenario.overrides import apply_override
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import file_faults
-from windtunnel.twin.scenario.yaml_source import Document, parse_document, read_text
 
 __all__ = ["load", "load_text", "json_schema"]
 

@@ -7,9 +7,9 @@ with the whole scenario, and a fault in it is then reported at the override, not
 import re
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.twin.scenario.faults import dotted
-from windtunnel.twin.scenario.fields import one_line, shown
-from windtunnel.twin.scenario.yaml_source import DEEPEST, Document, KeyPath, Plain, parse_value
+from windtunnel.core.spec.faults import dotted
+from windtunnel.core.spec.fields import one_line, shown
+from windtunnel.core.spec.yaml_source import DEEPEST, Document, KeyPath, Plain, parse_value
 
 LONGEST_PLACE = 80
 

@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
+from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
-from windtunnel.twin.scenario.fields import LONGEST_NAME
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
     OverheadsPlan,

@@ -7,6 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.fields import Duration, Leaf, Number, Text, Whole, is_not
+from windtunnel.core.spec.section import Section
+from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.routing.build import (
     ALIASES,
     BY_CACHE,
@@ -17,16 +21,12 @@ from windtunnel.routing.build import (
 )
 from windtunnel.routing.custom import is_custom
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
-from windtunnel.twin.scenario.faults import Fault
-from windtunnel.twin.scenario.fields import Duration, Leaf, Number, Text, Whole, is_not
 from windtunnel.twin.scenario.limits import (
     LARGEST_WEIGHT,
     LONGEST_STALENESS,
     MOST_REPLICAS,
     MOST_VIRTUAL_NODES,
 )
-from windtunnel.twin.scenario.section import Section
-from windtunnel.twin.scenario.yaml_source import KeyPath
 
 STALENESS_S = 0.05
 CACHE_DELAY_S = 0.05

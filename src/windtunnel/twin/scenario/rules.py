@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from windtunnel.core.spec.faults import Fault, dotted
+from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults
-from windtunnel.twin.scenario.faults import Fault, dotted
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
-from windtunnel.twin.scenario.yaml_source import KeyPath
 
 
 def rule_faults(spec: ScenarioSpec) -> list[Fault]:

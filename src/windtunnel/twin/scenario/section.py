@@ -1,9 +1,3 @@
-"""The form that every section of a scenario has."""
+"""The old place of `windtunnel.core.spec.section`, for code that still looks here."""
 
-from pydantic import BaseModel, ConfigDict
-
-
-class Section(BaseModel):
-    """A mapping with known keys: an unknown key is a fault, and nothing is converted silently."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+from windtunnel.core.spec.section import *  # noqa: F403

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
-from windtunnel.twin.scenario.fields import (
+from windtunnel.core.spec.fields import (
     Duration,
     Flag,
     Name,
@@ -15,6 +14,8 @@ from windtunnel.twin.scenario.fields import (
     chosen_by,
     variant,
 )
+from windtunnel.core.spec.section import Section
+from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
 from windtunnel.twin.scenario.limits import (
     HIGHEST_PRICE,
     LARGEST_BLOCK,
@@ -27,7 +28,6 @@ from windtunnel.twin.scenario.limits import (
     MOST_TOKENS,
 )
 from windtunnel.twin.scenario.router_spec import RouterSpec
-from windtunnel.twin.scenario.section import Section
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.twin.scenario.fields import Duration, Name, Text, Whole
+from windtunnel.core.spec.fields import Duration, Name, Text, Whole
+from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
-from windtunnel.twin.scenario.section import Section
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 

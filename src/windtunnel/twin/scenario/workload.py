@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario import arrivals_spec, lengths_spec
 from windtunnel.twin.scenario.arrivals_spec import (
     ClosedArrivals,
@@ -36,7 +37,6 @@ from windtunnel.twin.scenario.workload_spec import (
     SourceSpec,
     WorkloadEntry,
 )
-from windtunnel.twin.scenario.yaml_source import KeyPath
 from windtunnel.workload.arrivals import weibull_cv
 from windtunnel.workload.empirical import read_lengths
 from windtunnel.workload.plan import (

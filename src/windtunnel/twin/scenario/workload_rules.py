@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault, dotted
+from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_duration, parse_rate
 from windtunnel.twin.scenario import lengths_spec
 from windtunnel.twin.scenario.arrivals_spec import ClosedArrivals, CurveSpec, ShapedArrivals
-from windtunnel.twin.scenario.faults import Fault, dotted
 from windtunnel.twin.scenario.lengths_spec import (
     BoundedLengths,
     BoundedPause,
@@ -23,7 +24,6 @@ from windtunnel.twin.scenario.limits import FASTEST_RATE, LONGEST_TRAFFIC_S, SLO
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import arrivals_plan, curve_plan, pauses_plan
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec, WorkloadEntry
-from windtunnel.twin.scenario.yaml_source import KeyPath
 from windtunnel.workload.arrivals import curve_of
 from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.traces.lines import unpacked_name

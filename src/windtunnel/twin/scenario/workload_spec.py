@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
-from windtunnel.twin.scenario.fields import (
+from windtunnel.core.spec.fields import (
     Duration,
     Flag,
     Name,
@@ -15,6 +14,8 @@ from windtunnel.twin.scenario.fields import (
     by_key,
     variant,
 )
+from windtunnel.core.spec.section import Section
+from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
 from windtunnel.twin.scenario.lengths_spec import Lengths, Pauses, Tokens
 from windtunnel.twin.scenario.limits import (
     FASTEST_REPLAY,
@@ -24,7 +25,6 @@ from windtunnel.twin.scenario.limits import (
     MOST_MEMBERS,
     MOST_REQUESTS,
 )
-from windtunnel.twin.scenario.section import Section
 
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]

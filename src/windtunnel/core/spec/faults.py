@@ -1,0 +1,175 @@
+"""Turns what the checker found into sentences: file, line, path, value, what is allowed, a hint."""
+
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.spec.fields import (
+    FAULT,
+    TAG_MARK,
+    VARIANT,
+    WORD_BREAK,
+    Leaf,
+    is_not,
+    one_line,
+)
+from windtunnel.core.spec.yaml_source import Document, KeyPath
+
+MOST_FAULTS = 20
+LONGEST_PATH = 120
+
+_QUOTED = re.compile(r"'([^']*)'")
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong, at a path in the data of a file."""
+
+    path: KeyPath
+    what: str
+    allowed: str | None = None
+    hint: str | None = None
+    because_of: tuple[KeyPath, ...] = ()
+    """Other values that it takes for this to be wrong; an overridden one is then the place."""
+
+
+def dotted(path: KeyPath) -> str:
+    """`serving.pools[0].replicas`."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return one_line(text.removeprefix("."), LONGEST_PATH)
+
+
+def input_error(document: Document, faults: Sequence[Fault]) -> InputError:
+    """The faults as one error, in the order of the file."""
+    ordered = sorted(faults, key=lambda fault: document.order(fault.path))
+    errors = [_sentence(document, fault) for fault in ordered[:MOST_FAULTS]]
+    if len(faults) > MOST_FAULTS:
+        what = f"there are {len(faults) - MOST_FAULTS} more faults"
+        errors.append(InputError(what, where=document.file))
+    return one_sentence_per(errors)
+
+
+def _sentence(document: Document, fault: Fault) -> InputError:
+    overridden = (path for path in fault.because_of if document.is_overridden(path))
+    where = document.place(next(overridden, fault.path))
+    if fault.path:
+        where += ": " + dotted(fault.path)
+    return InputError(fault.what, where=where, allowed=fault.allowed, hint=fault.hint)
+
+
+def checker_faults(error: ValidationError, top: type[BaseModel]) -> list[Fault]:
+    """What the checker found, in our words."""
+    return [_translate(found, top) for found in error.errors(include_url=False)]
+
+
+def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
+    location = found["loc"]
+    path = tuple(
+        step for step in location if not (isinstance(step, str) and step.startswith(TAG_MARK))
+    )
+    kind, value, context = found["type"], found["input"], found.get("ctx", {})
+    if kind == FAULT:
+        if path[-1:] == ("[key]",):
+            path = path[:-1]
+        return Fault(path, context["what"], context["allowed"], context["hint"])
+    if kind == VARIANT:
+        return _variant_fault(path, value, context["key"], context["words"].split(WORD_BREAK))
+    if kind == "missing":
+        return _missing(path, location, top)
+    if kind == "extra_forbidden":
+        return _unknown_key(path, _type_at(location[:-1], top))
+    if kind == "literal_error":
+        return _not_among(path, value, _QUOTED.findall(context["expected"]))
+    if kind in ("too_short", "too_long"):
+        return _wrong_count(path, context)
+    return _wrong_shape(path, found, _type_at(location, top))
+
+
+def _wrong_shape(path: KeyPath, found: ErrorDetails, wanted: Any) -> Fault:
+    kind, value = found["type"], found["input"]
+    if kind == "list_type":
+        return Fault(path, is_not(value, "a list"), "a list, each item after a '-'")
+    assert kind in ("model_type", "dict_type"), kind
+    keys = f"the keys {', '.join(wanted.model_fields)}" if _is_section(wanted) else "names as keys"
+    return Fault(path, is_not(value, "a mapping"), f"a mapping with {keys}")
+
+
+def _variant_fault(path: KeyPath, value: Any, key: str, words: list[str]) -> Fault:
+    if not isinstance(value, Mapping):
+        allowed = f"a mapping in which '{key}' is one of {', '.join(words)}"
+        return Fault(path, is_not(value, "a mapping"), allowed)
+    if key not in value:
+        return Fault((*path, key), "missing", ", ".join(words))
+    return _not_among((*path, key), value[key], words)
+
+
+def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
+    hint = nearest(value, words) if isinstance(value, str) and len(value) < 100 else None
+    return Fault(path, is_not(value, "known here"), ", ".join(words), hint)
+
+
+def _unknown_key(path: KeyPath, section: Any) -> Fault:
+    known = list(section.model_fields) if _is_section(section) else []
+    key = str(path[-1])
+    hint = nearest(key, known) if len(key) < 100 else None
+    return Fault(path, "unknown key", None if hint else ", ".join(known) or None, hint)
+
+
+def _wrong_count(path: KeyPath, context: Mapping[str, Any]) -> Fault:
+    count = context["actual_length"]
+    what = f"the list has {count or 'no'} item{'' if count == 1 else 's'}"
+    if "min_length" in context:
+        return Fault(path, what, f"at least {context['min_length']}")
+    return Fault(path, what, f"at most {context['max_length']}")
+
+
+def _missing(path: KeyPath, location: tuple[int | str, ...], top: type[BaseModel]) -> Fault:
+    section = _type_at(location[:-1], top)
+    assert _is_section(section)
+    metadata = section.model_fields[str(location[-1])].metadata
+    allowed = next((leaf.allowed for leaf in metadata if isinstance(leaf, Leaf)), None)
+    beside = tuple((*path[:-1], name) for name in section.model_fields)
+    return Fault(path, "missing", allowed, because_of=beside)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _type_at(location: tuple[int | str, ...], top: type[BaseModel]) -> Any:
+    """The type that the checker holds the value at `location` against; None when it has none."""
+    kind: Any = top
+    for step in location:
+        kind = _type_inside(kind, step)
+    return _bare(kind)
+
+
+def _type_inside(kind: Any, step: int | str) -> Any:
+    kind = _bare(kind)
+    if _is_section(kind):
+        field = kind.model_fields.get(step)
+        return field.annotation if field else None
+    if get_origin(kind) in (Union, types.UnionType):
+        tagged = [member for member in get_args(kind) for tag in _tags(member) if tag == step]
+        return tagged[0] if tagged else None
+    if get_origin(kind) in (list, dict):
+        return get_args(kind)[-1]
+    return None
+
+
+def _bare(kind: Any) -> Any:
+    """The type without its annotations, and without the `| None` of what may be left out."""
+    if get_origin(kind) is Annotated:
+        return _bare(get_args(kind)[0])
+    members = [member for member in get_args(kind) if member is not types.NoneType]
+    if get_origin(kind) in (Union, types.UnionType) and len(members) == 1:
+        return _bare(members[0])
+    return kind
+
+
+def _tags(member: Any) -> list[str]:
+    return [mark.tag for mark in getattr(member, "__metadata__", ()) if isinstance(mark, Tag)]

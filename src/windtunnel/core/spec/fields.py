@@ -1,0 +1,296 @@
+"""The kinds of value that a file holds: each checks itself and says what it allows."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, parse_size
+
+FAULT = "windtunnel_fault"
+VARIANT = "windtunnel_variant"
+WORD_BREAK = " "
+TAG_MARK = "\x1f"
+"""Starts the tags of variants, so that they are told from keys in the location of a fault."""
+
+LONGEST_QUOTE = 60
+LONGEST_NAME = 64
+LONGEST_TEXT = 1024
+
+
+def shown(value: object) -> str:
+    """A value as a person would recognise it, never longer than a line has room for."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return one_line(repr(value), LONGEST_QUOTE)
+
+
+def one_line(text: str, most: int) -> str:
+    """The text cut to `most` characters, all of them printable."""
+    if len(text) > most:
+        text = text[: most - 3] + "..."
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def is_not(value: object, noun: str) -> str:
+    """The sentence about a value of the wrong kind."""
+    return "nothing is written here" if value is None else f"{shown(value)} is not {noun}"
+
+
+class Leaf:
+    """A single value: `check` returns it as the program wants it, or fails with a sentence."""
+
+    allowed: str
+    schema: dict[str, Any]
+
+    def check(self, value: object) -> object:
+        raise NotImplementedError
+
+    def fail(self, what: str, hint: str | None = None) -> NoReturn:
+        raise PydanticCustomError(
+            FAULT, "{what}", {"what": what, "allowed": self.allowed, "hint": hint}
+        )
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return dict(self.schema)
+
+
+class Whole(Leaf):
+    """A whole number. `word` is a word that may stand in its place, `instead` another form."""
+
+    def __init__(
+        self, low: int, high: int, word: str | None = None, instead: str | None = None
+    ) -> None:
+        self.low, self.high, self.word = low, high, word
+        self.allowed = f"a whole number from {low} to {high}"
+        self.schema = {"type": "integer", "minimum": low, "maximum": high}
+        if word:
+            self.allowed = f"{word}, or {self.allowed}"
+            self.schema = {"anyOf": [{"const": word}, self.schema]}
+        if instead:
+            self.allowed += f", or {instead}"
+
+    def check(self, value: object) -> int | str:
+        if self.word is not None and value == self.word:
+            return self.word
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _integral(value):
+            self.fail(is_not(value, "a whole number"), _quoted_number_hint(value))
+        if value < self.low:
+            self.fail(f"{shown(value)} is too small")
+        if value > self.high:
+            self.fail(f"{shown(value)} is too large")
+        return int(value)
+
+
+class _Range(Leaf):
+    """A real quantity between two bounds, the lower of which may itself be shut out."""
+
+    noun: str
+    examples: tuple[str | float, ...] = ()
+
+    def __init__(self, low: float | str, high: float | str, *, above: bool = False) -> None:
+        self.low, self.high, self.above = self.read(low), self.read(high), above
+        bounds = f"above {low}, up to {high}" if above else f"from {low} to {high}"
+        self.allowed = f"{self.noun} {bounds}"
+        if self.examples:
+            self.allowed += f", such as {self.examples[0]}"
+        bound = "exclusiveMinimum" if above else "minimum"
+        self.schema = {"type": "number", bound: self.low, "maximum": self.high}
+        if self.examples:
+            self.schema |= {"type": ["string", "number"], "examples": list(self.examples)}
+
+    def read(self, value: object) -> float:
+        raise NotImplementedError
+
+    def check(self, value: object) -> float:
+        amount = self.read(value)
+        if not math.isfinite(amount):
+            self.fail(is_not(value, self.noun))
+        if amount < self.low or (self.above and amount == self.low):
+            self.fail(f"{shown(value)} is too small")
+        if amount > self.high:
+            self.fail(f"{shown(value)} is too large")
+        return float(amount)
+
+    def refuse(self, value: object) -> NoReturn:
+        self.fail(is_not(value, self.noun), _quoted_number_hint(value))
+
+
+class Number(_Range):
+    """A number without a unit."""
+
+    noun = "a number"
+
+    def read(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(value)
+        return value
+
+
+class Duration(_Range):
+    """A length of time; seconds inside the program."""
+
+    noun = "a duration"
+    examples: tuple[str | float, ...] = ("250ms", "30s", "5m", "4h", 1.5)
+
+    def read(self, value: object) -> float:
+        return self.by(parse_duration, value)
+
+    def by(self, parse: Callable[[str | float], float], value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.refuse(value)
+        try:
+            return parse(value)
+        except InputError as error:
+            unit = error.what.rpartition(": ")[2] if ": unknown unit" in error.what else None
+            self.fail(is_not(value, self.noun), unit)
+
+
+class Rate(Duration):
+    """Events per second."""
+
+    noun = "a rate"
+    examples = ("40/s", "2400/min", 40)
+
+    def read(self, value: object) -> float:
+        return self.by(parse_rate, value)
+
+
+class Size(Duration):
+    """Bytes."""
+
+    noun = "a size"
+    examples = ("80GiB", "16GB", "512MiB")
+
+    def read(self, value: object) -> float:
+        return self.by(parse_size, value)
+
+
+class Bandwidth(Duration):
+    """Bytes per second."""
+
+    noun = "a bandwidth"
+    examples = ("25GB/s", "900MiB/s")
+
+    def read(self, value: object) -> float:
+        return self.by(parse_bandwidth, value)
+
+
+class Flag(Leaf):
+    """True or false, and no other word for it."""
+
+    allowed = "true or false"
+    schema = {"type": "boolean"}  # noqa: RUF012 - a constant that no instance changes
+
+    def check(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            self.fail(is_not(value, "true or false"))
+        return value
+
+
+class Name(Leaf):
+    """A word that can be part of a file's name."""
+
+    allowed = (
+        f"letters, digits, '.', '_' and '-', at most {LONGEST_NAME}, the first a letter or digit"
+    )
+    pattern = rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}$"
+    schema = {"type": "string", "pattern": pattern}  # noqa: RUF012 - a constant, as above
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            self.fail(is_not(value, "text"), _needs_quotes_hint(value))
+        if not re.fullmatch(self.pattern, value):
+            self.fail(is_not(value, "a name"))
+        return value
+
+
+class Text(Leaf):
+    """Text such as a catalog name or a path."""
+
+    def __init__(self, allowed: str) -> None:
+        self.allowed = allowed
+        self.schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_TEXT}
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            self.fail(is_not(value, "text"), _needs_quotes_hint(value))
+        if not value.strip():
+            self.fail("the text is blank")
+        if not value.isprintable():
+            self.fail(f"{shown(value)} has unprintable characters")
+        if len(value) > LONGEST_TEXT:
+            self.fail(f"{shown(value)} is too long ({len(value)} characters)")
+        return value
+
+
+def variant(word: str) -> Tag:
+    """Marks one member of a union as the one that `word` chooses."""
+    return Tag(TAG_MARK + word)
+
+
+def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
+    """Chooses the member of a union by the word at `key`; what is no mapping is `bare`."""
+
+    def choose(value: object) -> str | None:
+        word = value.get(key) if isinstance(value, Mapping) else getattr(value, key, bare)
+        return TAG_MARK + word if isinstance(word, str) and word in (*words, bare) else None
+
+    context: dict[str, int | str | float] = {"key": key, "words": WORD_BREAK.join(words)}
+    return Discriminator(
+        choose,
+        custom_error_type=VARIANT,
+        custom_error_message="no variant",
+        custom_error_context=context,
+    )
+
+
+def by_shape(mapping: str, other: str) -> Discriminator:
+    """Chooses the member of a union by whether a mapping is written, or something else."""
+
+    def choose(value: object) -> str:
+        is_mapping = isinstance(value, Mapping | BaseModel)
+        return TAG_MARK + (mapping if is_mapping else other)
+
+    return Discriminator(choose)
+
+
+def by_key(key: str, present: str, absent: str) -> Discriminator:
+    """Chooses the member of a union by whether a mapping has a key."""
+
+    def choose(value: object) -> str:
+        has = key in value if isinstance(value, Mapping) else hasattr(value, key)
+        return TAG_MARK + (present if has else absent)
+
+    return Discriminator(choose)
+
+
+def _integral(value: float) -> bool:
+    return isinstance(value, int) or value.is_integer()
+
+
+def _quoted_number_hint(value: object) -> str | None:
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", value):
+        return "numbers are written without quotes"
+    return None
+
+
+def _needs_quotes_hint(value: object) -> str | None:
+    return "put it in quotes" if isinstance(value, bool | int | float) else None
