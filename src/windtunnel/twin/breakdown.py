@@ -1,11 +1,13 @@
-"""The parts of a result: by class, source, tenant, session and server."""
+"""The parts of a result: by class, source, tenant and server, sessions, the gateway."""
 
 from collections.abc import Iterable
 from typing import Any
 
+from windtunnel.admission.gateway.tickets import KIND_NAMES
 from windtunnel.core.distribution import summary
 from windtunnel.engine.server import Server
 from windtunnel.twin.accounts import Account, ClassAccount, Tally, TenantAccount
+from windtunnel.twin.door import Door
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
@@ -120,6 +122,19 @@ def sessions_of(simulation: Simulation) -> dict[str, Any]:
         "cold_ttft": summary(sessions.cold_ttft),
         "warm_ttft": summary(sessions.warm_ttft),
         "duration": summary(sessions.durations()),
+    }
+
+
+def gateway_of(door: Door | None) -> dict[str, Any] | None:
+    """What was decided at the gateway; None where there is none, and all may pass."""
+    if door is None:
+        return None
+    return {
+        "waiting_peak": door.waiting_peak,
+        "decisions": {
+            kind: dict(sorted(counts.items()))
+            for kind, counts in zip(KIND_NAMES, door.told, strict=True)
+        },
     }
 
 

@@ -2,7 +2,7 @@
 
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.recorder import UNFINISHED
-from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.simulation import AT_THE_DOOR, Simulation
 
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
@@ -46,6 +46,24 @@ def _limits_are_kept(simulation: Simulation) -> str | None:
     return None
 
 
+def _gateway_agrees(simulation: Simulation) -> str | None:
+    door = simulation.door
+    if door is None or simulation.recorder.outcomes[UNFINISHED]:
+        return None
+    gateway = door.gateway
+    fault = gateway.check()
+    if fault is not None:
+        return fault
+    elsewhere = simulation.elsewhere.values()
+    waiting = sum(request.place == AT_THE_DOOR for request in elsewhere)
+    at_servers = sum(server.load for server in simulation.servers) - simulation.legs
+    sent = len(elsewhere) - waiting + at_servers
+    if (gateway.waiting, gateway.in_flight, door.known) == (waiting, sent, waiting + sent):
+        return None
+    books = f"{gateway.waiting} waiting and {gateway.in_flight} in flight of {door.known} known"
+    return f"the gateway has {books}, the run {waiting} and {sent}"
+
+
 def _sessions_are_conserved(simulation: Simulation) -> str | None:
     return simulation.traffic.sessions.fault()
 
@@ -69,6 +87,11 @@ INVARIANTS = (
         "sessions-conserved",
         "every session is live or has ended, and in one way",
         _sessions_are_conserved,
+    ),
+    Invariant(
+        "gateway-agrees",
+        "whoever waits at the gateway or was let in is known to it, and nobody else",
+        _gateway_agrees,
     ),
     Invariant("limits-kept", "no server runs more than max_num_seqs requests", _limits_are_kept),
 )

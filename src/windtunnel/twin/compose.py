@@ -2,6 +2,7 @@
 
 import math
 
+from windtunnel.admission.gateway.build import build_gateway
 from windtunnel.core.events import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
@@ -16,6 +17,7 @@ from windtunnel.routing.split import Decider
 from windtunnel.routing.transfer import Link
 from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Overheads, Recorder, RowSink
@@ -55,7 +57,7 @@ def compose(
         router=routing.router("decode"),
         cluster=cluster,
         queue=queue,
-        door=None,
+        door=_door(plan, cluster, traffic),
         counterfactual=routing.counterfactual(),
         splitting=_splitting(plan, cluster, queue, routing),
         encoders=_encoders(plan.encode),
@@ -140,6 +142,15 @@ def _splitting(
         routing.router("prefill"),
         Handoff(cluster, link, queue, token_bytes, _with_role(plan, "decode")),
     )
+
+
+def _door(plan: ScenarioPlan, cluster: Cluster, traffic: Traffic) -> Door | None:
+    """None where everybody is let in: nothing is asked, and nothing is paid."""
+    if plan.gateway.is_open:
+        return None
+    gateway = build_gateway(plan.gateway, traffic.tenants)
+    targets = _targets(plan)
+    return Door(gateway, cluster.signals, [targets[name].ttft_s for name in traffic.classes])
 
 
 def _priorities(plan: ScenarioPlan) -> dict[str, int]:

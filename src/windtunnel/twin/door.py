@@ -3,16 +3,19 @@
 from typing import Final
 
 from windtunnel.admission.gateway.gateway import Gateway
-from windtunnel.admission.gateway.tickets import Decision, Ticket
+from windtunnel.admission.gateway.tickets import KIND_NAMES, Decision, Ticket
 from windtunnel.core.signals import Signals
 from windtunnel.workload.request import Request
 
 
 class Door:
-    """Asks the gateway about requests, and remembers which ticket belongs to whom."""
+    """Asks the gateway about requests, remembers which ticket belongs to whom, and counts."""
 
     def __init__(self, gateway: Gateway, signals: Signals, targets_s: list[float]) -> None:
         self.gateway: Final = gateway
+        self.reads_signals: Final = gateway.reads_signals
+        self.waiting_peak = 0
+        self.told: Final[list[dict[str, int]]] = [{} for _ in KIND_NAMES]  # by kind and reason
         self._signals: Final = signals
         self._targets_s: Final = targets_s  # longest time to a first token, by class of service
         self._requests: Final[dict[int, Request]] = {}
@@ -30,10 +33,25 @@ class Door:
         )
         self._requests[request.id] = request
         self._tickets[request.id] = ticket
-        return self.gateway.arrive(ticket, self._signals, now_s)
+        decisions = self.gateway.arrive(ticket, self._signals, now_s)
+        if self.gateway.waiting > self.waiting_peak:
+            self.waiting_peak = self.gateway.waiting
+        return decisions
 
-    def request_of(self, decision: Decision) -> Request:
-        return self._requests[decision.ticket.id]
+    @property
+    def known(self) -> int:
+        """How many requests wait here or were let in and have not ended."""
+        return len(self._tickets)
+
+    def hear(self, decision: Decision) -> Request | None:
+        """Whom a decision is about; None: it ended by itself before it could be stopped."""
+        request = self._requests.get(decision.ticket.id)
+        if request is None:
+            return None
+        counts = self.told[decision.kind]
+        reason = str(decision.reason)
+        counts[reason] = counts.get(reason, 0) + 1
+        return request
 
     def turned_away(self, request: Request) -> None:
         """The gateway has rejected it, and knows it no more."""

@@ -8,6 +8,7 @@ from windtunnel.core.histogram import Histogram
 from windtunnel.twin.breakdown import (
     classes_of,
     fairness_of,
+    gateway_of,
     kv_peak_of,
     per,
     servers_of,
@@ -60,6 +61,7 @@ def result_of(
         "tenants": tenants_of(recorder.tenants, seconds),
         "fairness": fairness_of(recorder.tenants),
         "sessions": sessions_of(simulation),
+        "gateway": gateway_of(simulation.door),
         "routing": _routing(simulation),
         "disaggregation": _disaggregation(simulation),
         "pools": _pools(plan, simulation),

@@ -154,15 +154,22 @@ class Simulation:
         if self.door is None:
             self._admit(request)
         else:
-            self.cluster.look(self.now_s)
             self._keep(request, AT_THE_DOOR)
+            self._look_for(self.door)
             self._obey(self.door.arrive(request, self.now_s))
+
+    def _look_for(self, door: Door) -> None:
+        """Servers are asked for a gateway that wants to know how they are, and for no other."""
+        if door.reads_signals:
+            self.cluster.look(self.now_s)
 
     def _obey(self, verdicts: list[Decision]) -> None:
         """Does what the gateway says. Doing it may make it say more, which is done after that."""
         self._verdicts.extend(verdicts)
-        if self._obeying:
-            return
+        if not self._obeying:
+            self._carry_all_out()
+
+    def _carry_all_out(self) -> None:
         self._obeying = True
         done = 0
         while done < len(self._verdicts):
@@ -174,7 +181,9 @@ class Simulation:
 
     def _carry_out(self, verdict: Decision) -> None:
         assert self.door is not None
-        request = self.door.request_of(verdict)
+        request = self.door.hear(verdict)
+        if request is None:
+            return
         if self._story is not None:
             kind = told.VERDICTS[verdict.kind]
             reason = str(verdict.reason)
@@ -292,7 +301,7 @@ class Simulation:
         if kind == DISPATCH:
             assert self.door is not None
             self._dispatch = None
-            self.cluster.look(self.now_s)
+            self._look_for(self.door)
             self._obey(self.door.tick(self.now_s))
             return
         request = entry[3]
@@ -347,12 +356,18 @@ class Simulation:
     def _collect(self, server: Server) -> None:
         finished = server.finished[:]
         server.finished.clear()
+        # All that ended have to be seen to before the gateway may stop one of them.
+        obeying = self._obeying
+        self._obeying = True
         for request in finished:
             parent = request.parent
             if parent is None:
                 self._end(request, DROPPED if request.dropped else COMPLETED)
             else:
                 self._end_leg(request, parent)
+        self._obeying = obeying
+        if self.door is not None and not obeying:
+            self._carry_all_out()
 
     def _end_leg(self, leg: Request, request: Request) -> None:
         assert self.splitting is not None
@@ -381,7 +396,7 @@ class Simulation:
         if outcome == COMPLETED and self.router.reads_signals:
             self._hear(request)
         if self.door is not None:
-            self.cluster.look(self.now_s)
+            self._look_for(self.door)
             self._obey(self.door.ended(request, self.now_s))
         if request.followed:
             self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))

@@ -13,6 +13,7 @@ MOST_OBSERVED = 10_000  # lengths in the scenario itself; a file may have more
 MOST_POINTS = 10_000
 LARGEST_FACTOR = 10**6
 MOST_SEQUENCES = 10**6
+MOST_WAITING = 10**6  # at the gateway
 MOST_BLOCKS = 10**9
 LARGEST_BLOCK = 4_096
 LARGEST_SEED = 2**63 - 1

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from windtunnel.admission.gateway.plan import GatewayPlan
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.workload.plan import Entry, Source
 
@@ -102,6 +103,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """Every class that requests may have, built-in and the file's own, by name."""
     pools: tuple[PoolPlan, ...]
     router: RouterPlan
+    gateway: GatewayPlan
     split: SplitPlan | None
     encode: EncodePlan | None
     sha256: str

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
+from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
     OverheadsPlan,
@@ -43,6 +44,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         slos=slos,
         pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
+        gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),
         sha256=_digest(spec, slos),

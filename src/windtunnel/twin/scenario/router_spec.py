@@ -71,8 +71,8 @@ class RouterSpec(Section):
     staleness: Annotated[float, Duration("0s", LONGEST_STALENESS)] | None = Field(
         default=None,
         description="How old what is known of servers may grow before they are asked again; "
-        "0s: asked for every request. For `weighted` and classes of your own; left out: 50ms, "
-        "as routers in use have it.",
+        "0s: asked for every request. For `weighted`, classes of your own and an admission that "
+        "looks at servers; left out: 50ms, as routers in use have it.",
     )
     cache_delay: Annotated[float, Duration("0s", LONGEST_STALENESS)] | None = Field(
         default=None,
@@ -97,8 +97,11 @@ class RouterSpec(Section):
     )
 
 
-def router_faults(path: KeyPath, router: RouterSpec) -> Iterator[Fault]:
-    """An unknown policy, and every option that the chosen one has no use for."""
+def router_faults(path: KeyPath, router: RouterSpec, *, watched: bool) -> Iterator[Fault]:
+    """An unknown policy, and every option that the chosen one has no use for.
+
+    `watched`: whether the gateway looks at servers, so that the age of what it sees matters.
+    """
     policy = router.policy
     own = policy not in POLICIES and is_custom(policy)
     if policy not in POLICIES and not own:
@@ -117,7 +120,10 @@ def router_faults(path: KeyPath, router: RouterSpec) -> Iterator[Fault]:
     looks_at_caches = own or (weighted and any(name in BY_CACHE for name in chosen))
     usable = {
         "scorers": (weighted, "policy: weighted"),
-        "staleness": (weighted or own, "policy: weighted, or a class of your own"),
+        "staleness": (
+            weighted or own or watched,
+            "policy: weighted, a class of your own, or an admission that looks at servers",
+        ),
         "cache_delay": (
             looks_at_caches,
             f"policy: weighted with {' or '.join(BY_CACHE)}, or a class of your own",

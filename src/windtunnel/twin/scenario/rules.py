@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from windtunnel.core.spec.faults import Fault, dotted
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults
+from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
@@ -29,11 +30,19 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from disaggregation_faults(spec)
-    yield from router_faults(("serving", "router"), spec.serving.router)
+    yield from gateway_faults(spec, _priorities(spec))
+    watched = reads_signals(spec.serving.admission)
+    yield from router_faults(("serving", "router"), spec.serving.router, watched=watched)
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)
         yield from _hardware_faults(path, pool, spec)
+
+
+def _priorities(spec: ScenarioSpec) -> dict[str, int]:
+    """Of every class that has one, built-in and the file's own."""
+    own = {name: slo.priority for name, slo in spec.slo.items() if slo.priority is not None}
+    return {**BUILT_IN_PRIORITIES, **own}
 
 
 def _repeated_names(path: KeyPath, names: Sequence[str]) -> Iterator[Fault]:

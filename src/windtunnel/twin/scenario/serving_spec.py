@@ -16,6 +16,7 @@ from windtunnel.core.spec.fields import (
 )
 from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
+from windtunnel.twin.scenario.gateway_spec import AdmissionSpec, AlwaysSpec
 from windtunnel.twin.scenario.limits import (
     HIGHEST_PRICE,
     LARGEST_BLOCK,
@@ -237,14 +238,6 @@ class PoolSpec(Section):
     )
 
 
-class AdmissionSpec(Section):
-    """Whether a request may start."""
-
-    policy: Literal["always"] = Field(
-        default="always", description="`always`: every request is admitted."
-    )
-
-
 class ServingSpec(Section):
     """The servers, and what stands before them."""
 
@@ -255,7 +248,8 @@ class ServingSpec(Section):
         default_factory=RouterSpec, description="How a server is chosen; left out: each in turn."
     )
     admission: AdmissionSpec = Field(
-        default_factory=AdmissionSpec, description="Who may start; left out: everyone."
+        default_factory=lambda: AlwaysSpec(policy="always"),
+        description="Who is let in, and when; `policy` chooses how. Left out: everyone, at once.",
     )
     disaggregation: DisaggregationSpec | None = Field(
         default=None,
