@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.engine.limits import SCHEDULING, EngineLimits
+from windtunnel.engine.adapters import Slots
+from windtunnel.engine.limits import SCHEDULING, EngineLimits, LoraLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.accelerators import resolve_accelerator
@@ -61,6 +62,15 @@ class Kinked(StepTimeModel):
         return base + slope * work.context + sum(c[0] for c in work.chunks) * self.prefill * TICK
 
 
+def loras() -> st.SearchStrategy[LoraLimits]:
+    return st.builds(
+        LoraLimits,
+        slots=st.integers(1, 4),
+        load_s=st.sampled_from([0, 3, 50, 700]).map(lambda ticks: ticks * TICK),
+        step_cost=st.sampled_from([0.0, 0.25, 1.0]),
+    )
+
+
 @st.composite
 def limits(draw: st.DrawFn) -> EngineLimits:
     seqs = draw(st.sampled_from([1, 2, 3, 5, 8, 16]))
@@ -78,6 +88,7 @@ def limits(draw: st.DrawFn) -> EngineLimits:
         host_overhead_s=draw(st.sampled_from([0, 3, 40, 200])) * TICK,
         reserve_full_prompt=draw(st.booleans()),
         unhashed_blocks_first=draw(st.booleans()),
+        lora=draw(st.none() | loras()),
     )
 
 
@@ -112,11 +123,13 @@ class Shape(NamedTuple):
     priority: int
     prefix: PrefixChain | None
     answer_key: int = -1
+    adapter: int = -1
 
     def request(self, number: int) -> Request:
         at_s = self.at * TICK
         made = Request(number, at_s, self.prompt, self.output, self.priority, 0, self.prefix)
         made.answer_key = self.answer_key
+        made.adapter = self.adapter
         return made
 
 
@@ -150,7 +163,8 @@ def traffic(draw: st.DrawFn) -> list[Shape]:
             prefix = continued(draw(st.sampled_from(said)))
             prompt = prefix.ends[-1] + draw(st.integers(0, 20))
         answer = 1000 + len(requests) if draw(st.booleans()) else -1
-        requests.append(Shape(now, prompt, output, draw(st.integers(-2, 3)), prefix, answer))
+        priority, adapter = draw(st.integers(-2, 3)), draw(st.integers(-1, 4))
+        requests.append(Shape(now, prompt, output, priority, prefix, answer, adapter))
     return requests
 
 
@@ -222,6 +236,15 @@ def check_extrapolation(fast: Server, slow: ReferenceServer) -> None:
     assert found.time_s == pytest.approx(slow.beyond_s, rel=1e-9, abs=1e-12)
 
 
+def adapters_of(server: Server | ReferenceServer) -> tuple[object, ...]:
+    """Which were loaded and evicted how often, and which are there."""
+    slots = server.slots
+    if slots is None:
+        return ()
+    here = slots.loaded() if isinstance(slots, Slots) else sorted(slots.last_used)
+    return dict(slots.loads), dict(slots.evictions), here
+
+
 @given(limits(), models(), traffic())
 def test_the_fast_engine_equals_the_reference(
     limits: EngineLimits,
@@ -249,6 +272,7 @@ def test_the_fast_engine_equals_the_reference(
     assert fast.pool.lowest_free == slow.blocks.lowest_free
     assert fast.pool.free == fast.pool.blocks
     check_extrapolation(fast, slow)
+    assert adapters_of(fast) == adapters_of(slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
     assert (fast.token_gaps.count, fast.token_gaps.low, fast.token_gaps.high) == (
         slow.token_gaps.count,

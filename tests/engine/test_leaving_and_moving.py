@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.test_equivalence import TICK, Shape, limits, models, outcome, traffic
+from tests.engine.test_equivalence import (
+    TICK,
+    Shape,
+    adapters_of,
+    limits,
+    models,
+    outcome,
+    traffic,
+)
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, shared
 from tests.engine.test_schedule import limits as settings
 from windtunnel.engine.limits import EngineLimits
@@ -186,6 +194,7 @@ def test_the_engines_agree_on_who_leaves_and_what_is_moved(
         other.prefilled_tokens,
     )
     assert math.isclose(one.busy_s, other.busy_s, rel_tol=1e-9)
+    assert adapters_of(one) == adapters_of(other)
     assert one.pool.lowest_free == other.blocks.lowest_free
     assert one.pool.free == one.pool.blocks
     assert one.token_gaps.buckets == other.token_gaps.buckets

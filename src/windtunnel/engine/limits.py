@@ -12,6 +12,22 @@ SHORTEST_PROMPT: Final = 2
 SCHEDULING: Final = {"fcfs": FCFS, "priority": PRIORITY, "shortest-prompt": SHORTEST_PROMPT}
 
 LENGTH_CAPPED: Final = "the answer was cut short at max_model_len"
+
+
+class LoraLimits:
+    """Adapters that are on the accelerator at once, and what loading and using them costs."""
+
+    def __init__(self, slots: int, load_s: float = 0.0, step_cost: float = 0.0) -> None:
+        if slots < 1:
+            raise InputError(f"slots is {slots}", allowed="1 or more")
+        self.slots: Final = slots
+        self.load_s: Final = load_s  # the step that needs an adapter first takes so much longer
+        self.step_cost: Final = step_cost  # share by which each adapter in a step makes it longer
+
+    def __repr__(self) -> str:
+        return f"LoraLimits({self.slots}, {self.load_s}, {self.step_cost})"
+
+
 SETTINGS: Final = (
     "kv_blocks",
     "max_num_seqs",
@@ -26,6 +42,7 @@ SETTINGS: Final = (
     "host_overhead_s",
     "reserve_full_prompt",
     "unhashed_blocks_first",
+    "lora",
 )
 
 
@@ -47,6 +64,7 @@ class EngineLimits:
         host_overhead_s: float = 0.0,
         reserve_full_prompt: bool = True,  # noqa: FBT001, FBT002
         unhashed_blocks_first: bool = True,  # noqa: FBT001, FBT002
+        lora: LoraLimits | None = None,
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise InputError(
@@ -72,6 +90,7 @@ class EngineLimits:
         self.host_overhead_s: Final = host_overhead_s
         self.reserve_full_prompt: Final = reserve_full_prompt
         self.unhashed_blocks_first: Final = unhashed_blocks_first
+        self.lora: Final = lora
 
     def __repr__(self) -> str:
         return f"EngineLimits({', '.join(f'{name}={getattr(self, name)}' for name in SETTINGS)})"

@@ -103,18 +103,19 @@ class WaitingQueue:
         else:
             self.push(request)
 
-    def head(self) -> Request:
-        if self._scheduling != FCFS:
-            while self._heap[0][1].cancelled:
-                heappop(self._heap)
-            return self._heap[0][1]
-        head = self._line.head
-        assert head is not None
-        return head
+    def head(self) -> Request | None:
+        """Who is next; None when nobody waits."""
+        if self._scheduling == FCFS:
+            return self._line.head
+        while self._heap:
+            head = self._heap[0][1]
+            if not head.cancelled:
+                return head
+            heappop(self._heap)
+        return None
 
-    def pop(self) -> None:
+    def pop(self, head: Request) -> None:
         """Takes out the head."""
-        head = self.head()
         self.count -= 1
         if self._scheduling == FCFS:
             self._line.remove(head)

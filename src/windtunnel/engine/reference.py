@@ -2,72 +2,18 @@
 
 Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
 property tests hold the two equal. Nothing here is shared with the fast engine but the request
-record, the limits, the queue order and the histogram.
-
-Rules of the block cache where vLLM leaves copies of equal content findable, which a simulation need
-not follow:
-- a shared block that somebody else made findable first is a copy; copies have no hash, and from its
-  first copy on a request's shared blocks are copies;
-- a preempted request that resumes forgets cached blocks of its own that it did not take back;
-- an answer that prompts to come contain can be found from when all of it is computed and its blocks
-  are given back.
+record, the limits, the queue order and the histogram. `reference_blocks.py` has its blocks.
 """
 
 import math
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections import Counter
 
 from windtunnel.core.histogram import Histogram
-from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
+from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits, LoraLimits
 from windtunnel.engine.queue import rank
+from windtunnel.engine.reference_blocks import Block, ReferenceBlocks
 from windtunnel.models.steptime import StepTimeModel, StepWork
 from windtunnel.workload.request import UNSET, Request
-
-
-class Block:
-    """One KV block: what it holds (when that has a name) and how many requests use it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.key: Hashable = None
-        self.hashed = False
-        self.users = 0
-
-
-class ReferenceBlocks:
-    """The free list, block by block, in the order in which blocks are taken."""
-
-    def __init__(self, limits: EngineLimits) -> None:
-        self.limits = limits
-        self.free: OrderedDict[int, Block] = OrderedDict(
-            (number, Block(number)) for number in range(1, limits.kv_blocks)
-        )
-        self.table: dict[Hashable, Block] = {}
-        self.lowest_free = len(self.free)
-
-    def take(self) -> Block:
-        _, block = self.free.popitem(last=False)
-        if block.key is not None and self.table.get(block.key) is block:
-            del self.table[block.key]
-        block.key = None
-        block.hashed = False
-        block.users = 1
-        self.lowest_free = min(self.lowest_free, len(self.free))
-        return block
-
-    def touch(self, block: Block) -> None:
-        if block.users == 0:
-            del self.free[block.number]
-        block.users += 1
-
-    def give_back(self, blocks: list[Block]) -> None:
-        """Tail first: the start of a prompt stays cached longest."""
-        for block in reversed(blocks):
-            block.users -= 1
-            if block.users == 0:
-                self.free[block.number] = block
-                if not block.hashed and self.limits.unhashed_blocks_first:
-                    self.free.move_to_end(block.number, last=False)
 
 
 class PlannedStep:
@@ -84,6 +30,50 @@ class PlannedStep:
         self.sizes = {"tokens": 0, "decodes": 0, "context": 0.0, "prompt": 0}
 
 
+class ReferenceSlots:
+    """LoRA adapters on the accelerator, and in which plan each was last in use."""
+
+    def __init__(self, lora: LoraLimits) -> None:
+        self.lora = lora
+        self.last_used: dict[int, int] = {}
+        self.loads: Counter[int] = Counter()
+        self.evictions: Counter[int] = Counter()
+        self.plans = 0
+        self.begun = 0
+
+    def in_use(self, running: list[Request]) -> set[int]:
+        """Adapters of requests that have something left to compute."""
+        return {int(r.adapter) for r in running if r.adapter >= 0 and r.computed < r.last}
+
+    def look(self, running: list[Request]) -> None:
+        """A step is planned: these stay for it."""
+        self.plans += 1
+        self.begun = 0
+        for adapter in self.in_use(running):
+            self.last_used[adapter] = self.plans
+
+    def has_room(self, request: Request, running: list[Request]) -> bool:
+        used = self.in_use(running)
+        return request.adapter < 0 or request.adapter in used or len(used) < self.lora.slots
+
+    def enter(self, request: Request, running: list[Request]) -> None:
+        adapter = int(request.adapter)
+        if adapter < 0:
+            return
+        if adapter not in self.last_used:
+            if len(self.last_used) == self.lora.slots:
+                unused = [a for a in self.last_used if a not in self.in_use(running)]
+                victim = min(unused, key=lambda a: (self.last_used[a], a))
+                del self.last_used[victim]
+                self.evictions[victim] += 1
+            self.loads[adapter] += 1
+            self.begun += 1
+        self.last_used[adapter] = self.plans
+
+    def time_s(self, step_s: float, used: int) -> float:
+        return step_s * (1 + self.lora.step_cost * used) + self.lora.load_s * self.begun
+
+
 class ReferenceServer:
     """The same face as `server.Server`."""
 
@@ -92,6 +82,7 @@ class ReferenceServer:
         self.limits = limits
         self.model = model
         self.blocks = ReferenceBlocks(limits)
+        self.slots = None if limits.lora is None else ReferenceSlots(limits.lora)
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.held: dict[int, list[Block]] = {}
@@ -156,7 +147,7 @@ class ReferenceServer:
         if not self.receive(request, now):
             return -1
         size = self.limits.block_size
-        hits = self.hits(request)
+        hits = self.blocks.hits(request)
         new = -(-request.prompt_tokens // size) - len(hits)
         if new + sum(block.users == 0 for block in hits) > len(self.blocks.free):
             return -1
@@ -171,7 +162,7 @@ class ReferenceServer:
 
     def submit_arrived(self, request: Request, now: float) -> None:
         self.apart.remove(request)
-        self.name_blocks(request, request.computed)
+        self.blocks.name(request, self.held[request.id], request.computed)
         self.transferred.append(request)
         self.look_again(now)
 
@@ -249,6 +240,8 @@ class ReferenceServer:
                 budget -= want
             position += 1
         admitted: list[Request] = []
+        if self.slots is not None:
+            self.slots.look(self.running)
         if not preempted:
             self.admit(planned, admitted, budget)
         if planned:
@@ -289,14 +282,16 @@ class ReferenceServer:
     def admit_transferred(
         self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int
     ) -> int:
-        while budget > 0 and self.transferred and len(self.running) < self.limits.max_num_seqs:
-            request = self.transferred[0]
+        while budget > 0 and len(self.running) < self.limits.max_num_seqs:
+            request = self.first(self.transferred)
+            if request is None:
+                break
             rest = request.target - request.computed
             threshold = self.limits.long_prefill_threshold
             if not self.limits.chunked_prefill and min(rest, threshold or rest) > budget:
                 break
-            self.transferred.pop(0)
-            self.running.append(request)
+            self.transferred.remove(request)
+            self.enter(request)
             self.admission_order.append(request.id)
             admitted.append(request)
             used = -(-request.computed // self.limits.block_size)
@@ -312,13 +307,15 @@ class ReferenceServer:
         self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int
     ) -> None:
         budget = self.admit_transferred(planned, admitted, budget)
-        if self.transferred:
+        if self.first(self.transferred) is not None:
             return
-        while budget > 0 and self.waiting and len(self.running) < self.limits.max_num_seqs:
+        while budget > 0 and len(self.running) < self.limits.max_num_seqs:
             if self.limits.scheduling != FCFS:
                 self.waiting.sort(key=lambda request: rank(request, self.limits.scheduling))
-            request = self.waiting[0]
-            hits = self.hits(request)
+            request = self.first(self.waiting)
+            if request is None:
+                return
+            hits = self.blocks.hits(request)
             size = self.limits.block_size
             rest = request.target - len(hits) * size
             want = self.chunk(rest, budget)
@@ -331,13 +328,13 @@ class ReferenceServer:
             unheld = sum(block.users == 0 for block in hits)
             if -(-tokens // size) - len(hits) + unheld > len(self.blocks.free):
                 return
-            self.waiting.pop(0)
-            self.running.append(request)
+            self.waiting.remove(request)
+            self.enter(request)
             self.admission_order.append(request.id)
             for block in hits:
                 self.blocks.touch(block)
             self.held[request.id] = hits
-            self.forget_own(request, len(hits))
+            self.blocks.forget_own(request, len(hits))
             request.computed = len(hits) * size
             if not request.preemptions:
                 request.prefix_hit_tokens = request.computed
@@ -347,47 +344,23 @@ class ReferenceServer:
             planned.append((request, want))
             budget -= want
 
-    def block_key(self, request: Request, index: int) -> tuple[str, int, int]:
-        """The name of a full block: by shared segment where one covers it, else its own."""
-        size = self.limits.block_size
-        if request.prefix is not None:
-            for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):
-                if (index + 1) * size <= end:
-                    return ("shared", key, index)
-        return ("own", request.id, index)
+    def first(self, line: list[Request]) -> Request | None:
+        """Who is next: those whose adapter finds no slot are passed by."""
+        for request in line:
+            if self.slots is None or self.slots.has_room(request, self.running):
+                return request
+        return None
 
-    def hits(self, request: Request) -> list[Block]:
-        found: list[Block] = []
-        if self.limits.prefix_caching:
-            while (len(found) + 1) * self.limits.block_size < request.target:
-                block = self.blocks.table.get(self.block_key(request, len(found)))
-                if block is None:
-                    break
-                found.append(block)
-        return found
+    def enter(self, request: Request) -> None:
+        if self.slots is not None:
+            self.slots.enter(request, self.running)
+        self.running.append(request)
 
     def give_back(self, request: Request) -> None:
-        """Frees what a request holds; a whole answer is known by its own name from now on."""
+        """Frees what a request holds."""
         if request.answer_key >= 0 and request.computed >= request.last:
-            self.name_answer(request)
+            self.blocks.name_answer(request, self.held[request.id])
         self.blocks.give_back(self.held.pop(request.id))
-
-    def name_answer(self, request: Request) -> None:
-        for index in range(request.last // self.limits.block_size):
-            block = self.held[request.id][index]
-            answer = ("shared", int(request.answer_key), index)
-            if block.key != ("own", request.id, index):
-                continue
-            if not request.sharing or answer in self.blocks.table:
-                return
-            del self.blocks.table[block.key]
-            block.key = answer
-            self.blocks.table[answer] = block
-
-    def forget_own(self, request: Request, kept: int) -> None:
-        for key in [key for key in self.blocks.table if key[:2] == ("own", request.id)]:  # type: ignore[index]
-            if key[2] >= kept:  # type: ignore[index]
-                del self.blocks.table[key]
 
     def can_hold(self, request: Request, want: int) -> bool:
         total = -(-(request.computed + want) // self.limits.block_size)
@@ -399,26 +372,12 @@ class ReferenceServer:
         held = self.held[request.id]
         while len(held) * size < request.computed + want:
             held.append(self.blocks.take())
-        self.name_blocks(request, request.computed + want)
-
-    def name_blocks(self, request: Request, computed: int) -> None:
-        if not self.limits.prefix_caching:
-            return
-        for index in range(computed // self.limits.block_size):
-            block = self.held[request.id][index]
-            key = self.block_key(request, index)
-            if block.hashed or (key[0] == "shared" and not request.sharing):
-                continue
-            if key[0] == "shared" and key in self.blocks.table:
-                request.sharing = False
-                continue
-            block.key = key
-            block.hashed = True
-            self.blocks.table[key] = block
+        self.blocks.name(request, held, request.computed + want)
 
     def as_step(self, planned: list[tuple[Request, int]], start_s: float) -> PlannedStep:
         work = StepWork([], 0, 0, 0)
         produces = []
+        used = 0 if self.slots is None else len(self.slots.in_use(self.running))
         for request, want in planned:
             if request.computed >= request.target:
                 work.decodes += 1
@@ -431,6 +390,8 @@ class ReferenceServer:
                 work.samples += 1
                 produces.append(request)
         time_s = self.model.step_s(work)
+        if self.slots is not None:
+            time_s = self.slots.time_s(time_s, used)
         host = self.limits.host_overhead_s
         duration_s = max(time_s, host) if self.limits.async_scheduling else time_s + host
         step = PlannedStep(planned, start_s, duration_s)

@@ -10,6 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.agenda import Actor
+from windtunnel.engine.adapters import AdapterQueue, Slots
 from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding
 from windtunnel.engine.extrapolation import Extrapolation
@@ -30,7 +31,12 @@ class Schedule(Actor):
         self.pool: Final = BlockPool(
             limits.kv_blocks, limits.block_size, limits.prefix_caching, limits.unhashed_blocks_first
         )
-        self.waiting: Final = WaitingQueue(limits.scheduling)
+        self.slots: Final = None if limits.lora is None else Slots(limits.lora)
+        self.waiting: Final = (
+            WaitingQueue(limits.scheduling)
+            if self.slots is None
+            else AdapterQueue(limits.scheduling, self.slots)
+        )
         self.running: Final = RequestLine()
         self.preemptions: i64 = 0
         self.prefilled_tokens: i64 = 0
@@ -61,6 +67,9 @@ class Schedule(Actor):
         step.decodes = self._decoding.count
         step.context = self._decoding.context
         preempted = self.preemptions
+        loads_s = 0.0
+        if self.slots is not None and self._current is not None:
+            self.slots.begin(self._current.finishing)
         budget = self._plan_together(step)
         together = budget >= 0
         if not together:
@@ -68,8 +77,10 @@ class Schedule(Actor):
         if self.preemptions == preempted:
             if self._transferred.count:
                 budget = self._admit_transferred(step, budget)
-            if self.waiting.count and not self._transferred.count:
+            if self.waiting.count and self._next_transferred() is None:
                 self._admit(step, budget)
+        if self.slots is not None:
+            step.factor, loads_s = self.slots.end()
         if work.chunks or not together:
             if not step.decodes and not work.chunks:
                 # An empty step takes no time. After a preemption the others deserve another look.
@@ -79,11 +90,13 @@ class Schedule(Actor):
             work.samples = step.decodes + len(step.prompted)
             if self.extrapolation is not None:
                 self._note_sizes(step)
-            step.duration_s = self._clock.one(work)
+            step.duration_s = self._clock.one(work, step.factor, loads_s)
         else:
             if not step.decodes:
                 return None
-            step.base, step.slope, step.until = self._clock.line(step.decodes, step.context)
+            step.base, step.slope, step.until = self._clock.line(
+                step.decodes, step.context, step.factor
+            )
             step.duration_s = step.base + step.slope * step.context
             step.pure = not self._partial
         return step
@@ -153,13 +166,15 @@ class Schedule(Actor):
         """Takes requests from the queue, in its order, until budget, slots or blocks run out."""
         waiting = self.waiting
         most = self.limits.max_num_seqs
-        while budget > 0 and waiting.count and self.running.count < most:
+        while budget > 0 and self.running.count < most:
             request = waiting.head()
+            if request is None:
+                return
             hit = self.pool.hit(request)
             want = self._wanted(request.target - hit * self._size, budget)
             if not want or not self._fits(request, hit, want):
                 return
-            waiting.pop()
+            waiting.pop(request)
             self.pool.admit(request, hit)
             request.computed = hit * self._size
             if not request.preemptions:
@@ -172,7 +187,7 @@ class Schedule(Actor):
         """Takes requests that have the KV of their prompt, and so its blocks: the budget left."""
         most = self.limits.max_num_seqs
         while budget > 0 and self.running.count < most:
-            request = self._transferred.head
+            request = self._next_transferred()
             if request is None:
                 break
             want = self._wanted(request.target - request.computed, budget)
@@ -184,6 +199,14 @@ class Schedule(Actor):
             self._enter(step, request)
             self._prefill(step, request, want)
         return budget
+
+    def _next_transferred(self) -> Request | None:
+        """The first request with the KV of its prompt whose adapter has room, if it needs one."""
+        request = self._transferred.head
+        if self.slots is not None:
+            while request is not None and not self.slots.has_room(request.adapter):
+                request = request.behind
+        return request
 
     def _spare_blocks(self, request: Request) -> i64:
         """Blocks that a reservation holds for the rest of the prompt, which is not computed yet."""
@@ -197,6 +220,14 @@ class Schedule(Actor):
         self._admissions += 1
         self.running.append(request)
         step.admitted.append(request)
+        if self.slots is not None:
+            self.slots.enter(request)
+
+    def _leave(self, request: Request) -> None:
+        """Takes a request from the running ones."""
+        self.running.remove(request)
+        if self.slots is not None:
+            self.slots.leave(request)
 
     def _wanted(self, want: i64, budget: i64) -> i64:
         """Of the tokens that a new request wants, how many it computes; 0: it waits for budget."""
@@ -220,10 +251,12 @@ class Schedule(Actor):
         if self.running.count >= self.limits.max_num_seqs:
             return False
         budget = self.limits.max_num_batched_tokens - self._decoding.count
-        request = self._transferred.head
+        request = self._next_transferred()
         if request is not None:
             return self._wanted(request.target - request.computed, budget) > 0
         request = self.waiting.head()
+        if request is None:
+            return False
         hit = self.pool.hit(request)
         want = self._wanted(request.target - hit * self._size, budget)
         return want > 0 and self._fits(request, hit, want)
@@ -295,7 +328,7 @@ class Schedule(Actor):
         request.preemptions += 1
         done = request.computed == request.last
         self.pool.release(request, request.computed + want, preempted=not done)
-        self.running.remove(request)
+        self._leave(request)
         request.admission = -1
         request.finish_clock = -1
         if done:

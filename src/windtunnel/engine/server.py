@@ -63,7 +63,7 @@ class Server(Schedule):
         if self._overlaps and (now > step.planned_s or step.steps == 1):
             self._late_arrivals.append(request)
             return
-        blocked = self.waiting.count > 0 and limits.scheduling == FCFS
+        blocked = limits.scheduling == FCFS and self.waiting.head() is not None
         self.waiting.push(request)
         if step.steps > 1 and not blocked and self.running.count < limits.max_num_seqs:
             self._shorten(step, now)
@@ -367,7 +367,7 @@ class Server(Schedule):
                 elif request.computed < request.target:
                     self._partial.remove(request)
                 self.pool.release(request, request.computed, preempted=False)
-                self.running.remove(request)
+                self._leave(request)
             request.stage = AWAY
         self._leaving.clear()
 
@@ -432,7 +432,7 @@ class Server(Schedule):
                 continue
             request.finished_s = end_s
             if request.admission >= 0:
-                self.running.remove(request)
+                self._leave(request)
                 if request.keeps_blocks:
                     request.stage = KEPT
                     self._apart[request.id] = request

@@ -29,6 +29,7 @@ class Step:
 
     def clear(self) -> None:
         self.duration_s = 0.0  # of the first step
+        self.factor = 1.0  # how many times longer adapters make it than the model says
         self.decodes = 0
         self.context = 0
         self.new_tokens = 0  # of prompts; these two only where somebody counts large steps
@@ -62,15 +63,19 @@ class StepClock:
         self._overlaps: Final = limits.async_scheduling
         self._host_s: Final = limits.host_overhead_s
 
-    def one(self, work: StepWork) -> float:
-        time_s = self._model.step_s(work)
+    def one(self, work: StepWork, factor: float, loads_s: float) -> float:
+        """The time of a step, made longer by adapters that are used and loaded in it."""
+        time_s = self._model.step_s(work) * factor + loads_s
         if not self._overlaps:
             return time_s + self._host_s
         return time_s if time_s > self._host_s else self._host_s
 
-    def line(self, decodes: int, context: int) -> tuple[float, float, float]:
-        """The model's line for a decode step, with the host overhead."""
+    def line(self, decodes: int, context: int, factor: float) -> tuple[float, float, float]:
+        """The model's line for a decode step, with adapters and the host overhead."""
         base, slope, until = self._model.decode_line(decodes, context)
+        if factor != 1.0:
+            base *= factor
+            slope *= factor
         host = self._host_s
         if not self._overlaps:
             return base + host, slope, until
@@ -89,7 +94,7 @@ class StepClock:
             return n * (step.base + step.slope * (context + decodes * (n - 1.0) * 0.5))
         total = 0.0
         while steps > 0:
-            base, slope, until = self.line(decodes, context)
+            base, slope, until = self.line(decodes, context, step.factor)
             count = steps_on_line(steps, decodes, context, until)
             total += series(base, slope, decodes, context, count)
             context += count * decodes
@@ -111,7 +116,7 @@ class StepClock:
             total += whole
             done += count
             context += count * decodes
-            base, slope, until = self.line(decodes, context)
+            base, slope, until = self.line(decodes, context, step.factor)
         guess = steps_to_cover(base + slope * context, slope * decodes, elapsed - total)
         steps = min(max(done + guess, 1), step.steps)
         while steps > 1 and self.span(step, steps - 1) >= elapsed:
@@ -141,7 +146,7 @@ class StepClock:
             if not steps:
                 return
             context += count * decodes
-            base, slope, until = self.line(decodes, context)
+            base, slope, until = self.line(decodes, context, step.factor)
 
 
 def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:

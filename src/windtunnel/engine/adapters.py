@@ -1,0 +1,172 @@
+"""LoRA adapters on one server: which are on the accelerator, and who must wait for a slot.
+
+A running request keeps its adapter in a slot while it has something to compute. An adapter that
+nobody uses stays until another needs its slot: the one that has gone unused longest makes room.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.engine.limits import FCFS, LoraLimits
+from windtunnel.engine.queue import Rank, WaitingQueue, rank
+from windtunnel.workload.request import Request
+
+
+class Slots:
+    """The adapters on the accelerator of one server."""
+
+    def __init__(self, limits: LoraLimits) -> None:
+        self.limits: Final = limits
+        self.loads: Final[dict[int, int]] = {}  # how often each was loaded, and evicted
+        self.evictions: Final[dict[int, int]] = {}
+        self.journal: list[int] | None = None  # (adapter, 1: loaded or 0: evicted) in a row
+        self._users: Final[dict[int, int]] = {}  # how many requests use each
+        self._idle: Final[dict[int, int]] = {}  # in which plan each was found unused
+        self._plans = 0
+        self._begun = 0  # loads that the step being planned starts with
+
+    def loaded(self) -> list[int]:
+        """The adapters that are here, in the order of their numbers."""
+        return sorted([*self._users, *self._idle])
+
+    def full(self) -> bool:
+        """Whether every slot has an adapter that somebody uses."""
+        return len(self._users) == self.limits.slots
+
+    def used(self) -> list[int]:
+        return list(self._users)
+
+    def has_room(self, adapter: i64) -> bool:
+        """Whether a request with this adapter may join the batch."""
+        return adapter < 0 or not self.full() or int(adapter) in self._users
+
+    def enter(self, request: Request) -> None:
+        """A request joins the batch; its adapter is loaded if it is not here."""
+        adapter = int(request.adapter)
+        if adapter < 0:
+            return
+        request.in_slot = True
+        users = self._users.get(adapter, 0)
+        self._users[adapter] = users + 1
+        if users or self._idle.pop(adapter, -1) >= 0:
+            return
+        if len(self._users) + len(self._idle) > self.limits.slots:
+            self._evict()
+        self._begun += 1
+        self.loads[adapter] = self.loads.get(adapter, 0) + 1
+        self._note(adapter, 1)
+
+    def _evict(self) -> None:
+        since = -1
+        longest = -1
+        for adapter, plan in self._idle.items():
+            if longest < 0 or plan < since or (plan == since and adapter < longest):
+                since = plan
+                longest = adapter
+        del self._idle[longest]
+        self.evictions[longest] = self.evictions.get(longest, 0) + 1
+        self._note(longest, 0)
+
+    def _note(self, adapter: int, what: int) -> None:
+        if self.journal is not None:
+            self.journal.append(adapter)
+            self.journal.append(what)
+
+    def leave(self, request: Request) -> None:
+        """A request needs its adapter no longer."""
+        if not request.in_slot:
+            return
+        request.in_slot = False
+        adapter = int(request.adapter)
+        users = self._users[adapter] - 1
+        if users:
+            self._users[adapter] = users
+        else:
+            del self._users[adapter]
+            self._idle[adapter] = self._plans
+
+    def begin(self, finishing: list[Request]) -> None:
+        """A step is going to be planned; the one before computed the last token of those."""
+        for request in finishing:
+            self.leave(request)
+
+    def end(self) -> tuple[float, float]:
+        """A step is planned: how many times longer it takes, and how long its loads do."""
+        self._plans += 1
+        loads = self._begun
+        self._begun = 0
+        return 1.0 + self.limits.step_cost * len(self._users), self.limits.load_s * loads
+
+    def fault(self) -> str | None:
+        """What is wrong with the slots; None when they hold what they may."""
+        here = len(self._users) + len(self._idle)
+        if here > self.limits.slots:
+            return f"{here} adapters in {self.limits.slots} slots"
+        return None
+
+
+class AdapterQueue(WaitingQueue):
+    """Requests in a line for each adapter, so that those that find no slot are passed by."""
+
+    def __init__(self, scheduling: int, slots: Slots) -> None:
+        super().__init__(scheduling)
+        self._slots: Final = slots
+        self._lines: Final[dict[int, list[tuple[Rank, Request]]]] = {}
+        self._last = 0  # places in the order of arrival: of whoever came last, and goes first
+        self._first = 0
+
+    def push(self, request: Request) -> None:
+        if self._scheduling == FCFS:
+            self._last += 1
+            self._put((self._last, 0.0, 0), request)
+        else:
+            self._put(rank(request, self._scheduling), request)
+
+    def push_preempted(self, request: Request) -> None:
+        if self._scheduling == FCFS:
+            self._first -= 1
+            self._put((self._first, 0.0, 0), request)
+        else:
+            self.push(request)
+
+    def _put(self, place: Rank, request: Request) -> None:
+        self.count += 1
+        adapter = int(request.adapter)
+        line = self._lines.get(adapter)
+        if line is None:
+            line = []
+            self._lines[adapter] = line
+        heappush(line, (place, request))
+
+    def remove(self, request: Request) -> None:
+        assert request.cancelled
+        self.count -= 1  # its line drops it when it comes to its head
+
+    def head(self) -> Request | None:
+        """The first of those whose adapter is on the accelerator or has room there."""
+        best: tuple[Rank, Request] | None = None
+        for adapter in [-1, *self._slots.used()] if self._slots.full() else list(self._lines):
+            line = self._lines.get(adapter)
+            if line is None:
+                continue
+            while line and line[0][1].cancelled:
+                heappop(line)
+            if not line:
+                del self._lines[adapter]
+            elif best is None or line[0][0] < best[0]:
+                best = line[0]
+        return best[1] if best is not None else None
+
+    def pop(self, head: Request) -> None:
+        self.count -= 1
+        heappop(self._lines[int(head.adapter)])
+
+    def requests(self) -> list[Request]:
+        found: list[Request] = []
+        for line in self._lines.values():
+            for _, request in line:
+                if not request.cancelled:
+                    found.append(request)
+        return found
