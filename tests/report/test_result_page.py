@@ -19,16 +19,31 @@ def rows_of(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-NAMED = {"slo": "CLASS", "sources": "SOURCE", "tenants": "TENANT", "pools": "POOL"}
-COUNTED = ("reasons.", "sessions.ended")
-"""Counts by a name that only a run knows."""
+NAMED = {
+    "slo": "CLASS",
+    "sources": "SOURCE",
+    "tenants": "TENANT",
+    "pools": "POOL",
+    "trust.pools": "POOL",
+}
+OPEN = (
+    "reasons.",
+    "sessions.ended",
+    "trust.findings[].figures",
+    "trust.pools.POOL.measured",
+    "trust.pools.POOL.extrapolated",
+    "trust.saturated.stretches",
+)
+"""What is below these only a run knows; the page tells it in words."""
 
 
 def paths(value: Any, path: str = "") -> list[str]:
     """The keys of a result, with the names of classes and pools made general."""
+    if path.startswith(OPEN):
+        return [path]
     if isinstance(value, list):
         return [found for item in value for found in paths(item, f"{path}[]")]
-    if not isinstance(value, dict) or list(value) == FIGURES or path.startswith(COUNTED):
+    if not isinstance(value, dict) or list(value) == FIGURES:
         return [path]
     general = NAMED.get(path)
     below = [paths(item, f"{path}.{general or key}".strip(".")) for key, item in value.items()]

@@ -32,6 +32,12 @@ standard         1  no target
 pool  servers  busy  KV peak  preemptions
 main        1  3.0%     0.1%            0
 
+trust  doubt
+  doubt: The p50, p90, p95 and p99 of 1 completed request have fewer than 10
+  requests beyond; a p99 needs 1,000.
+  caution: No measurement stands behind the step times of main: linear; the
+  numbers are the scenario's own.
+
 open runs/one-0/report.html; the results are beside it
 """
 NARROW = """\
@@ -164,12 +170,17 @@ def test_colours_are_for_terminals_alone() -> None:
     assert "\x1b" not in shown(run(one_server()), 80)
 
 
-def test_step_times_that_nobody_measured_are_told() -> None:
+def test_the_gravest_doubts_are_told_and_the_rest_is_counted() -> None:
     result = run(one_server())
-    assert "not calibrated" not in shown(result, 80)
-    result["pools"]["main"]["step_time"] = {
-        "model": "physics",
-        "profile": "generic",
-        "calibrated": False,
-    }
-    assert "step times of main are not calibrated (profile generic)" in shown(result, 80)
+    out = shown(result, 80)
+    assert "trust  doubt\n  doubt: The p50, p90, p95 and p99 of 1 completed request have" in out
+    assert "\n  caution: No measurement stands behind the step times of main: linear;" in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+    says = {"code": "calibration", "severity": "caution", "figures": {}}
+    result["trust"]["verdict"] = "caution"
+    result["trust"]["findings"] = [{**says, "says": f"It is so, {n}."} for n in range(5)]
+    out = shown(result, 80)
+    assert "caution: It is so, 2.\n  and 2 more, in result.json\n" in out
+    assert "It is so, 3" not in out
+    result["trust"] = {"verdict": "good", "findings": [{**says, "severity": "good", "says": "x"}]}
+    assert "trust  good\n\nopen runs" in shown(result, 80)

@@ -35,6 +35,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "cost": {"total", "per_million_output_tokens"},
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
+    "trust": {"verdict", "findings", "pools", "saturated"},
 }
 POOL = {
     "replica_seconds",
@@ -110,6 +111,9 @@ def test_every_key_is_there_whatever_happened(text: str) -> None:
         assert set(account) == ACCOUNT | {"ttft", "e2e"}
     for server in result["servers"]:
         assert set(server) == SERVER
+    assert list(result["trust"]["pools"]) == list(result["pools"])
+    for pool in result["trust"]["pools"].values():
+        assert set(pool) == {"error", "measured", "extrapolated"}
     requests = dict(result["requests"])
     assert requests.pop("arrived") == sum(requests.values())
     assert result["windtunnel"] == windtunnel.__version__

@@ -28,6 +28,7 @@ class Schedule(Actor):
         super().__init__(index)
         self.index: Final[i64] = index
         self.limits: Final = limits
+        self.model: Final = model
         self.pool: Final = BlockPool(
             limits.kv_blocks, limits.block_size, limits.prefix_caching, limits.unhashed_blocks_first
         )

@@ -11,6 +11,7 @@ from rich.text import Text
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
 from windtunnel.report.layout import SECONDS, duration_cell, plain_table, print_fitting
+from windtunnel.report.trust import show_trust
 from windtunnel.twin.scenario.plan import SloPlan
 
 LATENCIES = {
@@ -56,6 +57,8 @@ def show(
         print_fitting(console, [_slos(result["slo"], promised)])
         console.print()
     print_fitting(console, _pools(result))
+    console.print()
+    show_trust(result["trust"], console)
     if folder is not None:
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
@@ -97,10 +100,6 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
         each = cost["per_million_output_tokens"]
         per_million = f", {_dollars(each)} per million output tokens" if each else ""
         lines.append(f"cost at list prices: {_dollars(cost['total'])}{per_million}")
-    for name, pool in result["pools"].items():
-        if pool["step_time"]["calibrated"] is False:
-            profile = pool["step_time"]["profile"]
-            lines.append(f"step times of {name} are not calibrated (profile {profile})")
     return [Text(line) for line in lines]
 
 

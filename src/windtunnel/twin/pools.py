@@ -9,11 +9,13 @@ from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
 from windtunnel.models.capacity import kv_capacity
 from windtunnel.models.catalog import resolve_model
+from windtunnel.models.evidence import Evidence, profile_evidence, table_evidence, without
 from windtunnel.models.linear import Linear
-from windtunnel.models.profile import load_profile, physics_model, profile_for
+from windtunnel.models.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.roofline import Roofline
 from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.table import Table
 from windtunnel.models.table_files import read_table
 from windtunnel.routing.build import policy_fault
 from windtunnel.twin.recorder import Overheads
@@ -23,6 +25,12 @@ MICROSECOND = 1e-6
 
 KeyPath = tuple[str | int, ...]
 """Where in a scenario: keys, and numbers in lists."""
+
+UNMEASURED = {
+    "linear": "the numbers are the scenario's own",
+    "roofline": "it says what hardware without any losses would take",
+}
+"""Models that nobody held against measurements here."""
 
 
 def shape_of(plan: ScenarioPlan) -> ModelShape | None:
@@ -71,11 +79,31 @@ def step_time_source(pool: PoolPlan) -> dict[str, str | bool | None]:
     kind = pool.step_time.model
     if kind != "physics":
         return {"model": kind, "profile": None, "calibrated": None}
+    profile = _profile(pool)
+    return {"model": kind, "profile": profile.name, "calibrated": profile.calibrated}
+
+
+def _profile(pool: PoolPlan) -> Profile:
     accelerator = accelerator_of(pool)
     assert accelerator is not None, "a pool with physics and no accelerator is refused"
     given = pool.step_time.parameters.get("profile")
-    profile = profile_for(accelerator) if given is None else load_profile(str(given))
-    return {"model": kind, "profile": profile.name, "calibrated": profile.calibrated}
+    return profile_for(accelerator) if given is None else load_profile(str(given))
+
+
+def evidence_of(pool: PoolPlan, shape: ModelShape | None, model: StepTimeModel) -> Evidence:
+    """What stands behind a pool's step times; `model` is the one that gives them."""
+    kind = pool.step_time.model
+    if kind == "physics":
+        assert shape is not None, "a scenario without a model is refused when it is loaded"
+        return profile_evidence(_profile(pool), shape, pool.tensor_parallel)
+    if kind == "table":
+        assert isinstance(model, Table)
+        return table_evidence(model)
+    if kind == "blis-trained-physics":
+        given = "beta" in pool.step_time.parameters
+        whose = "the scenario's own" if given else "those its authors published"
+        return without(f"its coefficients are {whose}")
+    return without(UNMEASURED[kind])
 
 
 def expert_degree(pool: PoolPlan) -> int:

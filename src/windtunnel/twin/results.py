@@ -21,6 +21,7 @@ from windtunnel.twin.prices import cost_of, price_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.trust import trust_of
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
@@ -72,6 +73,7 @@ def result_of(
         },
         "decisions": {"scaling": 0, "gang_terminations": 0, "fleet_actions": 0},
         "invariants": {"checked": invariants_checked, "broken": 0},
+        "trust": trust_of(plan, simulation),
     }
 
 

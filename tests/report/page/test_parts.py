@@ -1,4 +1,4 @@
-"""The parts of the page by themselves: buckets, axes, saturation, the heat map's rows."""
+"""The parts of the page by themselves: buckets, axes, the heat map's rows."""
 
 import base64
 import math
@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from windtunnel.report.page.axes import Ratios, round_up, time_ticks
 from windtunnel.report.page.distributions import LEAST_RATIO
-from windtunnel.report.page.folder import PER_SERVER, Series
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
 from windtunnel.report.page.latencies import MOST_BARS, Counts
-from windtunnel.report.page.saturation import Stretch, causes_of, stretches
 
 TIMES = st.floats(min_value=1e-9, max_value=1e7)
 
@@ -57,43 +55,6 @@ def test_time_ticks_are_few_and_start_at_nothing(end_s: float) -> None:
 @given(st.floats(min_value=1e-6, max_value=1e12))
 def test_an_axis_reaches_the_highest_value_and_not_far_above(value: float) -> None:
     assert value * 0.999 <= round_up(value) <= value * 2.001
-
-
-def series(waiting: list[list[int]], running: list[list[int]], kv: float = 0.5) -> Series:
-    """Samples a second apart; a list per server."""
-    shape = np.array(waiting, dtype=float).T
-    servers = {name: np.zeros(shape.shape) for name in PER_SERVER}
-    servers |= {"waiting": shape, "running": np.array(running, dtype=float).T}
-    servers["kv_used"] += kv
-    times = np.arange(1.0, len(shape) + 1)
-    return Series(times, {}, [("main", n) for n in range(len(waiting))], servers)
-
-
-def found(run: Series, slots: int = 8) -> list[Stretch]:
-    return stretches(run, causes_of(run, [slots] * len(run.names)))
-
-
-def test_a_server_is_saturated_for_one_of_three_causes() -> None:
-    line = [[0, 1, 1, 1, 0, 0]]
-    slots = [Stretch(1.0, 4.0, "all batch slots taken", 1)]
-    assert found(series(line, [[8] * 6])) == slots
-    assert found(series(line, [[7] * 6], kv=0.95)) == [Stretch(1.0, 4.0, "KV cache full", 1)]
-    assert found(series(line, [[7] * 6])) == []
-    longer = [[0, 9, 9, 9, 0, 0]]
-    cause = "more waiting than running"
-    assert found(series(longer, [[7] * 6])) == [Stretch(1.0, 4.0, cause, 1)]
-
-
-def test_a_moment_is_no_stretch_and_a_short_pause_ends_none() -> None:
-    assert found(series([[0, 1, 1, 0, 0, 0]], [[8] * 6])) == []
-    paused = [[1, 1, 1, 0, 0, 1, 1, 1]]
-    assert found(series(paused, [[8] * 8])) == [Stretch(0.0, 8.0, "all batch slots taken", 1)]
-
-
-def test_a_tenth_of_the_servers_must_be_saturated() -> None:
-    for servers, expected in ((10, 1), (11, 0)):
-        waiting = [[1] * 5] + [[0] * 5] * (servers - 1)
-        assert len(found(series(waiting, [[8] * 5] * servers))) == expected
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6))

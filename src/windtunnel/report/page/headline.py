@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.units import format_count, format_duration, format_rate
-from windtunnel.report.page.saturation import Stretch
 from windtunnel.report.table import ENDINGS
+from windtunnel.twin.saturation import Stretch
 
 NOTHING = "\N{EN DASH}"
 """What stands where there is no value."""

@@ -15,18 +15,14 @@ from windtunnel.report.page.distributions import BOTTOM, TOP, distributions
 from windtunnel.report.page.folder import RunFiles, read_run
 from windtunnel.report.page.headline import attainments, settings, tiles, verdict
 from windtunnel.report.page.heat import heat_map
-from windtunnel.report.page.saturation import (
-    KV_FULL,
-    LEAST_SAMPLES,
-    LEAST_SHARE,
-    causes_of,
-    slots_of,
-    stretches,
-)
+from windtunnel.report.page.saturation import slots_of, stretches_of
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
+from windtunnel.report.page.trust import trust_box
 from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
+from windtunnel.twin.saturation import KV_FULL, LEAST_SAMPLES, LEAST_SHARE
 
 TEMPLATES = Path(__file__).with_name("templates")
+STYLES = ("report.css", "trust.css")
 MOST_STRETCHES = 8
 
 
@@ -49,7 +45,7 @@ def render(run: RunFiles) -> str:
     )
     environment.filters["duration"] = format_duration
     environment.filters["brief"] = _brief
-    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    style = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     values = _values(run)
     hover = values.pop("hover")
@@ -65,7 +61,7 @@ def render(run: RunFiles) -> str:
 def _values(run: RunFiles) -> dict[str, Any]:
     result, scenario, series = run.result, run.scenario, run.series
     slots = slots_of(series, scenario)
-    found = stretches(series, causes_of(series, slots))
+    found = stretches_of(result)
     end_s = float(series.times[-1])
     drawn = charts(series, slots)
     heat = heat_map(series, slots) if drawn else None
@@ -76,6 +72,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
     return {
         "result": result,
         "verdict": verdict(result, found),
+        "trust": trust_box(result),
         "tiles": tiles(result),
         "attainments": attainments(result, scenario),
         "distributions": distributions(run.latencies, result, scenario),

@@ -16,7 +16,7 @@ from windtunnel.report.page.axes import (
     percent,
     round_up,
 )
-from windtunnel.report.page.saturation import Stretch
+from windtunnel.twin.saturation import Stretch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ import msgspec
 
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.latencies import of_outcomes
-from windtunnel.report.page.saturation import KV_FULL
+from windtunnel.twin.saturation import KV_FULL
 
 if TYPE_CHECKING:
     from windtunnel.report.page.folder import Series

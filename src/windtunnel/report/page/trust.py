@@ -1,0 +1,30 @@
+"""The box that says how far a run can be believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windtunnel.twin.trust import CAUTION, DOUBT, GOOD
+
+HEADLINES = {
+    GOOD: "Nothing speaks against these figures",
+    CAUTION: "Take these figures with caution",
+    DOUBT: "Doubt these figures",
+}
+MARKS = {GOOD: "\N{CHECK MARK}", CAUTION: "!", DOUBT: "\N{MULTIPLICATION SIGN}"}
+
+
+class TrustBox(msgspec.Struct, frozen=True):
+    """What the box shows: a headline, and findings as (severity, mark, sentence)."""
+
+    verdict: str
+    headline: str
+    findings: list[tuple[str, str, str]]
+
+
+def trust_box(result: dict[str, Any]) -> TrustBox:
+    trust = result["trust"]
+    findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
+    return TrustBox(trust["verdict"], HEADLINES[trust["verdict"]], findings)

@@ -1,0 +1,92 @@
+"""When servers could not keep up, and why: stretches of time in which small errors grow large.
+
+A server is saturated while requests wait for it and it has no room for them: every slot of its
+batch is taken, or its KV blocks are used up, or more requests wait than run. Samples are few, so a
+stretch counts from LEAST_SAMPLES in a row. The run is saturated while a tenth of its servers are;
+stretches with less than LEAST_SAMPLES between them are one.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windtunnel.twin.timeline import Sample
+
+KV_FULL = 0.9
+LEAST_SAMPLES = 3
+LEAST_SHARE = 0.1
+
+SLOTS, BLOCKS, LINE = 1, 2, 3
+CAUSES = {
+    SLOTS: "all batch slots taken",
+    BLOCKS: "KV cache full",
+    LINE: "more waiting than running",
+}
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A stretch of time in which the run was saturated."""
+
+    start_s: float
+    end_s: float
+    cause: str
+    most_servers: int
+
+
+def stretches(samples: Sequence[Sample], slots: Sequence[int]) -> list[Stretch]:
+    """The stretches in which enough servers were saturated, in order; `slots` are by server."""
+    by_cause = [[0] * (len(CAUSES) + 1) for _ in samples]  # saturated servers at each time
+    for server, most in enumerate(slots):
+        causes = [_cause(sample, server, most) for sample in samples]
+        for start, end in _runs([cause > 0 for cause in causes]):
+            if end - start >= LEAST_SAMPLES:
+                for place in range(start, end):
+                    by_cause[place][causes[place]] += 1
+    needed = max(LEAST_SHARE * len(slots), 1)
+    enough = _closed([sum(counts) >= needed for counts in by_cause])
+    found = []
+    for start, end in _runs(enough):
+        total = [sum(column) for column in zip(*by_cause[start:end], strict=True)]
+        found.append(
+            Stretch(
+                samples[start - 1].time_s if start else 0.0,
+                samples[end - 1].time_s,
+                CAUSES[total.index(max(total))],
+                max(sum(counts) for counts in by_cause[start:end]),
+            )
+        )
+    return found
+
+
+def _cause(sample: Sample, server: int, slots: int) -> int:
+    """Why a server is saturated, 0 when it is not."""
+    waiting = sample.waiting[server]
+    if not waiting:
+        return 0
+    if sample.running[server] >= slots:
+        return SLOTS
+    if sample.kv_used[server] >= KV_FULL:
+        return BLOCKS
+    return LINE if waiting > sample.running[server] else 0
+
+
+def _closed(flags: list[bool]) -> list[bool]:
+    """The same flags with short gaps between them filled."""
+    whole = flags[:]
+    for start, end in _runs([not flag for flag in flags]):
+        if start > 0 and end < len(flags) and end - start < LEAST_SAMPLES:
+            whole[start:end] = [True] * (end - start)
+    return whole
+
+
+def _runs(flags: list[bool]) -> list[tuple[int, int]]:
+    """Where flags are true: (first, one past the last) of every run of them."""
+    found = []
+    start = -1
+    for place, flag in enumerate([*flags, False]):
+        if flag and start < 0:
+            start = place
+        elif not flag and start >= 0:
+            found.append((start, place))
+            start = -1
+    return found

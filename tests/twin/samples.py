@@ -1,0 +1,24 @@
+"""Samples of runs that never were, for tests of what is read from them."""
+
+from windtunnel.twin.accounts import Names
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.timeline import Sample
+
+
+def sample(
+    time_s: float,
+    waiting: list[int],
+    running: list[int],
+    kv_used: float = 0.5,
+    arrived: int = 0,
+) -> Sample:
+    """The state of servers at one instant; whoever waits or runs is inside, and nobody else."""
+    recorder = Recorder(Names([], [], []), {}, [], None)
+    recorder.arrived = arrived
+    recorder.outcomes["completed"] = arrived - sum(waiting) - sum(running)
+    made = Sample(time_s, recorder, Cluster([], None, 0.0), None)
+    made.waiting.extend(waiting)
+    made.running.extend(running)
+    made.kv_used.extend(kv_used for _ in waiting)
+    return made
