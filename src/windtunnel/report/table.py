@@ -98,8 +98,8 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
         lines.append(f"{completed} completed{kept}, {tokens} output tokens/s")
     if cost["total"]:
         each = cost["per_million_output_tokens"]
-        per_million = f", {_dollars(each)} per million output tokens" if each else ""
-        lines.append(f"cost at list prices: {_dollars(cost['total'])}{per_million}")
+        per_million = f", {dollars(each)} per million output tokens" if each else ""
+        lines.append(f"cost at list prices: {dollars(cost['total'])}{per_million}")
     return [Text(line) for line in lines]
 
 
@@ -142,5 +142,5 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def _dollars(amount: float) -> str:
+def dollars(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 0.005 else "under $0.01"

@@ -128,6 +128,14 @@ class Browser:
         x, y = left + across * wide, top + high / 2
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
+    def press(self, key: str) -> None:
+        """Presses and releases a key."""
+        codes = {"Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
+        codes |= {"ArrowRight": 39, "ArrowDown": 40}
+        for kind in ("rawKeyDown", "keyUp"):
+            about = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+            self.call("Input.dispatchKeyEvent", type=kind, **about)
+
     def picture(self, path: Path, height: int | None = None) -> None:
         """Saves what the page looks like, all of it or its first pixels."""
         options: dict[str, Any] = {"captureBeyondViewport": True}

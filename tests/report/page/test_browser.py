@@ -1,12 +1,13 @@
 """The report in a real browser: it opens without complaint, asks for nothing, and answers."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.report.page.browser import CHROMIUM, Browser
-from tests.report.page.runs import STUCK, full, run_into
+from tests.report.page.runs import SPLIT, STUCK, full, run_into
 
 pytestmark = [
     pytest.mark.once,
@@ -28,8 +29,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "text",
-    [full(), full(rate=60), full(rate=500, replicas=70), STUCK],
-    ids=["calm", "overloaded", "many servers", "stuck"],
+    [full(), full(rate=60), full(rate=500, replicas=70), STUCK, SPLIT],
+    ids=["calm", "overloaded", "many servers", "stuck", "split"],
 )
 def test_it_opens_without_complaint_and_fits(
     browser: Browser, tmp_path: Path, text: str, scheme: str, width: int
@@ -41,7 +42,13 @@ def test_it_opens_without_complaint_and_fits(
     browser.open(tmp_path / "report.html", width)
     assert browser.value("document.querySelector('h1').textContent") == done.result["name"]
     words = browser.value("document.body.innerText")
-    for heading in ("Latency", "Over time", "By server", "Requests worth a look", "Settings"):
+    for heading in (
+        "Latency",
+        "Over time",
+        "Pools and servers",
+        "Requests worth a look",
+        "Settings",
+    ):
         assert heading in words
     # As wide as the window and no wider, so that nobody scrolls sideways.
     assert browser.value("document.documentElement.scrollWidth") <= width
@@ -68,6 +75,61 @@ def test_the_pointer_is_told_the_values_under_it(browser: Browser, tmp_path: Pat
     browser.point_at(".bar")
     assert " requests; " in browser.value(TIP)
     assert browser.complaints == []
+
+
+def test_all_of_it_can_be_used_with_a_keyboard(browser: Browser, tmp_path: Path) -> None:
+    run_into(tmp_path, SPLIT)
+    browser.complaints.clear()
+    browser.open(tmp_path / "report.html", 1180)
+    focused = "document.activeElement.className.baseVal ?? document.activeElement.className"
+    seen = []
+    for _ in range(60):
+        browser.press("Tab")
+        seen.append(browser.value(focused))
+        if seen[-1] == "map":
+            break
+    assert {"pick", "plot", "map"} <= set(seen)
+    browser.press("ArrowDown")
+    browser.press("ArrowRight")
+    assert browser.value(TIP).startswith("first 1 at ")
+    browser.press("Escape")
+    assert browser.value("document.getElementById('tip').hidden")
+    browser.value("document.getElementById('view-0').focus()")
+    browser.press("ArrowRight")
+    assert browser.value("document.getElementById('view-1').checked")
+    assert browser.complaints == []
+
+
+def test_each_class_has_its_own_pictures(browser: Browser, tmp_path: Path) -> None:
+    run_into(tmp_path, SPLIT)
+    browser.open(tmp_path / "report.html", 1180)
+    shown = (
+        "[...document.querySelectorAll('.cards')].map(c => getComputedStyle(c).display !== 'none')"
+    )
+    assert browser.value("document.querySelectorAll('.picked label').length") == 3 + 3
+    assert browser.value(shown) == [True, False, False]
+    browser.value("document.getElementById('view-2').click()")
+    assert browser.value(shown) == [False, False, True]
+    said = browser.value("document.querySelector('.view-2 .distribution').ariaLabel")
+    assert said.startswith("Time to first token, distribution of ")
+    assert browser.value("document.querySelector('.view-2').innerText.includes('critical target')")
+
+
+@pytest.mark.parametrize("text", [full(rate=500, replicas=70), SPLIT], ids=["many", "split"])
+def test_it_prints_on_paper_and_nothing_sticks_out(
+    browser: Browser, tmp_path: Path, text: str
+) -> None:
+    run_into(tmp_path, text)
+    browser.open(tmp_path / "report.html", 718)  # A4 at 96 dots per inch, less its margins
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert browser.value("document.documentElement.scrollWidth") <= 718
+        paper = browser.value("getComputedStyle(document.body).backgroundColor")
+        assert paper == "rgb(255, 255, 255)"
+        printed = browser.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"]
+        assert base64.b64decode(printed).startswith(b"%PDF-")
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
 
 
 def test_the_heat_map_shows_what_is_chosen(browser: Browser, tmp_path: Path) -> None:

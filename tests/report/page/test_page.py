@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.report.page.runs import SILENT, STUCK, full, run_into
+from tests.report.page.runs import SILENT, SPLIT, STUCK, full, run_into
 from tests.twin.runs import BUSY, one_server
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
@@ -18,6 +18,7 @@ from windtunnel.report.page.render import render, report_page
 LARGEST = 2_000_000
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 SCENARIOS = {
+    "split": SPLIT,
     "calm": full(),
     "overloaded": full(rate=60),
     "busy": BUSY,
@@ -83,6 +84,21 @@ def test_a_run_in_which_nothing_completes(tmp_path: Path) -> None:
     assert "There were no requests." in page_of(tmp_path)
 
 
+def test_a_split_run_shows_what_its_transfers_did(tmp_path: Path) -> None:
+    run_into(tmp_path, SPLIT)
+    page = page_of(tmp_path)
+    assert "Prompts apart from answers" in page
+    assert "KV transfers" in page
+    assert "20 MB/s bandwidth" in page
+    assert '<rect class="transfer"' in page
+    assert "first 0<br>to second 0" in page or "first 1<br>to second 0" in page
+    assert "the client left while its KV waited for room on the decode server" in page
+    run_into(tmp_path, SPLIT, "serving.disaggregation.transfer.bandwidth=4MB/s")
+    assert "The link between servers was full for" in page_of(tmp_path)
+    run_into(tmp_path, SPLIT, "serving.disaggregation.transfer.contention=false")
+    assert "The link between servers was full for" not in page_of(tmp_path)
+
+
 def test_many_servers_and_many_requests_stay_small(tmp_path: Path) -> None:
     one = full(rate=3000, replicas=300).replace("8s", "2s")
     run_into(tmp_path, one)
@@ -102,7 +118,7 @@ def test_no_name_becomes_markup(tmp_path: Path) -> None:
             (took, number, msgspec.structs.replace(row, source=HOSTILE, reason=HOSTILE))
             for took, number, row in entries
         ]
-    run.endings._example = dict.fromkeys(run.endings._example, (0, HOSTILE))
+    run.endings._reasons["rejected"] = {HOSTILE: 1}
     run.result["name"] = HOSTILE
     run.result["slo"][HOSTILE] = run.result["slo"]["critical"]
     run.scenario["workload"][0]["name"] = HOSTILE

@@ -87,6 +87,16 @@ def label_of(value: float, unit: str) -> str:
     return f"{number}{unit}"
 
 
+def brief(seconds: float) -> str:
+    """A duration for a narrow place: one unit."""
+    if seconds < 59.9995:
+        return format_duration(seconds)
+    for unit, size, most in (("s", 1.0, 600.0), ("min", 60.0, 36000.0)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 3600.0:.1f} h"
+
+
 class Ratios:
     """A logarithmic axis from `low` to `high` that starts at `start` of the width."""
 
@@ -114,12 +124,17 @@ class Ratios:
             step = round_up((self.high - self.low) / 4.0)
             first = math.ceil(self.low / step)
             values = [n * step for n in range(first, first + 6) if n * step <= self.high]
-        ticks: list[Tick] = []
+        kept: list[float] = []
         for value in values:
-            at = self.at(value)
-            if not ticks or percent(at) - ticks[-1].at >= ROOM_FOR_A_LABEL:
-                ticks.append(Tick(percent(at), format_duration(value), anchor_at(at)))
-        return ticks
+            if not kept or percent(self.at(value) - self.at(kept[-1])) >= ROOM_FOR_A_LABEL:
+                kept.append(value)
+        labels = [brief(value) for value in kept]
+        if len(set(labels)) < len(labels):
+            labels = [format_duration(value) for value in kept]
+        return [
+            Tick(percent(self.at(value)), label, anchor_at(self.at(value)))
+            for value, label in zip(kept, labels, strict=True)
+        ]
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windtunnel.core.units import format_duration
-from windtunnel.report.page.axes import Ratios, Tick, anchor_at, path, percent
+from windtunnel.report.page.axes import Ratios, Tick, anchor_at, brief, path, percent
 from windtunnel.report.page.latencies import Counts
+from windtunnel.report.table import latencies_of
+
+if TYPE_CHECKING:
+    from windtunnel.report.page.folder import RunFiles
 
 TITLES = {
     "ttft": ("Time to first token", "arrival to the first token", "requests"),
@@ -16,6 +20,7 @@ TITLES = {
     "itl": ("Gap between tokens", "every gap that a client saw", "gaps"),
     "e2e": ("Whole request", "arrival to the last token", "requests"),
     "queue": ("Waiting in line", "arrival to the first step that works on it", "requests"),
+    "gateway": ("Waiting at the gateway", "arrival to being let in", "requests"),
 }
 MARKED = ("p50", "p90", "p99")
 TOP, BOTTOM = 48.0, 168.0
@@ -59,21 +64,43 @@ class Distribution(msgspec.Struct, frozen=True):
     says: str
 
 
-def distributions(
-    counts: dict[str, Counts], result: dict[str, Any], scenario: dict[str, Any]
+class View(msgspec.Struct, frozen=True):
+    """The pictures of all requests, or of one class."""
+
+    name: str
+    charts: list[Distribution]
+
+
+def views(run: RunFiles) -> list[View]:
+    """All requests first; then each class, where there are several."""
+    result, scenario = run.result, run.scenario
+    shown = latencies_of(result)
+    found = [View("all requests", _charts(run.latencies, shown, list(result["slo"]), scenario))]
+    for name, counts in run.classes.items():
+        charts = _charts(counts, result["slo"][name], [name], scenario)
+        if charts:
+            found.append(View(name, charts))
+    return [view for view in found if view.charts]
+
+
+def _charts(
+    counts: dict[str, Counts],
+    figures: dict[str, Any],
+    classes: list[str],
+    scenario: dict[str, Any],
 ) -> list[Distribution]:
     """A picture for each latency that was seen, in the order people read them."""
     return [
-        _distribution(key, counts[key], result["latency"][key], _targets(key, result, scenario))
+        _distribution(key, counts[key], figures[key], _targets(key, classes, scenario))
         for key in TITLES
-        if counts[key].total
+        if key in counts and key in figures and counts[key].total
     ]
 
 
-def _targets(key: str, result: dict[str, Any], scenario: dict[str, Any]) -> list[tuple[str, float]]:
-    """The targets of the classes in use, by name."""
+def _targets(key: str, classes: list[str], scenario: dict[str, Any]) -> list[tuple[str, float]]:
+    """The targets of classes, by name."""
     found = []
-    for name in result["slo"]:
+    for name in classes:
         target = scenario["slos"].get(name, {}).get(f"{key}_s")
         if target is not None:
             found.append((name, float(target)))
@@ -133,11 +160,11 @@ def _box(x: float, width: float, share: float, says: str) -> Box:
 def _mark(axis: Ratios, name: str, value: float | None, row: int) -> Mark:
     assert value is not None
     at = axis.at(value) if value > 0.0 else 0.0
-    label = f"{name} {format_duration(value)}"
+    label = f"{name} {brief(value)}"
     return Mark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
 
 
 def _goal(axis: Ratios, name: str, target: float) -> Mark:
     at = axis.at(target)
     anchor = anchor_at(at) if at > 0.96 else "end" if at > 0.5 else "start"
-    return Mark(percent(at), TOP + 12.0, f"{name} target {format_duration(target)}", anchor)
+    return Mark(percent(at), TOP + 12.0, f"{name} target {brief(target)}", anchor)

@@ -9,8 +9,11 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.report.contents import REQUESTS, RESULT, SCENARIO, TIMELINE, TOKEN_GAPS
+from windtunnel.report.page.endings import Endings
 from windtunnel.report.page.latencies import Counts, Latencies
-from windtunnel.report.page.worst import Ended, Endings, Worst
+from windtunnel.report.page.phases import Ended, Owner
+from windtunnel.report.page.shares import Shares
+from windtunnel.report.page.worst import Worst
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +23,21 @@ if TYPE_CHECKING:
 
 ROWS_PER_LOOK = 65_536
 PER_SERVER = ("waiting", "running", "kv_used", "busy", "steps")
-PER_RUN = (*PER_SERVER, "interval", "arrived", "completed", "output_tokens", "replicas")
+PER_RUN = (
+    *PER_SERVER,
+    "interval",
+    "arrived",
+    "completed",
+    "rejected",
+    "timed_out",
+    "dropped",
+    "output_tokens",
+    "at_gateway",
+    "in_flight",
+    "transfers",
+    "transferred_bytes",
+    "replicas",
+)
 OF_REQUESTS = list(Ended.__struct_fields__)
 
 
@@ -32,6 +49,14 @@ class Series(msgspec.Struct, frozen=True):
     names: list[tuple[str, int]]  # pool and replica of each server
     servers: dict[str, Floats]  # not a number where a server does not exist
 
+    def place_of(self, owner: Owner) -> int | None:
+        """Which of the servers it is; None when it is none of them."""
+        return next((place for place, name in enumerate(self.names) if name == owner), None)
+
+    def sample_at(self, time_s: float) -> int:
+        """The first sample at or after a time."""
+        return min(int(self.times.searchsorted(time_s)), len(self.times) - 1)
+
 
 class RunFiles(msgspec.Struct, frozen=True):
     """All that the files of a run say, as far as a report shows it."""
@@ -40,6 +65,8 @@ class RunFiles(msgspec.Struct, frozen=True):
     scenario: dict[str, Any]
     series: Series
     latencies: dict[str, Counts]
+    classes: dict[str, dict[str, Counts]]  # the same by class, where there are several
+    shares: Shares
     worst: Worst
     endings: Endings
 
@@ -48,13 +75,17 @@ def read_run(folder: Path) -> RunFiles:
     """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
     result, scenario = _json(folder / RESULT), _json(folder / SCENARIO)
     series = _series(folder / TIMELINE)
-    latencies, worst, endings = Latencies(scenario), Worst(result), Endings()
+    latencies, shares = Latencies(scenario, result), Shares(result)
+    worst, endings = Worst(result), Endings(result)
     for batch in _batches(folder / REQUESTS):
         latencies.add(batch)
+        shares.add(batch)
         worst.add(batch)
         endings.add(batch)
     latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
-    return RunFiles(result, scenario, series, latencies.counts, worst, endings)
+    return RunFiles(
+        result, scenario, series, latencies.counts, latencies.classes, shares, worst, endings
+    )
 
 
 def _fault(path: Path, what: str) -> InputError:

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.units import format_count, format_duration, format_rate
+from windtunnel.report.page.axes import brief
+from windtunnel.report.page.tables import NOTHING, percent, rate
 from windtunnel.report.table import ENDINGS
 from windtunnel.twin.saturation import Stretch
 
-NOTHING = "\N{EN DASH}"
-"""What stands where there is no value."""
 GOOD, FAIR = 0.99, 0.9
+LEAST_LINK = 0.01
+"""A link that is full for less of a run is not worth a sentence."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class Attainment(msgspec.Struct, frozen=True):
     word: str
 
 
-def verdict(result: dict[str, Any], found: list[Stretch]) -> list[str]:
+def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) -> list[str]:
     """What happened, for a person who reads nothing else."""
     requests = result["requests"]
     arrived, completed = requests["arrived"], requests["completed"]
@@ -50,7 +52,14 @@ def verdict(result: dict[str, Any], found: list[Stretch]) -> list[str]:
         first += f" They ended so: {', '.join(others)}."
     elif completed != arrived:
         first += f" The rest: {', '.join(others[1:])}."
-    return [first, _saturated(result, found)]
+    said = [first, _saturated(result, found)]
+    share = link_full_s / result["simulated_seconds"] if result["simulated_seconds"] else 0.0
+    if share >= LEAST_LINK:
+        said.append(
+            f"The link between servers was full for {format_duration(link_full_s)} ({share:.0%} of "
+            "the run): transfers shared its bandwidth and waited for each other."
+        )
+    return said
 
 
 def _saturated(result: dict[str, Any], found: list[Stretch]) -> str:
@@ -69,22 +78,22 @@ def _saturated(result: dict[str, Any], found: list[Stretch]) -> str:
 
 def tiles(result: dict[str, Any]) -> list[Tile]:
     """The figures that people ask for first."""
-    latency, rate = result["latency"], result["throughput"]
+    latency, speed = result["latency"], result["throughput"]
     requests, cost = result["requests"], result["cost"]
     share = requests["completed"] / requests["arrived"] if requests["arrived"] else None
     shown = [
-        Tile("completed", _percent(share), f"{requests['completed']:,} of {requests['arrived']:,}"),
-        _latency("first token, p99", latency["ttft"]),
-        _latency("each token, p99", latency["tpot"]),
-        _latency("whole request, p99", latency["e2e"]),
+        Tile("completed", percent(share), f"{requests['completed']:,} of {requests['arrived']:,}"),
+        _latency("first token p99", latency["ttft"]),
+        _latency("each token p99", latency["tpot"]),
+        _latency("request p99", latency["e2e"]),
         Tile(
             "throughput",
-            _rate(rate["requests_per_s"]),
-            f"{_rate(rate['goodput_requests_per_s'])} within SLO",
+            rate(speed["requests_per_s"]),
+            f"{rate(speed['goodput_requests_per_s'])} within SLO",
         ),
         Tile(
             "output tokens",
-            _tokens(rate["output_tokens_per_s"]),
+            _tokens(speed["output_tokens_per_s"]),
             f"{format_count(result['tokens']['output'])} in all",
         ),
     ]
@@ -99,22 +108,11 @@ def _latency(name: str, figures: dict[str, float | None]) -> Tile:
     p50, p99 = figures["p50"], figures["p99"]
     if p50 is None or p99 is None:
         return Tile(name, NOTHING, "never seen")
-    return Tile(name, format_duration(p99), f"p50 {format_duration(p50)}")
-
-
-def _rate(per_s: float | None) -> str:
-    return NOTHING if per_s is None else format_rate(per_s)
+    return Tile(name, brief(p99), f"p50 {brief(p50)}")
 
 
 def _tokens(per_s: float | None) -> str:
     return NOTHING if per_s is None else f"{format_count(per_s)}/s"
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return NOTHING
-    # 99.96% is not 100%.
-    return f"{share:.1%}" if share < 0.999 or share == 1.0 else f"{int(share * 1e4) / 100:.2f}%"
 
 
 def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attainment]:

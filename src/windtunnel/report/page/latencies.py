@@ -79,11 +79,23 @@ def of_outcomes(batch: Any, outcomes: tuple[str, ...]) -> Any:
     return batch.filter(pc.is_in(batch["outcome"].cast(pa.string()), pa.array(outcomes)))
 
 
-class Latencies:
-    """The latencies of completed requests, from batches of rows."""
+OF_REQUESTS = ("ttft", "tpot", "e2e", "queue", "gateway")
+MOST_CLASSES = 6
+"""Classes that have pictures of their own: those with the most requests."""
 
-    def __init__(self, scenario: dict[str, Any]) -> None:
-        self.counts = {name: Counts() for name in ("ttft", "tpot", "itl", "e2e", "queue")}
+
+class Latencies:
+    """The latencies of completed requests, of all and by class, from batches of rows."""
+
+    def __init__(self, scenario: dict[str, Any], result: dict[str, Any]) -> None:
+        self.counts = {name: Counts() for name in (*OF_REQUESTS, "itl")}
+        slos = result["slo"]
+        largest = sorted(slos, key=lambda name: (-slos[name]["completed"], name))[:MOST_CLASSES]
+        self.classes = {
+            name: {latency: Counts() for latency in OF_REQUESTS}
+            for name in slos
+            if len(slos) > 1 and name in largest
+        }
         self._completion_s = {
             pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["pools"]
         }
@@ -94,15 +106,32 @@ class Latencies:
         rows = of_outcomes(batch, ("completed",))
         times = {
             name: np.asarray(rows[name], dtype=np.float64)
-            for name in ("arrived", "scheduled", "first_token", "finished")
+            for name in ("arrived", "admitted", "scheduled", "first_token", "finished")
         }
-        self.counts["ttft"].add(times["first_token"] - times["arrived"])
-        self.counts["e2e"].add(times["finished"] - times["arrived"])
-        self.counts["queue"].add(times["scheduled"] - times["arrived"])
+        waits = {
+            "ttft": times["first_token"] - times["arrived"],
+            "e2e": times["finished"] - times["arrived"],
+            "queue": times["scheduled"] - times["arrived"],
+            "gateway": times["admitted"] - times["arrived"],
+        }
         tokens = np.asarray(rows["output_tokens"], dtype=np.float64)
         pools = rows["pool"].dictionary_encode()
         by_pool = [self._completion_s[pool] for pool in pools.dictionary.to_pylist()]
         after_s = np.array(by_pool)[np.asarray(pools.indices)] if by_pool else 0.0
         many = tokens > 1
         span_s = times["finished"] - times["first_token"] - after_s
-        self.counts["tpot"].add(span_s[many] / (tokens[many] - 1))
+        waits["tpot"] = np.where(many, span_s / np.maximum(tokens - 1, 1), np.nan)
+        _count(self.counts, waits)
+        slos = rows["slo"].dictionary_encode()
+        names = slos.dictionary.to_pylist()
+        for name, counts in self.classes.items():
+            if name in names:
+                own = np.asarray(slos.indices) == names.index(name)
+                _count(counts, {latency: values[own] for latency, values in waits.items()})
+
+
+def _count(counts: dict[str, Counts], waits: dict[str, Any]) -> None:
+    import numpy as np
+
+    for name, values in waits.items():
+        counts[name].add(values[~np.isnan(values)])

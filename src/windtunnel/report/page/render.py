@@ -10,14 +10,22 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.units import format_duration
-from windtunnel.report.page.axes import ACROSS, time_ticks
-from windtunnel.report.page.distributions import BOTTOM, TOP, distributions
+from windtunnel.report.page import tables
+from windtunnel.report.page.axes import ACROSS, brief, time_ticks
+from windtunnel.report.page.distributions import BOTTOM, TOP, views
 from windtunnel.report.page.folder import RunFiles, read_run
 from windtunnel.report.page.headline import attainments, settings, tiles, verdict
 from windtunnel.report.page.heat import heat_map
-from windtunnel.report.page.saturation import slots_of, stretches_of
+from windtunnel.report.page.phases import NAMES, PHASES, Owner
+from windtunnel.report.page.saturation import (
+    bandwidth_of,
+    link_full_s,
+    slots_of,
+    stretches_of,
+)
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
 from windtunnel.report.page.trust import trust_box
+from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
 from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
 from windtunnel.twin.saturation import KV_FULL, LEAST_SAMPLES, LEAST_SHARE
 
@@ -44,7 +52,8 @@ def render(run: RunFiles) -> str:
         lstrip_blocks=True,
     )
     environment.filters["duration"] = format_duration
-    environment.filters["brief"] = _brief
+    environment.filters["brief"] = brief
+    environment.filters["server"] = _server
     style = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     values = _values(run)
@@ -62,20 +71,26 @@ def _values(run: RunFiles) -> dict[str, Any]:
     result, scenario, series = run.result, run.scenario, run.series
     slots = slots_of(series, scenario)
     found = stretches_of(result)
+    bandwidth = bandwidth_of(scenario)
+    groups = run.shares.groups()
     end_s = float(series.times[-1])
-    drawn = charts(series, slots)
+    drawn = charts(series, slots, bandwidth)
     heat = heat_map(series, slots) if drawn else None
-    worst = [
-        (title, upto, run.worst.stories(upto, series, slots))
-        for title, upto in (("to the first token", "first_token"), ("to the end", "finished"))
-    ]
+    accounts = tables.accounts(result)
+    others = (tables.conversations(result), tables.transfers(result))
+    accounts += [table for table in others if table is not None]
     return {
         "result": result,
-        "verdict": verdict(result, found),
+        "verdict": verdict(result, found, link_full_s(series, bandwidth)),
         "trust": trust_box(result),
         "tiles": tiles(result),
         "attainments": attainments(result, scenario),
-        "distributions": distributions(run.latencies, result, scenario),
+        "views": views(run),
+        "shares": groups,
+        "share_phases": _seen({part.phase for group in groups for part in group.shares}),
+        "accounts": accounts,
+        "pools": tables.pools(result, scenario),
+        "machines": tables.servers(result),
         "latency": latencies_of(result),
         "latency_names": LATENCIES,
         "top": TOP,
@@ -91,10 +106,11 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "ticks": time_ticks(end_s),
         "servers": len(series.names),
         "heat": heat,
-        "worst": worst,
-        "longest": {
-            upto: max((s.took_s for s in stories), default=0.0) for _, upto, stories in worst
-        },
+        "worst": [
+            _worst(title, run.worst.stories(upto, series, slots))
+            for title, upto in (("to the first token", FIRST_TOKEN), ("to the end", FINISHED))
+        ],
+        "phase_names": NAMES,
         "endings": run.endings.most(),
         "ending_names": ENDINGS,
         "settings": settings(scenario, result),
@@ -106,14 +122,24 @@ def _values(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def _brief(seconds: float) -> str:
-    """A duration for a narrow column: one unit."""
-    if seconds < 59.9995:
-        return format_duration(seconds)
-    for unit, size, most in (("s", 1.0, 600.0), ("min", 60.0, 36000.0)):
-        if seconds < most:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 3600.0:.1f} h"
+def _worst(title: str, stories: list[Story]) -> dict[str, Any]:
+    """A list of slow requests, with the phases that are seen in it and percent per second."""
+    longest = max((story.took_s for story in stories), default=0.0)
+    return {
+        "title": title,
+        "stories": stories,
+        "phases": _seen({phase.name for story in stories for phase in story.phases}),
+        "scale": 100.0 / (longest or 1.0),
+    }
+
+
+def _seen(phases: set[str]) -> list[str]:
+    return [name for name in PHASES if name in phases]
+
+
+def _server(owner: Owner) -> str:
+    pool, replica = owner
+    return tables.NOTHING if pool is None else f"{pool} {replica}"
 
 
 def _json_in_html(value: Any) -> str:

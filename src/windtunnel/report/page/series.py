@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 HEIGHT = 92.0
 MOST_RATES = 120
 """Rates are means over stretches of time; more of them would show chance instead of load."""
+LOOKS = "abc"
+LOST = {"timed out": "timed_out", "rejected": "rejected", "dropped": "dropped"}
+"""Ways to end without an answer, by the name of the line."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One quantity of a chart: its look is `a` or `b`, never told by colour alone."""
+    """One quantity of a chart; its look is never told by colour alone."""
 
     name: str
     look: str
@@ -75,60 +78,92 @@ def bands(found: list[Stretch], end_s: float) -> list[Band]:
     ]
 
 
-def charts(series: Series, slots: list[int]) -> list[Chart]:
-    """The charts of a run, from what came to what it cost the servers."""
+class Drawing:
+    """Makes the charts of one run: what they share is its time."""
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.end_s = float(series.times[-1])
+        self._middles, self._spans = _grouped(series.times, series.whole["interval"])
+
+    def levels(
+        self,
+        title: str,
+        note: str,
+        values: dict[str, Floats],
+        *,
+        unit: str = "",
+        top: float | None = None,
+        limit: tuple[str, float] | None = None,
+    ) -> Chart:
+        """Quantities as they were at each sample."""
+        about = (title, note, unit)
+        return _chart(about, self.series.times, values, self.end_s, top=top, limit=limit)
+
+    def rates(
+        self,
+        title: str,
+        note: str,
+        lines: dict[str, str],
+        *,
+        unit: str = "/s",
+        limit: tuple[str, float] | None = None,
+    ) -> Chart:
+        """Quantities that were counted between samples, by name of the line, per second."""
+        values = {
+            name: _sums(self.series.whole[column]) / self._spans for name, column in lines.items()
+        }
+        return _chart((title, note, unit), self._middles, values, self.end_s, limit=limit)
+
+
+def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Chart]:
+    """The charts of a run, from what came to what it cost; those of nothing are left out."""
     import numpy as np
 
-    end_s = float(series.times[-1])
-    if end_s <= 0.0:
+    whole = series.whole
+    draw = Drawing(series)
+    if draw.end_s <= 0.0:
         return []
-    whole, one = series.whole, len(series.names) == 1
-    times, interval = _grouped(series.times, series.whole["interval"])
-    rates = {
-        name: _sums(whole[name]) / interval for name in ("arrived", "completed", "output_tokens")
-    }
-    kv = series.servers["kv_used"]
-    levels = (
-        {"mean": whole["kv_used"]}
-        if one
-        else {"highest server": np.nanmax(kv, axis=1), "mean": whole["kv_used"]}
-    )
-    busy = {"busy": whole["busy"]}
-    drawn = [
-        _chart(
-            "Requests",
-            "per second",
-            "/s",
-            times,
-            {"arrived": rates["arrived"], "completed": rates["completed"]},
-            end_s,
-        ),
-        _chart(
-            "Waiting", "requests in line", "", series.times, {"waiting": whole["waiting"]}, end_s
-        ),
-        _chart(
+    kv = {"mean": whole["kv_used"]}
+    if len(series.names) > 1:
+        kv = {"highest server": np.nanmax(series.servers["kv_used"], axis=1)} | kv
+    lost = {name: column for name, column in LOST.items() if whole[column].any()}
+    drawn = [draw.rates("Requests", "per second", {"arrived": "arrived", "completed": "completed"})]
+    if lost:
+        drawn.append(draw.rates("Not completed", f"{', '.join(lost)}, per second", lost))
+    if whole["at_gateway"].any():
+        waiting = {"at the gateway": whole["at_gateway"]}
+        drawn.append(draw.levels("At the gateway", "requests that are not let in yet", waiting))
+    drawn += [
+        draw.levels("Waiting", "requests in line at servers", {"waiting": whole["waiting"]}),
+        draw.levels(
             "Running",
             "requests in batches",
-            "",
-            series.times,
             {"running": whole["running"]},
-            end_s,
             limit=("slots", float(sum(slots))),
         ),
-        _chart("KV cache", "share of blocks in use", "%", series.times, levels, end_s, top=1.0),
-        _chart("Busy", "share of time in a step", "%", series.times, busy, end_s, top=1.0),
-        _chart(
-            "Output tokens",
-            "of ended requests, per second",
-            "/s",
-            times,
-            {"output tokens": rates["output_tokens"]},
-            end_s,
+    ]
+    if whole["transfers"].any():
+        on_the_way = {"transfers": whole["transfers"]}
+        drawn += [
+            draw.levels("KV transfers", "on their way between servers", on_the_way),
+            draw.rates(
+                "Link",
+                "moved between servers",
+                {"moved": "transferred_bytes"},
+                unit="B/s",
+                limit=("bandwidth", bandwidth) if bandwidth is not None else None,
+            ),
+        ]
+    drawn += [
+        draw.levels("KV cache", "share of blocks in use", kv, unit="%", top=1.0),
+        draw.levels("Busy", "share of time in a step", {"busy": whole["busy"]}, unit="%", top=1.0),
+        draw.rates(
+            "Output tokens", "of ended requests, per second", {"output tokens": "output_tokens"}
         ),
     ]
     if len(set(whole["replicas"].tolist())) > 1:
-        replicas = {"servers": whole["replicas"]}
-        drawn.append(_chart("Servers", "ready to serve", "", series.times, replicas, end_s))
+        drawn.append(draw.levels("Servers", "ready to serve", {"servers": whole["replicas"]}))
     return drawn
 
 
@@ -152,9 +187,7 @@ def _grouped(times: Floats, interval: Floats) -> tuple[Floats, Floats]:
 
 
 def _chart(
-    title: str,
-    note: str,
-    unit: str,
+    about: tuple[str, str, str],
     times: Floats,
     values: dict[str, Floats],
     end_s: float,
@@ -162,6 +195,7 @@ def _chart(
     top: float | None = None,
     limit: tuple[str, float] | None = None,
 ) -> Chart:
+    title, note, unit = about
     highest = max(float(line.max()) for line in values.values())
     reach = top if top is not None else round_up(highest)
     lines = []
@@ -174,7 +208,7 @@ def _chart(
         ]
         fill = area(points) if number == 0 else ""
         rounded = [float(f"{value:.4g}") for value in line.tolist()]
-        lines.append(Line(name, "ab"[number], path(points), fill, rounded))
+        lines.append(Line(name, LOOKS[number], path(points), fill, rounded))
     level = None
     if limit is not None and limit[1] <= 1.0 * reach:
         at = round(HEIGHT * (1.0 - limit[1] / reach), 1)

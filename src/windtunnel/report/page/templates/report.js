@@ -6,7 +6,8 @@
   const seconds = (t) => t >= 3600 ? `${Math.floor(t / 3600)} h ${Math.round(t % 3600 / 60)} min`
     : t >= 60 ? `${Math.floor(t / 60)} min ${Math.round(t % 60)} s` : `${+t.toPrecision(3)} s`;
   const value = (v, unit) => unit === "%" ? `${Math.round(100 * v)}%`
-    : v >= 10000 ? `${+(v / 1000).toPrecision(3)} k${unit}` : `${+v.toPrecision(3)}${unit}`;
+    : v >= 1e9 ? `${+(v / 1e9).toPrecision(3)} G${unit}` : v >= 1e6 ? `${+(v / 1e6).toPrecision(3)} M${unit}`
+    : v >= 1e4 ? `${+(v / 1e3).toPrecision(3)} k${unit}` : `${+v.toPrecision(3)}${unit}`;
 
   function say(text, x, y) {
     tip.textContent = text;
@@ -66,18 +67,33 @@
   }
 
   const map = document.querySelector(".map");
-  if (map) map.addEventListener("pointermove", (event) => {
-    const box = map.getBoundingClientRect();
-    const share = within(event, box);
+  if (map) {
     const columns = +map.dataset.columns, rows = +map.dataset.rows;
-    const column = Math.min(columns - 1, Math.floor(share * columns));
-    const row = Math.min(rows - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * rows)));
-    const { cells } = data.heat, i = row * columns + column;
-    mark(share);
-    say(`${data.heat.rows[row]} at ${seconds(data.heat.t[column])}\n${cells.waiting[i]} waiting\n`
-      + `${cells.running[i]} running\nKV ${cells.kv_used[i]}%`, event.clientX, event.clientY);
-  });
-  if (map) map.addEventListener("pointerleave", hush);
+    let column = columns >> 1, row = 0;
+    const cell = (x, y) => {
+      const { cells } = data.heat, i = row * columns + column;
+      mark((column + 0.5) / columns);
+      say(`${data.heat.rows[row]} at ${seconds(data.heat.t[column])}\n${cells.waiting[i]} waiting\n`
+        + `${cells.running[i]} running\nKV ${cells.kv_used[i]}%`, x, y);
+    };
+    map.addEventListener("pointermove", (event) => {
+      const box = map.getBoundingClientRect();
+      column = Math.min(columns - 1, Math.floor(within(event, box) * columns));
+      row = Math.min(rows - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * rows)));
+      cell(event.clientX, event.clientY);
+    });
+    map.addEventListener("pointerleave", hush);
+    map.addEventListener("blur", hush);
+    map.addEventListener("keydown", (event) => {
+      const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!way) { if (event.key === "Escape") hush(); return; }
+      event.preventDefault();
+      column = Math.min(columns - 1, Math.max(0, column + way[0]));
+      row = Math.min(rows - 1, Math.max(0, row + way[1]));
+      const box = map.getBoundingClientRect();
+      cell(box.left + (column + 0.5) / columns * box.width, box.top + (row + 1) / rows * box.height);
+    });
+  }
 
   for (const bar of document.querySelectorAll(".bar")) {
     bar.addEventListener("pointermove", (event) => say(bar.dataset.says, event.clientX, event.clientY));

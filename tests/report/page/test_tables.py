@@ -1,0 +1,128 @@
+"""The tables of a report: what they have, when, and that they stay short."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.page.runs import SPLIT, full, run_into
+from tests.twin.runs import BUSY, one_server, run
+from windtunnel.report import contents
+from windtunnel.report.page import tables
+from windtunnel.report.page.folder import read_run
+
+TALKS = """\
+name: talks
+workload:
+  - name: chat
+    count: 20
+    arrivals: {process: constant, rate: 5/s}
+    prompt_tokens: 50
+    output_tokens: 10
+    session: {turns: 3, think: 500ms, context: accumulate}
+serving:
+  pools:
+    - name: main
+      replicas: 2
+      engine: {kv_blocks: 2000}
+      step_time: {model: linear, fixed: 5ms, per_prefill_token: 100us}
+"""
+
+
+@pytest.fixture(scope="module")
+def busy() -> dict[str, Any]:
+    return run(BUSY, check=False)
+
+
+def titles(found: list[tables.Table]) -> list[str]:
+    return [table.title for table in found]
+
+
+def test_there_is_a_table_of_whatever_there_are_several_of(busy: dict[str, Any]) -> None:
+    assert tables.accounts(run(one_server())) == []
+    # Sources and tenants are the same two groups of requests, so that one table will do.
+    assert titles(tables.accounts(busy)) == ["By class", "By tenant"]
+    busy = busy | {"tenants": {"one": next(iter(busy["tenants"].values()))}}
+    assert titles(tables.accounts(busy)) == ["By class", "By source"]
+
+
+def test_every_row_has_a_cell_for_every_column(busy: dict[str, Any], tmp_path: Path) -> None:
+    done = run_into(tmp_path, SPLIT)
+    scenario = read_run(tmp_path).scenario
+    found = [*tables.accounts(busy), tables.servers(busy), tables.servers(done.result)]
+    found += [tables.pools(done.result, scenario), tables.pools(busy, {"pools": []})]
+    moved = tables.transfers(done.result)
+    assert moved is not None
+    for table in [*found, moved]:
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_fairness_says_over_what(busy: dict[str, Any]) -> None:
+    (lead,) = (table.lead for table in tables.accounts(busy) if table.title == "By tenant")
+    index = busy["fairness"]["served_tokens"]
+    assert "over 2 tenants (1: all alike, 1/2: one has all)" in lead
+    assert f"{index:.3f} for the share of its tokens that each was served" in lead
+    nobody = busy | {"fairness": {"served_tokens": None, "goodput": None}}
+    assert "" in [table.lead for table in tables.accounts(nobody)]
+
+
+def test_tenants_are_cut_to_the_largest_and_it_says_so(busy: dict[str, Any]) -> None:
+    one = busy["tenants"]["acme"]
+    many = {f"t{n}": one | {"requests": n} for n in range(50)}
+    (table,) = (t for t in tables.accounts(busy | {"tenants": many}) if t.title == "By tenant")
+    assert [row[0] for row in table.rows] == [f"t{n}" for n in range(49, 29, -1)]
+    assert table.note == "The 20 with the most requests; result.json has 30 more tenants."
+
+
+def test_conversations_show_cold_and_warm(tmp_path: Path) -> None:
+    result = run(TALKS)
+    table = tables.conversations(result)
+    assert table is not None
+    assert table.lead == "20 sessions with 60 turns; 20 completed."
+    cold, warm, whole = (row[2] for row in table.rows)
+    assert (cold, warm) == tuple(
+        tables.seconds(result["sessions"][key]["p50"]) for key in ("cold_ttft", "warm_ttft")
+    )
+    assert whole.endswith(" s")
+    assert tables.conversations(run(one_server())) is None
+    run_into(tmp_path, TALKS)
+    assert "Conversations" in (tmp_path / contents.REPORT).read_text()
+
+
+def test_pools_have_what_they_run_on_and_what_they_cost(tmp_path: Path) -> None:
+    done = run_into(tmp_path, SPLIT)
+    cost = done.result["cost"]
+    assert cost["total"] == pytest.approx(
+        sum(pool["cost"] for pool in done.result["pools"].values())
+    )
+    page = (tmp_path / contents.REPORT).read_text()
+    for said in ("h100, prefill", "h200, decode", "per million output tokens", "$ per hour"):
+        assert said in page
+    free = run(one_server())
+    pool = {"name": "main", "role": "both", "tensor_parallel": 2, "accelerator": None}
+    scenario = {"pools": [pool]}
+    table = tables.pools(free, scenario)
+    assert (table.lead, table.columns[-1]) == ("", "preemptions")
+    assert table.rows[0][1] == "2 x given step times"
+
+
+def test_servers_that_make_requests_wait_are_named(busy: dict[str, Any]) -> None:
+    calm = run(full(rate=5, replicas=3), check=False)
+    for server in calm["servers"]:
+        server["queue_mean"] = 0.1
+    assert tables.servers(calm).lead == ""
+    calm["servers"][1]["queue_mean"] = 0.9
+    lead = tables.servers(calm).lead
+    assert lead.startswith("One server has waits more than 2 times as long as the mean of the pool")
+    assert "on main 1 requests waited 900 ms, on the mean server 367 ms" in lead
+    many = busy | {"servers": [busy["servers"][0] | {"server": n} for n in range(100)]}
+    table = tables.servers(many)
+    assert len(table.rows) == tables.MOST_SERVERS
+    assert table.title == "The 40 servers with the longest waits"
+
+
+def test_nearly_all_is_not_all() -> None:
+    assert tables.percent(1.0) == "100.0%"
+    assert tables.percent(0.99996) == "99.99%"
+    assert tables.percent(None) == tables.NOTHING
