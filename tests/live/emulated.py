@@ -1,7 +1,11 @@
 """Emulated servers for tests: steps of round lengths, reached without a socket."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from tests.live.inside import Inside
@@ -12,6 +16,9 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 Result = TypeVar("Result")
+
+FALLS_SILENT_S = 60.0
+"""Far longer than any of it takes, so that a hang is a failure."""
 
 STEADY = """\
 name: steady
@@ -61,3 +68,18 @@ def chat(text: str = "hello", **fields: Any) -> dict[str, Any]:
     """The body of a chat request."""
     messages = [{"role": "user", "content": text}]
     return {"model": "steady", "messages": messages, **fields}
+
+
+@contextlib.contextmanager
+def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`windtunnel emulate` on a free port, once it listens."""
+    arguments = [sys.executable, "-m", "windtunnel", "emulate", "--port", "0", *options]
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()

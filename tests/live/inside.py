@@ -61,6 +61,8 @@ class Inside:
             return {"type": "http.disconnect"}
 
         async def send(message: MutableMapping[str, Any]) -> None:
+            if head.cancelled():
+                return  # whoever asked has left
             if message["type"] == "http.response.start":
                 headers = {name.decode(): value.decode() for name, value in message["headers"]}
                 head.set_result(InsideReply(message["status"], headers))
@@ -81,12 +83,20 @@ class Inside:
             else [],
         }
         task = asyncio.ensure_future(self._app(scope, receive, send))
-        task.add_done_callback(lambda _: head.result().body.put_nowait(None))
+
+        def over(_: object) -> None:
+            if not head.cancelled():
+                head.result().body.put_nowait(None)
+
+        task.add_done_callback(over)
         try:
             yield await head
         finally:
             gone.set()
             await task
+
+    def hide(self, text: str) -> str:
+        return text
 
     async def json(self, path: str, body: Any) -> tuple[int, Any]:
         """A whole exchange."""

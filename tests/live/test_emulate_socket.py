@@ -2,18 +2,15 @@
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.live.emulated import plan
+from tests.live.emulated import FALLS_SILENT_S, command, plan
 from windtunnel.cli.emulate import Settings, build_desk
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
@@ -23,8 +20,6 @@ from windtunnel.live.emulate.serving import listen, serve, url_of
 openai = pytest.importorskip("openai")
 
 QUICK = Settings(speedup=1000.0)
-FALLS_SILENT_S = 60.0
-"""Far longer than any of it takes, so that a hang is a failure."""
 
 
 def with_port(use: Callable[[str], Awaitable[None]], settings: Settings = QUICK) -> None:
@@ -122,21 +117,6 @@ def test_an_address_reads_as_one_writes_it() -> None:
         return
     with contextlib.suppress(InputError), listen("::1", 0) as bound:
         assert re.fullmatch(r"http://\[::1\]:\d+", url_of(bound))
-
-
-@contextlib.contextmanager
-def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`windtunnel emulate` on a free port, once it listens."""
-    arguments = [sys.executable, "-m", "windtunnel", "emulate", "--port", "0", *options]
-    process = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
-    try:
-        assert process.stdout is not None
-        yield process, process.stdout.readline()
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -46,6 +46,10 @@ COMMANDS = {
         "windtunnel.cli.emulate:emulate",
         "Serve OpenAI's interface with the timing of a simulated server.",
     ),
+    "observe": Row(
+        "windtunnel.cli.observe:observe",
+        "Send a scenario's traffic to a real server, and measure it.",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -73,6 +73,9 @@ class TraceSource(RequestSource):
         if self._own_names and row.source is not None:
             request.source = self._register.sources.number(row.source)
         request.tenant = self._tenant_of(row)
+        answer_key = row.answer_key
+        if answer_key is not None:
+            request.answer_key = self._register.own(self._entry, answer_key)
         if row.session is not None:
             request.session = self._session(row.session)
             request.turn = row.turn if row.turn is not None else 0

@@ -109,6 +109,7 @@ def any_request(draw: st.DrawFn, number: int) -> TraceRequest:
         deadline_s=draw(_spans),
         ttft_s=draw(_spans),
         e2e_s=draw(_spans),
+        answer_key=draw(st.none() | _keys),
         prefix_keys=tuple(draw(_keys) for _ in ends),
         prefix_ends=ends,
     )

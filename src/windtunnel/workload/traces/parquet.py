@@ -7,12 +7,14 @@ from typing import Any
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
-from windtunnel.workload.traces.windtunnel import COLUMNS, NEEDED, PREFIX, SPANS, TURN, once
+from windtunnel.workload.traces.windtunnel import ANSWER, COLUMNS, NEEDED, PREFIX, SPANS, TURN, once
 
 BATCH_ROWS = 16_384
 ROW_GROUP_ROWS = 65_536
 RUN_COLUMNS = ("first_token", "finished", "outcome")
 """What tells a run's requests from a trace; its rows are in order of ending."""
+BY_END: dict[bytes | str, bytes | str] = {b"windtunnel.rows": b"in order of ending"}
+"""What a file says of itself whose rows are too."""
 
 
 def schema() -> Any:
@@ -25,15 +27,19 @@ def schema() -> Any:
         "prompt_tokens": whole,
         "output_tokens": whole,
         TURN: whole,
+        ANSWER: whole,
     }
     kinds |= dict.fromkeys(SPANS, real) | dict.fromkeys(PREFIX, pa.list_(whole))
     return pa.schema([(name, kinds.get(name, text)) for name in COLUMNS])
 
 
-def is_run(path: Path) -> bool:
-    """Whether the file is `requests.parquet` of a run."""
+def is_by_end(path: Path) -> bool:
+    """Whether its rows are in order of ending: `requests.parquet` of a run, or measured."""
     with _open(path) as file:
-        return set(RUN_COLUMNS) <= set(file.schema_arrow.names)
+        found = file.schema_arrow
+        if set(RUN_COLUMNS) <= set(found.names):
+            return True
+        return BY_END.items() <= (found.metadata or {}).items()
 
 
 def _open(path: Path) -> Any:

@@ -51,7 +51,7 @@ def open_trace(
         raise notes.fault(what, hint=notes.words.rate)
     else:
         requests = sharegpt.read(path, notes, arrivals)
-    sort = sort or not kind.ordered or (name == "parquet" and parquet.is_run(path))
+    sort = sort or not kind.ordered or (name == "parquet" and parquet.is_by_end(path))
     ordered = _sorted(requests, notes) if sort else _reordered(requests, notes)
     return _from_first(ordered) if kind.from_first else ordered
 

@@ -38,6 +38,8 @@ class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     """Time to first token, as it was observed."""
     e2e_s: float | None = None
     """Time to the last token, as it was observed."""
+    answer_key: int | None = None
+    """Names the answer as a segment of prompts to come; None: nobody goes on from it."""
     prefix_keys: tuple[int, ...] = ()
     """The start of the prompt that others may share, in segments known by key."""
     prefix_ends: tuple[int, ...] = ()
@@ -69,6 +71,9 @@ def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
         span = getattr(request, name)
         if span is not None and not 0 <= span <= LONGEST_TRACE_S:
             return f"{name.removesuffix('_s')} is {span} s"
+    answer_key = request.answer_key
+    if answer_key is not None and not SMALLEST_KEY <= answer_key <= LARGEST_KEY:
+        return "the answer key has more than 64 bits"
     return _prefix_fault(request) if request.prefix_keys or request.prefix_ends else None
 
 

@@ -18,8 +18,9 @@ NAMES = ("id", "source", "tenant", "slo", "session")
 TURN = "turn"
 MODEL = "model"
 SPANS = ("deadline", "ttft", "e2e")
+ANSWER = "answer_key"
 PREFIX = ("prefix_keys", "prefix_ends")
-COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, *PREFIX)
+COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, ANSWER, *PREFIX)
 """All columns in the order of TraceRequest's fields; only the first three must be there."""
 
 
@@ -39,6 +40,7 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     deadline: float | None = None
     ttft: float | None = None
     e2e: float | None = None
+    answer_key: int | None = None
     prefix_keys: tuple[int, ...] = ()
     prefix_ends: tuple[int, ...] = ()
 
@@ -65,6 +67,7 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
             line.deadline,
             line.ttft,
             line.e2e,
+            line.answer_key,
             line.prefix_keys,
             line.prefix_ends,
         )
@@ -89,7 +92,7 @@ def _parser(columns: Columns) -> RowParser:
     time_at, prompt_at, output_at = columns.need(*NEEDED)
     name_ats = columns.want(*NAMES)
     (turn_at, model_at), span_ats = columns.want(TURN, MODEL), columns.want(*SPANS)
-    prefix_ats = columns.want(*PREFIX)
+    (answer_at,), prefix_ats = columns.want(ANSWER), columns.want(*PREFIX)
     names, ids = Names(), IdCheck()
 
     def parse(row: Row) -> TraceRequest:
@@ -101,6 +104,7 @@ def _parser(columns: Columns) -> RowParser:
             whole(row[turn_at]) if turn_at >= 0 and row[turn_at] else None,
             names(row[model_at]) if model_at >= 0 else None,
             *(seconds(row[at]) if at >= 0 and row[at] else None for at in span_ats),
+            whole(row[answer_at]) if answer_at >= 0 and row[answer_at] else None,
             *(_numbers(row[at]) if at >= 0 else () for at in prefix_ats),
         ]
         made = TraceRequest(*fields)

@@ -52,10 +52,10 @@ def write_trace(
     path = Path(path)
     name = written_format(format, path)
     try:
-        place = _place(path, replace=replace)
+        place = place_of(path, replace=replace)
         handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{path.name}-")
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     draft = Path(draft_name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -63,13 +63,13 @@ def write_trace(
         draft.chmod(0o644)
         draft.replace(place)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
     return count
 
 
-def _place(path: Path, *, replace: bool) -> Path:
+def place_of(path: Path, *, replace: bool) -> Path:
     """Where the file goes, links followed. Only a file can be put in place of another."""
     where = str(path)
     if where == "-":
@@ -95,7 +95,8 @@ def _checked(requests: Iterable[TraceRequest], path: Path) -> Iterator[TraceRequ
         yield request
 
 
-def _cannot_write(path: Path, error: OSError) -> OutputError:
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """What the system says of a place, as a sentence."""
     reason = (error.strerror or str(error)).lower()
     return OutputError(f"cannot be written: {reason}", where=str(path))
 

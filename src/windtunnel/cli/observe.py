@@ -1,0 +1,275 @@
+"""`windtunnel observe`: sends a scenario's traffic to a real server and writes what it measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windtunnel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from windtunnel.live.observe.observer import Manner, Observer
+    from windtunnel.live.observe.prompts import PromptWriter
+    from windtunnel.live.observe.tally import Tally, Targets
+    from windtunnel.live.observe.transport import Transport
+    from windtunnel.twin.scenario.plan import ScenarioPlan
+    from windtunnel.workload.traces.measured import Measured, MeasuredTrace
+    from windtunnel.workload.traffic import Traffic
+
+STANDARD_OUTPUT = "-"
+EXIT_INTERRUPTED = 130
+LONGEST_GREETING_S = 10.0
+"""In which a server must say that it is there."""
+MOST_IN_FLIGHT = 100_000
+
+
+@click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--endpoint", required=True, metavar="URL",
+              help="Where the server is, with or without /v1.")  # fmt: skip
+@click.option("-o", "--output", default="trace.parquet", show_default=True, metavar="FILE",
+              type=click.Path(path_type=Path), help="Where to write the trace.")  # fmt: skip
+@click.option("--model", metavar="NAME",
+              help="What the server calls it. [default: the only one that it has]")  # fmt: skip
+@click.option("--api", type=click.Choice(["completions", "tokens", "chat"]), default="completions",
+              show_default=True,
+              help="Send prompts as text, as token ids, or as messages.")  # fmt: skip
+@click.option("--pin-length/--no-pin-length", default=True, show_default=True,
+              help="Ask for answers of exactly the wanted length (ignore_eos).")  # fmt: skip
+@click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
+              help="Send so many times as fast, to a server that is as much faster.")  # fmt: skip
+@click.option("--in-flight", type=click.IntRange(1, MOST_IN_FLIGHT), default=1024,
+              show_default=True, metavar="N", help="Most requests at a time.")  # fmt: skip
+@click.option("--timeout", default="10m", show_default=True, metavar="DURATION",
+              help="For requests that have no timeout of their own.")  # fmt: skip
+@click.option("--key-from", default="OPENAI_API_KEY", show_default=True, metavar="VARIABLE",
+              help="The environment variable that has the key, if one is needed.")  # fmt: skip
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
+              help="Override a field of the scenario.")  # fmt: skip
+@click.option("--seed", type=int, help="Override the scenario's seed.")
+@click.option("--json", "json_to", metavar="FILE",
+              help="Write the figures to FILE; `-` prints them alone.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a trace that is there already.")
+def observe(
+    *,
+    scenario: Path,
+    endpoint: str,
+    output: Path,
+    model: str | None,
+    api: str,
+    pin_length: bool,
+    speedup: float,
+    in_flight: int,
+    timeout: str,
+    key_from: str,
+    sets: tuple[str, ...],
+    seed: int | None,
+    json_to: str | None,
+    force: bool,
+) -> None:
+    """Send a scenario's traffic to a real server, and measure it.
+
+    The server must speak OpenAI's interface and stream. What is written is a trace: it replays in a
+    simulation, and `windtunnel compare --real` holds a scenario against it. Ctrl-C ends it early
+    and keeps what was measured.
+    """
+    from windtunnel.core.clock import unix_s
+    from windtunnel.live.observe.observer import Manner
+    from windtunnel.live.observe.prompts import PromptWriter
+    from windtunnel.live.observe.tally import Tally
+    from windtunnel.live.observe.transport import Http, address_of
+    from windtunnel.report.files import WholeFile, result_bytes
+    from windtunnel.report.observed import show_observation
+    from windtunnel.twin.scenario.load import load
+    from windtunnel.workload.traces.measured import MeasuredTrace
+
+    address = address_of(endpoint)
+    if not 0.0 < speedup < float("inf"):
+        raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed="above 0")
+    plan = load(scenario, sets, seed)
+    _refuse_media(plan)
+    longest_s = _duration(timeout, "--timeout")
+    tally = Tally(targets_of(plan))
+    writer = PromptWriter(api, salt=f"{unix_s():.6f}")
+    with ExitStack() as places:
+        figures_file = None
+        if json_to not in (None, STANDARD_OUTPUT):
+            figures_file = places.enter_context(WholeFile(Path(json_to), "--json"))
+        trace = places.enter_context(MeasuredTrace(output, replace=force))
+        transport = Http(address, os.environ.get(key_from))
+        watch = Observation(plan, trace, tally, writer)
+
+        async def main() -> bool:
+            async with transport:
+                name = await model_of(transport, model, plan, address)
+                manner = Manner(name, speedup, in_flight, longest_s, pin_length)
+                return await watch.run(transport, manner)
+
+        done = asyncio.run(main())
+        figures = tally.figures(watch.seconds)
+        if figures_file is not None:
+            figures_file.finish(result_bytes(figures))
+    if json_to == STANDARD_OUTPUT:
+        click.echo(result_bytes(figures), nl=False)
+    else:
+        show_observation(figures, str(output) if trace.rows else None)
+    if not done:
+        click.echo("windtunnel: interrupted; what was measured by then is kept", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+class Observation:
+    """One run of an observer: signals, progress, and where the rows go."""
+
+    def __init__(
+        self, plan: ScenarioPlan, trace: MeasuredTrace, tally: Tally, writer: PromptWriter
+    ) -> None:
+        self._plan = plan
+        self._trace = trace
+        self._tally = tally
+        self._writer = writer
+        self.seconds = 0.0
+
+    async def run(self, transport: Transport, manner: Manner) -> bool:
+        """Whether it came to its end."""
+        from windtunnel.live.observe.observer import Observer
+
+        observer = Observer(traffic_of(self._plan), transport, self._writer, manner, self._record)
+        interrupted: list[bool] = []
+
+        def stop() -> None:
+            interrupted.append(True)
+            observer.stop()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        line = _Line(self._tally)
+        try:
+            await observer.run(line.look)
+        finally:
+            line.close()
+            self.seconds = observer.now_s
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+        return not interrupted
+
+    def _record(self, measured: Measured) -> None:
+        self._trace.add(measured)
+        self._tally.add(measured)
+
+
+def traffic_of(plan: ScenarioPlan) -> Traffic:
+    """The very traffic that a simulation of the plan has."""
+    import math
+
+    from windtunnel.core.random import Streams
+    from windtunnel.workload.traffic import Traffic
+
+    end_s = math.inf if plan.duration_s is None else plan.duration_s
+    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    return Traffic(plan.workload, Streams(plan.seed), end_s, priorities)
+
+
+def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
+    """What requests of each class must keep."""
+    import math
+
+    from windtunnel.live.observe.tally import Targets
+
+    return {
+        name: Targets(
+            *(math.inf if time is None else time for time in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+        )
+        for name, slo in plan.slos.items()
+    }
+
+
+def _refuse_media(plan: ScenarioPlan) -> None:
+    for source in plan.sources:
+        if source.media is not None:
+            raise InputError(
+                "its prompts have media, and only text can be sent",
+                where=f"the source {source.name!r}",
+                hint="leave `media` out, or add its tokens to `prompt_tokens`",
+            )
+
+
+def _duration(text: str, where: str) -> float:
+    from windtunnel.core.units import parse_duration
+
+    try:
+        time_s = parse_duration(text)
+    except InputError as error:
+        raise InputError(error.what, where=where, allowed=error.allowed) from None
+    if not time_s > 0.0:
+        raise InputError(f"{text!r} is no time to wait", where=where, allowed="more than 0s")
+    return time_s
+
+
+async def model_of(
+    transport: Transport, wanted: str | None, plan: ScenarioPlan, address: str
+) -> str:
+    """What the server calls the model; whatever keeps it from answering is an InputError."""
+    from windtunnel.live.observe.transport import Broken, served_models
+
+    try:
+        async with asyncio.timeout(LONGEST_GREETING_S):
+            models = await served_models(transport)
+    except (Broken, TimeoutError) as error:
+        why = str(error) or f"it did not answer in {LONGEST_GREETING_S:g} s"
+        raise InputError(f"the server cannot be reached: {why}", where=address) from None
+    if wanted is not None:
+        return wanted
+    if models is not None and len(models) == 1:
+        return models[0]
+    if models is not None and plan.model in models:
+        return plan.model
+    said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
+    what = f"the name of the model is not clear: {said}"
+    raise InputError(what, where=address, hint="give it with --model NAME")
+
+
+class _Line:
+    """The progress line: on a terminal, one line that is drawn over itself."""
+
+    def __init__(self, tally: Tally) -> None:
+        from windtunnel.core.clock import monotonic_s
+
+        self._tally = tally
+        self._clock = monotonic_s
+        self._drawn_s = 0.0
+        self._shown = False
+
+    def look(self, observer: Observer) -> None:
+        from windtunnel.core.units import format_duration
+        from windtunnel.report.progress import CLEAR, REFRESH_S
+
+        now_s = self._clock()
+        if now_s - self._drawn_s < REFRESH_S or not sys.stderr.isatty():
+            return
+        self._drawn_s, self._shown = now_s, True
+        outcomes = self._tally.outcomes
+        failed = sum(outcomes.values()) - outcomes["completed"]
+        lag = self._tally.lag
+        late = format_duration(lag.mean()) if lag.count else "-"
+        sys.stderr.write(
+            f"{CLEAR}{format_duration(observer.now_s)}   {observer.sent} sent   "
+            f"{observer.in_flight} in flight   {outcomes['completed']} completed   "
+            f"{failed} not   sent {late} late on average"
+        )
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        from windtunnel.report.progress import CLEAR
+
+        if self._shown:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()

@@ -1,0 +1,263 @@
+"""Sends a scenario's traffic to a server, when it is due, and measures what comes back.
+
+An open loop stays open: a request is sent when its time has come, whatever became of those before.
+Where it is sent late all the same, because too many are in flight or this machine is too slow, the
+trace has the time at which it was sent, beside the one at which it was due.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.live.observe.prompts import PromptWriter
+from windtunnel.live.observe.stream import Answered, BadStream, error_text
+from windtunnel.live.observe.transport import Broken, Reply, Transport
+from windtunnel.workload.request import NEVER, Request
+from windtunnel.workload.traces.measured import (
+    COMPLETED,
+    FAILED,
+    REJECTED,
+    TIMED_OUT,
+    UNFINISHED,
+    Measured,
+)
+from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traffic import Traffic
+
+TOO_MANY = (429, 503)
+"""Statuses by which a server turns a request away that it might answer at another time."""
+MOST_ERROR_BYTES = 65_536
+
+
+class Manner(NamedTuple):
+    """How requests are sent."""
+
+    model: str
+    speedup: float = 1.0
+    """So many seconds of the scenario pass in one."""
+    most_in_flight: int = 1024
+    longest_s: float = 600.0
+    """In the scenario's time, for requests without a time limit of their own."""
+    pins_length: bool = True
+    """Whether the server is told to go on to the last token."""
+
+
+class Observer:
+    """One observation: `run` takes it from the first request to the end of the last."""
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        transport: Transport,
+        writer: PromptWriter,
+        manner: Manner,
+        record: Callable[[Measured], None],
+    ) -> None:
+        self.sent = 0
+        self.in_flight = 0
+        self.now_s = 0.0
+        self._traffic = traffic
+        self._transport = transport
+        self._writer = writer
+        self._manner = manner
+        self._record = record
+        self._start_s = 0.0
+        self._woken_s = 0.0
+        self._ended: deque[tuple[Request, Measured, str]] = deque()
+        self._news = asyncio.Event()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ends it early: what is in flight is given up, and recorded as unfinished."""
+        self._stopping = True
+        self._news.set()
+
+    async def run(self, look: Callable[["Observer"], None] | None = None) -> None:
+        """Sends everything. `look` is called whenever something has happened."""
+        self._start_s = asyncio.get_running_loop().time()
+        tasks: set[asyncio.Task[None]] = set()
+        async with asyncio.TaskGroup() as group:
+            while not self._stopping:
+                self._settle()
+                if look is not None:
+                    look(self)
+                next_s = self._traffic.next_s
+                if next_s == math.inf and not self.in_flight:
+                    break
+                if self.in_flight >= self._manner.most_in_flight:
+                    next_s = math.inf
+                if max(self._clock_s(), self._woken_s) < next_s:
+                    await self._wait(next_s)
+                    continue
+                task = group.create_task(self._ask(self._traffic.take()))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                self.sent += 1
+                self.in_flight += 1
+                # The request is on its way before the next one is looked at.
+                await asyncio.sleep(0)
+            for task in list(tasks):
+                task.cancel()
+        self._settle()
+        self._traffic.stop(self._clock_s())
+
+    def _clock_s(self) -> float:
+        """The scenario's time."""
+        elapsed_s = asyncio.get_running_loop().time() - self._start_s
+        self.now_s = elapsed_s * self._manner.speedup
+        return self.now_s
+
+    async def _wait(self, until_s: float) -> None:
+        """For that time, or until a request has ended."""
+        self._news.clear()
+        if self._ended or self._stopping:
+            return
+        when_s = self._start_s + until_s / self._manner.speedup
+        try:
+            async with asyncio.timeout_at(when_s if until_s < math.inf else None):
+                await self._news.wait()
+        except TimeoutError:
+            self._woken_s = until_s  # even if the clock is a little behind
+
+    def _settle(self) -> None:
+        """Records what has ended, and tells the traffic, so that turns and users go on."""
+        while self._ended:
+            request, measured, text = self._ended.popleft()
+            self.in_flight -= 1
+            completed = measured.outcome == COMPLETED
+            if completed:
+                self._writer.heard(request, text)
+            if not completed or request.answer_key < 0:
+                self._writer.over(request)
+            if request.followed and not self._stopping:
+                self._traffic.ended(request, completed, request.finished_s)
+            self._record(measured)
+
+    # One request
+
+    async def _ask(self, request: Request) -> None:
+        answered = Answered()
+        outcome, status, error = UNFINISHED, 0, None
+        body = self._body(request)
+        sent_s = self._clock_s()
+        try:
+            async with (
+                asyncio.timeout(self._patience_s(request, sent_s)),
+                self._transport.post(self._writer.path, body) as reply,
+            ):
+                status = reply.status
+                if status == 200:
+                    async for piece in reply.pieces():
+                        answered.feed(piece, self._clock_s())
+                    outcome, error = _verdict(answered)
+                else:
+                    outcome = REJECTED if status in TOO_MANY else FAILED
+                    error = error_text(await _beginning(reply))
+        except TimeoutError:
+            outcome = TIMED_OUT
+        except (Broken, BadStream) as broken:
+            outcome, error = FAILED, str(broken)
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        if error is not None:
+            error = self._transport.hide(error)
+        request.finished_s = self._clock_s()
+        measured = self._measured(request, sent_s, answered, outcome, status, error)
+        if outcome == COMPLETED:
+            request.output_tokens = measured.request.output_tokens
+        self._ended.append((request, measured, answered.text))
+        self._news.set()
+
+    def _body(self, request: Request) -> bytes:
+        manner = self._manner
+        adapter: int = request.adapter
+        fields: dict[str, Any] = {
+            "model": self._traffic.adapters[adapter] if adapter >= 0 else manner.model,
+            **self._writer.fields(request),
+            "max_tokens": int(request.output_tokens),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if manner.pins_length:
+            fields["ignore_eos"] = True
+        return msgspec.json.encode(fields)
+
+    def _patience_s(self, request: Request, sent_s: float) -> float:
+        """How long its client waits, in seconds of the clock."""
+        longest_s = self._manner.longest_s
+        if request.deadline_s != NEVER:
+            longest_s = max(0.0, request.deadline_s - sent_s)
+        return longest_s / self._manner.speedup
+
+    def _measured(
+        self,
+        request: Request,
+        sent_s: float,
+        answered: Answered,
+        outcome: str,
+        status: int,
+        error: str | None,
+    ) -> Measured:
+        traffic, times_s = self._traffic, answered.times_s
+        planned = int(request.prompt_tokens)
+        prompt = answered.prompt_tokens or planned
+        keys, ends = _shared(request, prompt / planned)
+        row = TraceRequest(
+            arrived_s=sent_s,
+            prompt_tokens=prompt,
+            output_tokens=answered.tokens,
+            id=str(request.id),
+            source=traffic.sources[request.source],
+            tenant=traffic.tenants[request.tenant],
+            slo=traffic.classes[request.slo],
+            session=str(request.session) if request.session >= 0 else None,
+            turn=int(request.turn) if request.session >= 0 else None,
+            model=self._manner.model,
+            deadline_s=request.deadline_s - sent_s if request.deadline_s != NEVER else None,
+            ttft_s=times_s[0] - sent_s if times_s else None,
+            e2e_s=times_s[-1] - sent_s if times_s and outcome == COMPLETED else None,
+            answer_key=int(request.answer_key) if request.answer_key >= 0 else None,
+            prefix_keys=keys,
+            prefix_ends=ends,
+        )
+        gaps_s = [after - before for before, after in pairwise(times_s)]
+        due_s = min(request.arrived_s, sent_s)
+        return Measured(row, due_s, outcome, status, error, answered.cached_tokens, gaps_s)
+
+
+def _verdict(answered: Answered) -> tuple[str, str | None]:
+    """How an answer ended that was sent to its end."""
+    if not answered.times_s:
+        return FAILED, "the server sent no stream of tokens"
+    return COMPLETED, None
+
+
+async def _beginning(reply: Reply) -> bytes:
+    """As much of a body as an error needs."""
+    body = b""
+    async for piece in reply.pieces():
+        body += piece
+        if len(body) > MOST_ERROR_BYTES:
+            break
+    return body
+
+
+def _shared(request: Request, factor: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shared start of a prompt that the server counts as `factor` times as many tokens."""
+    if request.prefix is None:
+        return (), ()
+    keys, ends = [], []
+    before = 0
+    for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):
+        scaled = round(end * factor)
+        if scaled > before:
+            keys.append(int(key))
+            ends.append(scaled)
+            before = scaled
+    return tuple(keys), tuple(ends)

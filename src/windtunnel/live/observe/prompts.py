@@ -1,0 +1,104 @@
+"""Writes prompts of a wanted length that share what the scenario says they share.
+
+A segment of a prompt is known by its key, and what it says follows from that key: equal keys, equal
+words, and of a shorter one the first words. The answers of a conversation are what the server said.
+"""
+
+from array import array
+from hashlib import shake_128
+from typing import Any, NamedTuple
+
+from windtunnel.live.words import BYTES_PER_TOKEN, ROUND
+from windtunnel.workload.request import Request
+
+COMPLETIONS, TOKENS, CHAT = "completions", "tokens", "chat"
+APIS = {
+    COMPLETIONS: "/v1/completions",
+    TOKENS: "/v1/completions",
+    CHAT: "/v1/chat/completions",
+}
+"""How prompts can be sent: as text, as token ids, as messages."""
+
+LOWEST_TOKEN_ID = 1000
+"""Below are the special tokens of many models, and single bytes."""
+_ID_MASK = 0x3FFF
+_WORDS = [
+    ROUND[at : at + BYTES_PER_TOKEN] for at in range(0, len(ROUND), BYTES_PER_TOKEN)
+] * (256 * BYTES_PER_TOKEN // len(ROUND))  # fmt: skip
+
+
+class PromptWriter:
+    """Makes bodies for requests. `salt` keeps a server from knowing prompts of an earlier run."""
+
+    def __init__(self, api: str, salt: str) -> None:
+        assert api in APIS
+        self._api = api
+        self._salt = salt
+        self._answers: dict[int, str] = {}  # what the server said, by answer key
+
+    @property
+    def path(self) -> str:
+        return APIS[self._api]
+
+    def heard(self, request: Request, text: str) -> None:
+        """What the server said, if a later prompt may go on from it."""
+        if request.answer_key >= 0 and self._api != TOKENS:
+            self._answers[request.answer_key] = text
+
+    def over(self, request: Request) -> None:
+        """No request of its conversation will follow."""
+        if request.prefix is not None:
+            for key in request.prefix.keys:
+                self._answers.pop(key, None)
+
+    def fields(self, request: Request) -> dict[str, Any]:
+        """The part of a request's body that is its prompt."""
+        parts = self._parts(request)
+        if self._api == TOKENS:
+            return {"prompt": [token for part in parts for token in _token_ids(part)]}
+        if self._api == COMPLETIONS:
+            texts = (self._answers.get(part.key) or _text(part) for part in parts)
+            return {"prompt": "".join(texts)}
+        messages: list[dict[str, str]] = []
+        for part in parts:
+            answer = self._answers.get(part.key)
+            if answer is not None:
+                messages.append({"role": "assistant", "content": answer})
+            elif messages and messages[-1]["role"] == "user":
+                messages[-1]["content"] += _text(part)
+            else:
+                messages.append({"role": "user", "content": _text(part)})
+        return {"messages": messages}
+
+    def _parts(self, request: Request) -> list["Part"]:
+        parts: list[Part] = []
+        start = 0
+        if request.prefix is not None:
+            for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):
+                parts.append(Part(key, f"{self._salt}/{key}", end - start))
+                start = end
+        tokens = int(request.prompt_tokens)
+        if tokens > start:
+            parts.append(Part(NO_KEY, f"{self._salt}/own/{request.id}", tokens - start))
+        return parts
+
+
+NO_KEY = -1
+
+
+class Part(NamedTuple):
+    """A segment of a prompt: its key, what its words follow from, how many they are."""
+
+    key: int
+    name: str
+    tokens: int
+
+
+def _text(part: Part) -> str:
+    noise = shake_128(part.name.encode()).digest(part.tokens)
+    return "".join([_WORDS[byte] for byte in noise])
+
+
+def _token_ids(part: Part) -> list[int]:
+    noise = array("H", shake_128(part.name.encode()).digest(2 * part.tokens))
+    return [LOWEST_TOKEN_ID + (value & _ID_MASK) for value in noise]
