@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.report.page.runs import SPLIT, TALKS
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.report.table import show
 from windtunnel.twin.scenario.plan import SloPlan
@@ -100,14 +101,15 @@ def test_a_result_without_figures_is_shown_with_dashes() -> None:
     assert re.search(r"^time to first token( +-){6}$", out, re.MULTILINE)
     assert re.search(r"^standard +0 +no target$", out, re.MULTILINE)
     dropped = shown(run(one_server(count=2, prompt=20_000)), 80)
-    assert "2 requests arrived: 2 dropped\n\n" in dropped
+    assert (
+        "2 requests arrived: 2 dropped\n  2 dropped: needs # KV blocks, the server has #\n"
+        in dropped
+    )
 
 
 def test_endings_and_cost_are_told_when_there_are_any() -> None:
     out = shown(run(BUSY), 80)
-    assert re.search(
-        r"requests arrived: \d+ completed, \d+ dropped, \d+ unfinished at the end", out
-    )
+    assert re.search(r"requests arrived: \d+ completed, \d+ dropped, \d+ unfinished\n", out)
     assert "cost" not in out
     result = run(one_server())
     result["cost"] = {"total": 1234.5, "per_million_output_tokens": 0.001}
@@ -147,8 +149,8 @@ def test_rates_that_are_compared_have_one_unit() -> None:
 
 def test_a_class_without_a_target_keeps_nothing() -> None:
     out = shown(run(BUSY), 80)
-    assert re.search(r"^batch +60 +no target$", out, re.MULTILINE)
-    assert re.search(r"^critical +\d+ +[0-9.]+%$", out, re.MULTILINE)
+    assert re.search(r"^batch +60 +no target( +[0-9.]+ m?s){4}$", out, re.MULTILINE)
+    assert re.search(r"^critical +\d+ +[0-9.]+%( +[0-9.]+ m?s){4}$", out, re.MULTILINE)
     assert "within their SLO" in out
     assert "within their SLO" not in shown(run(one_server()), 80)
     nothing = shown(run(one_server().replace("name: one", "duration: 500ms")), 80, slos=TARGETS)
@@ -184,3 +186,51 @@ def test_the_gravest_doubts_are_told_and_the_rest_is_counted() -> None:
     assert "It is so, 3" not in out
     result["trust"] = {"verdict": "good", "findings": [{**says, "severity": "good", "says": "x"}]}
     assert "trust  good\n\nopen runs" in shown(result, 80)
+
+
+def test_why_requests_were_not_completed_is_said_with_the_most_frequent_first() -> None:
+    result = run(one_server())
+    result["requests"] = {"arrived": 120, "completed": 1, "rejected": 112, "dropped": 7}
+    result["requests"] |= {"timed_out": 0, "unfinished": 0}
+    result["reasons"]["rejected"] = {f"reason {letter}": 4 for letter in "abc"}
+    result["reasons"]["rejected"]["no room"] = 100
+    result["reasons"]["dropped"] = {"too large": 7}
+    lines = shown(result, 80).splitlines()
+    assert lines[2:8] == [
+        "120 requests arrived: 1 completed, 112 rejected, 7 dropped",
+        "  100 rejected: no room",
+        "    7 dropped: too large",
+        "    4 rejected: reason a",
+        "    4 rejected: reason b",
+        "  and 1 more reason, in result.json",
+    ]
+
+
+def test_tenants_are_shown_when_there_are_several() -> None:
+    assert "tenant" not in shown(run(one_server()), 80)
+    result = run(BUSY)
+    out = shown(result, 80)
+    assert re.search(
+        r"^tenant +requests +attained +served +TTFT p50 +TTFT p99 +E2E p99$", out, re.M
+    )
+    assert re.search(r"^acme +60 +[0-9.]+% +[0-9.]+%( +[0-9.]+ m?s){3}$", out, re.M)
+    tokens, in_time = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
+    said = f"fairness (Jain's, 2 tenants): {tokens:.3f} of tokens, {in_time:.3f} of "
+    assert f"{said}requests in time\n" in out
+    one = result["tenants"]["acme"]
+    result["tenants"] = {f"t{n:02}": one | {"requests": n} for n in range(20)}
+    lines = shown(result, 80).splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("tenant"))
+    names = [line.split("  ")[0].strip() for line in lines[start + 1 : start + 9]]
+    assert names == ["t19", "t18", "t17", "t16", "t15", "t14", "14 more", ""]
+
+
+def test_sessions_and_transfers_have_a_line_each() -> None:
+    out = shown(run(TALKS), 80)
+    assert re.search(
+        r"^20 sessions, 60 turns; TTFT p50 .+ of first turns, .+ of later ones$", out, re.M
+    )
+    result = run(SPLIT, check=False)
+    slos = SLOS | {"batch": SloPlan("batch", 0, None, None, 5.0)}
+    out = shown(result, 80, slos=slos)
+    assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)

@@ -1,6 +1,7 @@
 """Tables for people, all in one style: no borders, figures to the right, nothing ever cut."""
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -11,6 +12,9 @@ from windtunnel.core.units import format_duration
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 WIDEST = 1_000
 """Columns that no table here needs."""
+INDENT = "  "
+NARROW = 40
+"""Screens with fewer columns have none to spare for an indent."""
 
 
 def screen() -> Console:
@@ -37,6 +41,13 @@ def print_fitting(console: Console, tables: Iterable[Table]) -> None:
             break
     table.width = columns
     console.print(table, soft_wrap=True)
+
+
+def indented(console: Console, sentence: str) -> tuple[str, int]:
+    """A sentence broken into lines that fit, all moved in, and how far."""
+    indent = INDENT if console.width >= NARROW else ""
+    lines = wrap(sentence, max(console.width, 1), initial_indent=indent, subsequent_indent=indent)
+    return "\n".join(lines), len(indent)
 
 
 def duration_cell(seconds: float) -> str:

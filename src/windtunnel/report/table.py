@@ -10,7 +10,20 @@ from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
-from windtunnel.report.layout import SECONDS, duration_cell, plain_table, print_fitting
+from windtunnel.report.layout import (
+    SECONDS,
+    duration_cell,
+    indented,
+    plain_table,
+    print_fitting,
+)
+from windtunnel.report.parts import (
+    class_tables,
+    ending_lines,
+    part_lines,
+    share,
+    tenant_tables,
+)
 from windtunnel.report.trust import show_trust
 from windtunnel.twin.scenario.plan import SloPlan
 
@@ -37,7 +50,7 @@ ENDINGS = {
     "rejected": "rejected",
     "timed_out": "timed out",
     "dropped": "dropped",
-    "unfinished": "unfinished at the end",
+    "unfinished": "unfinished",
 }
 
 
@@ -48,13 +61,19 @@ def show(
     promised = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
     console.print()
-    for line in _sentences(result, goodput=bool(promised)):
-        console.print(line)
+    console.print(_counts(result))
+    for line in ending_lines(result, ENDINGS):
+        console.print(Text(indented(console, line)[0]), soft_wrap=True)
+    for line in [*_sentences(result, goodput=bool(promised)), *part_lines(result)]:
+        console.print(Text(line))
     console.print()
     print_fitting(console, _latencies(latencies_of(result)))
     console.print()
     if result["slo"]:
-        print_fitting(console, [_slos(result["slo"], promised)])
+        print_fitting(console, class_tables(result["slo"], promised))
+        console.print()
+    if len(result["tenants"]) > 1:
+        print_fitting(console, tenant_tables(result["tenants"]))
         console.print()
     print_fitting(console, _pools(result))
     console.print()
@@ -82,12 +101,17 @@ def _has_target(slo: SloPlan) -> bool:
     return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
 
 
-def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
-    requests, rate, cost = result["requests"], result["throughput"], result["cost"]
+def _counts(result: dict[str, Any]) -> Text:
+    requests = result["requests"]
     counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
     noun = "request" if requests["arrived"] == 1 else "requests"
-    lines = [f"{requests['arrived'] or 'no'} {noun} arrived" + ": " * bool(counts)]
-    lines[0] += ", ".join(counts)
+    arrived = f"{requests['arrived'] or 'no'} {noun} arrived"
+    return Text(arrived + ": " * bool(counts) + ", ".join(counts))
+
+
+def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
+    requests, rate, cost = result["requests"], result["throughput"], result["cost"]
+    lines = []
     if requests["completed"]:
         completed = format_rate(rate["requests_per_s"])
         unit = completed.rpartition("/")[2]
@@ -100,7 +124,7 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[Text]:
         each = cost["per_million_output_tokens"]
         per_million = f", {dollars(each)} per million output tokens" if each else ""
         lines.append(f"cost at list prices: {dollars(cost['total'])}{per_million}")
-    return [Text(line) for line in lines]
+    return lines
 
 
 def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
@@ -114,14 +138,6 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
         yield table
 
 
-def _slos(slos: dict[str, dict[str, Any]], promised: set[str]) -> Table:
-    table = plain_table("SLO", "requests", "attained")
-    for name, slo in slos.items():
-        attained = _percent(slo["attained"]) if name in promised else "no target"
-        table.add_row(Text(name), str(slo["requests"]), attained)
-    return table
-
-
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
     for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
         table = plain_table(*columns)
@@ -130,16 +146,12 @@ def _pools(result: dict[str, Any]) -> Iterable[Table]:
             cells = (
                 Text(name),
                 f"{servers:.1f}".removesuffix(".0"),
-                _percent(pool["utilization"]),
-                _percent(pool["kv_peak"]),
+                share(pool["utilization"]),
+                share(pool["kv_peak"]),
                 str(pool["preemptions"]),
             )
             table.add_row(*cells[: len(columns)])
         yield table
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
 
 
 def dollars(amount: float) -> str:

@@ -216,7 +216,10 @@ class Recorder:
         server = self.servers[computed]
         server.prefix_hit_tokens += hits
         server.prompts += 1
-        server.waited_s += request.scheduled_s - request.arrived_s
+        came_s = request.arrived_s
+        if request.admitted_s > came_s:
+            came_s = request.admitted_s
+        server.waited_s += request.scheduled_s - came_s
 
     def flush(self) -> None:
         """Hands the rows that have come together to the sink."""

@@ -91,6 +91,25 @@ serving:
 """Prompts apart from answers, over a slow link, to a server that is short of blocks."""
 
 
+TALKS = """\
+name: talks
+workload:
+  - name: chat
+    count: 20
+    arrivals: {process: constant, rate: 5/s}
+    prompt_tokens: 50
+    output_tokens: 10
+    session: {turns: 3, think: 500ms, context: accumulate}
+serving:
+  pools:
+    - name: main
+      replicas: 2
+      engine: {kv_blocks: 2000}
+      step_time: {model: linear, fixed: 5ms, per_prefill_token: 100us}
+"""
+"""Conversations of three turns."""
+
+
 def full(rate: int = 20, replicas: int = 1) -> str:
     return FULL.format(rate=rate, replicas=replicas)
 

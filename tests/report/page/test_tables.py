@@ -5,28 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.report.page.runs import SPLIT, full, run_into
+from tests.report.page.runs import SPLIT, TALKS, full, run_into
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.report import contents
 from windtunnel.report.page import tables
 from windtunnel.report.page.folder import read_run
-
-TALKS = """\
-name: talks
-workload:
-  - name: chat
-    count: 20
-    arrivals: {process: constant, rate: 5/s}
-    prompt_tokens: 50
-    output_tokens: 10
-    session: {turns: 3, think: 500ms, context: accumulate}
-serving:
-  pools:
-    - name: main
-      replicas: 2
-      engine: {kv_blocks: 2000}
-      step_time: {model: linear, fixed: 5ms, per_prefill_token: 100us}
-"""
 
 
 @pytest.fixture(scope="module")

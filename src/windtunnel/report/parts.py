@@ -1,0 +1,113 @@
+"""What a terminal shows of the parts of a run: endings, classes, tenants, sessions, transfers."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.core.units import format_size
+from windtunnel.report.layout import duration_cell, plain_table
+
+MOST_REASONS = 4
+MOST_TENANTS = 6
+
+Entry = dict[str, Any]
+Figure = tuple[str, str, str]
+"""The head of a column, and where its value is: which latency, and which figure of it."""
+
+CLASS_FIGURES: tuple[Figure, ...] = (
+    ("TTFT p50", "ttft", "p50"),
+    ("TTFT p99", "ttft", "p99"),
+    ("TPOT p99", "tpot", "p99"),
+    ("E2E p99", "e2e", "p99"),
+)
+TENANT_FIGURES: tuple[Figure, ...] = (
+    ("TTFT p50", "ttft", "p50"),
+    ("TTFT p99", "ttft", "p99"),
+    ("E2E p99", "e2e", "p99"),
+)
+"""What is left out first on a narrow screen is the last of them."""
+
+
+def share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else duration_cell(value)
+
+
+def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
+    """The most frequent reasons why requests were not completed, one to a line."""
+    found = [
+        (-count, names[outcome], reason)
+        for outcome, reasons in result["reasons"].items()
+        for reason, count in reasons.items()
+        if outcome != "completed"
+    ]
+    found.sort()
+    shown = found[:MOST_REASONS]
+    wide = max((len(str(-count)) for count, _, _ in shown), default=0)
+    lines = [f"{-count:>{wide}} {name}: {reason}" for count, name, reason in shown]
+    more = len(found) - len(shown)
+    if more:
+        lines.append(f"and {more} more reason{'s' * (more > 1)}, in result.json")
+    return lines
+
+
+def class_tables(slos: dict[str, Entry], promised: set[str]) -> Iterable[Table]:
+    """The classes of service; where there are several, each with its latencies."""
+    figures = CLASS_FIGURES if len(slos) > 1 else ()
+    for many in range(len(figures), -1, -1):
+        table = _table(("SLO", "requests", "attained"), figures[:many])
+        for name, slo in slos.items():
+            attained = share(slo["attained"]) if name in promised else "no target"
+            cells = (str(slo["requests"]), attained, *_cells(slo, figures[:many]))
+            table.add_row(Text(name), *cells)
+        yield table
+
+
+def tenant_tables(tenants: dict[str, Entry]) -> Iterable[Table]:
+    """The tenants with the most requests."""
+    order = sorted(tenants, key=lambda name: -tenants[name]["requests"])
+    left = len(order) - MOST_TENANTS
+    for many in range(len(TENANT_FIGURES), -1, -1):
+        figures = TENANT_FIGURES[:many]
+        table = _table(("tenant", "requests", "attained", "served"), figures)
+        for name in order[:MOST_TENANTS]:
+            one = tenants[name]
+            cells = (str(one["requests"]), share(one["attained"]), share(one["served_share"]))
+            table.add_row(Text(name), *cells, *_cells(one, figures))
+        if left > 0:
+            table.add_row(f"{left} more")
+        yield table
+
+
+def _table(columns: Sequence[str], figures: Sequence[Figure]) -> Table:
+    return plain_table(*columns, *(head for head, _, _ in figures))
+
+
+def _cells(entry: Entry, figures: Sequence[Figure]) -> list[str]:
+    return [_seconds(entry[key][figure]) for _, key, figure in figures]
+
+
+def part_lines(result: Entry) -> list[str]:
+    """A sentence each on fairness, sessions and transfers, where there are any."""
+    lines = []
+    fairness = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
+    if len(result["tenants"]) > 1 and fairness[0] is not None:
+        in_time = "" if fairness[1] is None else f", {fairness[1]:.3f} of requests in time"
+        among = f"fairness (Jain's, {len(result['tenants'])} tenants)"
+        lines.append(f"{among}: {fairness[0]:.3f} of tokens{in_time}")
+    sessions = result["sessions"]
+    if sessions["count"]:
+        cold, warm = (_seconds(sessions[key]["p50"]) for key in ("cold_ttft", "warm_ttft"))
+        turns = f"{sessions['count']} sessions, {sessions['turns']} turns"
+        lines.append(f"{turns}; TTFT p50 {cold} of first turns, {warm} of later ones")
+    split = result["disaggregation"]
+    if split is not None and split["split"]:
+        took = ", ".join(f"{key} {_seconds(split['transfer'][key])}" for key in ("p50", "p99"))
+        moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
+        lines.append(f"{moved}; transfer {took}")
+    return lines
