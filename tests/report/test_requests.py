@@ -23,6 +23,7 @@ SCHEMA = {
     "source": NAME,
     "tenant": NAME,
     "slo": NAME,
+    "adapter": NAME,
     "session": COUNT,
     "turn": pa.int32(),
     "arrived": TIME,

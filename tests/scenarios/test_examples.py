@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = (
     "disaggregation",
     "first",
+    "lora",
     "my_router",
     "noisy-neighbour",
     "overload",
@@ -121,3 +122,16 @@ def test_a_noisy_neighbour_is_kept_in_its_own_line() -> None:
     assert let_in == pytest.approx(0.66, abs=0.01)
     assert by_arrival == pytest.approx(0.66, abs=0.01)
     assert lasts_as_long_s == pytest.approx(lasts_s, rel=0.01)
+
+
+def test_lora_adapters_are_found_where_they_are_loaded() -> None:
+    def loads(result: dict[str, Any]) -> int:
+        return sum(adapter["loads"] for adapter in result["adapters"].values())
+
+    seeing, blind = run("lora"), run("lora", "serving.router={policy: least-loaded}")
+    assert loads(seeing) == 73
+    assert loads(blind) == 3375
+    assert seeing["slo"]["critical"]["attained"] == 1.0
+    assert blind["slo"]["critical"]["attained"] == pytest.approx(0.87, abs=0.01)
+    times = blind["latency"]["ttft"]["p99"] / seeing["latency"]["ttft"]["p99"]
+    assert 12 < times < 13

@@ -14,7 +14,7 @@ def sample(
     arrived: int = 0,
 ) -> Sample:
     """The state of servers at one instant; whoever waits or runs is inside, and nobody else."""
-    recorder = Recorder(Names([], [], []), {}, [], None)
+    recorder = Recorder(Names([], [], [], []), {}, [], None)
     recorder.arrived = arrived
     recorder.outcomes["completed"] = arrived - sum(waiting) - sum(running)
     made = Sample(time_s, recorder, Cluster([], None, 0.0), None)

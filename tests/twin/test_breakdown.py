@@ -147,7 +147,7 @@ def test_jain_is_one_for_equals_and_never_below_one_over_n(
 
 
 def recorder_of(tenants: list[str]) -> Recorder:
-    names = Names(["chat"], ["standard"], tenants)
+    names = Names(["chat"], ["standard"], tenants, [])
     return Recorder(names, {}, [Overheads(0.0, 0.0, 0.0)], None)
 
 

@@ -27,6 +27,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "tenants": None,
     "fairness": {"served_tokens", "goodput"},
     "sessions": {"count", "turns", "ended", "cold_ttft", "warm_ttft", "duration"},
+    "adapters": None,
     "gateway": None,
     "routing": None,
     "disaggregation": None,

@@ -40,6 +40,7 @@ class KvCapacity(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: float
     activation_bytes: float
     runtime_bytes: float
+    adapter_bytes: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -53,6 +54,7 @@ class _Limits(msgspec.Struct, frozen=True):
     block_size: int
     max_num_batched_tokens: int
     max_num_seqs: int
+    adapter_bytes: float
 
 
 def kv_capacity(
@@ -65,12 +67,18 @@ def kv_capacity(
     block_size: int = 16,
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
+    adapter_bytes: float = 0.0,
 ) -> KvCapacity:
-    """The KV blocks of a server, or an error that says what is missing and what would fit."""
+    """The KV blocks of a server, or an error that says what is missing and what would fit.
+
+    `adapter_bytes` are set aside on each GPU for LoRA adapters.
+    """
     if not 0.0 < memory_utilization <= 1.0:
         what = f"memory_utilization is {memory_utilization}"
         raise InputError(what, allowed="above 0, at most 1")
-    limits = _Limits(memory_utilization, block_size, max_num_batched_tokens, max_num_seqs)
+    limits = _Limits(
+        memory_utilization, block_size, max_num_batched_tokens, max_num_seqs, adapter_bytes
+    )
     for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
         if getattr(limits, name) < 1:
             raise InputError(f"{name} is {getattr(limits, name)}", allowed="1 or more")
@@ -93,7 +101,7 @@ def _divide_memory(
     activation = _activation_bytes(shape, part, limits)
     runtime = RUNTIME_BYTES + GRAPH_BYTES + (COLLECTIVE_BYTES if gpus > 1 else 0.0)
     block_bytes = limits.block_size * kv_bytes_per_token(part)
-    room = usable - part.total_weight_bytes - activation - runtime
+    room = usable - part.total_weight_bytes - activation - runtime - limits.adapter_bytes
     return KvCapacity(
         blocks=max(0, math.floor(room / block_bytes)),
         block_size=limits.block_size,
@@ -102,6 +110,7 @@ def _divide_memory(
         weight_bytes=part.total_weight_bytes,
         activation_bytes=activation,
         runtime_bytes=runtime,
+        adapter_bytes=limits.adapter_bytes,
     )
 
 
@@ -157,11 +166,13 @@ def _does_not_fit(
     shape: ModelShape, accelerator: Accelerator, tp: int, found: KvCapacity, hints: list[str]
 ) -> InputError:
     needed = found.weight_bytes + found.activation_bytes + found.runtime_bytes + found.block_bytes
+    needed += found.adapter_bytes
+    adapters = f", adapters {found.adapter_bytes / GIB:.1f}" if found.adapter_bytes else ""
     each = "" if tp == 1 else f" on each of {tp} GPUs"
     return InputError(
         f"{shape.name} does not fit on {accelerator.name}: it needs {needed / GIB:.1f} GiB{each}"
         f" (weights {found.weight_bytes / GIB:.1f}, activations {found.activation_bytes / GIB:.1f},"
-        f" runtime {found.runtime_bytes / GIB:.1f}, the rest KV cache)"
+        f" runtime {found.runtime_bytes / GIB:.1f}{adapters}, the rest KV cache)"
         f" and has {found.usable_bytes / GIB:.1f} GiB",
         hint="try " + (" or ".join(hints) or "a smaller or quantised model"),
     )

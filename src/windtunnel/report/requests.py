@@ -67,7 +67,7 @@ class RequestRows:
 
     def close(self) -> None:
         if self._writer is None:
-            self.write([], [], Names([], [], []))
+            self.write([], [], Names([], [], [], []))
         self._writer.close()
         self._file.close()
 
@@ -81,6 +81,7 @@ class RequestRows:
             "source": [names.sources[r.source] for r in requests],
             "tenant": [names.tenants[r.tenant] for r in requests],
             "slo": [names.classes[r.slo] for r in requests],
+            "adapter": [names.adapters[r.adapter] if r.adapter >= 0 else None for r in requests],
             "session": [r.session if r.session >= 0 else None for r in requests],
             "turn": [r.turn if r.session >= 0 else None for r in requests],
             "arrived": [r.arrived_s for r in requests],
@@ -111,7 +112,7 @@ def _schema() -> Any:
     return pa.schema(
         [
             ("id", pa.int64()),
-            *((column, name) for column in ("source", "tenant", "slo")),
+            *((column, name) for column in ("source", "tenant", "slo", "adapter")),
             ("session", pa.int64()),
             ("turn", pa.int32()),
             *((column, pa.float64()) for column in TIMES),

@@ -13,4 +13,6 @@ def look_at(servers: list[Server], signals: Signals, now_s: float) -> None:
         waiting[number] = server.queued
         running[number] = server.running.count
         kv_used[number] = server.kv_used(now_s)
+        if server.slots is not None:
+            signals.adapters[number] = server.slots.loaded()
     signals.took(now_s)

@@ -16,10 +16,13 @@ OTHERS: Final = "(others)"
 class Names:
     """What the numbers of a request stand for. The lists are the traffic's, and may grow."""
 
-    def __init__(self, sources: list[str], classes: list[str], tenants: list[str]) -> None:
+    def __init__(
+        self, sources: list[str], classes: list[str], tenants: list[str], adapters: list[str]
+    ) -> None:
         self.sources: Final = sources
         self.classes: Final = classes
         self.tenants: Final = tenants
+        self.adapters: Final = adapters
 
 
 class Targets:

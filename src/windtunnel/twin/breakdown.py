@@ -7,6 +7,7 @@ from windtunnel.admission.gateway.tickets import KIND_NAMES
 from windtunnel.core.distribution import summary
 from windtunnel.engine.server import Server
 from windtunnel.twin.accounts import Account, ClassAccount, Tally, TenantAccount
+from windtunnel.twin.adapters import MOST_LISTED
 from windtunnel.twin.door import Door
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -135,6 +136,28 @@ def gateway_of(door: Door | None) -> dict[str, Any] | None:
             kind: dict(sorted(counts.items()))
             for kind, counts in zip(KIND_NAMES, door.told, strict=True)
         },
+    }
+
+
+def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None:
+    """How LoRA adapters fared, in the order of their numbers; None where no server has slots."""
+    slots = [server.slots for server in simulation.servers if server.slots is not None]
+    if not slots:
+        return None
+    accounts = simulation.recorder.adapters.accounts
+    loads, evictions = [0] * len(accounts), [0] * len(accounts)
+    for one in slots:
+        for counts, total in ((one.loads, loads), (one.evictions, evictions)):
+            for adapter, count in counts.items():
+                total[min(adapter, MOST_LISTED)] += count
+    return {
+        name: {
+            **figures,
+            "output_tokens_per_s": per(figures["output_tokens"], seconds),
+            "loads": loads[number],
+            "evictions": evictions[number],
+        }
+        for number, (name, figures) in enumerate(tenants_of(accounts, seconds).items())
     }
 
 

@@ -43,6 +43,9 @@ def _limits_are_kept(simulation: Simulation) -> str | None:
     for server in simulation.servers:
         if server.running.count > server.limits.max_num_seqs:
             return f"server {server.index} runs {server.running.count} requests"
+        fault = server.slots.fault() if server.slots is not None else None
+        if fault is not None:
+            return f"server {server.index} has {fault}"
     return None
 
 
@@ -93,5 +96,9 @@ INVARIANTS = (
         "whoever waits at the gateway or was let in is known to it, and nobody else",
         _gateway_agrees,
     ),
-    Invariant("limits-kept", "no server runs more than max_num_seqs requests", _limits_are_kept),
+    Invariant(
+        "limits-kept",
+        "no server runs more than max_num_seqs requests, or has more adapters than slots",
+        _limits_are_kept,
+    ),
 )

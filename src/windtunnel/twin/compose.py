@@ -50,7 +50,7 @@ def compose(
     streams = Streams(plan.seed)
     routing = Routing(plan, cluster, streams)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))
-    names = Names(traffic.sources, traffic.classes, traffic.tenants)
+    names = Names(traffic.sources, traffic.classes, traffic.tenants, traffic.adapters)
     recorder = Recorder(names, _targets(plan), overheads, sink)
     return Simulation(
         traffic=traffic,
@@ -64,7 +64,7 @@ def compose(
         overheads=overheads,
         recorder=recorder,
         timeline=Timeline(len(servers)),
-        story=Story(telemetry, plan.router.policy) if telemetry is not None else None,
+        story=_story(plan, cluster, telemetry, names) if telemetry is not None else None,
         horizon_s=horizon_s,
     )
 
@@ -100,6 +100,13 @@ class Routing:
         return build_counterfactual(
             plan.router, cluster.servers, candidates, cluster.signals, self._journal
         )
+
+
+def _story(plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names) -> Story:
+    for server in cluster.servers:
+        if server.slots is not None:
+            server.slots.journal = []
+    return Story(telemetry, plan.router.policy, names.adapters)
 
 
 def _with_role(plan: ScenarioPlan, role: str) -> list[int]:

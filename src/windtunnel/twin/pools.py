@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, InputFaults
-from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.limits import EngineLimits, LoraLimits
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
 from windtunnel.models.capacity import kv_capacity
@@ -19,7 +19,7 @@ from windtunnel.models.table import Table
 from windtunnel.models.table_files import read_table
 from windtunnel.routing.build import policy_fault
 from windtunnel.twin.recorder import Overheads
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import LoraPlan, PoolPlan, ScenarioPlan
 
 MICROSECOND = 1e-6
 
@@ -125,6 +125,7 @@ def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
             block_size=engine.block_size,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             max_num_seqs=engine.max_num_seqs,
+            adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
         ).blocks
     max_model_len = engine.max_model_len
     if max_model_len is None:
@@ -143,7 +144,12 @@ def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
         host_overhead_s=engine.host_overhead_s,
         reserve_full_prompt=engine.reserve_full_prompt,
         unhashed_blocks_first=engine.unhashed_blocks_first,
+        lora=_lora(engine.lora),
     )
+
+
+def _lora(lora: LoraPlan | None) -> LoraLimits | None:
+    return None if lora is None else LoraLimits(lora.slots, lora.load_s, lora.step_cost)
 
 
 def _hardware(pool: PoolPlan, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:

@@ -16,6 +16,7 @@ from windtunnel.twin.accounts import (
     Targets,
     TenantAccount,
 )
+from windtunnel.twin.adapters import AdapterAccounts
 from windtunnel.twin.reasons import ReasonCounts, reason_of
 from windtunnel.twin.sessions import SessionAccounts
 from windtunnel.workload.request import Request
@@ -73,6 +74,7 @@ class Recorder:
         self.tenants: Final[list[TenantAccount]] = []
         self.servers: Final = [ServerAccount() for _ in overheads]
         self.sessions: Final = SessionAccounts()
+        self.adapters: Final = AdapterAccounts(names.adapters)
         self.has_gateway = False  # whether requests may wait before they are let in
         self.gateway: Final = Distribution()
         self._open_accounts()
@@ -126,6 +128,8 @@ class Recorder:
         self.tenants[tenant].arrive(tokens)
         if request.session >= 0:
             self.sessions.arrive(request)
+        if request.adapter >= 0:
+            self.adapters.arrive(request)
 
     def end(self, request: Request, outcome: str) -> None:
         """The one way out of a run."""
@@ -153,6 +157,8 @@ class Recorder:
         self.classes[request.slo].fail(outcome)
         self.sources[request.source].fail(outcome)
         self.tenants[min(request.tenant, MOST_TENANTS)].fail(outcome)
+        if request.adapter >= 0:
+            self.adapters.fail(request, outcome)
 
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
@@ -209,6 +215,8 @@ class Recorder:
         customer.complete(prompt, output, good)
         customer.ttft.add(ttft_s, 1)
         customer.e2e.add(e2e_s, 1)
+        if request.adapter >= 0:
+            self.adapters.complete(request, good, ttft_s, e2e_s)
         self.servers[request.server].output_tokens += output
         computed: i64 = request.prefill_server
         if computed < 0:

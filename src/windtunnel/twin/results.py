@@ -6,6 +6,7 @@ import windtunnel
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.twin.breakdown import (
+    adapters_of,
     classes_of,
     fairness_of,
     gateway_of,
@@ -63,6 +64,7 @@ def result_of(
         "fairness": fairness_of(recorder.tenants),
         "sessions": sessions_of(simulation),
         "gateway": gateway_of(simulation.door),
+        "adapters": adapters_of(simulation, seconds),
         "routing": _routing(simulation),
         "disaggregation": _disaggregation(simulation),
         "pools": _pools(plan, simulation),

@@ -1,4 +1,4 @@
-"""Tells what was decided about requests, with the reason, to whoever listens."""
+"""Tells what was decided, with the reason, to whoever listens."""
 
 from typing import Final
 
@@ -15,19 +15,31 @@ ROUTED: Final = "request.routed"
 SPLIT: Final = "request.split"
 MOVED: Final = "request.moved"
 ENDED: Final = "request.ended"
+LOADED: Final = "adapter.loaded"
+UNLOADED: Final = "adapter.evicted"
 
 
 class Story:
     """Events of one run. A run that nobody listens to has none, and builds no event."""
 
-    def __init__(self, telemetry: Telemetry, policy: str) -> None:
+    def __init__(self, telemetry: Telemetry, policy: str, adapters: list[str]) -> None:
         self._telemetry: Final = telemetry
         self._policy: Final = policy  # of the router
+        self._adapters: Final = adapters  # names by number
 
     def tell(self, now_s: float, kind: str, request: Request, reason: str, **data: Plain) -> None:
         if self._telemetry.wants(kind):
             event = Event(now_s, kind, f"request/{request.id}", reason, data)
             self._telemetry.emit(event)
+
+    def adapters(self, now_s: float, server: int, journal: list[int]) -> None:
+        """What a server has loaded and evicted since it was last asked: pairs of who and what."""
+        for place in range(0, len(journal), 2):
+            kind, reason = (LOADED, "wanted") if journal[place + 1] else (UNLOADED, "room")
+            if self._telemetry.wants(kind):
+                data: dict[str, Plain] = {"adapter": self._adapters[journal[place]]}
+                self._telemetry.emit(Event(now_s, kind, f"server/{server}", reason, data))
+        journal.clear()
 
     def routed(self, now_s: float, request: Request, judgement: Judgement | None) -> None:
         """Where a request was sent and, when that was looked into, what others would have been."""

@@ -216,7 +216,8 @@ VALUE_FAULTS = [
         "12: serving.pools[0].engine: a list is not a mapping; allowed: a mapping with the keys "
         "max_num_seqs, max_num_batched_tokens, block_size, memory_utilization, prefix_caching, "
         "chunked_prefill, long_prefill_threshold, max_model_len, scheduling, preemption, "
-        "async_scheduling, kv_blocks, host_overhead, reserve_full_prompt, unhashed_blocks_first",
+        "async_scheduling, kv_blocks, host_overhead, reserve_full_prompt, "
+        "unhashed_blocks_first, lora",
     ),
     (
         "name: small",

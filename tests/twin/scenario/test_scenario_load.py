@@ -41,6 +41,7 @@ def test_defaults_are_filled_in() -> None:
         host_overhead_s=0.0,
         reserve_full_prompt=True,
         unhashed_blocks_first=True,
+        lora=None,
     )
     assert pool.step_time == StepTimePlan(
         "linear",

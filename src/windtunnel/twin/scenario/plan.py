@@ -17,6 +17,16 @@ class SloPlan(msgspec.Struct, frozen=True):
     e2e_s: float | None
 
 
+class LoraPlan(msgspec.Struct, frozen=True):
+    """LoRA adapters on a server."""
+
+    slots: int
+    load_s: float
+    step_cost: float
+    memory_bytes: float
+    """Of one slot, on each accelerator."""
+
+
 class EnginePlan(msgspec.Struct, frozen=True):
     """The limits and the habits of one inference server."""
 
@@ -37,6 +47,7 @@ class EnginePlan(msgspec.Struct, frozen=True):
     host_overhead_s: float
     reserve_full_prompt: bool
     unhashed_blocks_first: bool
+    lora: LoraPlan | None
 
 
 class OverheadsPlan(msgspec.Struct, frozen=True):

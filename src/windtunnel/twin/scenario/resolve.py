@@ -8,6 +8,7 @@ from pathlib import Path
 from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
+from windtunnel.twin.scenario.lora import lora_plan
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
     OverheadsPlan,
@@ -115,6 +116,7 @@ def _engine(engine: EngineSpec) -> EnginePlan:
         host_overhead_s=engine.host_overhead,
         reserve_full_prompt=engine.reserve_full_prompt,
         unhashed_blocks_first=engine.unhashed_blocks_first,
+        lora=lora_plan(engine.lora),
     )
 
 

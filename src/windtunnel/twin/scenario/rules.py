@@ -7,6 +7,7 @@ from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
+from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
@@ -30,6 +31,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from disaggregation_faults(spec)
+    yield from lora_faults(spec)
     yield from gateway_faults(spec, _priorities(spec))
     watched = reads_signals(spec.serving.admission)
     yield from router_faults(("serving", "router"), spec.serving.router, watched=watched)

@@ -28,6 +28,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
+from windtunnel.twin.scenario.lora_spec import LoraSpec
 from windtunnel.twin.scenario.router_spec import RouterSpec
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
@@ -104,6 +105,10 @@ class EngineSpec(Section):
     unhashed_blocks_first: Switch = Field(
         default=True,
         description="Whether freed blocks that no prefix can use again are the first to be taken.",
+    )
+    lora: LoraSpec | None = Field(
+        default=None,
+        description="Slots for LoRA adapters, for workloads that ask for some; left out: none.",
     )
 
 

@@ -29,6 +29,7 @@ from windtunnel.twin.scenario.lengths_spec import (
     UniformPause,
 )
 from windtunnel.twin.scenario.limits import MOST_TOKENS
+from windtunnel.twin.scenario.lora import adapters_plan
 from windtunnel.twin.scenario.plan import SloPlan
 from windtunnel.twin.scenario.workload_spec import (
     ExtraSpec,
@@ -135,6 +136,7 @@ def _source(source: SourceSpec, slos: Mapping[str, SloPlan], file: Path) -> Sour
         tenant_per_member=population is not None and population.tenants == "per-member",
         media=_extra(source.media, file),
         reasoning=_extra(source.reasoning, file),
+        adapters=adapters_plan(source.adapters),
     )
 
 

@@ -25,6 +25,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_MEMBERS,
     MOST_REQUESTS,
 )
+from windtunnel.twin.scenario.lora_spec import AdaptersSpec
 
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
@@ -137,6 +138,11 @@ class SourceSpec(Section):
     )
     session: SessionSpec | None = Field(
         default=None, description="Conversations; left out, every request is for itself."
+    )
+    adapters: AdaptersSpec | None = Field(
+        default=None,
+        description="LoRA adapters that requests are for, each for one at random and each session "
+        "for one in all its turns. Left out: the model itself.",
     )
     timeout: Timeout | None = Field(
         default=None,

@@ -1,0 +1,71 @@
+"""LoRA adapters: what the sections mean, and what is wrong with them."""
+
+from collections.abc import Iterator
+
+from windtunnel.core.spec.faults import Fault, dotted
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.core.units import format_size
+from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
+from windtunnel.twin.scenario.plan import LoraPlan
+from windtunnel.twin.scenario.serving_spec import EngineSpec
+from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload_spec import SourceSpec
+
+
+def lora_plan(lora: LoraSpec | None) -> LoraPlan | None:
+    if lora is None:
+        return None
+    return LoraPlan(lora.slots, lora.load, lora.step_cost, lora.memory)
+
+
+def adapters_plan(adapters: AdaptersSpec | None) -> tuple[tuple[str, float], ...]:
+    """Names and weights, however they were written."""
+    if adapters is None:
+        return ()
+    if adapters.weights is not None:
+        return tuple(adapters.weights.items())
+    assert adapters.count is not None
+    skew = adapters.skew or 0.0
+    return tuple((f"adapter-{number}", (number + 1.0) ** -skew) for number in range(adapters.count))
+
+
+def lora_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    asking: list[KeyPath] = []
+    for index, source in enumerate(spec.workload):
+        if isinstance(source, SourceSpec) and source.adapters is not None:
+            path = ("workload", index, "adapters")
+            asking.append(path)
+            yield from _adapters_faults(path, source.adapters)
+    for index, pool in enumerate(spec.serving.pools):
+        section = ("serving", "pools", index, "engine", "lora")
+        if pool.engine.lora is not None:
+            yield from _lora_faults(section, pool.engine.lora, pool.engine, asking)
+        elif asking:
+            what = f"missing, but {dotted(asking[0])} asks for adapters"
+            hint = "every pool must have slots for them"
+            yield Fault(section, what, hint=hint, because_of=tuple(asking))
+
+
+def _adapters_faults(path: KeyPath, adapters: AdaptersSpec) -> Iterator[Fault]:
+    if (adapters.weights is None) == (adapters.count is None):
+        given = adapters.weights is not None
+        what = "both weights and count are given" if given else "there is neither weights nor count"
+        yield Fault(path, what, "either weights or count")
+    if adapters.weights is not None and not adapters.weights:
+        yield Fault((*path, "weights"), "there is no adapter", "at least one")
+    if adapters.skew is not None and adapters.count is None:
+        what = "weights say how often each is asked for"
+        yield Fault((*path, "skew"), what, "only with count")
+
+
+def _lora_faults(
+    path: KeyPath, lora: LoraSpec, engine: EngineSpec, asking: list[KeyPath]
+) -> Iterator[Fault]:
+    if not asking:
+        what = "no source asks for adapters, so that it would change nothing"
+        yield Fault(path, what, hint="give a source of the workload `adapters`")
+    if lora.memory and engine.kv_blocks != "auto":
+        what = f"{format_size(lora.memory)}, but kv_blocks is {engine.kv_blocks}"
+        hint = "a number of blocks leaves the memory of adapters out already"
+        because = ((*path[:-1], "kv_blocks"),)
+        yield Fault((*path, "memory"), what, "only with kv_blocks: auto", hint, because)
