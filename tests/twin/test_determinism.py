@@ -40,8 +40,24 @@ serving:
 """
 """The physics model, prefixes, priorities, and too little memory."""
 
+GATED = (
+    BUSY
+    + """\
+  admission:
+    policy: flow-control
+    limit: 0.5
+    max_waiting: 40
+    ttl: 700ms
+    eviction: true
+    detector: {kind: utilization, queue_depth: 2, kv_utilization: 0.9}
+    budgets: {acme: 0.5}
+"""
+)
+"""A gateway in front of it that has every reason to turn requests away, or to stop them."""
+
 SCENARIOS = {
     "busy": BUSY,
+    "gated": GATED,
     "preempting": PREEMPTING,
     "first": (ROOT / "examples" / "first.yaml").read_text().replace("4000", "800"),
 }
@@ -68,6 +84,9 @@ def test_the_scenarios_have_what_is_easy_to_get_wrong(tmp_path: Path) -> None:
         assert any(row["preemptions"] for row in rows)
         assert any(row["prefix_hit_tokens"] for row in rows)
         assert {"completed", "unfinished"} <= {row["outcome"] for row in rows}
+    _, rows = simulate("gated", tmp_path / "gated")
+    reasons = {row["reason"] for row in rows if row["outcome"] == "rejected"}
+    assert {"expired", "outranked", "queue-full", "made-way"} <= reasons
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -11,6 +11,7 @@ from tests.twin.runs import BUSY, one_server, run
 from windtunnel.core.telemetry import MemorySink
 from windtunnel.twin import run as runs
 from windtunnel.twin.accounts import Names
+from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -366,6 +367,18 @@ def test_every_decision_is_told_with_its_numbers() -> None:
     assert (outranked.data["seen"], outranked.data["limit"]) == (-1.0, 4.0)
     counts = found["gateway"]["decisions"]
     assert sum(sum(reasons.values()) for reasons in counts.values()) == len(told)
+
+
+def test_a_gateway_whose_books_are_wrong_is_found_out() -> None:
+    text = steps(f"{{policy: flow-control, {ONE_AT_A_TIME}}}", source("chat", 0.1, output=1))
+    simulation = compose(load_text(text))
+    simulation.run(runs.breathe)
+    assert simulation.door is not None
+    agrees = next(one for one in INVARIANTS if one.name == "gateway-agrees")
+    assert agrees.check(simulation) is None
+    simulation.door.gateway.in_flight += 1
+    told = "the gateway has 0 waiting and 1 in flight of 0 known, the run 0 and 0"
+    assert agrees.check(simulation) == told
 
 
 def test_unfinished_requests_were_at_the_gateway() -> None:

@@ -106,7 +106,7 @@ def test_all_that_flow_control_can_be_told() -> None:
         detector=DetectorPlan("concurrency", max_per_server=64),
     )
     assert flow(", detector: {kind: never}").detector == DetectorPlan("never")
-    assert flow(", max_waiting: 7").max_waiting_per_band == 7
+    assert flow(", max_waiting: 7").max_waiting_per_band == 1_000_000
 
 
 def test_a_detector_looks_as_often_as_there_is_something_new() -> None:

@@ -71,13 +71,12 @@ def _policy(admission: AdmissionSpec, staleness_s: float, bands: list[int]) -> P
         return SaturationPlan(admission.queue_depth, admission.kv_utilization)
     if isinstance(admission, AlwaysSpec):
         return AlwaysPlan()
-    most = MOST_WAITING if admission.max_waiting is None else admission.max_waiting
-    per_band = admission.max_waiting_per_band
+    most, per_band = admission.max_waiting, admission.max_waiting_per_band
     return FlowControlPlan(
         order=admission.order,
         priorities=tuple(bands),
-        max_waiting=most,
-        max_waiting_per_band=most if per_band is None else per_band,
+        max_waiting=MOST_WAITING if most is None else most,
+        max_waiting_per_band=MOST_WAITING if per_band is None else per_band,
         ttl_s=admission.ttl,
         limit=admission.limit,
         shedding=admission.shedding,

@@ -164,7 +164,7 @@ class FlowControlSpec(GatewaySpec):
         default=None, description="Most requests that may wait here; left out: a million."
     )
     max_waiting_per_band: Waiting | None = Field(
-        default=None, description="The same of each priority; left out: as many as may wait."
+        default=None, description="The same of each priority; left out: any number of them."
     )
     ttl: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,

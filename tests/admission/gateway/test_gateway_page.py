@@ -1,0 +1,83 @@
+"""docs/explanation/gateway.md says what the gateway does: its reasons, ceilings and orders."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.admission.gateway.fleet import Desk, signals
+from windtunnel.admission.gateway import (
+    ORDERS,
+    Concurrency,
+    FlowControl,
+    FlowSettings,
+    Reason,
+    Utilization,
+    Weights,
+)
+
+pytestmark = pytest.mark.once
+
+PAGE = (Path(__file__).parents[3] / "docs" / "explanation" / "gateway.md").read_text()
+MANY = 10**6
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the table whose first line starts so, without that line."""
+    rows = PAGE.partition(f"\n| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert rows
+    return [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in rows]
+
+
+def flow(order: str, per_server: int, limit: float, priorities: list[int]) -> FlowControl:
+    settings = FlowSettings(order, MANY, MANY, math.inf, limit, shedding=False, eviction=False)
+    weights = Weights({}, ["acme", "bolt"])
+    return FlowControl(Concurrency(per_server), settings, weights, priorities)
+
+
+def test_every_reason_is_on_the_page() -> None:
+    assert sorted(row[0] for row in table("reason")) == sorted(Reason)
+
+
+def test_the_ceilings_are_right() -> None:
+    rows = table("class")
+    gateway = flow("priority", 10, 0.6, [int(row[1]) for row in rows])
+    for _, priority, ceiling, _ in rows:
+        assert gateway.ceiling(int(priority)) == pytest.approx(float(ceiling))
+
+
+def test_so_many_go_and_no_more() -> None:
+    for _, priority, _, most in table("class"):
+        desk = Desk(flow("priority", 10, 0.6, [4, 3, -1, -2, -3]), signals(0, 0, 0, 0))
+        for _ in range(50):
+            desk.arrive(priority=int(priority))
+        assert len(desk.sent) == int(most)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_they_go_as_the_page_says(order: str) -> None:
+    desk = Desk(flow(order, 1, 1.0, []))
+    desk.arrive(tenant=0)
+    for _, tenant, priority, tokens, wanted in table("waits"):
+        target = re.match(r"[0-9]+", wanted)
+        desk.arrive(
+            tenant=("acme", "bolt").index(tenant),
+            priority=int(priority),
+            tokens=int(tokens),
+            target_s=float(target.group()) if target else math.inf,
+        )
+    for number in range(6):
+        desk.end(desk.sent[number])
+    told = {row[0]: row[1] for row in table("order | they go")}
+    assert " ".join(map(str, desk.sent[1:])) == told[order]
+
+
+def test_the_example_of_saturation_adds_up() -> None:
+    seen = signals(10, 10)
+    seen.waiting[0], seen.running[0], seen.kv_used[0] = 2, 8, 1 / 3
+    seen.kv_used[1] = 0.6
+    detector = Utilization(5.0, 0.8, 0.05)
+    detector.look(seen, 20)
+    assert f"is {detector.saturation(20):.2f}." in PAGE
+    assert f"= {detector.saturation(23):.2f}." in PAGE
