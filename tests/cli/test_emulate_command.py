@@ -22,6 +22,16 @@ from windtunnel.cli.main import main
         (["--model", "llama-3.1-8b", "--set", "serving.pools.0.engine.max_seqs=2"], "max_seqs"),
         (["--model", "llama-3.1-405b"], "does not fit"),
         (["missing.yaml"], "missing.yaml"),
+        (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server lets"),
+        (
+            [
+                "examples/physics.yaml",
+                "--set",
+                "serving.admission={policy: tier-shed, threshold: 4}",
+            ],
+            "serving.admission: an emulated server lets",
+        ),
+        (["--model", "llama-3.1-8b", "--set", "serving.pools.0.replicas=999"], "up to 256"),
     ],
 )
 def test_what_cannot_be_served_is_a_sentence(

@@ -143,10 +143,14 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
             )
         accelerator = f"serving.pools.0.accelerator={DEFAULT_ACCELERATOR}"
         plan = load_text(NO_TRAFFIC, "emulate", [accelerator, *sets], seed)
-    for path, found in (("serving.disaggregation", plan.split), ("serving.encode", plan.encode)):
-        if found is not None:
+    for path, found in (
+        ("serving.disaggregation", plan.split is not None),
+        ("serving.encode", plan.encode is not None),
+        ("serving.admission", not plan.gateway.is_open),
+    ):
+        if found:
             raise InputError(
-                "an emulated server does all the work of a request itself",
+                "an emulated server lets everybody in, and does all the work of a request itself",
                 where=path,
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
@@ -193,6 +197,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     streams = Streams(plan.seed)
     served = Served(
         model=settings.served_name or plan.model or plan.name,
+        adapters={name: number for number, name in enumerate(adapters_of(plan))},
         max_model_len=min(int(server.limits.max_model_len) for server in servers),
         sharing=Sharing(int(servers[0].limits.block_size)) if caches else None,
         lengths=LengthDraw(
@@ -216,6 +221,12 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
         engine = Engine(servers, arounds, router, signals, metrics)
         backend = Pace(engine, settings.speedup, loop)
     return Desk(served, backend, metrics, loop.time, unix_s)
+
+
+def adapters_of(plan: ScenarioPlan) -> list[str]:
+    """The LoRA adapters that the scenario's traffic asks for: clients may do so, too."""
+    names = [name for source in plan.sources for name, _ in source.adapters]
+    return list(dict.fromkeys(names))
 
 
 def described(plan: ScenarioPlan, speedup: float) -> str:

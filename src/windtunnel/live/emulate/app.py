@@ -16,6 +16,7 @@ from windtunnel.live.emulate.protocol import (
     BodyReader,
     ChatBody,
     CompletionBody,
+    Head,
     Job,
     Refused,
     Shape,
@@ -54,6 +55,8 @@ class Served(NamedTuple):
     """What is served, and what goes wrong on purpose."""
 
     model: str
+    adapters: dict[str, int]
+    """LoRA adapters by the name that clients call them by, with their numbers."""
     max_model_len: int
     sharing: Sharing | None
     """None: prompts share nothing."""
@@ -86,13 +89,8 @@ class Desk:
     def admit(self, job: Job) -> tuple[Fault, list[tuple[bytes, bytes]]]:
         """What goes wrong with a job, and headers for its answer; or it is `Refused`."""
         served = self.served
-        if job.model != served.model:
-            raise Refused(
-                404,
-                f"The model `{job.model[:200]}` does not exist; this server has `{served.model}`.",
-                param="model",
-                code="model_not_found",
-            )
+        if job.model != served.model and job.model not in served.adapters:
+            raise _unknown_model(job.model, served)
         headers: list[tuple[bytes, bytes]] = []
         if served.rate_limit is not None:
             wait_s = served.rate_limit.take(self._clock())
@@ -130,9 +128,10 @@ class Desk:
             output = min(served.lengths.draw(served.draws), room)
             finish = STOP
         request = Request(self._numbers, 0.0, prompt_tokens, output)
+        request.adapter = adapter = served.adapters.get(job.model, -1)
         if served.sharing is not None:
             answer = filler(output, self._numbers).encode()
-            request.prefix, request.answer_key = served.sharing.chain(job.prompt, answer)
+            request.prefix, request.answer_key = served.sharing.chain(job.prompt, answer, adapter)
         refusal = self.backend.refusal(request)
         if refusal:
             raise Refused(400, f"This server can never answer it: {refusal}.")
@@ -140,6 +139,12 @@ class Desk:
         if finish == STOP:
             self.metrics.ends_by_itself(request)
         return request, finish
+
+
+def _unknown_model(name: str, served: Served) -> Refused:
+    models = ", ".join(f"`{one}`" for one in (served.model, *served.adapters))[:500]
+    what = f"The model `{name[:200]}` does not exist; this server has {models}."
+    return Refused(404, what, param="model", code="model_not_found")
 
 
 class Answering:
@@ -168,7 +173,8 @@ class Answering:
         self._desk.in_flight += 1
         try:
             answer = self._desk.backend.ask(request, streams=job.streams)
-            talk = _Talk(self._desk, self._shape, answer, finish)
+            head = Head(request.id, int(self._desk.unix_s()), job.model)
+            talk = _Talk(self._desk.backend, self._shape, head, answer, finish)
             if job.streams:
                 await talk.stream(receive, send, headers, fault, tells_usage=job.tells_usage)
             else:
@@ -180,12 +186,14 @@ class Answering:
 class _Talk:
     """One answer on its way to its client."""
 
-    def __init__(self, desk: Desk, shape: Shape, answer: Answer, finish: str) -> None:
-        self._backend = desk.backend
+    def __init__(
+        self, backend: Backend, shape: Shape, head: Head, answer: Answer, finish: str
+    ) -> None:
+        self._backend = backend
         self._shape = shape
+        self._head = head
         self._answer = answer
         self._finish = finish
-        self._created = int(desk.unix_s())
         self._news = asyncio.Event()
         answer.hear = self._news.set
 
@@ -201,9 +209,8 @@ class _Talk:
                     self._news.clear()
         if answer.left:
             return
-        number = answer.request.id
-        text = filler(answer.tokens, number)
-        body = self._shape.whole(number, self._created, text, self._finish, self._usage())
+        text = filler(answer.tokens, self._head.number)
+        body = self._shape.whole(self._head, text, self._finish, self._usage())
         await _reply(send, 200, body, [_JSON, *headers], breaks=fault.breaks)
 
     async def stream(
@@ -239,7 +246,7 @@ class _Talk:
             return
         end = DONE
         if tells_usage:
-            end = self._shape.usage(answer.request.id, self._created, self._usage()) + DONE
+            end = self._shape.usage(self._head, self._usage()) + DONE
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     def left(self) -> None:
@@ -248,10 +255,9 @@ class _Talk:
         self._news.set()
 
     def _piece(self, sent: int, tokens: int, *, last: bool) -> bytes:
-        number = self._answer.request.id
-        text = filler(tokens - sent, number + sent)
+        text = filler(tokens - sent, self._head.number + sent)
         finish = self._finish if last else None
-        return self._shape.piece(number, self._created, text, finish, first=sent == 0)
+        return self._shape.piece(self._head, text, finish, first=sent == 0)
 
     def _usage(self) -> Usage:
         request = self._answer.request
@@ -327,6 +333,18 @@ async def _piece(send: Send, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
+def model_data(name: str, served: Served, created: int) -> dict[str, Any]:
+    """What `/v1/models` says of a model; an adapter has a parent."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "windtunnel",
+        "parent": served.model if name in served.adapters else None,
+        "max_model_len": served.max_model_len,
+    }
+
+
 def build_app(desk: Desk) -> Any:
     """The ASGI application."""
     from starlette.applications import Starlette
@@ -336,13 +354,8 @@ def build_app(desk: Desk) -> Any:
     from starlette.routing import Route
 
     served = desk.served
-    model = {
-        "id": served.model,
-        "object": "model",
-        "created": int(desk.unix_s()),
-        "owned_by": "windtunnel",
-        "max_model_len": served.max_model_len,
-    }
+    created = int(desk.unix_s())
+    known = {name: model_data(name, served, created) for name in (served.model, *served.adapters)}
 
     def data(value: Any, status: int = 200) -> Response:
         return Response(msgspec.json.encode(value), status, media_type="application/json")
@@ -351,14 +364,13 @@ def build_app(desk: Desk) -> Any:
         return Response(fault.body, fault.status, media_type="application/json")
 
     async def models(_: WebRequest) -> Response:
-        return data({"object": "list", "data": [model]})
+        return data({"object": "list", "data": list(known.values())})
 
     async def one_model(request: WebRequest) -> Response:
         name = request.path_params["name"]
-        if name != served.model:
-            what = f"The model `{name[:200]}` does not exist; this server has `{served.model}`."
-            return refused(Refused(404, what, param="model", code="model_not_found"))
-        return data(model)
+        if name not in known:
+            return refused(_unknown_model(name, served))
+        return data(known[name])
 
     async def health(_: WebRequest) -> Response:
         return Response()
@@ -374,8 +386,8 @@ def build_app(desk: Desk) -> Any:
     async def bug(_: WebRequest, __: Exception) -> Response:
         return refused(Refused(500, "This server made a mistake of its own.", kind="server_error"))
 
-    chat = Answering(desk, BodyReader(ChatBody), Shape(chat=True, model=served.model))
-    plain = Answering(desk, BodyReader(CompletionBody), Shape(chat=False, model=served.model))
+    chat = Answering(desk, BodyReader(ChatBody), Shape(chat=True))
+    plain = Answering(desk, BodyReader(CompletionBody), Shape(chat=False))
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),

@@ -60,11 +60,14 @@ class Sharing:
         self._bytes = block_size * BYTES_PER_TOKEN
         self._answers: dict[int, int] = {}  # the key of each, and its first block
 
-    def chain(self, prompt: bytes, answer: bytes) -> tuple[PrefixChain | None, int]:
+    def chain(
+        self, prompt: bytes, answer: bytes, adapter: int = -1
+    ) -> tuple[PrefixChain | None, int]:
         """The shared start of a prompt, and what its answer will be known by; -1: nothing."""
         size = self._bytes
         blocks = len(prompt) // size
-        digest = blake2b(digest_size=8)
+        # What an adapter makes of the same tokens is another cache.
+        digest = blake2b(b"%d" % adapter, digest_size=8)
         keys: list[int] = []
         ends: list[int] = []
         for block in range(blocks):

@@ -182,26 +182,33 @@ class Usage(NamedTuple):
         }
 
 
+class Head(NamedTuple):
+    """What every part of an answer begins with."""
+
+    number: int
+    created: int
+    model: str
+
+
 class Shape:
     """How the answers of one endpoint look."""
 
-    def __init__(self, *, chat: bool, model: str) -> None:
+    def __init__(self, *, chat: bool) -> None:
         self._chat = chat
-        self._model = model
         self._prefix = "chatcmpl-" if chat else "cmpl-"
         self._whole = "chat.completion" if chat else "text_completion"
         self._piece = "chat.completion.chunk" if chat else "text_completion"
 
-    def _data(self, number: int, kind: str, created: int, choices: list[Any]) -> dict[str, Any]:
+    def _data(self, head: Head, kind: str, choices: list[Any]) -> dict[str, Any]:
         return {
-            "id": f"{self._prefix}{number}",
+            "id": f"{self._prefix}{head.number}",
             "object": kind,
-            "created": created,
-            "model": self._model,
+            "created": head.created,
+            "model": head.model,
             "choices": choices,
         }
 
-    def whole(self, number: int, created: int, text: str, finish: str, usage: Usage) -> bytes:
+    def whole(self, head: Head, text: str, finish: str, usage: Usage) -> bytes:
         choice: dict[str, Any] = {"index": 0}
         if self._chat:
             choice["message"] = {"role": "assistant", "content": text}
@@ -209,13 +216,11 @@ class Shape:
             choice["text"] = text
         choice["logprobs"] = None
         choice["finish_reason"] = finish
-        data = self._data(number, self._whole, created, [choice])
+        data = self._data(head, self._whole, [choice])
         data["usage"] = usage.to_data()
         return msgspec.json.encode(data)
 
-    def piece(
-        self, number: int, created: int, text: str, finish: str | None, *, first: bool
-    ) -> bytes:
+    def piece(self, head: Head, text: str, finish: str | None, *, first: bool) -> bytes:
         """A part of a streamed answer."""
         choice: dict[str, Any] = {"index": 0}
         if self._chat:
@@ -225,11 +230,11 @@ class Shape:
             choice["text"] = text
         choice["logprobs"] = None
         choice["finish_reason"] = finish
-        return _event(self._data(number, self._piece, created, [choice]))
+        return _event(self._data(head, self._piece, [choice]))
 
-    def usage(self, number: int, created: int, usage: Usage) -> bytes:
+    def usage(self, head: Head, usage: Usage) -> bytes:
         """The last part of a streamed answer, for those who asked for it."""
-        data = self._data(number, self._piece, created, [])
+        data = self._data(head, self._piece, [])
         data["usage"] = usage.to_data()
         return _event(data)
 
