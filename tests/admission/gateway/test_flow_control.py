@@ -144,7 +144,7 @@ def test_ceilings_are_spread_evenly_between_one_and_the_limit() -> None:
 def test_a_new_band_spreads_the_ceilings_anew() -> None:
     gateway = flow(limit=0.5, priorities=[4, -1])
     assert gateway.ceiling(-1) == 0.5
-    gateway.ceiling(-2)
+    Desk(gateway).arrive(priority=-2)
     assert (gateway.ceiling(-1), gateway.ceiling(-2)) == (0.75, 0.5)
 
 

@@ -120,6 +120,18 @@ def test_saturation_is_a_mean_over_servers_of_the_worse_of_two() -> None:
     assert Desk(SaturationShed(5.0, 0.8), seen).arrive(priority=-1) == "reject 0 saturated"
 
 
+def test_saturation_is_seen_anew_with_every_look() -> None:
+    seen = signals(9)
+    desk = Desk(SaturationShed(5.0, 0.8), seen)
+    assert desk.arrive(priority=-1) == "admit 0 room"
+    seen.waiting[0] = 9
+    seen.took(1.0)
+    assert desk.arrive(priority=-1) == "reject 1 saturated"
+    desk.signals = signals(0, 0)
+    desk.signals.looks = seen.looks
+    assert desk.arrive(priority=-1) == "admit 2 room"
+
+
 def test_without_servers_the_fleet_is_saturated() -> None:
     desk = Desk(SaturationShed(5.0, 0.8), signals())
     assert desk.arrive(priority=-1) == "reject 0 no-servers"

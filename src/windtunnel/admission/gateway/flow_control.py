@@ -114,8 +114,8 @@ class FlowControl(Gateway):
         return next_s
 
     def ceiling(self, priority: int) -> float:
-        """The saturation at which requests of a priority wait."""
-        return self._band(priority).ceiling
+        """The saturation at which requests of a priority wait; there is a band for it."""
+        return self._by_priority[priority].ceiling
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
         told = self._expire(now_s)

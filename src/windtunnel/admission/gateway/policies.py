@@ -74,6 +74,9 @@ class SaturationShed(Gateway):
         super().__init__()
         self.queue_depth: Final = queue_depth
         self.kv_used: Final = kv_used
+        self._use = NO_SERVERS
+        self._looks = -1  # how often servers had been asked when that was true
+        self._servers = 0
 
     @property
     def reads_signals(self) -> bool:
@@ -83,9 +86,18 @@ class SaturationShed(Gateway):
         if not ticket.sheddable:
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
-        use = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=False)
+        use = self._seen(signals)
         if use == NO_SERVERS:
             return [reject(ticket, Reason.NO_SERVERS, 0.0, 0.0)]
         if use >= 1.0:
             return [reject(ticket, Reason.SATURATED, use, 1.0)]
         return [self._admit(ticket, Reason.ROOM, use, 1.0)]
+
+    def _seen(self, signals: Signals) -> float:
+        """The mean use; it is worked out anew when there is something new to see."""
+        servers = len(signals.slots)
+        if signals.looks != self._looks or servers != self._servers:
+            self._looks = signals.looks
+            self._servers = servers
+            self._use = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=False)
+        return self._use
