@@ -172,3 +172,43 @@ def test_a_second_run_replaces_the_first_in_place(simulate: Run) -> None:
     simulate("one.yaml", "-o", "here", "--set", "workload.0.output_tokens=5")
     assert left_behind() == ["here", *sorted([*files_in("here"), "here/notes.txt"])]
     assert Path("here/result.json").read_bytes() != before
+
+
+def test_repeats_give_latencies_limits_and_change_nothing_else(simulate: Run) -> None:
+    simulate("one.yaml", "-o", "plain")
+    code, out, err = simulate("one.yaml", "--trust", "--seeds", "2", "--step-error", "5%")
+    assert (code, err) == (0, "")
+    assert "95% of further runs" in out
+    plain, result = result_at("plain/result.json"), result_at("runs/one-0/result.json")
+    assert result["trust"]["repeats"]["seeds"] == [0, 1]
+    assert result["trust"]["repeats"]["step_error"] == {"main": 0.05}
+    low, high = result["trust"]["latency_intervals"]["ttft"]["p99"]
+    assert low < result["latency"]["ttft"]["p99"] < high
+    assert {**plain, "trust": 0} == {**result, "trust": 0}
+    assert "95% of further runs" in Path("runs/one-0/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--seeds", "3"], "--seeds: one run has no use for it (add --trust)"),
+        (["--workers", "1"], "--workers: one run has no use for it (add --trust)"),
+        (
+            ["--trust", "--seeds", "1"],
+            "Invalid value for '--seeds': 1 is not in the range 2<=x<=200",
+        ),
+        (["--trust", "--step-error", "5ms"], "--step-error: '5ms' is not a share: unknown unit"),
+        (
+            ["--trust", "--step-error", "95%"],
+            "--step-error: 95% is too much or too little; allowed",
+        ),
+        (["--trust", "--step-error=-1%"], "--step-error: -1% is too much or too little; allowed"),
+    ],
+)
+def test_repeats_that_make_no_sense_are_refused(
+    simulate: Run, args: list[str], sentence: str
+) -> None:
+    code, out, err = simulate("one.yaml", *args)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"windtunnel: {sentence}")
+    assert left_behind() == []

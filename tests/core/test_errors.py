@@ -1,5 +1,7 @@
 """An expected failure reads as one sentence: where, what, what is allowed, what to do."""
 
+import pickle
+
 import pytest
 
 from windtunnel.core.errors import (
@@ -40,3 +42,12 @@ def test_each_kind_has_its_exit_code(kind: type[WindtunnelError], code: int) -> 
 )
 def test_the_nearest_known_word(word: str, hint: str | None) -> None:
     assert nearest(word, {"poisson", "constant", "gamma"}) == hint
+
+
+def test_errors_survive_the_way_from_another_process() -> None:
+    one = InputError("it is blue", where="a.yaml:3", allowed="green", hint="try green")
+    for error in (one, InputFaults([one, InputError("so is that")]), InvariantBroken("no")):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert again.exit_code == error.exit_code

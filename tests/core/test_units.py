@@ -19,6 +19,7 @@ from windtunnel.core.units import (
     parse_bandwidth,
     parse_duration,
     parse_rate,
+    parse_share,
     parse_size,
 )
 
@@ -157,3 +158,16 @@ def test_any_text_is_a_number_or_an_input_error(text: str) -> None:
         assert math.isfinite(parse_duration(text))
     except InputError as error:
         assert "duration" in str(error)  # noqa: PT017 - both outcomes are right, each in its way
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 2.5 % ", 0.025), (1, 1)]
+)
+def test_shares_are_percents_or_fractions(text: str | float, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["5 ms", "%", "nan", ""])
+def test_what_is_no_share_is_a_sentence(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not a share.*allowed: 5%, or a fraction"):
+        parse_share(text)

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.twin.runs import BUSY
-from windtunnel.report.progress import CLEAR, progress
+from windtunnel.report.progress import CLEAR, counting, progress
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
@@ -93,3 +93,17 @@ def test_nobody_looks_where_nobody_would_see_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TERM", "dumb")
     with progress(1.0, Terminal()) as look:
         assert look is None
+
+
+def test_runs_are_counted_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    times = iter([100.0, 101.0, 102.5, 103.0])
+    with counting("runs", terminal, lambda: next(times)) as tell:
+        for count in (1, 2, 3):
+            tell(count, 9)
+    assert terminal.getvalue() == f"{CLEAR}2 of 9 runs{CLEAR}3 of 9 runs{CLEAR}"
+    silent = io.StringIO()
+    with counting("runs", silent) as tell:
+        tell(1, 2)
+    assert silent.getvalue() == ""

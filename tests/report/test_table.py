@@ -38,6 +38,7 @@ trust  doubt
   requests beyond; a p99 needs 1,000.
   caution: No measurement stands behind the step times of main: linear; the
   numbers are the scenario's own.
+figures of one seed: --trust repeats the run for intervals
 
 open runs/one-0/report.html; the results are beside it
 """
@@ -184,8 +185,29 @@ def test_the_gravest_doubts_are_told_and_the_rest_is_counted() -> None:
     out = shown(result, 80)
     assert "caution: It is so, 2.\n  and 2 more, in result.json\n" in out
     assert "It is so, 3" not in out
-    result["trust"] = {"verdict": "good", "findings": [{**says, "severity": "good", "says": "x"}]}
-    assert "trust  good\n\nopen runs" in shown(result, 80)
+    result["trust"]["verdict"] = "good"
+    result["trust"]["findings"] = [{**says, "severity": "good", "says": "x"}]
+    assert "trust  good\nfigures of one seed: --trust " in shown(result, 80)
+
+
+INTERVALS = """\
+trust  good
+95% of further runs            mean             p50               p99
+TTFT                 10.0 to 20.0 s  10.0 to 20.0 s  998 ms to 1.00 s
+TPOT                 10.0 to 20.0 s  10.0 to 20.0 s                 -
+E2E                  10.0 to 20.0 s  10.0 to 20.0 s  998 ms to 1.00 s
+
+"""
+
+
+def test_intervals_have_a_table() -> None:
+    result = run(one_server())
+    ends = {figure: [10.0, 20.0] for figure in ("mean", "p50", "p90", "p95")}
+    last = {"ttft": [0.998, 1.0], "tpot": None, "e2e": [0.998, 1.0]}
+    kinds = {kind: {**ends, "p99": p99} for kind, p99 in last.items()}
+    result["trust"] |= {"verdict": "good", "findings": [], "latency_intervals": kinds}
+    assert INTERVALS in shown(result, 72)
+    assert "--trust" not in shown(result, 72)
 
 
 def test_why_requests_were_not_completed_is_said_with_the_most_frequent_first() -> None:

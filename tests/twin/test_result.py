@@ -36,7 +36,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "cost": {"total", "per_million_output_tokens"},
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
-    "trust": {"verdict", "findings", "pools", "saturated"},
+    "trust": {"verdict", "findings", "pools", "saturated", "latency_intervals", "repeats"},
 }
 POOL = {
     "replica_seconds",

@@ -1,14 +1,22 @@
 """`windtunnel simulate`: runs a scenario, shows a table, writes a folder."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from windtunnel.core.errors import InputError
 
+if TYPE_CHECKING:
+    from windtunnel.twin.run import Run
+    from windtunnel.twin.scenario.plan import ScenarioPlan
+
 STANDARD_OUTPUT = "-"
+FEWEST_SEEDS, USUAL_SEEDS, MOST_SEEDS = 2, 10, 200
+MOST_WORKERS = 256
 NOT_TEXT = {
     b"PAR1": "Parquet",
     b"\x1f\x8b": "gzip",
@@ -49,6 +57,27 @@ NOT_TEXT = {
 )
 @click.option("--seed", type=int, help="Override the scenario's seed.")
 @click.option("--check", is_flag=True, help="Check every invariant after every event (slower).")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Repeat the run with other seeds, and with step times off by their error, and give "
+    "latencies intervals.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(FEWEST_SEEDS, MOST_SEEDS),
+    help=f"With --trust: how many seeds, from the scenario's on. [default: {USUAL_SEEDS}]",
+)
+@click.option(
+    "--step-error",
+    metavar="SHARE",
+    help="With --trust: how far step times may be off, as in 5%. [default: what was measured]",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="With --trust: how many processes. [default: as many as pay]",
+)
 def simulate(
     scenario: Path,
     output: str | None,
@@ -58,6 +87,8 @@ def simulate(
     sets: tuple[str, ...],
     seed: int | None,
     check: bool,  # noqa: FBT001 - click passes options by name
+    trust: bool,  # noqa: FBT001 - click passes options by name
+    **repeats: Any,
 ) -> None:
     """Run a scenario and show what happened.
 
@@ -71,14 +102,11 @@ def simulate(
     from windtunnel.report.sinks import RowSinks
     from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import run
-    from windtunnel.twin.scenario.load import load
 
     _refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
-    if events and json_to == STANDARD_OUTPUT and output is None:
-        what = "there is no folder to write events.jsonl to"
-        raise InputError(what, where="--events", hint="give one with -o")
-    _refuse_what_is_not_text(scenario)
-    plan = load(scenario, sets, seed)
+    _refuse_events_without_a_folder(events=events, json_to=json_to, output=output)
+    asked = _repeats(trust=trust, **repeats)
+    plan = load_plan(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
     folder: RunFolder | None = None
     files: dict[str, WholeFile] = {}
@@ -102,6 +130,8 @@ def simulate(
                 check=check,
                 look=look,
             )
+        if asked is not None:
+            _repeat(done, asked)
         if folder is not None:
             folder.finish(done)
         if "--json" in files:
@@ -119,10 +149,70 @@ def simulate(
     show(done.result, plan.slos, folder.path if folder is not None else None, screen())
 
 
+class Repeats(NamedTuple):
+    """How often and how a run is repeated for its intervals."""
+
+    seeds: int
+    step_error: float | None
+    workers: int | None
+
+
+def _repeats(
+    *, trust: bool, seeds: int | None, step_error: str | None, workers: int | None
+) -> Repeats | None:
+    """What was asked for; an option that nothing would come of is refused."""
+    if not trust:
+        given = {"--seeds": seeds, "--step-error": step_error, "--workers": workers}
+        for option, value in given.items():
+            if value is not None:
+                raise InputError("one run has no use for it", where=option, hint="add --trust")
+        return None
+    error = None if step_error is None else _share(step_error)
+    return Repeats(seeds or USUAL_SEEDS, error, workers)
+
+
+def _share(text: str) -> float:
+    from windtunnel.core.units import parse_share
+    from windtunnel.twin.latency_intervals import LARGEST_ERROR
+
+    try:
+        share = parse_share(text)
+    except InputError as fault:
+        raise InputError(fault.what, where="--step-error", allowed=fault.allowed) from fault
+    if not 0.0 <= share <= LARGEST_ERROR:
+        allowed = f"0% to {LARGEST_ERROR:.0%}"
+        raise InputError(f"{text} is too much or too little", where="--step-error", allowed=allowed)
+    return share
+
+
+def _repeat(done: "Run", asked: Repeats) -> None:
+    from windtunnel.report.progress import counting
+    from windtunnel.twin.latency_intervals import add_intervals
+
+    with counting("runs for intervals", sys.stderr) as count:
+        add_intervals(done.result, done.plan, asked.seeds, asked.step_error, count, asked.workers)
+
+
 def _refuse_blank_names(places: dict[str, str | None]) -> None:
     for option, place in places.items():
         if place is not None and not place.strip():
             raise InputError("there is no name after it", where=option, allowed="a path")
+
+
+def _refuse_events_without_a_folder(
+    *, events: bool, json_to: str | None, output: str | None
+) -> None:
+    if events and json_to == STANDARD_OUTPUT and output is None:
+        what = "there is no folder to write events.jsonl to"
+        raise InputError(what, where="--events", hint="give one with -o")
+
+
+def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":
+    """The plan of a scenario file that a person named; other kinds of files are told apart."""
+    from windtunnel.twin.scenario.load import load
+
+    _refuse_what_is_not_text(path)
+    return load(path, sets, seed)
 
 
 def _refuse_what_is_not_text(path: Path) -> None:

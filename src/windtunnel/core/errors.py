@@ -9,6 +9,7 @@ WindtunnelError
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class WindtunnelError(Exception):
@@ -29,6 +30,10 @@ class WindtunnelError(Exception):
         self.where = where
         self.allowed = allowed
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whole, also out of another process: by name, since arguments here have names."""
+        return _again, (type(self), self.what, self.where, self.allowed, self.hint)
 
     def __str__(self) -> str:
         sentence = f"{self.where}: {self.what}" if self.where else self.what
@@ -51,6 +56,9 @@ class InputFaults(InputError):
         super().__init__(faults[0].what, where=faults[0].where)
         self.faults = tuple(faults)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InputFaults, (self.faults,)
+
     def __str__(self) -> str:
         return "\n".join(str(fault) for fault in self.faults)
 
@@ -63,6 +71,16 @@ class InvariantBroken(WindtunnelError):
     """The program caught itself in a state that must never be."""
 
     exit_code = 3
+
+
+def _again(
+    kind: type[WindtunnelError],
+    what: str,
+    where: str | None,
+    allowed: str | None,
+    hint: str | None,
+) -> WindtunnelError:
+    return kind(what, where=where, allowed=allowed, hint=hint)
 
 
 def one_sentence_per(faults: Sequence[InputError]) -> InputError:

@@ -33,7 +33,7 @@ SIZE_UNITS = {
 }
 
 _QUANTITY = re.compile(
-    r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>[A-Za-zµ/]*)\s*", re.I
+    r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*(?P<unit>[A-Za-zµ/%]*)\s*", re.I
 )
 _DURATION_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|min|s|m|h|d)\s*")
 _LONGEST_TEXT = 64
@@ -69,6 +69,11 @@ def parse_bandwidth(value: str | float) -> float:
     """Bytes per second from `25GB/s`, or a bare number of bytes per second."""
     units = {unit + "/s": float(factor) for unit, factor in SIZE_UNITS.items()}
     return _parse(value, units, "a bandwidth", "25GB/s, 900MiB/s or a number of bytes per second")
+
+
+def parse_share(value: str | float) -> float:
+    """A fraction of one from `5%` or `0.05`."""
+    return _parse(value, {"%": 0.01}, "a share", "5%, or a fraction such as 0.05")
 
 
 def _parse(

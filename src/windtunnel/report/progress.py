@@ -32,6 +32,33 @@ def progress(
         line.close()
 
 
+@contextmanager
+def counting(
+    what: str, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
+) -> Iterator[Callable[[int, int], None]]:
+    """Gives something to tell how far a count has come: `7 of 29 runs`, where somebody sees it."""
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _count, _total: None
+        return
+    started_s = clock()
+    shown = False
+
+    def tell(count: int, total: int) -> None:
+        nonlocal shown
+        if clock() - started_s >= PATIENCE_S:
+            text = f"{count} of {total} {what}"
+            stream.write(CLEAR + text[: _columns(stream) - 1])
+            stream.flush()
+            shown = True
+
+    try:
+        yield tell
+    finally:
+        if shown:
+            stream.write(CLEAR)
+            stream.flush()
+
+
 class ProgressLine:
     """Simulated time, requests done, events per second; one line that is drawn over itself."""
 

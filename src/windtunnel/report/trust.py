@@ -1,14 +1,17 @@
 """The last lines after a run: how far to trust it, the gravest doubts first."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from windtunnel.report.layout import INDENT, indented
+from windtunnel.report.layout import INDENT, duration_cell, indented, plain_table, print_fitting
 from windtunnel.twin.trust import CAUTION, DOUBT, GOOD
 
 MOST_LINES = 3
+INTERVALS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
@@ -16,6 +19,8 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
     """Prints the verdict and a few findings; a run with nothing to say against it gets one line."""
     verdict = trust["verdict"]
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
+    if trust["latency_intervals"] is not None:
+        print_fitting(console, _intervals(trust["latency_intervals"]))
     grave = [one for one in trust["findings"] if one["severity"] != GOOD]
     for one in grave[:MOST_LINES]:
         lines, start = indented(console, f"{one['severity']}: {one['says']}")
@@ -24,3 +29,23 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
         console.print(text, soft_wrap=True)
     if len(grave) > MOST_LINES:
         console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in result.json", "dim"))
+    if trust["latency_intervals"] is None:
+        console.print(Text("figures of one seed: --trust repeats the run for intervals", "dim"))
+
+
+def _intervals(intervals: dict[str, dict[str, Any]]) -> Iterable[Table]:
+    """What further runs may show, narrower and narrower."""
+    for figures in (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99")):
+        table = plain_table("95% of further runs", *figures)
+        for kind, name in INTERVALS.items():
+            table.add_row(name, *(interval_cell(intervals[kind][figure]) for figure in figures))
+        yield table
+
+
+def interval_cell(ends: list[float] | None) -> str:
+    """Both ends, with the unit once where it is the same."""
+    if ends is None:
+        return "-"
+    low, high = (duration_cell(end) for end in ends)
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(' ' + unit) else low} to {high}"

@@ -1,6 +1,7 @@
 """Builds a simulation from a plan: the one place where its parts are put together."""
 
 import math
+from collections.abc import Mapping
 
 from windtunnel.admission.gateway.build import build_gateway
 from windtunnel.core.events import EventQueue
@@ -9,6 +10,7 @@ from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.models.capacity import kv_bytes_per_token
+from windtunnel.models.scaled import Scaled
 from windtunnel.routing.build import build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.prefixes import CacheJournal
@@ -29,14 +31,22 @@ from windtunnel.workload.traffic import Traffic
 
 
 def compose(
-    plan: ScenarioPlan, sink: RowSink | None = None, telemetry: Telemetry | None = None
+    plan: ScenarioPlan,
+    sink: RowSink | None = None,
+    telemetry: Telemetry | None = None,
+    step_scales: Mapping[str, float] | None = None,
 ) -> Simulation:
-    """A simulation that is ready to run. Rows of ended requests go to `sink`."""
+    """A simulation that is ready to run. Rows of ended requests go to `sink`.
+
+    `step_scales` are factors by which the steps of pools take longer than their models say.
+    """
     shape = shape_of(plan)
     servers: list[Server] = []
     overheads: list[Overheads] = []
     for pool in plan.pools:
         limits, model = limits_of(pool, shape), step_time_of(pool, shape)
+        if step_scales and pool.name in step_scales:
+            model = Scaled(model, step_scales[pool.name])
         around = overheads_of(pool)
         for _ in range(pool.replicas):
             server = Server(len(servers), limits, model)

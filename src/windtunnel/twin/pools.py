@@ -13,6 +13,7 @@ from windtunnel.models.evidence import Evidence, profile_evidence, table_evidenc
 from windtunnel.models.linear import Linear
 from windtunnel.models.profile import Profile, load_profile, physics_model, profile_for
 from windtunnel.models.roofline import Roofline
+from windtunnel.models.scaled import Scaled
 from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.models.table import Table
@@ -97,6 +98,8 @@ def evidence_of(pool: PoolPlan, shape: ModelShape | None, model: StepTimeModel) 
         assert shape is not None, "a scenario without a model is refused when it is loaded"
         return profile_evidence(_profile(pool), shape, pool.tensor_parallel)
     if kind == "table":
+        if isinstance(model, Scaled):
+            model = model.inner
         assert isinstance(model, Table)
         return table_evidence(model)
     if kind == "blis-trained-physics":

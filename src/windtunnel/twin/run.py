@@ -1,7 +1,7 @@
 """Runs a plan and gives its result: what the command, the library and sweeps all call."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -46,15 +46,17 @@ def run(
     events: Sink | None = None,
     check: bool = False,
     look: Callable[[Simulation], None] | None = None,
+    step_scales: Mapping[str, float] | None = None,
 ) -> Run:
     """Runs a scenario.
 
     `rows` receives the ended requests in batches, `events` every decision. `check` runs every
     invariant after every event instead of only at the end. `look` is called every few thousand
-    events with the simulation.
+    events with the simulation. `step_scales` make the steps of some pools longer or shorter.
     """
     checker = InvariantChecker(INVARIANTS)
-    simulation = compose(plan, rows, Telemetry(events) if events is not None else None)
+    telemetry = Telemetry(events) if events is not None else None
+    simulation = compose(plan, rows, telemetry, step_scales)
 
     def check_now(state: Simulation) -> None:
         context = f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s"

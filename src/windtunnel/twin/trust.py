@@ -35,6 +35,7 @@ CODES = {
     "warm-up": "servers that were still filling",
     "unfinished": "requests that had not ended",
     "sample-size": "percentiles of few requests",
+    "latency-interval": "what errors of step times and chance do to the latencies",
 }
 """What a finding can be about."""
 
@@ -79,6 +80,8 @@ def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "seconds": sum(one.end_s - one.start_s for one in saturated),
             "stretches": [msgspec.structs.asdict(one) for one in saturated],
         },
+        "latency_intervals": None,  # one run has none
+        "repeats": None,
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.report.trust import INTERVALS, interval_cell
 from windtunnel.twin.trust import CAUTION, DOUBT, GOOD
 
 HEADLINES = {
@@ -22,9 +23,17 @@ class TrustBox(msgspec.Struct, frozen=True):
     verdict: str
     headline: str
     findings: list[tuple[str, str, str]]
+    figures: tuple[str, ...]
+    intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
 
 
 def trust_box(result: dict[str, Any]) -> TrustBox:
     trust = result["trust"]
     findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
-    return TrustBox(trust["verdict"], HEADLINES[trust["verdict"]], findings)
+    figures = ("mean", "p50", "p95", "p99")
+    rows = [
+        (name, [interval_cell(trust["latency_intervals"][kind][figure]) for figure in figures])
+        for kind, name in INTERVALS.items()
+        if trust["latency_intervals"] is not None
+    ]
+    return TrustBox(trust["verdict"], HEADLINES[trust["verdict"]], findings, figures, rows)

@@ -1,0 +1,109 @@
+"""Runs many plans and keeps what is wanted of each, on more than one processor where that pays.
+
+The answers are those of one processor, to the byte: a run depends on its plan alone, and answers
+come back in the order of the plans.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from windtunnel.core.clock import cpu_s
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+T = TypeVar("T")
+Want = Callable[[dict[str, Any]], T]
+"""What is kept of a result. A worker imports it, so it must be a function of a module."""
+Progress = Callable[[int, int], None]
+"""Is told how many of how many runs have ended."""
+
+PAYS_FROM_S = 3.0
+"""CPU time still to come from which on other processes are worth starting."""
+
+
+class Repeat(NamedTuple):
+    """A plan to run, perhaps with the step times of some pools scaled."""
+
+    plan: ScenarioPlan
+    step_scales: Mapping[str, float] = {}
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_all(
+    repeats: Sequence[Repeat],
+    want: Want[T],
+    done: Progress,
+    workers: int | None = None,
+) -> list[T]:
+    """Runs all, with as many `workers` or, if that is not said, as many as pay.
+
+    Unless they are told, the first runs here, and its time tells what the others will take.
+    """
+    most = processors() if workers is None else workers
+    first = len(repeats) if most == 1 else 1 if workers is None else 0
+    started_s = cpu_s()
+    answers = _here(repeats[:first], want, lambda count: done(count, len(repeats)))
+    rest = repeats[first:]
+    left_s = (cpu_s() - started_s) * len(rest)
+
+    def more(count: int) -> None:
+        done(first + count, len(repeats))
+
+    if rest and (workers is not None or (len(rest) > 1 and left_s >= PAYS_FROM_S)):
+        return answers + _elsewhere(rest, want, more, most)
+    return answers + _here(rest, want, more)
+
+
+def _here(repeats: Sequence[Repeat], want: Want[T], done: Callable[[int], None]) -> list[T]:
+    answers = []
+    for repeat in repeats:
+        answers.append(_one(repeat, want))
+        done(len(answers))
+    return answers
+
+
+def _one(repeat: Repeat, want: Want[T]) -> T:
+    return want(run(repeat.plan, step_scales=repeat.step_scales).result)
+
+
+def _elsewhere(
+    repeats: Sequence[Repeat], want: Want[T], done: Callable[[int], None], workers: int
+) -> list[T]:
+    """Runs all in worker processes; whatever ends this ends them too."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    ours = {child.pid for child in multiprocessing.active_children()}
+    pool = ProcessPoolExecutor(
+        min(workers, len(repeats)), multiprocessing.get_context("spawn"), _begin
+    )
+    try:
+        runs = [pool.submit(_one, repeat, want) for repeat in repeats]
+        for count, ended in enumerate(as_completed(runs), start=1):
+            ended.result()
+            done(count)
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        what = "a worker process ended before its run did"
+        hint = "memory may be short: --workers 1 runs one at a time"
+        raise WindtunnelError(what, hint=hint) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            if child.pid not in ours:
+                child.terminate()
+                child.join()
+    return [one.result() for one in runs]
+
+
+def _begin() -> None:
+    """Ctrl-C reaches every process of a terminal; ours hears it and ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
