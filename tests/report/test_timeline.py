@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.report.page.runs import SPLIT, run_into
+from tests.report.page.runs import GATED, SPLIT, run_into
 from tests.report.test_result_page import rows_of
 from tests.twin.runs import BUSY, one_server
 from windtunnel.report.contents import TIMELINE, TOKEN_GAPS
@@ -102,6 +102,17 @@ def test_a_split_run_shows_its_transfers_and_who_left(tmp_path: Path) -> None:
     assert carried <= 20e6 * 8.0
     busy = [row["transferred_bytes"] for row in whole.to_pylist() if row["transfers"]]
     assert min(busy) > 0.0
+
+
+def test_a_line_at_the_gateway_is_apart_from_what_is_in_flight(tmp_path: Path) -> None:
+    done = run_into(tmp_path, GATED)
+    table = pq.read_table(tmp_path / TIMELINE)
+    rows = table.filter(pc.is_null(table["replica"])).to_pylist()
+    assert max(row["at_gateway"] for row in rows) > 20
+    assert max(row["in_flight"] for row in rows) == 10  # the most that the gateway lets in
+    inside = rows[-1]["at_gateway"] + rows[-1]["in_flight"]
+    assert inside == done.result["requests"]["unfinished"]
+    assert sum(row["rejected"] for row in rows) == done.result["requests"]["rejected"]
 
 
 def test_cost_is_that_of_the_result(tmp_path: Path) -> None:

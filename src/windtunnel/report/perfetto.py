@@ -2,40 +2,52 @@
 
 A pool is a process. Each of its servers has a track of slices, in each of which its batch stays
 about the same size, and counters of what runs and waits and of the KV cache. A request is a slice
-with its queue, prefill and decode inside. Time is in microseconds, as the format wants it.
+with its phases inside, where its answer is made; a prompt that is computed elsewhere is a slice
+there, and an arrow leads from it to the transfer. Time is in microseconds, as the format wants it.
+
+What reads the format knows threads by their number alone, so that no two tracks share one, and
+takes the number 0 for the idle thread of a kernel.
 """
 
 import gzip
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from windtunnel.report.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
+from windtunnel.report.requests import times_of
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample
-from windtunnel.workload.request import UNSET, Request
+from windtunnel.workload.request import Request
 
 MOST_REQUESTS = 20_000
 """Requests in one trace: what a browser still opens with ease."""
+MOST_COUNTS = 100_000
+"""States of servers in one trace, of all servers together."""
 
-MICROSECONDS = 1e6
-NOWHERE = 0
-"""The process of requests that were never sent to a server; pools count from 1."""
+NANOSECONDS = 1e9
+PER_MICROSECOND = 1e3
 
 Event = dict[str, Any]
 
 
 class PerfettoTrace:
-    """Receives ended requests; keeps every one, or every second, fourth, ... when they are many."""
+    """Receives ended requests; keeps every one, or one in two, four, ... when they are many."""
 
     def __init__(self, plan: ScenarioPlan) -> None:
         self._plan = plan
         self._sources: list[str] = []
         self._pools = [n for n, pool in enumerate(plan.pools, 1) for _ in range(pool.replicas)]
+        self._replicas = [replica for pool in plan.pools for replica in range(pool.replicas)]
+        self._cluster = len(plan.pools) + 1  # the process of what belongs to no server
+        self._first_tid = self._cluster + 1
         self._kept: list[tuple[Request, str]] = []
+        self._stride = 1
         self.every = 1
 
     def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
@@ -50,23 +62,26 @@ class PerfettoTrace:
     @property
     def cut(self) -> str:
         """What is missing, in a sentence; empty when nothing is."""
-        if self.every == 1:
+        parts = []
+        if self.every > 1:
+            parts.append(f"one request in {self.every}")
+        if self._stride > 1:
+            parts.append(f"one state of each server in {self._stride}")
+        if not parts:
             return ""
-        return (
-            f"the trace has every {self.every}th request, "
-            f"since more than {MOST_REQUESTS:,} make it hard to open"
-        )
+        return f"the trace has {' and '.join(parts)}, since more would make it hard to open"
 
     def content(self, run: Run, path: Path) -> bytes:
         """The whole trace, compressed when the name ends in .gz."""
         end_s = run.result["simulated_seconds"]
-        events = [*self._names(), *self._counters(run), *self._batches(run)]
+        samples = self._thinned(run.timeline.samples)
+        events = [*self._names(), *self._counters(samples), *self._batches(samples)]
         for request, outcome in sorted(self._kept, key=lambda pair: int(pair[0].id)):
             events += self._slices(request, outcome, end_s)
         # Stable, so that what begins and ends at one instant keeps its order.
         events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
         about = {key: run.result[key] for key in ("name", "seed", "windtunnel", "scenario_sha256")}
-        about["requests"] = self.cut or "all"
+        about["left out"] = self.cut or "nothing"
         trace = {"displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
         content = msgspec.json.encode(trace)
         if path.suffix != ".gz":
@@ -76,58 +91,78 @@ class PerfettoTrace:
             file.write(content)
         return packed.getvalue()
 
+    def _thinned(self, samples: list[Sample]) -> list[Sample]:
+        """Few enough states of servers, at even distances; the last is always there."""
+        self._stride = -(-len(samples) * len(self._pools) // MOST_COUNTS)
+        last = len(samples) - 1
+        return [samples[place] for place in range(last % self._stride, last + 1, self._stride)]
+
     def _names(self) -> list[Event]:
-        events = []
-        for pid, pool in enumerate(self._plan.pools, 1):
-            events.append(_meta("process_name", pid, 0, f"pool {pool.name}"))
-            events += [
-                _meta("thread_name", pid, replica + 1, f"server {replica}")
-                for replica in range(pool.replicas)
-            ]
-        if any(request.server < 0 for request, _ in self._kept):
-            events.append(_meta("process_name", NOWHERE, 0, "sent nowhere"))
+        events = [
+            _meta("process_name", pid, pid, f"pool {pool.name}")
+            for pid, pool in enumerate(self._plan.pools, 1)
+        ]
+        events.append(_meta("process_name", self._cluster, self._cluster, "cluster"))
+        events += [
+            _meta("thread_name", pid, self._first_tid + server, f"server {replica}")
+            for server, (pid, replica) in enumerate(zip(self._pools, self._replicas, strict=True))
+        ]
         return events
 
-    def _places(self) -> list[tuple[int, int]]:
-        """The pool's process and the replica of every server."""
-        pools = enumerate(self._plan.pools, 1)
-        return [(pid, replica) for pid, pool in pools for replica in range(pool.replicas)]
-
-    def _counters(self, run: Run) -> list[Event]:
+    def _counters(self, samples: list[Sample]) -> list[Event]:
+        """States of servers and of the cluster, each told when it has changed."""
         events = []
-        for sample in run.timeline.samples:
-            for server, (pid, replica) in enumerate(self._places()):
-                for name, value in (
-                    ("running", sample.running[server]),
-                    ("waiting", sample.waiting[server]),
-                    ("KV used, %", round(100.0 * sample.kv_used[server], 2)),
-                ):
-                    event = _event("C", f"server {replica}: {name}", pid, replica + 1)
-                    events.append(event | {"ts": _us(sample.time_s), "args": {"value": value}})
+        known: dict[tuple[int, str], dict[str, float]] = {}
+        for sample in samples:
+            time = {"ts": _us(_ns(sample.time_s))}
+            for pid, name, state in self._states(sample):
+                before = known.setdefault((pid, name), {})
+                news = {key: value for key, value in state.items() if before.get(key) != value}
+                before.update(news)
+                if news:
+                    events.append(_event("C", name, pid, pid) | time | {"args": news})
         return events
 
-    def _batches(self, run: Run) -> list[Event]:
+    def _states(self, sample: Sample) -> Iterator[tuple[int, str, dict[str, float]]]:
+        """Whose state it is: the process and the name; and the state."""
+        cluster: dict[str, float] = {
+            "in flight": sample.in_flight,
+            "at the gateway": sample.at_gateway,
+            "KV transfers": sample.transfers,
+        }
+        yield self._cluster, "cluster", cluster
+        for server, (pid, replica) in enumerate(zip(self._pools, self._replicas, strict=True)):
+            yield (
+                pid,
+                f"server {replica}",
+                {
+                    "running": sample.running[server],
+                    "waiting": sample.waiting[server],
+                    "KV used, %": round(100.0 * sample.kv_used[server], 2),
+                },
+            )
+
+    def _batches(self, samples: list[Sample]) -> list[Event]:
         """Runs of steps on each server, cut where the batch doubles, halves or is empty."""
         events = []
-        for server, (pid, replica) in enumerate(self._places()):
+        for server, pid in enumerate(self._pools):
             start = 0
-            samples = run.timeline.samples
             for number in range(1, len(samples) + 1):
                 size = _size(samples[start], server)
                 if number < len(samples) and _size(samples[number], server) == size:
                     continue
                 if size:
                     before = samples[start - 1] if start else None
-                    events.append(_batch(before, samples[start:number], server, pid, replica + 1))
+                    tid = self._first_tid + server
+                    events.append(_batch(before, samples[start:number], server, pid, tid))
                 start = number
         return events
 
     def _slices(self, request: Request, outcome: str, end_s: float) -> list[Event]:
         """A request from arrival to end, its phases inside; what never came ends with the run."""
-        pid = self._pools[request.server] if request.server >= 0 else NOWHERE
-        finished = end_s if request.finished_s == UNSET else request.finished_s
-        first = finished if request.first_token_s == UNSET else request.first_token_s
-        scheduled = first if request.scheduled_s == UNSET else request.scheduled_s
+        split = request.prefill_server >= 0 and request.prefill_server != request.server
+        passed = phases(times_of(request), end_s, split=split)
+        pid = self._pools[request.server] if request.server >= 0 else self._cluster
         about = {
             "request": int(request.id),
             "outcome": outcome,
@@ -135,27 +170,54 @@ class PerfettoTrace:
             "output tokens": int(request.output_tokens),
             "prefix hit tokens": int(request.prefix_hit_tokens),
             "preemptions": int(request.preemptions),
-            "server": int(request.server),
         }
+        if request.server >= 0:
+            about["server"] = self._replicas[request.server]
         if request.reason:
             about["reason"] = request.reason
-        phases = [("queue", request.arrived_s, scheduled)]
-        if request.scheduled_s != UNSET:
-            phases.append(("prefill", scheduled, first))
-        if request.first_token_s != UNSET:
-            phases.append(("decode", first, finished))
-        name = self._sources[request.source]
-        key = int(request.id)
-        events = [_async("b", name, pid, key, request.arrived_s) | {"args": about}]
-        for phase, start_s, stop_s in phases:
-            events.append(_async("b", phase, pid, key, start_s))
-            events.append(_async("e", phase, pid, key, stop_s))
-        events.append(_async("e", name, pid, key, finished))
-        return events
+        name, key = self._sources[request.source], int(request.id)
+        arrow: Event = {}
+        if any(phase.name == TRANSFER for phase in passed):
+            arrow["bind_id"] = key + 1  # 0 is no arrow
+        events: list[Event] = []
+        if split:
+            elsewhere = [phase for phase in passed if phase.name in (QUEUE, PREFILL)]
+            prompt = {"request": key, "server": self._replicas[request.prefill_server]}
+            place = self._pools[request.prefill_server]
+            out = {PREFILL: arrow | {"flow_out": True}} if arrow else {}
+            events += _nested(f"{name}, prompt", place, f"{key}-prompt", elsewhere, prompt, out)
+        return events + _nested(
+            name, pid, str(key), passed, about, {TRANSFER: arrow | {"flow_in": True}}
+        )
 
 
-def _us(time_s: float) -> float:
-    return round(time_s * MICROSECONDS, 3)
+def _nested(
+    name: str,
+    pid: int,
+    key: str,
+    passed: list[Phase],
+    about: dict[str, Any],
+    more: dict[str, Event],
+) -> list[Event]:
+    """A slice on a track of its own, with phases inside; `more` is said of phases by name."""
+    if not passed:
+        return []
+    events = [_async("b", name, pid, key, passed[0].start_s) | {"args": about}]
+    for phase in passed:
+        begin = _async("b", phase.name, pid, key, phase.start_s)
+        events.append(begin | more.get(phase.name, {}))
+        events.append(_async("e", phase.name, pid, key, phase.end_s))
+    events.append(_async("e", name, pid, key, passed[-1].end_s))
+    return events
+
+
+def _ns(time_s: float) -> int:
+    """Whole nanoseconds, so that what ends when another begins does so exactly."""
+    return round(time_s * NANOSECONDS)
+
+
+def _us(nanoseconds: int) -> float:
+    return nanoseconds / PER_MICROSECOND
 
 
 def _event(kind: str, name: str, pid: int, tid: int) -> Event:
@@ -166,8 +228,9 @@ def _meta(kind: str, pid: int, tid: int, name: str) -> Event:
     return _event("M", kind, pid, tid) | {"args": {"name": name}}
 
 
-def _async(kind: str, name: str, pid: int, key: int, time_s: float) -> Event:
-    return _event(kind, name, pid, 0) | {"cat": "request", "id": key, "ts": _us(time_s)}
+def _async(kind: str, name: str, pid: int, key: str, time_s: float) -> Event:
+    about = {"cat": "request", "id": key, "ts": _us(_ns(time_s))}
+    return _event(kind, name, pid, pid) | about
 
 
 def _size(sample: Sample, server: int) -> int:
@@ -184,7 +247,7 @@ def _batch(before: Sample | None, samples: list[Sample], server: int, pid: int, 
     sizes = [sample.running[server] for sample in samples]
     low, high = min(sizes), max(sizes)
     return _event("X", f"batch {low}" if low == high else f"batch {low}-{high}", pid, tid) | {
-        "ts": _us(start_s),
-        "dur": max(round(_us(last.time_s) - _us(start_s), 3), 0.0),
+        "ts": _us(_ns(start_s)),
+        "dur": _us(_ns(last.time_s) - _ns(start_s)),
         "args": {"steps": steps, "busy, s": round(busy_s, 6)},
     }

@@ -4,22 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
+from windtunnel.report.phases import Times
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import UNSET, Request
 
-TIMES = (
-    "arrived",
-    "admitted",
-    "scheduled",
-    "prefilled",
-    "transfer_start",
-    "transfer_end",
-    "first_token",
-    "finished",
-)
-"""In the order in which they come, as far as they do."""
+TIMES = Times.__struct_fields__
+"""Columns in the order in which their times come, as far as they do."""
 
 
 def _time(value: float) -> float | None:
@@ -31,6 +23,20 @@ def admitted_s(request: Request) -> float | None:
     if request.admitted_s == UNSET and request.server >= 0:
         return request.arrived_s
     return _time(request.admitted_s)
+
+
+def times_of(request: Request) -> Times:
+    """The same times of one request, for whoever draws it."""
+    return Times(
+        request.arrived_s,
+        admitted_s(request),
+        _time(request.scheduled_s),
+        _time(request.prefilled_s),
+        _time(request.transfer_start_s),
+        _time(request.transfer_end_s),
+        _time(request.first_token_s),
+        _time(request.finished_s),
+    )
 
 
 class RequestRows:

@@ -110,6 +110,38 @@ serving:
 """Conversations of three turns."""
 
 
+GATED = """\
+name: gated
+duration: 8s
+workload:
+  - name: chat
+    slo: critical
+    tenant: acme
+    arrivals: {process: poisson, rate: 20/s}
+    prompt_tokens: 200
+    output_tokens: {distribution: uniform, min: 1, max: 80}
+  - name: job
+    slo: sheddable
+    tenant: bulk
+    arrivals: {process: poisson, rate: 60/s}
+    prompt_tokens: 200
+    output_tokens: 60
+slo:
+  critical: {ttft: 500ms}
+serving:
+  pools:
+    - name: main
+      engine: {kv_blocks: 600, max_num_seqs: 8}
+      step_time: {model: linear, fixed: 5ms, per_prefill_token: 20us, per_decode: 100us}
+  admission:
+    policy: flow-control
+    order: priority
+    detector: {kind: concurrency, max_per_server: 10}
+    ttl: 3s
+"""
+"""A line at the gateway, in which some wait for too long."""
+
+
 def full(rate: int = 20, replicas: int = 1) -> str:
     return FULL.format(rate=rate, replicas=replicas)
 

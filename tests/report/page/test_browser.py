@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.page.browser import CHROMIUM, Browser
-from tests.report.page.runs import SPLIT, STUCK, full, run_into
+from tests.report.page.runs import GATED, SPLIT, STUCK, full, run_into
 
 pytestmark = [
     pytest.mark.once,
@@ -29,8 +29,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "text",
-    [full(), full(rate=60), full(rate=500, replicas=70), STUCK, SPLIT],
-    ids=["calm", "overloaded", "many servers", "stuck", "split"],
+    [full(), full(rate=60), full(rate=500, replicas=70), STUCK, SPLIT, GATED],
+    ids=["calm", "overloaded", "many servers", "stuck", "split", "gated"],
 )
 def test_it_opens_without_complaint_and_fits(
     browser: Browser, tmp_path: Path, text: str, scheme: str, width: int

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.report.page.runs import SILENT, SPLIT, STUCK, full, run_into
+from tests.report.page.runs import GATED, SILENT, SPLIT, STUCK, full, run_into
 from tests.twin.runs import BUSY, one_server
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
@@ -19,6 +19,7 @@ LARGEST = 2_000_000
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 SCENARIOS = {
     "split": SPLIT,
+    "gated": GATED,
     "calm": full(),
     "overloaded": full(rate=60),
     "busy": BUSY,
@@ -82,6 +83,20 @@ def test_a_run_in_which_nothing_completes(tmp_path: Path) -> None:
     run_into(tmp_path, SILENT)
     assert "No request arrived." in page_of(tmp_path)
     assert "There were no requests." in page_of(tmp_path)
+
+
+def test_a_line_at_the_gateway_is_shown_wherever_it_matters(tmp_path: Path) -> None:
+    done = run_into(tmp_path, GATED)
+    assert done.result["latency"]["gateway"]["p99"] > 1.0
+    page = page_of(tmp_path)
+    assert "Waiting at the gateway" in page  # a picture
+    assert "requests that are not let in yet" in page  # a chart
+    assert '<rect class="gateway"' in page  # a phase
+    assert re.search(r"waited [0-9.]+ s at the gateway, where \d+ waited when it came", page)
+    (reason,) = done.result["reasons"]["rejected"]
+    assert html.escape(reason) in page
+    run_into(tmp_path, full())
+    assert "gateway" not in page_of(tmp_path).partition("</style>")[2].partition("Settings")[0]
 
 
 def test_a_split_run_shows_what_its_transfers_did(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.page.runs import SPLIT, STUCK, full, run_into
+from windtunnel.report.page.ended import Ended
 from windtunnel.report.page.endings import Endings
 from windtunnel.report.page.folder import read_run
-from windtunnel.report.page.phases import PHASES, Ended, phases_of
 from windtunnel.report.page.shares import MOMENTS, Shares, moments_of, phases_of_many
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
+from windtunnel.report.phases import PHASES
 
 END_S = 1000.0
 
@@ -48,7 +49,7 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> Ended:
 
 @given(requests())
 def test_phases_follow_each_other_from_arrival_to_end(request: Ended) -> None:
-    phases = phases_of(request, END_S)
+    phases = request.phases(END_S)
     assert [phase.name for phase in phases] == [
         name for name in PHASES if name in {phase.name for phase in phases}
     ]
@@ -77,7 +78,7 @@ def test_many_at_once_are_as_one_at_a_time(found: list[Ended]) -> None:
     many = phases_of_many(batch, moments_of(batch))
     for place, request in enumerate(found):
         one = dict.fromkeys(PHASES, 0.0)
-        one |= {phase.name: phase.took_s for phase in phases_of(request, END_S)}
+        one |= {phase.name: phase.took_s for phase in request.phases(END_S)}
         assert {name: many[name][place] for name in PHASES} == pytest.approx(one)
 
 

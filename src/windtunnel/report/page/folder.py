@@ -9,9 +9,9 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.report.contents import REQUESTS, RESULT, SCENARIO, TIMELINE, TOKEN_GAPS
+from windtunnel.report.page.ended import Ended, Owner
 from windtunnel.report.page.endings import Endings
 from windtunnel.report.page.latencies import Counts, Latencies
-from windtunnel.report.page.phases import Ended, Owner
 from windtunnel.report.page.shares import Shares
 from windtunnel.report.page.worst import Worst
 

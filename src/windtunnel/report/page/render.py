@@ -13,10 +13,10 @@ from windtunnel.core.units import format_duration
 from windtunnel.report.page import tables
 from windtunnel.report.page.axes import ACROSS, brief, time_ticks
 from windtunnel.report.page.distributions import BOTTOM, TOP, views
+from windtunnel.report.page.ended import Owner
 from windtunnel.report.page.folder import RunFiles, read_run
 from windtunnel.report.page.headline import attainments, settings, tiles, verdict
 from windtunnel.report.page.heat import heat_map
-from windtunnel.report.page.phases import NAMES, PHASES, Owner
 from windtunnel.report.page.saturation import (
     bandwidth_of,
     link_full_s,
@@ -26,6 +26,7 @@ from windtunnel.report.page.saturation import (
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
 from windtunnel.report.page.trust import trust_box
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
+from windtunnel.report.phases import NAMES, PHASES
 from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
 from windtunnel.twin.saturation import KV_FULL, LEAST_SAMPLES, LEAST_SHARE
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.report.page.latencies import of_outcomes
-from windtunnel.report.page.phases import (
+from windtunnel.report.phases import (
     DECODE,
     GATEWAY,
     PHASES,
@@ -16,6 +16,7 @@ from windtunnel.report.page.phases import (
     ROOM,
     START,
     TRANSFER,
+    Times,
 )
 
 if TYPE_CHECKING:
@@ -24,16 +25,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-MOMENTS = (
-    "arrived",
-    "admitted",
-    "scheduled",
-    "prefilled",
-    "transfer_start",
-    "transfer_end",
-    "first_token",
-    "finished",
-)
+MOMENTS = Times.__struct_fields__
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -109,7 +101,7 @@ def moments_of(rows: Any) -> dict[str, Floats]:
 
 
 def phases_of_many(rows: Any, times: dict[str, Floats]) -> dict[str, Floats]:
-    """Seconds that completed requests spent in each phase, as `phases_of` gives them for one."""
+    """Seconds that completed requests spent in each phase; for one, a row has `phases`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

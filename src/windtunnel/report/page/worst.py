@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.core.units import format_duration
+from windtunnel.report.page.ended import Ended, Owner
 from windtunnel.report.page.latencies import of_outcomes
-from windtunnel.report.page.phases import (
+from windtunnel.report.phases import (
     DECODE,
     GATEWAY,
     PREFILL,
     QUEUE,
     ROOM,
     TRANSFER,
-    Ended,
-    Owner,
     Phase,
-    phases_of,
 )
 from windtunnel.twin.saturation import KV_FULL
 
@@ -86,7 +84,7 @@ class Worst:
     def _story(
         self, request: Ended, upto: str, took_s: float, series: Series, slots: list[int]
     ) -> Story:
-        phases = phases_of(request, self._end_s)
+        phases = request.phases(self._end_s)
         if upto == FIRST_TOKEN and len(phases) > 1:
             phases = [phase for phase in phases if phase.name != DECODE]
         there = request.outcome == "completed" or (

@@ -1,0 +1,85 @@
+"""The phases that a request passes through, by name and in order, for every picture of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+GATEWAY, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
+    "gateway",
+    "queue",
+    "prefill",
+    "room",
+    "transfer",
+    "start",
+    "decode",
+)
+NAMES = {
+    GATEWAY: "at the gateway",
+    QUEUE: "in line",
+    PREFILL: "computing its prompt",
+    ROOM: "waiting for room where it is decoded",
+    TRANSFER: "moving its KV cache",
+    START: "waiting for its first token there",
+    DECODE: "producing its answer",
+}
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A part of a request's time; one that was never left ends with the request or the run."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+    @property
+    def took_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class Times(msgspec.Struct, frozen=True):
+    """When a request reached what; None where it never did."""
+
+    arrived: float
+    admitted: float | None
+    scheduled: float | None
+    prefilled: float | None
+    transfer_start: float | None
+    transfer_end: float | None
+    first_token: float | None
+    finished: float | None
+
+
+def phases(times: Times, end_s: float, *, split: bool) -> list[Phase]:
+    """The phases that a request came to, of which the last may be cut short.
+
+    They follow each other without gaps from its arrival to its end, or to that of the run. `split`:
+    its prompt was computed on another server than its answer.
+    """
+    left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted), (QUEUE, times.scheduled)]
+    if split:
+        left += [
+            (PREFILL, times.prefilled),
+            (ROOM, times.transfer_start),
+            (TRANSFER, times.transfer_end),
+            (START, times.first_token),
+        ]
+    else:
+        left.append((PREFILL, times.first_token))
+    left.append((DECODE, times.finished))
+    last_s = end_s if times.finished is None else times.finished
+    return _following(times.arrived, left, last_s)
+
+
+def _following(
+    start_s: float, left: Sequence[tuple[str, float | None]], last_s: float
+) -> list[Phase]:
+    found: list[Phase] = []
+    for name, left_s in left:
+        if left_s is None:
+            found.append(Phase(name, start_s, last_s))
+            break
+        found.append(Phase(name, start_s, left_s))
+        start_s = left_s
+    return [phase for phase in found if phase.took_s > 0.0 or phase is found[-1]]
