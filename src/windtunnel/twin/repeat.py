@@ -96,11 +96,13 @@ def _elsewhere(
         hint = "memory may be short: --workers 1 runs one at a time"
         raise WindtunnelError(what, hint=hint) from error
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            if child.pid not in ours:
-                child.terminate()
-                child.join()
+        workers_left = [one for one in multiprocessing.active_children() if one.pid not in ours]
+        for worker in workers_left:
+            worker.terminate()
+        # The pool's own thread waits for workers too; once it has ended, nobody can miss an end.
+        pool.shutdown(cancel_futures=True)
+        for worker in workers_left:
+            worker.join()
     return [one.result() for one in runs]
 
 
