@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Generator
-from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.live.loops import VirtualLoop, in_virtual_time, ticks
+from tests.live.virtual import VirtualLoop, run, ticks
 from windtunnel.admission.endpoint import RequestAsk, RequestLease
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.invariants import REQUEST_INVARIANTS
@@ -53,7 +52,7 @@ def test_a_lease_is_held_in_the_block_and_given_back_after_it() -> None:
             assert held.waited_s == 0.0
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_freed_capacity_goes_to_the_next_waiter_in_the_tick_that_frees_it() -> None:
@@ -72,7 +71,7 @@ def test_freed_capacity_goes_to_the_next_waiter_in_the_tick_that_frees_it() -> N
         assert order == [("c0", 0.0), ("c1", 0.25), ("c2", 0.5), ("c3", 0.75)]
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_waiters_that_are_parked_cause_no_wake_up_at_all() -> None:
@@ -92,7 +91,7 @@ def test_waiters_that_are_parked_cause_no_wake_up_at_all() -> None:
         assert front.now() == 3600.0
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 async def _hold(front: AsyncLimiter, seconds: float, *asks: RequestAsk) -> None:
@@ -119,7 +118,7 @@ def test_one_timer_serves_all_who_wait() -> None:
         assert len(armed) == 100
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 async def _expect_timeout(front: AsyncLimiter, timeout: float) -> None:
@@ -141,7 +140,7 @@ def test_a_cooldown_ends_for_the_waiter_when_it_ends() -> None:
             assert held.waited_s == pytest.approx(7.5)
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_an_ask_with_a_deadline_and_a_timeout_keeps_to_the_earlier() -> None:
@@ -157,7 +156,7 @@ def test_an_ask_with_a_deadline_and_a_timeout_keeps_to_the_earlier() -> None:
         later = ask.until(2.0)
         assert (later.group, later.weight, later.tokens, later.deadline_s) == ("g", 2, 5, 2.0)
 
-    in_virtual_time(main)
+    run(main())
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_what_leaves_the_block_is_the_outcome(error: BaseException | None, outco
         assert [event.reason for event in released] == [outcome]
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_what_cannot_ever_start_is_refused_at_once() -> None:
@@ -201,7 +200,7 @@ def test_what_cannot_ever_start_is_refused_at_once() -> None:
                 pass
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_shutting_down_wakes_those_who_wait() -> None:
@@ -215,7 +214,7 @@ def test_shutting_down_wakes_those_who_wait() -> None:
         assert [type(answer) for answer in answers] == [Refused] * 3
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_raising_a_cap_wakes_those_who_may_go() -> None:
@@ -229,7 +228,7 @@ def test_raising_a_cap_wakes_those_who_may_go() -> None:
         await asyncio.gather(*waiting)
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 # Several endpoints, one lease.
@@ -245,7 +244,7 @@ def test_of_several_endpoints_the_least_loaded_that_has_room() -> None:
             taken.append(lease_of(held).ask.provider)
         assert taken == ["p", "q", "q", "p", "q", "q"]
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_who_waits_at_several_endpoints_takes_the_first_that_frees() -> None:
@@ -262,7 +261,7 @@ def test_who_waits_at_several_endpoints_takes_the_first_that_frees() -> None:
         assert front.now() == pytest.approx(3.0)
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_a_wait_at_several_endpoints_ends_when_the_last_refuses() -> None:
@@ -276,7 +275,7 @@ def test_a_wait_at_several_endpoints_ends_when_the_last_refuses() -> None:
             assert front.now() == pytest.approx(1.0)
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 # Cancellation.
@@ -351,10 +350,10 @@ def test_cancellation_at_every_await_point_leaks_nothing(
         assert_at_rest(front)
         return cut.points
 
-    points = in_virtual_time(partial(main, 0))
+    points = run(main(0))
     assert points >= 4
     for at in range(1, points + 1):
-        in_virtual_time(partial(main, at))
+        run(main(at))
 
 
 @pytest.mark.parametrize("tick", range(30))
@@ -377,7 +376,7 @@ def test_cancellation_in_any_tick_leaks_nothing(tick: int) -> None:
         assert len([a for a in answers if isinstance(a, asyncio.CancelledError)]) <= 2
         assert_at_rest(front)
 
-    in_virtual_time(main)
+    run(main())
 
 
 def test_a_loop_that_was_closed_over_waiters_loses_no_lease() -> None:
@@ -402,14 +401,14 @@ def test_a_loop_that_was_closed_over_waiters_loses_no_lease() -> None:
 
 
 def test_another_loop_is_refused_with_a_sentence() -> None:
-    front = in_virtual_time(_make)
+    front = run(_make())
 
     async def use() -> None:
         with pytest.raises(RuntimeError, match="belongs to another event loop"):
             async with front.acquire(ASK):
                 pass
 
-    in_virtual_time(use)
+    run(use())
 
 
 async def _make() -> AsyncLimiter:

@@ -40,22 +40,35 @@ class PressureAdvisory:
         self._tasks: Final = tasks
         self._requests: Final = requests
         self._announcer: Final = announcer if announcer is not None else Announcer()
-        self._keys: Final[dict[Lane, tuple[str, str, Domain]]] = {}
+        self._keys: Final[dict[Lane, list[tuple[str, str, Domain]]]] = {}
         self.skips = 0
 
     def watch(self, lane: Lane, provider: str, model: str, domain: Domain) -> None:
-        """Tasks of this lane will call this endpoint."""
-        self._keys[lane] = (provider, model, domain)
+        """Tasks of this lane will call this endpoint, or one of several that were named."""
+        keys = self._keys.setdefault(lane, [])
+        if (provider, model, domain) not in keys:
+            keys.append((provider, model, domain))
 
     def pressure(self, lane: Lane, now: float) -> Pressure | None:
-        """Why a lane's endpoint is pressed, or None."""
-        key = self._keys.get(lane)
-        endpoint = self._requests.endpoint(key[0], key[1]) if key else None
-        if key is None or endpoint is None:
+        """Why the first of a lane's endpoints is pressed, if all of them are; else None."""
+        first: Pressure | None = None
+        for provider, model, domain in self._keys.get(lane, ()):
+            pressure = self._pressure_on(provider, model, domain, now)
+            if pressure is None:
+                return None
+            if first is None:
+                first = pressure
+        return first
+
+    def _pressure_on(
+        self, provider: str, model: str, domain: Domain, now: float
+    ) -> Pressure | None:
+        endpoint = self._requests.endpoint(provider, model)
+        if endpoint is None:
             return None
         if endpoint.in_flight >= endpoint.cap:
             return Pressure.AGGREGATE_CAP
-        state = endpoint.domains.get(key[2])
+        state = endpoint.domains.get(domain)
         if state is None:
             return None
         if now < state.limiter.blocked_until_s:

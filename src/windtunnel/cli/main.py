@@ -34,6 +34,10 @@ COMMANDS = {
     "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
+    "batch": Row(
+        "windtunnel.cli.batch:batch",
+        "Work through a file of prompts on OpenAI-compatible servers.",
+    ),
     "calibrate": Row(
         "windtunnel.cli.calibrate:calibrate",
         "Fit the step-time model to measurements, or check it against them.",

@@ -8,11 +8,17 @@ number of uniforms.
 
 import hashlib
 import math
+import os
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
 _TURN: Final = 2.0 * math.pi
+
+
+def fresh_seed() -> int:
+    """A seed that nobody had before, for live runs: processes must not be in step."""
+    return int.from_bytes(os.urandom(8), "big")
 
 
 class Stream:

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 from windtunnel.admission.dataset.cells import Cell, RowSeed, Verdict
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import ColumnWork, RetrySettings, Scheduler
+from windtunnel.admission.dataset.scheduler import Place, RetrySettings, Scheduler
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.invariants import TASK_INVARIANTS
 from windtunnel.admission.metadata import SchedulingMetadata, WorkKind, resolve, task_limits
@@ -53,14 +53,14 @@ class Bench:
         slots = cap * len({one.identity for one in metadata})
         limits = task_limits(slots, list(zip(metadata, resolved, strict=True)))
         self.tasks = TaskAdmission("run", limits, announcer=announcer)
-        work = [
-            ColumnWork(
-                self.tasks.demand(one.amounts),
-                [
-                    GroupSpec(f"{tenant}/{one.group.key}", weight, 0, one.group.admitted_limit)
-                    for tenant, weight in self.tenants.items()
-                ],
-            )
+        places = [
+            [
+                Place(
+                    self.tasks.demand(one.amounts),
+                    GroupSpec(f"{tenant}/{one.group.key}", weight, 0, one.group.admitted_limit),
+                )
+                for tenant, weight in self.tenants.items()
+            ]
             for one in resolved
         ]
         self.row_groups = RowGroupAdmission(
@@ -68,7 +68,7 @@ class Bench:
         )
         self.scheduler = Scheduler(
             self.graph,
-            work,
+            places,
             _groups(rows, group_rows),
             self.tasks,
             self.row_groups,

@@ -71,7 +71,7 @@ def test_a_failure_rests_longer_each_time_and_then_the_cell_is_salvaged_last() -
     gaps = [later - before - 1.0 for before, later in pairwise(tries)]
     for gap, full_s in zip(gaps[:4], (2.0, 4.0, 8.0, 16.0), strict=True):
         assert full_s / 2 <= gap <= full_s
-    assert bench.kinds("task_salvaged") == ["0/0"]
+    assert bench.kinds("task_salvaged") == ["0/a"]
     assert tries[5:] == [100.0]
 
 
@@ -135,7 +135,7 @@ def test_groups_are_read_only_as_they_are_admitted() -> None:
 
 
 def test_tenants_share_by_weight() -> None:
-    rows = [RowSeed(row, tenant=row % 2) for row in range(400)]
+    rows = [RowSeed(row, kind=row % 2) for row in range(400)]
     bench = Bench({"a": []}, rows, always, tenants={"x": 3, "y": 1}, group_rows=400)
     bench.run(until_s=40.0)
     served = Counter(row % 2 for _, row, _ in bench.finished)
@@ -199,7 +199,7 @@ def test_every_row_ends_once_whatever_happens(
 
     bench = Bench(
         needs,
-        [RowSeed(row, tenant=row % 3) for row in range(rows)],
+        [RowSeed(row, kind=row % 3) for row in range(rows)],
         answer,
         cap=cap,
         group_rows=group_rows,

@@ -19,16 +19,18 @@ class Verdict(StrEnum):
 
 
 class RowSeed:
-    """A row that is to be worked on: whose it is, and which of its columns are there already."""
+    """A row that is to be worked on: of which kind it is, and which columns it has already."""
 
-    __slots__ = ("finished", "payload", "row", "tenant")
+    __slots__ = ("finished", "kind", "payload", "row")
 
     def __init__(
-        self, row: int, payload: object = None, tenant: int = 0, finished: tuple[int, ...] = ()
+        self, row: int, payload: object = None, kind: int = 0, finished: tuple[int, ...] = ()
     ) -> None:
         self.row: Final = row
+        """What it is called in events: a number that a person can look up."""
         self.payload: Final = payload
-        self.tenant: Final = tenant
+        self.kind: Final = kind
+        """Which of a column's places its cells take: a tenant, or a tenant's model."""
         self.finished: Final = finished
 
 
@@ -92,10 +94,10 @@ class Cell:
         "tries",
     )
 
-    def __init__(self, row: Row, column: int) -> None:
+    def __init__(self, row: Row, column: int, name: str) -> None:
         self.row: Final = row
         self.column: Final = column
-        self.id: Final = f"{row.seed.row}/{column}"
+        self.id: Final = f"{row.seed.row}/{name}"
         self.tries = 0
         """Calls made so far, whatever came of them."""
         self.attempts = 0

@@ -62,17 +62,17 @@ class RetrySettings:
         self.retry_time_s: Final = retry_time_s
 
 
-class ColumnWork:
-    """How the cells of one column are scheduled: their lane, and each tenant's group.
+class Place:
+    """Where cells wait: the lane of what they ask for, and the group that they are fair to.
 
     What a lane asks for first, its narrowest resource, stands for the model.
     """
 
-    __slots__ = ("lane", "specs")
+    __slots__ = ("lane", "spec")
 
-    def __init__(self, lane: Lane, specs: Sequence[GroupSpec]) -> None:
+    def __init__(self, lane: Lane, spec: GroupSpec) -> None:
         self.lane: Final = lane
-        self.specs: Final = tuple(specs)
+        self.spec: Final = spec
 
 
 class Scheduler:
@@ -81,7 +81,7 @@ class Scheduler:
     def __init__(
         self,
         graph: ColumnGraph,
-        work: Sequence[ColumnWork],
+        places: Sequence[Sequence[Place]],
         groups: Iterator[Sequence[RowSeed]],
         tasks: TaskAdmission,
         row_groups: RowGroupAdmission,
@@ -91,8 +91,11 @@ class Scheduler:
         advisory: PressureAdvisory | None = None,
         announcer: Announcer | None = None,
     ) -> None:
-        """`groups` gives the rows of one group after another, and is asked as they are admitted."""
-        assert len(work) == len(graph)
+        """`places` are those of each column, by the kind of a row.
+
+        `groups` gives the rows of one group after another, and is asked as they are admitted.
+        """
+        assert len(places) == len(graph)
         self.tasks: Final = tasks
         self.row_groups: Final = row_groups
         self.is_stopping = False
@@ -102,7 +105,7 @@ class Scheduler:
         self.open_rows = 0
         self.ended_groups = 0
         self._graph: Final = graph
-        self._work: Final = tuple(work)
+        self._places: Final = tuple(tuple(kinds) for kinds in places)
         self._groups: Final = groups
         self._stream: Final = stream
         self._settings: Final = settings if settings is not None else RetrySettings()
@@ -111,10 +114,11 @@ class Scheduler:
         self._active: Final[dict[int, RowGroup]] = {}
         self._admitted = 0
         self._rests: Final = EventQueue()
-        self._deferred: Final = [0] * len(graph)
-        self._candidates: Final = [
-            Candidate(frozenset({work[column].lane.name})) for column in graph.roots
-        ]
+        self._deferred: Final[dict[str, int]] = {}
+        self._first: Final = _distinct(
+            [place.lane for column in graph.roots for place in self._places[column]]
+        )
+        self._candidates: Final = [Candidate(frozenset({lane.name})) for lane in self._first]
         self._failing_since_s = NEVER
         self._next: Sequence[RowSeed] = next(groups, ())
 
@@ -225,14 +229,14 @@ class Scheduler:
         elif verdict is Verdict.SALVAGE:
             cell.row.group.parked.append(cell)
             self.parked += 1
-            self._deferred[cell.column] += 1
+            self._count_deferred(cell, 1)
         else:
             rest_s = retry_delay_s(cell.attempts - 1, self._stream)
             numbers["rest_s"] = rest_s
             cell.rest = self._rests.push(now + rest_s, 0, cell)
             cell.row.group.resting += 1
             self.resting += 1
-            self._deferred[cell.column] += 1
+            self._count_deferred(cell, 1)
         self._tell(now, TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
@@ -266,14 +270,13 @@ class Scheduler:
         self.in_flight -= 1
 
     def _ready(self, row: Row, column: int, now: float) -> None:
-        cell = Cell(row, column)
+        cell = Cell(row, column, self._graph.names[column])
         row.cells[column] = cell
         self._enqueue(cell, now)
 
     def _enqueue(self, cell: Cell, now: float) -> None:
-        work = self._work[cell.column]
-        spec = work.specs[cell.row.seed.tenant]
-        accepted = self.tasks.enqueue(cell.id, spec, work.lane, now, cell)
+        place = self._places[cell.column][cell.row.seed.kind]
+        accepted = self.tasks.enqueue(cell.id, place.spec, place.lane, now, cell)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 
@@ -290,7 +293,7 @@ class Scheduler:
             elif cell in group.parked:
                 group.parked.remove(cell)
                 self.parked -= 1
-                self._deferred[cell.column] -= 1
+                self._count_deferred(cell, -1)
             elif self.tasks.discard(cell.id, now):
                 group.queued -= 1
         row.cells.clear()
@@ -315,7 +318,7 @@ class Scheduler:
         group.parked.clear()
         self.parked -= len(parked)
         for cell in parked:
-            self._deferred[cell.column] -= 1
+            self._count_deferred(cell, -1)
             cell.round += 1
             cell.attempts = 0
             self._tell(now, TASK_SALVAGED, cell, "", {"round": cell.round})
@@ -334,7 +337,7 @@ class Scheduler:
         cell.rest = None
         cell.row.group.resting -= 1
         self.resting -= 1
-        self._deferred[cell.column] -= 1
+        self._count_deferred(cell, -1)
 
     def _admit_group(self, now: float) -> bool:
         """One look at the row groups: whether another one was started."""
@@ -376,17 +379,19 @@ class Scheduler:
 
     def _hungriest(self) -> Resource:
         """Of the models that a new row needs first, the one with most room and least work."""
-        roots = [self._work[column].lane.resources[0] for column in self._graph.roots]
-        return max(roots, key=lambda model: model.limit - model.leased - model.queued)
+        models = [lane.resources[0] for lane in self._first]
+        return max(models, key=lambda model: model.limit - model.leased - model.queued)
 
     def _is_deferred_blocking(self) -> bool:
         """Whether what is tried again would fill the models, and new rows need the same ones."""
         if self.resting + self.parked < self.tasks.resource(LLM_WAIT).limit:
             return False
-        waits = frozenset(
-            self._work[column].lane.name for column, cells in enumerate(self._deferred) if cells
-        )
+        waits = frozenset(lane for lane, cells in self._deferred.items() if cells)
         return is_next_group_blocked(waits, self._candidates)
+
+    def _count_deferred(self, cell: Cell, more: int) -> None:
+        lane = self._places[cell.column][cell.row.seed.kind].lane.name
+        self._deferred[lane] = self._deferred.get(lane, 0) + more
 
     def _check_liveness(self) -> None:
         if self.is_done or self.is_stopping or self.in_flight or self.resting:
@@ -401,6 +406,10 @@ class Scheduler:
         self, now: float, kind: str, cell: Cell, reason: str, numbers: dict[str, Plain]
     ) -> None:
         if self._announcer.wants(kind):
-            spec = self._work[cell.column].specs[cell.row.seed.tenant]
+            spec = self._places[cell.column][cell.row.seed.kind].spec
             correlation = Correlation(spec.key, cell.id, f"{cell.id}#{cell.tries}")
             self._announcer.tell(now, kind, cell.id, reason, correlation, 0, numbers)
+
+
+def _distinct(lanes: list[Lane]) -> list[Lane]:
+    return list({lane.name: lane for lane in lanes}.values())

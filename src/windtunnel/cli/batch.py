@@ -1,0 +1,272 @@
+"""`windtunnel batch`: works through a file of prompts on OpenAI-compatible servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windtunnel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from windtunnel.live.batch.columns_file import ColumnsFile
+    from windtunnel.live.batch.plan import Api, BatchPlan, ColumnPlan, EndpointPlan
+
+EXIT_DROPPED = 4
+EXIT_STALLED = 5
+STANDARD_OUTPUT = "-"
+MOST_CONCURRENCY = 100_000
+
+
+def _options(command: Any) -> Any:
+    """The options, in the order in which they are explained."""
+    options = [
+        click.option("--endpoint", "endpoints", multiple=True, metavar="[NAME=]URL",
+                     help="A server to ask; several share the work."),
+        click.option("--model", metavar="NAME",
+                     help="Who answers. [default: what rows or columns say, or the only one]"),
+        click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+                     metavar="FILE", help="Where finished rows go, a line each."),
+        click.option("--resume", is_flag=True,
+                     help="Go on with an output that was begun; begin where there is none."),
+        click.option("--template", metavar="TEXT|@FILE",
+                     help="The prompt, with {{ fields }} of each row in it."),
+        click.option("--system", metavar="TEXT|@FILE", help="The system message, likewise."),
+        click.option("--columns", "columns_file", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Several prompts for each row, which may need each other's answers."),
+        click.option("--completions", is_flag=True,
+                     help="Ask /completions, for models without a chat template."),
+        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE",
+                     help="What else each request says, as in max_tokens=200."),
+        click.option("--key-env", metavar="NAME",
+                     help="The environment variable with the key. [default: OPENAI_API_KEY]"),
+        click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), default=64,
+                     show_default=True, metavar="N",
+                     help="Calls in flight at most, to each model of each endpoint."),
+        click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
+                     show_default=True,
+                     help="How the number in flight is found: from refusals, from latency, "
+                          "or not at all."),
+        click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
+                     help="A budget for each endpoint. [default: what replies say]"),
+        click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
+                     help="A budget for each endpoint. [default: what replies say]"),
+        click.option("--tenant-field", metavar="FIELD",
+                     help="The field that says whose a row is; tenants share fairly."),
+        click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
+                     help="A larger share for a tenant. [default: 1]"),
+        click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
+                     show_default=True, metavar="N", help="Rows that are started together."),
+        click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
+                     metavar="N", help="How often a call is tried again before it is put last."),
+        click.option("--retry-time", default="10m", show_default=True, metavar="TIME",
+                     help="How long a row, or everything, may fail before it is given up."),
+        click.option("--timeout", default="10m", show_default=True, metavar="TIME",
+                     help="How long one call may take."),
+        click.option("--wait", default="10s", show_default=True, metavar="TIME",
+                     help="How long an endpoint may take to appear at the start."),
+        click.option("--events", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Write every decision with its reason, a line each."),
+        click.option("--perfetto", type=click.Path(path_type=Path), metavar="FILE",
+                     help="Write a trace for ui.perfetto.dev."),
+        click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+                     help="Serve Prometheus metrics while it runs; 0 takes a free port."),
+        click.option("--json", "json_to", metavar="FILE",
+                     help="Write the summary as JSON; `-` prints it alone on standard output."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Work through a file of prompts on OpenAI-compatible servers.")
+@click.argument("prompts", type=click.Path(path_type=Path))
+@_options
+def batch(prompts: Path, **options: Any) -> int:
+    """Work through a file of prompts on OpenAI-compatible servers.
+
+    PROMPTS has a JSON object on each line: a request in OpenAI's Batch format, or a row with a
+    `prompt`, with `messages`, or with fields for --template or --columns. The output has a line
+    for each row in the format of OpenAI's Batch; rows that cannot be done are listed beside it.
+
+    Ctrl-C stops in good order, and --resume goes on: no finished row is asked for again. Exit
+    codes: 0 all rows finished, 4 some were dropped or given up, 5 nothing succeeded any more, 2 bad
+    input or a server that refuses, 130 interrupted.
+    """
+    from windtunnel.cli.batch_run import run
+
+    return run(batch_plan(prompts, options), options)
+
+
+def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
+    """The plan that the options ask for; what cannot be is an InputError."""
+    from windtunnel.live.batch.columns_file import load_columns
+    from windtunnel.live.batch.plan import BatchPlan, LimiterKind
+
+    file = load_columns(options["columns_file"]) if options["columns_file"] is not None else None
+    columns = _columns(options, file)
+    endpoints = _endpoints(options, file)
+    _check_columns(columns, endpoints, options)
+    return BatchPlan(
+        input=prompts,
+        output=options["output"],
+        endpoints=endpoints,
+        columns=columns,
+        model=options["model"] or "",
+        api=_api(options),
+        body=_body(options["sets"]),
+        tenant_field=options["tenant_field"] or "",
+        tenant_weights=_weights(options),
+        group_rows=options["group_rows"],
+        limiter=LimiterKind(options["limiter"]),
+        retries=options["retries"],
+        retry_time_s=_duration(options, "retry_time"),
+        timeout_s=_duration(options, "timeout"),
+        wait_s=_duration(options, "wait"),
+        resume=options["resume"],
+    )
+
+
+def _api(options: Mapping[str, Any]) -> Api:
+    from windtunnel.live.batch.plan import Api
+
+    return Api.COMPLETIONS if options["completions"] else Api.CHAT
+
+
+def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[ColumnPlan, ...]:
+    from windtunnel.live.batch.plan import ANSWER, ColumnPlan
+    from windtunnel.live.batch.templates import Template
+
+    template, system = (_text(options[name], f"--{name}") for name in ("template", "system"))
+    if file is not None:
+        for name in ("template", "system", "completions"):
+            if options[name]:
+                what = "the columns say that already"
+                raise InputError(what, where=f"--{name}", hint="leave it out, or --columns")
+        return file.columns
+    if not template:
+        if system:
+            raise InputError("there is no template to go with it", where="--system")
+        return ()
+    if system and options["completions"]:
+        raise InputError("only a chat has a system message", where="--system")
+    Template(template, "--template")
+    Template(system, "--system")
+    return (ColumnPlan(ANSWER, template, system, api=_api(options)),)
+
+
+def _text(value: str | None, where: str) -> str:
+    """The text of an option, from a file when it begins with @."""
+    from windtunnel.core.files import read_bounded
+
+    if value is None:
+        return ""
+    if value.startswith("@"):
+        data = read_bounded(Path(value[1:]), 1 << 22, subject="the template")
+        try:
+            value = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError("the text is not UTF-8", where=value) from None
+    if not value.strip():
+        raise InputError("the text is blank", where=where)
+    return value
+
+
+def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[EndpointPlan, ...]:
+    import os
+
+    from windtunnel.live.batch.columns_file import endpoint_plan
+    from windtunnel.live.batch.endpoints import checked_url, name_of, parse_endpoint
+    from windtunnel.live.batch.keys import DEFAULT_ENV
+
+    specs = dict(file.endpoints) if file is not None else {}
+    urls = {name: checked_url(spec.url, f"endpoint {name}") for name, spec in specs.items()}
+    for text in options["endpoints"]:
+        name, url = parse_endpoint(text)
+        urls[name or name_of(url)] = url
+    if not urls:
+        raise InputError(
+            "there is no endpoint to ask",
+            hint="--endpoint http://localhost:8000/v1, or `endpoints` in the file of --columns",
+        )
+    key_env = options["key_env"] or (DEFAULT_ENV if os.environ.get(DEFAULT_ENV) else "")
+    plans = []
+    for name, url in urls.items():
+        plan = endpoint_plan(name, url, specs.get(name), key_env, options["concurrency"])
+        import msgspec
+
+        plans.append(
+            msgspec.structs.replace(
+                plan,
+                requests_per_minute=plan.requests_per_minute or options["requests_per_minute"] or 0,
+                tokens_per_minute=plan.tokens_per_minute or options["tokens_per_minute"] or 0,
+            )
+        )
+    return tuple(plans)
+
+
+def _check_columns(
+    columns: tuple[ColumnPlan, ...],
+    endpoints: tuple[EndpointPlan, ...],
+    options: Mapping[str, Any],
+) -> None:
+    from windtunnel.core.errors import nearest
+
+    names = [endpoint.name for endpoint in endpoints]
+    for column in columns:
+        if column.endpoint and column.endpoint not in names:
+            raise InputError(
+                f"there is no endpoint {column.endpoint!r}",
+                where=f"column {column.name}",
+                allowed=", ".join(names),
+                hint=nearest(column.endpoint, names),
+            )
+    if options["model"] and columns and all(column.model for column in columns):
+        raise InputError("every column names its model already", where="--model")
+
+
+def _body(sets: tuple[str, ...]) -> dict[str, Any]:
+    from windtunnel.core.spec.yaml_source import parse_value
+    from windtunnel.live.batch.columns_file import OURS
+
+    body: dict[str, Any] = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        where = f"--set {text[:60]}"
+        if not equals or not key.strip():
+            raise InputError("there is no value", where=where, allowed="KEY=VALUE")
+        if key in OURS:
+            what = f"a request's {key} is not for --set to say"
+            raise InputError(what, where=where, hint="--model and --template are")
+        body[key] = parse_value(value, where)
+    return body
+
+
+def _weights(options: Mapping[str, Any]) -> dict[str, int]:
+    weights = {}
+    for text in options["tenant_weights"]:
+        tenant, _, number = text.rpartition("=")
+        if not number.isdecimal() or not 1 <= int(number) <= 1_000_000:
+            where = f"--tenant-weight {text[:60]}"
+            raise InputError("this is no weight", where=where, allowed="TENANT=N, N from 1")
+        weights[tenant] = int(number)
+    if weights and not options["tenant_field"]:
+        raise InputError("nothing says whose a row is", where="--tenant-weight",
+                         hint="--tenant-field names the field")  # fmt: skip
+    return weights
+
+
+def _duration(options: Mapping[str, Any], name: str) -> float:
+    from windtunnel.core.units import parse_duration
+
+    where = f"--{name.replace('_', '-')}"
+    try:
+        seconds = parse_duration(options[name])
+    except InputError as error:
+        raise InputError(error.what, where=where, allowed=error.allowed) from None
+    if not seconds > 0.0:
+        raise InputError(f"{options[name]} is no time", where=where, allowed="more than 0s")
+    return seconds

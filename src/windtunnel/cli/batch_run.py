@@ -1,0 +1,158 @@
+"""Runs a planned batch from the command line: what it writes, shows, and exits with."""
+
+import asyncio
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED, STANDARD_OUTPUT
+from windtunnel.core.errors import InvariantBroken, WindtunnelError
+from windtunnel.core.random import Streams, fresh_seed
+from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
+from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
+from windtunnel.live.batch.plan import BatchPlan
+from windtunnel.live.batch.run import Runner
+from windtunnel.live.batch.tally import Ending, Summary, look
+from windtunnel.live.event_loop import new_loop
+from windtunnel.report.batch_progress import showing
+from windtunnel.report.batch_table import show
+from windtunnel.report.batch_trace import BatchTrace
+from windtunnel.report.files import WholeFile
+from windtunnel.report.layout import screen
+
+EXITS = {
+    Ending.STALLED: EXIT_STALLED,
+    Ending.REFUSED: 2,
+    Ending.UNWRITABLE: 2,
+    Ending.INTERRUPTED: 130,
+    Ending.TERMINATED: 143,
+}
+
+
+def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
+    """Runs to the end and says what came of it; returns the exit code."""
+    alone = options["json_to"] == STANDARD_OUTPUT
+    trace = BatchTrace()
+    with ExitStack() as places:
+        files: dict[str, WholeFile] = {}
+        for option, place in (
+            ("--json", None if alone else options["json_to"]),
+            ("--perfetto", options["perfetto"]),
+        ):
+            if place is not None:
+                files[option] = places.enter_context(WholeFile(Path(place), option))
+        sinks: list[Sink] = [trace] if "--perfetto" in files else []
+        if options["events"] is not None:
+            sinks.append(places.enter_context(_events(options["events"])))
+        prepared = prepare(plan, os.environ)
+        telemetry = Telemetry(*sinks)
+        summary = _run(plan, prepared, telemetry, _watches(options))
+        if telemetry.lost_events:
+            _note(f"{telemetry.lost_events:,} events could not be written")
+        if "--json" in files:
+            files["--json"].finish(_json(summary, prepared))
+        if "--perfetto" in files:
+            content = trace.content(Path(options["perfetto"]), prepared.keys.redact)
+            files["--perfetto"].finish(content)
+    if trace.cut:
+        _note(f"{options['perfetto']}: {trace.cut}")
+    if alone:
+        click.echo(_json(summary, prepared).decode(), nl=False)
+    else:
+        show(summary, _resume_line(), screen())
+    return exit_code(summary)
+
+
+@contextmanager
+def _events(path: Path) -> Iterator[JsonlSink]:
+    """A file of events; that it cannot be written to its end is no reason to fail the run."""
+    sink = JsonlSink(path)
+    try:
+        yield sink
+    finally:
+        try:
+            sink.close()
+        except OSError as error:
+            _note(f"{path}: not all events are there: {(error.strerror or str(error)).lower()}")
+
+
+def exit_code(summary: Summary) -> int:
+    if summary.ending is not Ending.COMPLETE:
+        return EXITS[summary.ending]
+    return EXIT_DROPPED if summary.view.dropped or summary.view.gave_up else 0
+
+
+def _run(
+    plan: BatchPlan, prepared: Prepared, telemetry: Telemetry, watches: list[Watch]
+) -> Summary:
+    """The run itself; a bug of ours in it is told with its traceback, and without keys."""
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            streams = Streams(fresh_seed())
+            return runner.run(run_batch(plan, prepared, telemetry, streams, watches, _note))
+    except WindtunnelError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever else it is, it is our fault
+        told = "".join(traceback.format_exception(error))
+        click.echo(prepared.keys.redact_text(told), err=True, nl=False)
+        what = f"a bug of windtunnel stopped the run: {type(error).__name__}: {error}"
+        raise InvariantBroken(
+            prepared.keys.redact_text(what),
+            where=str(plan.output),
+            hint="finished rows are kept, and --resume goes on",
+        ) from None
+
+
+def _watches(options: Mapping[str, Any]) -> list[Watch]:
+    watches: list[Watch] = [_progress]
+    port = options["metrics_port"]
+    if port is not None:
+        watches.append(lambda runner: _metrics(runner, port))
+    return watches
+
+
+def _progress(runner: Runner) -> AbstractAsyncContextManager[None]:
+    def view() -> Any:
+        return look(runner.tally, runner.limiter.admission, runner.limiter.now())
+
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return showing(view, sys.stderr, is_terminal=is_terminal)
+
+
+@asynccontextmanager
+async def _metrics(runner: Runner, port: int) -> AsyncIterator[None]:
+    from windtunnel.live.batch.metrics import serving_metrics
+
+    def ready(bound: int) -> None:
+        _note(f"metrics are on http://127.0.0.1:{bound}/metrics")
+
+    with serving_metrics(runner, port, ready):
+        yield
+
+
+def _json(summary: Summary, prepared: Prepared) -> bytes:
+    content = msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+    return prepared.keys.redact(content)
+
+
+def _resume_line() -> str:
+    """The command that goes on, as it was given."""
+    words = ["windtunnel", *sys.argv[1:]]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def _note(sentence: str) -> None:
+    click.echo(f"windtunnel: {sentence}", err=True)

@@ -1,0 +1,230 @@
+"""Puts a batch together: the one place that knows all of its parts."""
+
+import asyncio
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import NamedTuple
+
+import msgspec
+
+from windtunnel.admission.events import Announcer
+from windtunnel.admission.gradient import GradientLimiter
+from windtunnel.admission.limiter import AimdSettings, Limiter
+from windtunnel.admission.requests import MakeLimiter, RequestAdmission
+from windtunnel.core.errors import InputError, OutputError
+from windtunnel.core.random import Streams
+from windtunnel.core.telemetry import Telemetry
+from windtunnel.live.asyncio_front import AsyncLimiter
+from windtunnel.live.batch.client import Client, open_client
+from windtunnel.live.batch.endpoints import Route, find_models, route_of, unlisted
+from windtunnel.live.batch.keys import Keys, read_keys
+from windtunnel.live.batch.plan import BatchPlan, LimiterKind
+from windtunnel.live.batch.rows import Rows, open_rows
+from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
+from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
+from windtunnel.live.batch.store import (
+    JOURNAL,
+    VERSION,
+    Header,
+    Resumed,
+    Store,
+    errors_path,
+    open_store,
+)
+from windtunnel.live.batch.tally import Ending, Summary, Tally, look
+
+RUN = "batch"
+
+Watch = Callable[[Runner], AbstractAsyncContextManager[None]]
+"""Something that goes on beside a run: a progress display, a metrics server."""
+
+
+class Prepared(NamedTuple):
+    """Everything that is known before the first connection."""
+
+    keys: Keys
+    rows: Rows
+    store: Store
+    resumed: Resumed
+
+
+def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
+    """Checks the keys, looks through the input, and opens the output."""
+    keys = read_keys([one.key_env for one in plan.endpoints if one.key_env], environment)
+    if plan.output.exists() and not plan.resume:
+        hint = "--resume goes on with it; -o names another file"
+        raise OutputError("is there already", where=str(plan.output), hint=hint)
+    rows = open_rows(plan)
+    header = Header(JOURNAL, VERSION, rows.sha256, work_digest(plan), len(rows))
+    store, resumed = open_store(plan.output, header, keys, resume=plan.resume)
+    return Prepared(keys, rows, store, resumed)
+
+
+def work_digest(plan: BatchPlan) -> str:
+    """Of all that decides what is asked; where it is asked may change between runs."""
+    columns = [(c.name, c.prompt, c.system, c.model, c.api, dict(c.body)) for c in plan.columns]
+    asked = (columns, plan.model, plan.api, dict(plan.body))
+    return hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
+
+
+async def run_batch(
+    plan: BatchPlan,
+    prepared: Prepared,
+    telemetry: Telemetry,
+    streams: Streams,
+    watches: Sequence[Watch],
+    note: Callable[[str], None],
+) -> Summary:
+    """Runs to the end, whatever that is; `note` is told what a person should know meanwhile."""
+    keys, rows, store = prepared.keys, prepared.rows, prepared.store
+
+    def tell(sentence: str) -> None:
+        note(keys.redact_text(sentence))
+
+    is_complete = False
+    try:
+        async with open_client(plan.endpoints, keys, plan.timeout_s) as client:
+            models = await find_models(client, plan.endpoints, plan.wait_s)
+            routes = _routes(plan, rows, models, tell)
+            runner = _runner(plan, prepared, client, routes, telemetry, streams)
+            with unwrapped(), _signals(runner, tell):
+                await _watched(runner, list(watches))
+        is_complete = runner.ending is Ending.COMPLETE
+        return _summary(plan, runner, keys)
+    except InputError as error:
+        # What a server said is part of it, and servers repeat what they were sent.
+        raise InputError(keys.redact_text(str(error))) from None
+    finally:
+        store.close(is_complete=is_complete)
+        rows.close()
+
+
+async def _watched(runner: Runner, watches: list[Watch]) -> None:
+    if not watches:
+        await runner.run()
+        return
+    async with watches[0](runner):
+        await _watched(runner, watches[1:])
+
+
+def _summary(plan: BatchPlan, runner: Runner, keys: Keys) -> Summary:
+    errors = errors_path(plan.output)
+    return Summary(
+        ending=runner.ending,
+        sentence=keys.redact_text(runner.sentence),
+        output=str(plan.output),
+        errors=str(errors) if errors.exists() else "",
+        view=look(runner.tally, runner.limiter.admission, runner.limiter.now()),
+    )
+
+
+def _routes(
+    plan: BatchPlan,
+    rows: Rows,
+    models: Mapping[str, tuple[str, ...] | None],
+    note: Callable[[str], None],
+) -> list[list[Route]]:
+    """Who answers each column of each kind of row."""
+    routes = []
+    for column, name in enumerate(rows.work.graph.names):
+        of_kinds = []
+        for kind in rows.kinds:
+            wanted = kind.wanted or rows.work.wanted(column, None)
+            where = f"column {name}" if plan.columns else str(plan.input)
+            of_kinds.append(route_of(wanted, plan.endpoints, models, where))
+        routes.append(of_kinds)
+    warnings = [unlisted(route, models) for of_kinds in routes for route in of_kinds]
+    for warning in dict.fromkeys(warnings):
+        if warning:
+            note(warning)
+    return routes
+
+
+def _runner(
+    plan: BatchPlan,
+    prepared: Prepared,
+    client: Client,
+    routes: list[list[Route]],
+    telemetry: Telemetry,
+    streams: Streams,
+) -> Runner:
+    _, rows, store, resumed = prepared
+    announcer = Announcer(telemetry, RUN)
+    endpoints = {one.name: one for one in plan.endpoints}
+    limiter = AsyncLimiter(
+        RequestAdmission(
+            RUN,
+            streams,
+            AimdSettings(),
+            make_limiter=_make_limiter(plan.limiter),
+            announcer=announcer,
+        )
+    )
+    for (name, model), cap in caps_of(routes, endpoints).items():
+        limiter.register(
+            name,
+            model,
+            RUN,
+            cap,
+            requests_per_minute=endpoints[name].requests_per_minute,
+            tokens_per_minute=endpoints[name].tokens_per_minute,
+        )
+    for row in complete_rows(rows, resumed):
+        store.finish_row(row_line(row, has_columns=bool(plan.columns)))
+        resumed.finished += 1
+    scheduler = build_scheduler(
+        plan, rows, routes, resumed, limiter.admission, announcer, streams["batch.retries"]
+    )
+    parts = Parts(
+        rows=rows,
+        store=store,
+        client=client,
+        limiter=limiter,
+        scheduler=scheduler,
+        routes=routes,
+        endpoints=endpoints,
+        weights=dict(plan.tenant_weights),
+        tally=Tally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
+        has_columns=bool(plan.columns),
+    )
+    return Runner(parts)
+
+
+def _make_limiter(kind: LimiterKind) -> MakeLimiter | None:
+    if kind is LimiterKind.GRADIENT:
+        return lambda _key, maximum, _now: GradientLimiter(maximum, per_token=True)
+    if kind is LimiterKind.FIXED:
+        return lambda _key, maximum, _now: Limiter(maximum)
+    return None
+
+
+@contextmanager
+def _signals(runner: Runner, note: Callable[[str], None]) -> Iterator[None]:
+    """Lets Ctrl-C and a request to terminate end the run in good order; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    endings = {signal.SIGINT: Ending.INTERRUPTED, signal.SIGTERM: Ending.TERMINATED}
+    before = {number: signal.getsignal(number) for number in endings}
+
+    def heard(ending: Ending) -> None:
+        if runner.is_stopping:
+            runner.abandon()
+            return
+        runner.stop(ending)
+        waiting = len(runner.limiter.admission.ledger.active)
+        if waiting:
+            note(f"waiting for {waiting} calls in flight; once more leaves them")
+
+    for number, ending in endings.items():
+        loop.add_signal_handler(number, heard, ending)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

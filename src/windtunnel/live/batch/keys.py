@@ -1,0 +1,67 @@
+"""Keys of servers: from the environment, into the header of a request, and nowhere else.
+
+Servers repeat what they were sent, in errors above all. So whatever is written or said by a batch
+goes through `redact`, which takes out every key that the run knows.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+
+DEFAULT_ENV = "OPENAI_API_KEY"
+INSTEAD = "[key]"
+SHORTEST_SECRET = 8
+"""Shorter ones (`EMPTY`, `none`) are placeholders; taking them out would spoil answers."""
+
+
+class Keys:
+    """The keys of a run, by the variable that holds each."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._headers = {name: f"Bearer {key}" for name, key in keys.items()}
+        written = {key for key in keys.values() if len(key) >= SHORTEST_SECRET}
+        # As it is, and as it looks inside a JSON string. The longer one first: it may hold another.
+        forms = written | {msgspec.json.encode(key).decode()[1:-1] for key in written}
+        self._texts = sorted(forms, key=lambda form: (-len(form), form))
+        self._bytes = [form.encode() for form in self._texts]
+
+    def header(self, name: str) -> str:
+        """What the authorization header says; empty without a key."""
+        return self._headers.get(name, "")
+
+    def redact(self, data: bytes) -> bytes:
+        for form in self._bytes:
+            if form in data:
+                data = data.replace(form, INSTEAD.encode())
+        return data
+
+    def redact_text(self, text: str) -> str:
+        for form in self._texts:
+            text = text.replace(form, INSTEAD)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Keys({', '.join(self._headers)})"
+
+
+def read_keys(names: Sequence[str], environment: Mapping[str, str]) -> Keys:
+    """The keys that these variables hold; one that was named must be there."""
+    keys = {}
+    for name in dict.fromkeys(names):
+        key = environment.get(name, "").strip()
+        if not key:
+            raise InputError(
+                f"the environment variable {name} is not set",
+                where="--key-env",
+                hint=f"export {name}=...",
+            )
+        if not all("!" <= letter <= "~" for letter in key):
+            raise InputError(
+                f"the key in {name} has a character that no key has",
+                where="--key-env",
+                allowed="visible ASCII characters without spaces",
+            )
+        keys[name] = key
+    return Keys(keys)

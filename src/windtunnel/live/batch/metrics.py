@@ -1,0 +1,122 @@
+"""The metrics of a batch for Prometheus; their names are written here and nowhere else."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from windtunnel.core.errors import InputError
+from windtunnel.live.batch.run import Runner
+from windtunnel.live.batch.tally import LATENCY_BOUNDS_S, look
+
+PATIENCE_S = 5.0
+"""How long a scrape waits for the loop."""
+
+
+class BatchMetrics:
+    """Collects the numbers of a run whenever somebody asks."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._loop = asyncio.get_running_loop()
+
+    def collect(self) -> Iterator[Any]:
+        """As prometheus-client calls it, on a thread of its own: the loop is asked for them."""
+        found: Future[list[Any]] = Future()
+
+        def gather() -> None:
+            found.set_result(list(self.families()))
+
+        try:
+            self._loop.call_soon_threadsafe(gather)
+            yield from found.result(PATIENCE_S)
+        except (RuntimeError, TimeoutError):
+            return  # the run is over, or the loop too busy to say
+
+    def families(self) -> Iterator[Any]:
+        """All metrics as they are now."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        runner = self._runner
+        view = look(runner.tally, runner.limiter.admission, runner.limiter.now())
+        rows = GaugeMetricFamily(
+            "windtunnel_batch_rows", "Rows by what became of them", labels=["state"]
+        )
+        states = {"finished": view.finished, "dropped": view.dropped, "gave_up": view.gave_up}
+        states["open"] = view.rows - sum(states.values())
+        for state, number in states.items():
+            rows.add_metric([state], number)
+        yield rows
+        cells = CounterMetricFamily(
+            "windtunnel_batch_cells", "Cells finished in this run", labels=["column"]
+        )
+        for column in view.columns:
+            cells.add_metric([column.name], column.done_now)
+        yield cells
+        labels = ["endpoint", "model"]
+        gauges = (
+            ("in_flight", "Calls in flight"),
+            ("limit", "Calls that may be in flight"),
+            ("waiting", "Calls that wait to be let through"),
+            ("cooldown_s", "How long nothing starts, as the server asked"),
+        )
+        for field, what in gauges:
+            name = f"windtunnel_batch_{field.removesuffix('_s')}"
+            gauge = GaugeMetricFamily(
+                f"{name}_seconds" if field.endswith("_s") else name, what, labels=labels
+            )
+            for model in view.models:
+                gauge.add_metric([model.endpoint, model.model], getattr(model, field))
+            yield gauge
+        calls = CounterMetricFamily(
+            "windtunnel_batch_calls", "Calls by how they ended", labels=[*labels, "outcome"]
+        )
+        tokens = CounterMetricFamily(
+            "windtunnel_batch_tokens", "Tokens that replies told of", labels=[*labels, "kind"]
+        )
+        seconds = HistogramMetricFamily(
+            "windtunnel_batch_call_seconds", "How long calls took", labels=labels
+        )
+        for (endpoint, model_name), call in runner.tally.calls.items():
+            for outcome, number in call.outcomes.items():
+                calls.add_metric([endpoint, model_name, outcome.value], number)
+            tokens.add_metric([endpoint, model_name, "prompt"], call.prompt_tokens)
+            tokens.add_metric([endpoint, model_name, "completion"], call.completion_tokens)
+            buckets, total = [], 0
+            for bound, number in zip((*LATENCY_BOUNDS_S, "+Inf"), call.latencies, strict=True):
+                total += number
+                buckets.append((str(bound), total))
+            seconds.add_metric([endpoint, model_name], buckets, call.seconds)
+        yield from (calls, tokens, seconds)
+
+
+@contextmanager
+def serving_metrics(runner: Runner, port: int, ready: Callable[[int], None]) -> Iterator[None]:
+    """Serves the metrics of a run on a port, on all addresses, for as long as it lasts."""
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(BatchMetrics(runner))
+    try:
+        server, thread = start_http_server(port, registry=registry)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(
+            f"cannot listen on {port}: {reason}",
+            where="--metrics-port",
+            hint="0 takes a free port",
+        ) from error
+    try:
+        ready(server.server_port)
+        yield
+    finally:
+        # Serving stops on its own thread; a scrape that waits for this loop must not hold it up.
+        threading.Thread(target=server.shutdown, daemon=True).start()
+        thread.join(PATIENCE_S)
+        server.server_close()

@@ -1,0 +1,202 @@
+"""What a server's reply means for a row: an answer, wait, try again, drop the row, or stop."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.admission.budgets import Observed
+from windtunnel.admission.headers import read_limits
+from windtunnel.admission.reasons import Outcome
+from windtunnel.live.batch.plan import Api
+
+LONGEST_MESSAGE = 500
+QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+OVERLOADED = (503, 529)
+PASSING = (408, 409, 425)
+"""Refusals that others meet too: the request itself is not at fault."""
+
+
+class Reply:
+    """What came back over the wire."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status: Final = status
+        self.headers: Final = headers
+        self.body: Final = body
+
+
+class Means(StrEnum):
+    """What a call that brought no answer means."""
+
+    WAIT = "wait"
+    """The server has a limit, which admission keeps to."""
+    AGAIN = "again"
+    """It may pass."""
+    DROP = "drop"
+    """This row will not do, whatever is tried."""
+    STOP = "stop"
+    """No row will: the key, the model or the address is wrong."""
+
+
+class Answer:
+    """A row's answer, and what it took."""
+
+    __slots__ = ("body", "completion_tokens", "content", "prompt_tokens", "request_id")
+
+    def __init__(self, body: dict[str, Any], content: str | None, request_id: str) -> None:
+        self.body: Final = body
+        self.content: Final = content
+        self.request_id: Final = request_id
+        usage = body.get("usage")
+        used = usage if isinstance(usage, dict) else {}
+        self.prompt_tokens: Final = _count(used.get("prompt_tokens"))
+        self.completion_tokens: Final = _count(used.get("completion_tokens"))
+
+    @property
+    def tokens(self) -> int:
+        """Negative when the server did not say."""
+        if self.prompt_tokens < 0:
+            return -1
+        return self.prompt_tokens + max(0, self.completion_tokens)
+
+
+class Failure:
+    """A call that brought no answer: what it means, and why."""
+
+    __slots__ = ("body", "code", "means", "message", "outcome", "request_id", "status")
+
+    def __init__(
+        self,
+        means: Means,
+        code: str,
+        message: str,
+        outcome: Outcome = Outcome.PROVIDER_FAILURE,
+        *,
+        status: int = 0,
+        body: Any = None,
+        request_id: str = "",
+    ) -> None:
+        self.means: Final = means
+        self.code: Final = code
+        self.message: Final = message
+        self.outcome: Final = outcome
+        self.status: Final = status
+        self.body: Final = body
+        self.request_id: Final = request_id
+
+
+def judge(reply: Reply, api: Api, *, has_answered: bool) -> Answer | Failure:
+    """What a reply means; `has_answered`: this model has answered other rows of this run."""
+    request_id = reply.headers.get("x-request-id", "")
+    try:
+        body = msgspec.json.decode(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        body = None
+    if reply.status == 200:
+        return _answer(body, api, request_id)
+    message = _message(body, reply.body)
+    means, code, outcome = _refusal(reply.status, body, has_answered=has_answered)
+    if code == "redirect":
+        message = f"the server sends requests on to {_target(reply.headers)}"
+    return Failure(
+        means,
+        code,
+        message,
+        outcome,
+        status=reply.status,
+        body=body if body is not None else message,
+        request_id=request_id,
+    )
+
+
+def observed_limits(headers: Mapping[str, str], unix_s: float) -> Observed | None:
+    """What the headers say of limits; most replies say nothing, and cost nothing here."""
+    for name in headers:
+        low = name.lower()
+        if "ratelimit" in low or low.startswith("retry-after"):
+            return read_limits(headers, unix_s)
+    return None
+
+
+def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str, Outcome]:
+    code = f"http_{status}"
+    if status == 429:
+        if _error_code(body) in QUOTA_CODES:
+            return Means.STOP, "quota_exhausted", Outcome.PROVIDER_FAILURE
+        return Means.WAIT, "rate_limited", Outcome.RATE_LIMITED
+    if status in OVERLOADED:
+        return Means.AGAIN, code, Outcome.PROVIDER_OVERLOADED
+    if status >= 500 or status in PASSING:
+        return Means.AGAIN, code, Outcome.PROVIDER_FAILURE
+    if status in (401, 402):
+        return Means.STOP, code, Outcome.PROVIDER_FAILURE
+    if 300 <= status < 400:
+        code = "redirect"
+    # A model that has answered is there, and may be asked: then it is about this row.
+    if not has_answered and (status in (403, 404, 405) or code == "redirect"):
+        return Means.STOP, code, Outcome.PROVIDER_FAILURE
+    if status >= 300:
+        return Means.DROP, code, Outcome.PROVIDER_FAILURE
+    return Means.AGAIN, "bad_reply", Outcome.PROVIDER_FAILURE
+
+
+def _answer(body: Any, api: Api, request_id: str) -> Answer | Failure:
+    fault = ""
+    content = None
+    if not isinstance(body, dict):
+        fault = "the reply is not a JSON object"
+    elif api is Api.EMBEDDINGS:
+        if not isinstance(body.get("data"), list):
+            fault = "the reply has no embeddings"
+    else:
+        content, fault = _first_choice(body, api)
+    if fault:
+        return Failure(Means.AGAIN, "bad_reply", fault, status=200, request_id=request_id)
+    return Answer(body, content, request_id)
+
+
+def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict):
+        return None, "the reply has no choices"
+    if api is Api.COMPLETIONS:
+        text = first.get("text")
+    else:
+        message = first.get("message")
+        if not isinstance(message, dict):
+            return None, "the reply has no message"
+        text = message.get("content")
+    return (text if isinstance(text, str) else None), ""
+
+
+def _message(body: Any, raw: bytes) -> str:
+    """What the server said went wrong, as one short line."""
+    said: Any = None
+    if isinstance(body, dict):
+        said = body.get("error", body.get("message", body.get("detail")))
+    if isinstance(said, dict):
+        said = said.get("message")
+    text = said if isinstance(said, str) else raw[: 4 * LONGEST_MESSAGE].decode(errors="replace")
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(line.split())[:LONGEST_MESSAGE]
+
+
+def _error_code(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    code = (error.get("code") or error.get("type")) if isinstance(error, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    """Where a redirect leads, without what may be secret in it."""
+    place = headers.get("location", "") or "nowhere"
+    return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else -1

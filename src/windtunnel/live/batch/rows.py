@@ -1,0 +1,217 @@
+"""The input of a batch: looked through once before anything is sent, then read as it is needed.
+
+The first look finds every bad line, what rows there are of each kind, and a digest that a resumed
+run must find again. It keeps sixteen bytes a row; contents are read again when a row's turn comes.
+"""
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.live.batch.plan import BatchPlan
+from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
+
+LONGEST_LINE = 16 << 20
+MOST_FAULTS = 20
+MOST_KINDS = 100_000
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Kind(NamedTuple):
+    """What rows have in common for scheduling: whose they are, and who answers if rows say so."""
+
+    tenant: str
+    wanted: Wanted | None
+
+
+class RowData:
+    """A row in work: its fields, and the columns that are there."""
+
+    __slots__ = ("custom_id", "fields", "line", "response", "row", "values")
+
+    def __init__(self, row: int, line: int, custom_id: str, fields: dict[str, Any]) -> None:
+        self.row = row
+        self.line = line
+        self.custom_id = custom_id
+        self.fields = fields
+        self.values: dict[str, Any] = {}
+        self.response: dict[str, Any] | None = None
+
+
+class Rows:
+    """All rows of a file, by number from 0."""
+
+    def __init__(self, file: int, path: Path, work: Work, found: "_Found") -> None:
+        self.path = path
+        self.work = work
+        self.kinds: Sequence[Kind] = list(found.kinds)
+        self.sha256 = found.digest.hexdigest()
+        self._file = file
+        self._starts = found.starts
+        self._lines = found.lines
+        self._kind_of = found.kind_of
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def kind_of(self, row: int) -> int:
+        return self._kind_of[row]
+
+    def line_of(self, row: int) -> int:
+        return self._lines[row]
+
+    def read(self, row: int) -> RowData:
+        """A row's fields, from the file."""
+        start, end = self._starts[row], self._starts[row + 1]
+        raw = os.pread(self._file, end - start, start)
+        line = self._lines[row]
+        try:
+            fields = msgspec.json.decode(raw.removeprefix(BYTE_ORDER_MARK).strip())
+            assert isinstance(fields, dict)
+        except (msgspec.DecodeError, AssertionError) as error:
+            what = "the file has changed since this run began"
+            raise InputError(what, where=f"{self.path}:{line}") from error
+        custom_id = self.work.custom_id(fields) or f"row-{line}"
+        return RowData(row, line, custom_id, fields)
+
+    def tenants(self) -> list[str]:
+        return list(dict.fromkeys(kind.tenant for kind in self.kinds))
+
+    def in_fair_order(self, weights: Mapping[str, int]) -> Iterator[int]:
+        """Row numbers such that every beginning of the file has each tenant's share of rows."""
+        tenants = self.tenants()
+        if len(tenants) == 1:
+            yield from range(len(self))
+            return
+        number = {tenant: place for place, tenant in enumerate(tenants)}
+        tenant_of_kind = [number[kind.tenant] for kind in self.kinds]
+        each = [weights.get(tenant, 1) for tenant in tenants]
+        turns = [0] * len(tenants)
+        finish: list[tuple[float, int, int]] = []
+        for row in range(len(self)):
+            tenant = tenant_of_kind[self._kind_of[row]]
+            turns[tenant] += 1
+            finish.append((turns[tenant] / each[tenant], tenant, row))
+        finish.sort()
+        for _, _, row in finish:
+            yield row
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _Found:
+    def __init__(self) -> None:
+        self.starts = array("Q")
+        self.lines = array("Q")
+        self.kind_of = array("L")
+        self.kinds: dict[Kind, int] = {}
+        self.digest = hashlib.sha256()
+        self.faults: list[InputError] = []
+        self.ids: dict[str, int] = {}
+
+
+def open_rows(plan: BatchPlan) -> Rows:
+    """Looks through the input; every bad line is told, up to a number."""
+    path = plan.input
+    where = str(path)
+    if path.exists() and not path.is_file():
+        what = "the input cannot be read: it is not a regular file"
+        raise InputError(what, where=where, hint="it is read twice")
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(f"the input cannot be read: {reason}", where=where) from error
+    try:
+        return Rows(file, path, *_look_through(file, plan))
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
+    found, work = _Found(), None
+    place = 0
+    with os.fdopen(os.dup(file), "rb") as lines:
+        for number, raw in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
+            found.digest.update(raw)
+            start, place = place, place + len(raw)
+            if len(raw) > LONGEST_LINE:
+                what = f"the line is longer than {LONGEST_LINE >> 20} MiB"
+                raise InputError(what, where=f"{plan.input}:{number}")
+            text = raw.removeprefix(BYTE_ORDER_MARK).strip() if number == 1 else raw.strip()
+            if not text:
+                continue
+            row, fault = _decoded(text)
+            if row is not None and work is None:
+                work = build_work(plan, requests=is_request(row))
+            if row is not None and work is not None:
+                fault = work.fault(row) or _file_row(found, work, plan, row, number)
+            found.starts.append(start)
+            found.lines.append(number)
+            if fault:
+                found.faults.append(InputError(fault, where=f"{plan.input}:{number}"))
+                if len(found.faults) >= MOST_FAULTS:
+                    break
+    found.starts.append(place)
+    found.ids.clear()
+    _refuse(found, plan)
+    assert work is not None
+    return work, found
+
+
+def _refuse(found: _Found, plan: BatchPlan) -> None:
+    if len(found.faults) >= MOST_FAULTS:
+        what = "there may be more faults; the rest was not looked at"
+        found.faults.append(InputError(what, where=str(plan.input)))
+    if found.faults:
+        raise one_sentence_per(found.faults)
+    if not found.lines:
+        raise InputError("there are no rows in it", where=str(plan.input))
+    tenants = {kind.tenant for kind in found.kinds}
+    for name in plan.tenant_weights:
+        if name not in tenants:
+            raise InputError(
+                f"no row is of the tenant {name!r}",
+                where="--tenant-weight",
+                allowed=", ".join(sorted(tenants)[:20]),
+            )
+
+
+def _decoded(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        row = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return None, f"this line is not JSON: {str(error).rstrip('.')}"
+    except RecursionError:
+        return None, "this line is nested too deep"
+    if not isinstance(row, dict):
+        return None, "this line is not a mapping; a row is {...}"
+    return row, ""
+
+
+def _file_row(found: _Found, work: Work, plan: BatchPlan, row: dict[str, Any], number: int) -> str:
+    """Puts a row into its kind; the fault, if there is one."""
+    custom_id = work.custom_id(row) or f"row-{number}"
+    before = found.ids.setdefault(custom_id, number)
+    if before != number:
+        return f"the id {custom_id[:60]!r} is the id of line {before} too"
+    tenant = ""
+    if plan.tenant_field:
+        said = row.get(plan.tenant_field)
+        if said is None and isinstance(row.get("body"), dict):
+            said = row["body"].get(plan.tenant_field)
+        tenant = "" if said is None else str(said)[:200]
+    kind = Kind(tenant, work.wanted(0, row) if work.by_row() else None)
+    place = found.kinds.setdefault(kind, len(found.kinds))
+    if len(found.kinds) > MOST_KINDS:
+        return f"there are more than {MOST_KINDS} pairs of a tenant and a model"
+    found.kind_of.append(place)
+    return ""

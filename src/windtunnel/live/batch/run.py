@@ -1,0 +1,389 @@
+"""Drives a batch: calls for the cells that the scheduler gives out, and keeps what comes back.
+
+One task for each call in flight. Whatever a reply means, it is settled before the next call is
+chosen; a finished row is written at once. An error that is none of a server's or a row's own is a
+bug of ours: it stops the run, and what was finished stays.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.admission.dataset.cells import Cell, Verdict
+from windtunnel.admission.dataset.scheduler import Scheduler
+from windtunnel.admission.endpoint import RequestAsk
+from windtunnel.admission.events import Correlation
+from windtunnel.admission.limiter import NEVER
+from windtunnel.admission.reasons import Outcome, RequestDenial
+from windtunnel.core.clock import unix_s
+from windtunnel.core.errors import OutputError
+from windtunnel.live.asyncio_front import AsyncLimiter
+from windtunnel.live.batch.client import Client, NoReply
+from windtunnel.live.batch.endpoints import Route, refused_sentence
+from windtunnel.live.batch.plan import EndpointPlan
+from windtunnel.live.batch.replies import Answer, Failure, Means, judge, observed_limits
+from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
+from windtunnel.live.batch.tally import Ending, Tally
+from windtunnel.live.batch.templates import Unfilled
+from windtunnel.live.leasing import Held, Refused
+
+SYNC_S: Final = 1.0
+"""How long a finished row may be in the system's memory only."""
+REFUSALS_UNTIL_STOP: Final = 20
+"""So many bad rows before the first good one: what is asked is wrong, not the rows."""
+BYTES_PER_TOKEN: Final = 4
+ANSWER_TOKENS: Final = 512
+"""What an answer is taken to need until its reply says more, if the request has no limit."""
+
+
+class Parts:
+    """What a run is put together from; `compose` does that."""
+
+    def __init__(
+        self,
+        *,
+        rows: Rows,
+        store: Store,
+        client: Client,
+        limiter: AsyncLimiter,
+        scheduler: Scheduler,
+        routes: Sequence[Sequence[Route]],
+        endpoints: dict[str, EndpointPlan],
+        weights: dict[str, int],
+        tally: Tally,
+        has_columns: bool,
+    ) -> None:
+        """`routes` are those of each column, by the kind of a row."""
+        self.rows: Final = rows
+        self.store: Final = store
+        self.client: Final = client
+        self.limiter: Final = limiter
+        self.scheduler: Final = scheduler
+        self.routes: Final = routes
+        self.endpoints: Final = endpoints
+        self.weights: Final = weights
+        self.tally: Final = tally
+        self.has_columns: Final = has_columns
+
+
+class Runner:
+    """One run, from its first call to its last."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts: Final = parts
+        self.tally: Final = parts.tally
+        self.limiter: Final = parts.limiter
+        self.ending = Ending.COMPLETE
+        self.sentence = ""
+        self._scheduler: Final = parts.scheduler
+        self._store: Final = parts.store
+        self._work: Final = parts.rows.work
+        self._last: Final = len(self._work.graph) - 1
+        self._names: Final = self._work.graph.names
+        self._encode: Final = msgspec.json.Encoder().encode
+        self._wake: Final = asyncio.Event()
+        self._calls: Final[set[asyncio.Task[None]]] = set()
+        self._answered: Final[set[Route]] = set()
+        self._first_drops: list[dict[str, Any]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Returns when everything has ended, however it did."""
+        with ThreadPoolExecutor(1, "windtunnel-sync") as disk:
+            async with asyncio.TaskGroup() as tasks:
+                syncing = tasks.create_task(self._sync(disk))
+                await self._drive(tasks)
+                syncing.cancel()
+        if self.ending is Ending.COMPLETE:
+            self._list_first_drops()
+
+    def stop(self, ending: Ending, sentence: str = "") -> None:
+        """Starts nothing more; calls in flight end by themselves."""
+        if self._scheduler.is_stopping:
+            return
+        self.ending, self.sentence = ending, sentence
+        self._scheduler.stop()
+        self.limiter.shut_down()
+        self._wake.set()
+
+    def abandon(self) -> None:
+        """Leaves the calls in flight; their cells are as if they had never been called for."""
+        for call in self._calls:
+            call.cancel()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._scheduler.is_stopping
+
+    # The loop.
+
+    async def _drive(self, tasks: asyncio.TaskGroup) -> None:
+        scheduler = self._scheduler
+        while True:
+            self._wake.clear()
+            now = self.limiter.now()
+            while (cell := scheduler.next_cell(now)) is not None:
+                call = tasks.create_task(self._call(cell))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+            if scheduler.is_done or (scheduler.is_stopping and scheduler.in_flight == 0):
+                break
+            if scheduler.is_stalled(now):
+                self.stop(Ending.STALLED, "nothing has succeeded for as long as --retry-time says")
+            self._wake_at(scheduler.next_wake_s())
+            await self._wake.wait()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake_at(self, wake_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_s < NEVER and not self._scheduler.is_stopping:
+            delay_s = max(0.0, wake_s - self.limiter.now())
+            self._timer = self.limiter.loop.call_later(delay_s, self._wake.set)
+
+    async def _sync(self, disk: ThreadPoolExecutor) -> None:
+        while True:
+            await asyncio.sleep(SYNC_S)
+            for file in self._store.unsynced():
+                try:
+                    await self.limiter.loop.run_in_executor(disk, file.sync)
+                except OutputError as error:
+                    self.stop(Ending.UNWRITABLE, str(error))
+
+    # One call.
+
+    async def _call(self, cell: Cell) -> None:
+        try:
+            judged = await self._ask(cell)
+        except asyncio.CancelledError:
+            self._scheduler.put_back(cell, self.limiter.now())
+            raise
+        except Refused as refused:
+            if refused.denied.reason is not RequestDenial.SHUTDOWN:
+                raise
+            self._scheduler.put_back(cell, self.limiter.now())
+        else:
+            self._settle(cell, judged)
+        finally:
+            self._wake.set()
+
+    async def _ask(self, cell: Cell) -> Answer | Failure:
+        row, route = _row_of(cell), self._route_of(cell)
+        try:
+            body = self._work.body(cell.column, row.fields, row.values)
+        except Unfilled as fault:
+            return Failure(Means.DROP, "template", str(fault))
+        body["model"] = route.model
+        data = self._encode(body)
+        asks = self._asks(cell, route, _tokens(body, len(data)))
+        async with self.limiter.acquire(*asks) as held:
+            return await self._exchange(held, route, data)
+
+    async def _exchange(self, held: Held, route: Route, data: bytes) -> Answer | Failure:
+        """Sends a request and reads the reply; admission learns how it went."""
+        assert held.lease is not None
+        endpoint = held.lease.ask.provider
+        call = self.tally.call(endpoint, route.model)
+        call.sent += 1
+        began_s = self.limiter.now()
+        judged: Answer | Failure
+        observed = None
+        try:
+            reply = await self.parts.client.post(endpoint, route.api, data)
+        except NoReply as error:
+            judged = Failure(Means.AGAIN, error.code, error.what, error.outcome)
+        else:
+            judged = judge(reply, route.api, has_answered=route in self._answered)
+            observed = observed_limits(reply.headers, unix_s())
+        took_s = self.limiter.now() - began_s
+        if isinstance(judged, Answer):
+            held.ended(Outcome.SUCCESS, tokens_used=judged.tokens, observed=observed)
+            call.ended(Outcome.SUCCESS, took_s, judged.prompt_tokens, judged.completion_tokens)
+        else:
+            held.ended(judged.outcome, observed=observed)
+            call.ended(judged.outcome, took_s, 0, 0)
+            if judged.means is Means.STOP:
+                server = self.parts.endpoints[endpoint]
+                why = refused_sentence(server, judged.code, judged.message)
+                self.stop(Ending.REFUSED, str(why))
+        return judged
+
+    def _route_of(self, cell: Cell) -> Route:
+        return self.parts.routes[cell.column][cell.row.seed.kind]
+
+    def _asks(self, cell: Cell, route: Route, tokens: int) -> list[RequestAsk]:
+        seed = cell.row.seed
+        tenant = self.parts.rows.kinds[seed.kind].tenant
+        weight = self.parts.weights.get(tenant, 1)
+        correlation = Correlation(tenant, cell.id, f"{cell.id}#{cell.tries}")
+        asks = []
+        for name in route.endpoints:
+            endpoint = self.limiter.admission.endpoint(name, route.model)
+            assert endpoint is not None, "every route is registered"
+            budget = endpoint.tokens.limit
+            asks.append(
+                RequestAsk(
+                    name,
+                    route.model,
+                    route.api.domain,
+                    group=tenant,
+                    weight=weight,
+                    # An estimate is no reason to refuse: what is too large, the server says.
+                    tokens=min(tokens, budget) if budget else tokens,
+                    correlation=correlation,
+                )
+            )
+        return asks
+
+    # What came back.
+
+    def _settle(self, cell: Cell, judged: Answer | Failure) -> None:
+        if isinstance(judged, Answer) and self.parts.has_columns and judged.content is None:
+            judged = Failure(Means.AGAIN, "bad_reply", "the answer has no text", status=200)
+        if isinstance(judged, Answer):
+            self._answered.add(self._route_of(cell))
+            self._keep(cell, judged)
+            return
+        scheduler, now = self._scheduler, self.limiter.now()
+        if judged.means is Means.STOP:
+            scheduler.put_back(cell, now)
+        elif judged.means is Means.DROP:
+            if scheduler.refused(cell, judged.code, now):
+                self._drop(cell, judged)
+        else:
+            if judged.means is Means.WAIT:
+                verdict = scheduler.rate_limited(cell, now)
+            else:
+                self.tally.retries += 1
+                verdict = scheduler.failed(cell, judged.code, now)
+            if verdict is Verdict.GAVE_UP:
+                self.tally.gave_up += 1
+                self._write(self._store.list_error, error_line(cell, judged, self._names, GAVE_UP))
+
+    def _keep(self, cell: Cell, answer: Answer) -> None:
+        row, column = _row_of(cell), cell.column
+        response = None
+        if column == self._last:
+            response = {
+                "status_code": 200,
+                "request_id": answer.request_id,
+                "body": answer.body,
+            }
+            row.response = response
+        name = self._names[column]
+        row.values[name] = answer.content
+        self.tally.cells[column] += 1
+        was_open = not cell.row.is_closed
+        if self._scheduler.finished(cell, self.limiter.now()):
+            self.finish(row)
+        elif was_open:
+            record = CellRecord(row.row, name, answer.content, response)
+            self._write(self._store.keep_cell, record)
+        self._list_first_drops()
+
+    def finish(self, row: RowData) -> None:
+        """Writes a row that is complete."""
+        if self._write(self._store.finish_row, row_line(row, has_columns=self.parts.has_columns)):
+            self.tally.finished += 1
+
+    def _drop(self, cell: Cell, failure: Failure) -> None:
+        self.tally.dropped += 1
+        line = error_line(cell, failure, self._names, failure.code)
+        if self._answered:
+            self._write(self._store.list_error, line)
+            return
+        # Until something succeeds it may be that all rows are refused for the same mistake.
+        self._first_drops.append(line)
+        if len(self._first_drops) == REFUSALS_UNTIL_STOP:
+            what = (
+                f"the first {REFUSALS_UNTIL_STOP} rows were all refused, the last with "
+                f"{failure.code}: {failure.message}"
+            )
+            self.tally.dropped -= len(self._first_drops)
+            self._first_drops = []
+            self.stop(Ending.REFUSED, what)
+
+    def _list_first_drops(self) -> None:
+        for line in self._first_drops:
+            self._write(self._store.list_error, line)
+        self._first_drops = []
+
+    def _write(self, write: Any, line: Any) -> bool:
+        """Writes a line; where that fails the run ends, and the rest is still tried."""
+        try:
+            write(line)
+        except OutputError as error:
+            self.tally.unwritten += 1
+            self.stop(Ending.UNWRITABLE, str(error))
+            return False
+        return True
+
+
+def row_line(row: RowData, *, has_columns: bool) -> dict[str, Any]:
+    """A finished row, as OpenAI's Batch format has it."""
+    line: dict[str, Any] = {
+        "id": line_id(row.row),
+        "custom_id": row.custom_id,
+        "response": row.response,
+        "error": None,
+    }
+    if has_columns:
+        line["columns"] = row.values
+    return line
+
+
+def error_line(cell: Cell, failure: Failure, names: Sequence[str], code: str) -> dict[str, Any]:
+    """A row that was dropped or given up, as OpenAI's Batch format has it."""
+    row = _row_of(cell)
+    response = None
+    if failure.status:
+        response = {
+            "status_code": failure.status,
+            "request_id": failure.request_id,
+            "body": failure.body,
+        }
+    return {
+        "id": line_id(row.row),
+        "custom_id": row.custom_id,
+        "response": response,
+        "error": {
+            "code": code,
+            "reason": failure.code,
+            "message": failure.message,
+            "line": row.line,
+            "column": names[cell.column],
+            "tries": cell.tries,
+        },
+    }
+
+
+def _row_of(cell: Cell) -> RowData:
+    row = cell.row.seed.payload
+    assert isinstance(row, RowData)
+    return row
+
+
+def _tokens(body: dict[str, Any], size: int) -> int:
+    """About how many tokens a call takes, until its reply says."""
+    most = body.get("max_completion_tokens", body.get("max_tokens"))
+    answer = most if isinstance(most, int) and most > 0 else ANSWER_TOKENS
+    return size // BYTES_PER_TOKEN + answer
+
+
+@contextlib.contextmanager
+def unwrapped() -> Any:
+    """Lets the first error of a group of tasks out as itself."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from group

@@ -1,0 +1,127 @@
+"""The scheduler of a batch: its rows in groups, each cell with the resources that it asks for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from windtunnel.admission.advisory import PressureAdvisory
+from windtunnel.admission.dataset.cells import RowSeed
+from windtunnel.admission.dataset.scheduler import Place, RetrySettings, Scheduler
+from windtunnel.admission.events import Announcer
+from windtunnel.admission.metadata import (
+    Resolved,
+    SchedulingMetadata,
+    WorkKind,
+    resolve,
+    task_limits,
+)
+from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.row_groups import RowGroupAdmission, rows_guard
+from windtunnel.admission.tasks import TaskAdmission
+from windtunnel.admission.waiting import GroupSpec
+from windtunnel.core.random import Stream
+from windtunnel.live.batch.endpoints import Route
+from windtunnel.live.batch.plan import BatchPlan, EndpointPlan
+from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.store import CellRecord, Resumed
+
+GROUPS_MAX = 64
+"""Row groups in work at once, whatever the models could take."""
+
+Routes = Sequence[Sequence[Route]]
+"""Who answers, by column and by kind of row."""
+
+
+def caps_of(routes: Routes, endpoints: Mapping[str, EndpointPlan]) -> dict[tuple[str, str], int]:
+    """How many calls may be in flight to each model of each endpoint."""
+    return {
+        (name, route.model): endpoints[name].concurrency
+        for of_kinds in routes
+        for route in of_kinds
+        for name in route.endpoints
+    }
+
+
+def build_scheduler(
+    plan: BatchPlan,
+    rows: Rows,
+    routes: Routes,
+    resumed: Resumed,
+    requests: RequestAdmission,
+    announcer: Announcer,
+    stream: Stream,
+) -> Scheduler:
+    endpoints = {one.name: one for one in plan.endpoints}
+    slots = sum(caps_of(routes, endpoints).values())
+    scheduled: dict[tuple[str, Route], tuple[SchedulingMetadata, Resolved]] = {}
+    names = rows.work.graph.names
+    for column, name in enumerate(names):
+        for route in routes[column]:
+            cap = sum(endpoints[one].concurrency for one in route.endpoints)
+            identity = ("model", route.pool, route.model, route.api.domain.value)
+            metadata = SchedulingMetadata(WorkKind.MODEL, identity, cap)
+            scheduled[name, route] = (metadata, resolve(metadata, [name], slots))
+    tasks = TaskAdmission(
+        "batch", task_limits(slots, list(scheduled.values())), announcer=announcer
+    )
+    advisory = PressureAdvisory(tasks, requests, announcer)
+    places = []
+    for column, name in enumerate(names):
+        of_kinds = []
+        for number, route in enumerate(routes[column]):
+            _, resolved = scheduled[name, route]
+            tenant = rows.kinds[number].tenant
+            weight = plan.tenant_weights.get(tenant, 1)
+            lane = tasks.demand(resolved.amounts)
+            key = f"{tenant}/{resolved.group.key}"
+            spec = GroupSpec(key, weight, 0, resolved.group.admitted_limit)
+            of_kinds.append(Place(lane, spec))
+            for one in route.endpoints:
+                advisory.watch(lane, one, route.model, route.api.domain)
+        places.append(of_kinds)
+    guard = rows_guard(max(1, len(rows)), plan.group_rows)
+    return Scheduler(
+        rows.work.graph,
+        places,
+        _groups(plan, rows, resumed),
+        tasks,
+        RowGroupAdmission(GROUPS_MAX, slots, guard, announcer=announcer),
+        stream,
+        RetrySettings(plan.retries, plan.retry_time_s),
+        advisory=advisory,
+        announcer=announcer,
+    )
+
+
+def complete_rows(rows: Rows, resumed: Resumed) -> Iterator[RowData]:
+    """Rows of which an earlier run had every column, and could not write the row any more."""
+    columns = set(rows.work.graph.names)
+    for number, cells in list(resumed.cells.items()):
+        if {cell.column for cell in cells} >= columns:
+            yield _filled(rows.read(number), cells)
+            resumed.is_over[number] = 1
+            del resumed.cells[number]
+
+
+def _groups(plan: BatchPlan, rows: Rows, resumed: Resumed) -> Iterator[Sequence[RowSeed]]:
+    """What is left to do, in fair order, read as it is asked for."""
+    numbers = {name: number for number, name in enumerate(rows.work.graph.names)}
+    group: list[RowSeed] = []
+    for number in rows.in_fair_order(plan.tenant_weights):
+        if resumed.is_over[number]:
+            continue
+        cells = resumed.cells.pop(number, [])
+        row = _filled(rows.read(number), cells)
+        finished = tuple(numbers[cell.column] for cell in cells)
+        group.append(RowSeed(row.line, row, rows.kind_of(number), finished))
+        if len(group) == plan.group_rows:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _filled(row: RowData, cells: Sequence[CellRecord]) -> RowData:
+    values: dict[str, Any] = {cell.column: cell.value for cell in cells}
+    row.values.update(values)
+    row.response = next((cell.response for cell in cells if cell.response is not None), None)
+    return row

@@ -1,0 +1,340 @@
+"""Where a batch leaves its results, such that it can go on after anything: kill, crash, full disk.
+
+Three files, to which whole lines are only appended, each with one write as soon as it is known:
+
+- the output: a line for each finished row, in OpenAI's Batch format;
+- the errors, beside it: a line for each row that was dropped or given up;
+- the journal, beside it: what the run is made of, and the columns of rows that are not finished.
+
+A line that a crash tore is cut off when the run is resumed. Lines reach the disk itself in groups.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from windtunnel.core.errors import OutputError
+from windtunnel.live.batch.keys import Keys
+
+JOURNAL = "windtunnel batch"
+VERSION = 1
+_PIECE = 1 << 16
+Read = TypeVar("Read")
+
+GAVE_UP = "gave_up"
+"""The code of rows that the next run tries again; any other code is final."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a run is made of; a resumed run must be made of the same."""
+
+    journal: str
+    version: int
+    input_sha256: str
+    work_sha256: str
+    rows: int
+
+
+class CellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a row that is not finished."""
+
+    row: int
+    column: str
+    value: Any
+    response: dict[str, Any] | None = None
+
+
+class _Line(msgspec.Struct):
+    """What is read again of a line of the output or of the errors."""
+
+    id: str
+    error: dict[str, Any] | None = None
+
+
+def errors_path(output: Path) -> Path:
+    return output.with_name(f"{output.stem}.errors{output.suffix or '.jsonl'}")
+
+
+def journal_path(output: Path) -> Path:
+    return output.with_name(f"{output.name}.journal")
+
+
+def line_id(row: int) -> str:
+    return f"batch_req_{row + 1}"
+
+
+def _row_of(id: str) -> int:  # noqa: A002 - an id is what it is
+    number = id.removeprefix("batch_req_")
+    return int(number) - 1 if number.isdecimal() and len(number) < 16 else -1
+
+
+class AppendedFile:
+    """A file of whole lines."""
+
+    def __init__(self, path: Path, how: int = 0) -> None:
+        self.path: Final = path
+        self._file: Final = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | how, 0o644)
+        self.size = os.fstat(self._file).st_size
+        self._synced = self.size
+
+    def lock(self) -> None:
+        """Keeps a second run away from the same files, for as long as this one lives."""
+        try:
+            import fcntl
+        except ImportError:  # a system without such locks
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError("another run is writing it", where=str(self.path)) from None
+
+    def append(self, line: bytes) -> None:
+        """One whole line, or none of it."""
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self.cut(self.size)
+            raise _failed(error, self.path) from error
+        self.size += len(line)
+
+    def cut(self, size: int) -> None:
+        """Takes off what is beyond a size; where even that fails, the next resume does it."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, size)
+            self.size = self._synced = size
+
+    @property
+    def is_synced(self) -> bool:
+        return self._synced == self.size
+
+    def sync(self) -> None:
+        """Waits until everything is on the disk."""
+        size = self.size
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise _failed(error, self.path) from error
+        self._synced = size
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Store:
+    """The files of one run, open for appending."""
+
+    def __init__(self, output: AppendedFile, header: Header, keys: Keys) -> None:
+        self.output: Final = output
+        self.errors: Final = errors_path(output.path)
+        self._header: Final = msgspec.json.encode(header) + b"\n"
+        self._journal = AppendedFile(journal_path(output.path))
+        self._errors: AppendedFile | None = None
+        self._redact: Final = keys.redact
+        self._encode: Final = msgspec.json.Encoder().encode
+
+    def finish_row(self, line: dict[str, Any]) -> None:
+        self.output.append(self._line(line))
+
+    def list_error(self, line: dict[str, Any]) -> None:
+        if self._errors is None:
+            self._errors = AppendedFile(self.errors)
+        self._errors.append(self._line(line))
+
+    def keep_cell(self, record: CellRecord) -> None:
+        self._journal.append(self._line(record))
+
+    def unsynced(self) -> list[AppendedFile]:
+        return [file for file in self._files() if not file.is_synced]
+
+    def close(self, *, is_complete: bool) -> None:
+        """Syncs what is left, and lets go of the files; cells of a complete run are not needed."""
+        try:
+            for file in self.unsynced():
+                file.sync()
+            if is_complete and self._journal.size > len(self._header):
+                _replace(self._journal.path, [self._header])
+        except OSError as error:
+            raise _failed(error, self.output.path) from error
+        finally:
+            for file in self._files():
+                file.close()
+
+    def _line(self, value: object) -> bytes:
+        return self._redact(self._encode(value)) + b"\n"
+
+    def _files(self) -> list[AppendedFile]:
+        return [file for file in (self.output, self._errors, self._journal) if file is not None]
+
+
+class Resumed:
+    """What an earlier run left: rows that are over, and columns of rows that are not."""
+
+    def __init__(self, rows: int) -> None:
+        self.is_over = bytearray(rows)
+        self.finished = 0
+        self.dropped = 0
+        self.cells: dict[int, list[CellRecord]] = {}
+
+
+def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tuple[Store, Resumed]:
+    """Opens the files of a run: new ones, or those of a run that is to go on."""
+    resumed = Resumed(header.rows)
+    file: AppendedFile | None = None
+    try:
+        if not (resume and output.exists()):
+            file = _claim(output)
+            _begin(output, header)
+        else:
+            file = AppendedFile(output)
+            file.lock()
+            if file.size == 0 and not journal_path(output).exists():
+                _begin(output, header)  # it was killed before it had begun
+            else:
+                _go_on(file, header, resumed)
+        return Store(file, header, keys), resumed
+    except OSError as error:
+        if file is not None:
+            file.close()
+        raise _failed(error, Path(error.filename or output)) from error
+    except OutputError:
+        if file is not None:
+            file.close()
+        raise
+
+
+def _claim(output: Path) -> AppendedFile:
+    """Makes the output, unless somebody has."""
+    try:
+        file = AppendedFile(output, os.O_EXCL)
+    except FileExistsError:
+        hint = "--resume goes on with it; -o names another file"
+        raise OutputError("is there already", where=str(output), hint=hint) from None
+    file.lock()
+    return file
+
+
+def _begin(output: Path, header: Header) -> None:
+    errors_path(output).unlink(missing_ok=True)
+    _replace(journal_path(output), [msgspec.json.encode(header) + b"\n"])
+
+
+def _go_on(output: AppendedFile, header: Header, resumed: Resumed) -> None:
+    path = journal_path(output.path)
+    if not path.exists():
+        what = f"there is no {path.name} beside it, so it cannot be resumed"
+        raise OutputError(what, where=str(output.path), hint="-o names another file")
+    _check_header(path, header, output.path)
+    output.cut(_whole_size(output.path))
+    _read_output(output.path, resumed)
+    _read_errors(errors_path(output.path), resumed)
+    # Cells of rows that are over are left out of the journal from now on.
+    _read_journal(path, resumed)
+    cells = [msgspec.json.encode(cell) + b"\n" for row in resumed.cells.values() for cell in row]
+    _replace(path, [msgspec.json.encode(header) + b"\n", *cells])
+
+
+def _failed(error: OSError, path: Path) -> OutputError:
+    reason = (error.strerror or str(error)).lower()
+    return OutputError(f"cannot write: {reason}", where=str(path))
+
+
+def _check_header(path: Path, wanted: Header, output: Path) -> None:
+    with path.open("rb") as file:
+        line = file.readline(1 << 16)
+    try:
+        found = msgspec.json.decode(line, type=Header)
+    except msgspec.MsgspecError:
+        raise OutputError("this is no journal of a batch", where=str(path)) from None
+    changed = ""
+    if (found.journal, found.version) != (wanted.journal, wanted.version):
+        changed = "it was written by another version of windtunnel"
+    elif (found.input_sha256, found.rows) != (wanted.input_sha256, wanted.rows):
+        changed = "the input has changed since"
+    elif found.work_sha256 != wanted.work_sha256:
+        changed = "what is asked has changed since: template, columns, model or --set"
+    if changed:
+        hint = "-o names another file for a new run"
+        raise OutputError(f"cannot be resumed: {changed}", where=str(output), hint=hint)
+
+
+def _whole_size(path: Path) -> int:
+    """How many bytes are whole lines; what comes after them was torn off by a crash."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - _PIECE)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+def _whole_lines(path: Path, kind: type[Read], first: int = 1) -> Iterator[tuple[bytes, Read]]:
+    """Each whole line from the `first` on, and what it says; one that is not ours is an error."""
+    decode = msgspec.json.Decoder(kind).decode
+    left = _whole_size(path)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            left -= len(line)
+            if left < 0:
+                return
+            if number < first:
+                continue
+            try:
+                read = decode(line)
+            except msgspec.MsgspecError:
+                what = "this line was not written by a batch"
+                hint = "take it out, or name another file with -o"
+                raise OutputError(what, where=f"{path}:{number}", hint=hint) from None
+            yield line, read
+
+
+def _read_output(path: Path, resumed: Resumed) -> None:
+    for _, line in _whole_lines(path, _Line):
+        row = _row_of(line.id)
+        if 0 <= row < len(resumed.is_over) and not resumed.is_over[row]:
+            resumed.is_over[row] = 1
+            resumed.finished += 1
+
+
+def _read_errors(path: Path, resumed: Resumed) -> None:
+    """Rows that were dropped are over; those that were given up are taken off the list."""
+    if not path.exists():
+        return
+    kept = []
+    for raw, line in _whole_lines(path, _Line):
+        row = _row_of(line.id)
+        code = (line.error or {}).get("code")
+        if code == GAVE_UP or not 0 <= row < len(resumed.is_over) or resumed.is_over[row]:
+            continue
+        resumed.is_over[row] = 1
+        resumed.dropped += 1
+        kept.append(raw)
+    if kept:
+        _replace(path, kept)
+    else:
+        path.unlink()
+
+
+def _read_journal(path: Path, resumed: Resumed) -> None:
+    for _, record in _whole_lines(path, CellRecord, first=2):
+        if 0 <= record.row < len(resumed.is_over) and not resumed.is_over[record.row]:
+            resumed.cells.setdefault(record.row, []).append(record)
+
+
+def _replace(path: Path, lines: list[bytes]) -> None:
+    """A file with these lines, in place of the one that is there, whole or not at all."""
+    draft = path.with_name(f"{path.name}.draft")
+    with draft.open("wb") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,181 @@
+"""The numbers of a run: counted as it goes, and looked at by progress, metrics and the summary."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests import RequestAdmission
+
+LATENCY_BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    COMPLETE = "complete"
+    """Every row is finished, dropped or given up."""
+    STALLED = "stalled"
+    """Nothing had succeeded for the retry time."""
+    REFUSED = "refused"
+    """No row will be answered: the key, the model, the address, or what is asked, is wrong."""
+    INTERRUPTED = "interrupted"
+    TERMINATED = "terminated"
+    UNWRITABLE = "unwritable"
+    """The output cannot be written."""
+
+
+class CallTally:
+    """Calls to one model of one endpoint."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.outcomes: Final[dict[Outcome, int]] = {}
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
+        self.seconds = 0.0
+        self.latencies: Final = [0] * (len(LATENCY_BOUNDS_S) + 1)
+
+    def ended(self, outcome: Outcome, took_s: float, prompt: int, completion: int) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self.prompt_tokens += max(0, prompt)
+        self.completion_tokens += max(0, completion)
+        self.seconds += took_s
+        place = 0
+        while place < len(LATENCY_BOUNDS_S) and took_s > LATENCY_BOUNDS_S[place]:
+            place += 1
+        self.latencies[place] += 1
+
+
+class Tally:
+    """What has been done so far; `resumed` rows were finished by an earlier run."""
+
+    def __init__(self, columns: Sequence[str], rows: int, finished: int, dropped: int) -> None:
+        self.columns: Final = tuple(columns)
+        self.rows: Final = rows
+        self.resumed: Final = finished
+        self.finished = finished
+        self.dropped = dropped
+        self.gave_up = 0
+        self.unwritten = 0
+        self.cells: Final = [0] * len(columns)
+        """Finished in this run, by column."""
+        self.cells_before: Final = [finished] * len(columns)
+        self.retries = 0
+        self.salvaged = 0
+        self.calls: Final[dict[tuple[str, str], CallTally]] = {}
+
+    def call(self, endpoint: str, model: str) -> CallTally:
+        key = (endpoint, model)
+        found = self.calls.get(key)
+        if found is None:
+            found = self.calls[key] = CallTally()
+        return found
+
+    @property
+    def left(self) -> int:
+        return self.rows - self.finished - self.dropped - self.gave_up
+
+
+class ColumnView(msgspec.Struct, frozen=True):
+    """How far one column is."""
+
+    name: str
+    done: int
+    done_now: int
+    """In this run."""
+    of: int
+
+
+class ModelView(msgspec.Struct, frozen=True):
+    """How one model of one endpoint does."""
+
+    endpoint: str
+    model: str
+    in_flight: int
+    limit: int
+    waiting: int
+    cooldown_s: float
+    sent: int
+    answered: int
+    rate_limited: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    mean_s: float
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """A run at one instant."""
+
+    elapsed_s: float
+    rows: int
+    finished: int
+    resumed: int
+    dropped: int
+    gave_up: int
+    columns: tuple[ColumnView, ...]
+    models: tuple[ModelView, ...]
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a run came to; also what `--json` writes."""
+
+    ending: Ending
+    sentence: str
+    """Why it ended, if not because all was done."""
+    output: str
+    errors: str
+    """Empty when no row was dropped or given up."""
+    view: BatchView
+
+    @property
+    def unfinished(self) -> int:
+        view = self.view
+        return view.rows - view.finished - view.dropped - view.gave_up
+
+
+def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
+    """The numbers right now."""
+    dropped = tally.dropped + tally.gave_up
+    columns = tuple(
+        ColumnView(name, before + done, done, max(before + done, tally.rows - dropped))
+        for name, done, before in zip(tally.columns, tally.cells, tally.cells_before, strict=True)
+    )
+    models = []
+    for endpoint in admission.endpoints():
+        call = tally.call(endpoint.provider, endpoint.model)
+        states = list(endpoint.domains.values())
+        answered = call.outcomes.get(Outcome.SUCCESS, 0)
+        limited = call.outcomes.get(Outcome.RATE_LIMITED, 0)
+        ended = sum(call.outcomes.values())
+        blocked_until_s = max((state.limiter.blocked_until_s for state in states), default=0.0)
+        models.append(
+            ModelView(
+                endpoint=endpoint.provider,
+                model=endpoint.model,
+                in_flight=endpoint.in_flight,
+                limit=sum(state.limiter.limit for state in states),
+                waiting=len(endpoint.queue),
+                cooldown_s=max(0.0, blocked_until_s - now),
+                sent=call.sent,
+                answered=answered,
+                rate_limited=limited,
+                failed=ended - answered - limited,
+                prompt_tokens=call.prompt_tokens,
+                completion_tokens=call.completion_tokens,
+                mean_s=call.seconds / ended if ended else 0.0,
+            )
+        )
+    return BatchView(
+        elapsed_s=now,
+        rows=tally.rows,
+        finished=tally.finished,
+        resumed=tally.resumed,
+        dropped=tally.dropped,
+        gave_up=tally.gave_up,
+        columns=columns,
+        models=tuple(models),
+    )

@@ -1,0 +1,205 @@
+"""What is asked for a row: a request that it brings along, or columns made from templates."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from windtunnel.admission.dataset.graph import ColumnGraph
+from windtunnel.live.batch.columns_file import graph_of
+from windtunnel.live.batch.plan import ANSWER, Api, BatchPlan, ColumnPlan
+from windtunnel.live.batch.templates import Template
+
+Row = Mapping[str, Any]
+PREFIX = "/v1/"
+
+
+class Wanted(NamedTuple):
+    """Who is to be asked, as far as the input says; an empty name is open."""
+
+    api: Api
+    model: str = ""
+    endpoint: str = ""
+
+
+class Work(Protocol):
+    """How the cells of rows become requests."""
+
+    graph: ColumnGraph
+
+    def fault(self, row: Row) -> str:
+        """What is wrong with a row, in a sentence; nothing when it is right."""
+
+    def custom_id(self, row: Row) -> str | None:
+        """What a row calls itself, if it does."""
+
+    def wanted(self, column: int, row: Row | None) -> Wanted:
+        """Who answers a column of a row; of any row, when it does not depend on the row."""
+
+    def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The request without its model; `values` are the columns that are there."""
+
+    def by_row(self) -> bool:
+        """Whether who is asked depends on the row."""
+
+
+def build_work(plan: BatchPlan, *, requests: bool) -> Work:
+    """Of rows that are whole requests, or have a prompt each, or fill the columns' templates."""
+    if plan.columns:
+        return ColumnsWork(plan)
+    return RequestsWork(plan) if requests else PromptsWork(plan)
+
+
+def is_request(row: Row) -> bool:
+    """Whether a row is a line of OpenAI's Batch format."""
+    return "custom_id" in row and "body" in row
+
+
+class RequestsWork:
+    """Rows in OpenAI's Batch format: `custom_id`, `method`, `url`, `body`."""
+
+    def __init__(self, plan: BatchPlan) -> None:
+        self.graph = ColumnGraph({ANSWER: []})
+        self._model = plan.model
+        self._body = plan.body
+
+    def fault(self, row: Row) -> str:
+        if not is_request(row):
+            return "the first row is a request with custom_id and body, and this one is not"
+        custom_id, body = row["custom_id"], row["body"]
+        if not isinstance(custom_id, str) or not custom_id:
+            return "custom_id is not text"
+        if row.get("method", "POST") != "POST":
+            return f"the method is {str(row['method'])[:20]!r}, and only POST asks for an answer"
+        if _api_of(row.get("url", "/v1/chat/completions")) is None:
+            known = ", ".join(f"{PREFIX}{api.value}" for api in Api)
+            return f"the url {str(row['url'])[:60]!r} is not known; known are {known}"
+        if not isinstance(body, dict):
+            return "body is not a mapping"
+        if body.get("stream"):
+            return "the request asks for a stream, and answers come whole; leave `stream` out"
+        model = body.get("model", "")
+        return "" if isinstance(model, str) else "the model is not text"
+
+    def custom_id(self, row: Row) -> str | None:
+        custom_id: str = row["custom_id"]
+        return custom_id
+
+    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - there is but one
+        assert row is not None
+        api = _api_of(row.get("url", "/v1/chat/completions"))
+        assert api is not None, "rows were checked"
+        return Wanted(api, self._model or row["body"].get("model", ""))
+
+    def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        return {**row["body"], **self._body}
+
+    def by_row(self) -> bool:
+        return True
+
+
+class PromptsWork:
+    """Rows with a `prompt`, or with the `messages` of a chat."""
+
+    def __init__(self, plan: BatchPlan) -> None:
+        self.graph = ColumnGraph({ANSWER: []})
+        self._wanted = Wanted(plan.api, plan.model)
+        self._body = plan.body
+
+    def fault(self, row: Row) -> str:
+        messages, prompt = row.get("messages"), row.get("prompt")
+        if is_request(row):
+            return "this row is a request with custom_id and body, and the first row is not"
+        if messages is not None:
+            if not isinstance(messages, list) or not messages:
+                return "messages is not a list with messages in it"
+            if self._wanted.api is not Api.CHAT:
+                return "messages are for a chat; this run asks for completions"
+            return ""
+        if isinstance(prompt, str) and prompt:
+            return ""
+        return "there is no prompt in the row; give it one, or `messages`, or use --template"
+
+    def custom_id(self, row: Row) -> str | None:
+        return own_id(row)
+
+    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
+        return self._wanted
+
+    def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        if "messages" in row and row["messages"] is not None:
+            return {"messages": row["messages"], **self._body}
+        return {**asked(self._wanted.api, row["prompt"], ""), **self._body}
+
+    def by_row(self) -> bool:
+        return False
+
+
+class ColumnsWork:
+    """Columns whose templates are filled from the row and from the columns before them."""
+
+    def __init__(self, plan: BatchPlan) -> None:
+        self.graph = graph_of(plan.columns)
+        self._columns = [_Column(column, plan) for column in plan.columns]
+        self._empty = dict.fromkeys(self.graph.names, "")
+
+    def fault(self, row: Row) -> str:
+        for name in self.graph.names:
+            if name in row:
+                return f"the row has a field {name!r}, and so is a column called"
+        for column in self._columns:
+            for template in column.templates:
+                fault = template.lacks(row, self._empty)
+                if fault:
+                    return f"{fault}; it has {', '.join(sorted(row)[:20]) or 'nothing'}"
+        return ""
+
+    def custom_id(self, row: Row) -> str | None:
+        return own_id(row)
+
+    def wanted(self, column: int, row: Row | None) -> Wanted:  # noqa: ARG002 - the same for all
+        return self._columns[column].wanted
+
+    def body(self, column: int, row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+        one = self._columns[column]
+        known = {**row, **values} if values else row
+        prompt = one.prompt.fill(known)
+        system = one.system.fill(known) if one.system is not None else ""
+        return {**asked(one.wanted.api, prompt, system), **one.body}
+
+    def by_row(self) -> bool:
+        return False
+
+
+class _Column:
+    def __init__(self, column: ColumnPlan, plan: BatchPlan) -> None:
+        where = f"column {column.name}"
+        self.wanted = Wanted(column.api, column.model or plan.model, column.endpoint)
+        self.prompt = Template(column.prompt, where)
+        self.system = Template(column.system, where) if column.system else None
+        self.templates = [t for t in (self.prompt, self.system) if t is not None]
+        self.body = {**plan.body, **column.body}
+
+
+def asked(api: Api, prompt: str, system: str) -> dict[str, Any]:
+    """The part of a request that is the question."""
+    if api is not Api.CHAT:
+        return {"prompt": prompt}
+    messages = [{"role": "system", "content": system}] if system else []
+    return {"messages": [*messages, {"role": "user", "content": prompt}]}
+
+
+def own_id(row: Row) -> str | None:
+    """The id of a plain row: its `custom_id` or its `id`, when that is text or a number."""
+    for key in ("custom_id", "id"):
+        value = row.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+    return None
+
+
+def _api_of(url: object) -> Api | None:
+    if isinstance(url, str) and url.startswith(PREFIX):
+        end = url[len(PREFIX) :]
+        return next((api for api in Api if api.value == end), None)
+    return None

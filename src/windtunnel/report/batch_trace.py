@@ -1,0 +1,128 @@
+"""A batch as a trace for ui.perfetto.dev: calls as slices on their model, limits as counters.
+
+A model of an endpoint is a process. Each of its calls is a slice, with the wait for it before;
+what it may have in flight, has in flight and keeps waiting are counters. Row groups and what
+befalls rows are on a process of their own.
+"""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.telemetry import Event
+
+MOST_EVENTS = 400_000
+"""What a browser still opens with ease."""
+ROWS = 1
+"""The process of row groups; models count from 2."""
+
+_WAIT_ENDS = ("request_wait_completed", "request_wait_timeout", "request_wait_cancelled")
+_COUNTED = ("limit", "in_flight", "waiters")
+_MARKS = {
+    "request_rate_limited": "refused",
+    "task_deferred": "tried again later",
+    "task_salvaged": "salvaged",
+    "row_closed": "row closed",
+    "row_group_target_changed": "row groups",
+}
+_KINDS = frozenset(
+    (
+        *_MARKS,
+        *_WAIT_ENDS,
+        "request_wait_started",
+        "request_lease_acquired",
+        "request_lease_released",
+        "row_group_admitted",
+        "row_group_ended",
+    )
+)
+
+
+class BatchTrace:
+    """Keeps events as they come, up to a number, and writes them at the end."""
+
+    def __init__(self) -> None:
+        self._events: list[dict[str, Any]] = []
+        self._processes: dict[str, int] = {}
+        self._lost = 0
+
+    def wants(self, kind: str) -> bool:
+        return kind in _KINDS
+
+    def record(self, event: Event) -> None:
+        if len(self._events) >= MOST_EVENTS:
+            self._lost += 1
+            return
+        kind, data = event.kind, event.data
+        if kind in ("row_group_admitted", "row_group_ended"):
+            begins = kind == "row_group_admitted"
+            number = int(event.subject.rpartition(" ")[2])
+            self._slice(event, "b" if begins else "e", event.subject, ROWS, number, "row group")
+        elif kind == "request_wait_started" or kind in _WAIT_ENDS:
+            phase = "b" if kind == "request_wait_started" else "e"
+            attempt = str(data.get("attempt", ""))
+            self._slice(event, phase, "wait", self._process(event.subject), attempt, "wait")
+        elif kind in ("request_lease_acquired", "request_lease_released"):
+            phase = "b" if kind == "request_lease_acquired" else "e"
+            name, lease = str(data.get("task", "call")), int(str(data["lease"]))
+            self._slice(event, phase, name, self._process(event.subject), lease, "call")
+        else:
+            self._mark(event)
+        self._count(event)
+
+    @property
+    def cut(self) -> str:
+        """What is missing, in a sentence; empty when nothing is."""
+        if not self._lost:
+            return ""
+        return f"the trace ends after {MOST_EVENTS:,} events; {self._lost:,} more happened"
+
+    def content(self, path: Path, redact: Callable[[bytes], bytes]) -> bytes:
+        """The whole trace, without keys, compressed when the name ends in .gz."""
+        names = [_meta(ROWS, "rows"), *(_meta(pid, name) for name, pid in self._processes.items())]
+        other = {"events": self.cut or "all"}
+        trace = {
+            "displayTimeUnit": "ms",
+            "otherData": other,
+            "traceEvents": [*names, *self._events],
+        }
+        content = redact(msgspec.json.encode(trace))
+        return gzip.compress(content, mtime=0) if path.suffix == ".gz" else content
+
+    def _process(self, subject: str) -> int:
+        return self._processes.setdefault(subject, len(self._processes) + ROWS + 1)
+
+    def _slice(
+        self, event: Event, phase: str, name: str, pid: int, key: int | str, category: str
+    ) -> None:
+        record = _event(phase, name, pid, event.time) | {"cat": category, "id": key}
+        if phase == "e":
+            record["args"] = {"reason": event.reason} if event.reason else {}
+        self._events.append(record)
+
+    def _mark(self, event: Event) -> None:
+        is_request = event.kind.startswith("request_")
+        pid = self._process(event.subject) if is_request else ROWS
+        args = {"what": event.subject, "reason": event.reason, **event.data}
+        self._events.append(
+            _event("i", _MARKS[event.kind], pid, event.time) | {"s": "p", "args": args}
+        )
+
+    def _count(self, event: Event) -> None:
+        if not event.kind.startswith("request_"):
+            return
+        values = {name: event.data[name] for name in _COUNTED if name in event.data}
+        if values:
+            pid = self._process(event.subject)
+            self._events.append(_event("C", "calls", pid, event.time) | {"args": values})
+
+
+def _event(phase: str, name: str, pid: int, time_s: float) -> dict[str, Any]:
+    return {"ph": phase, "name": name, "pid": pid, "tid": 0, "ts": round(time_s * 1e6, 3)}
+
+
+def _meta(pid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}

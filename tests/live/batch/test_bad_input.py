@@ -1,0 +1,310 @@
+"""What a person can get wrong: every sentence says where, what, and what to do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.live.batch.running import batch, prompts, write_rows
+from tests.live.batch.server import Asked, Said, Server, answer
+
+Serve = Callable[..., Server]
+NOWHERE = "http://127.0.0.1:9"
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "in.jsonl: there are no rows in it"),
+        ("\n\n", "in.jsonl: there are no rows in it"),
+        ('{"prompt": "a"}\n{"prompt": \n', "in.jsonl:2: this line is not JSON: "),
+        ('{"prompt": "a"}\n\n[1]\n', "in.jsonl:3: this line is not a mapping; a row is {...}"),
+        ("[" * 100_000, "in.jsonl:1: this line is "),
+        ('{"prompt": "\xff"}', "in.jsonl:1: this line is not JSON: "),
+        ('{"text": "a"}', "in.jsonl:1: there is no prompt in the row; give it one, or"),
+        ('{"prompt": 3}', "in.jsonl:1: there is no prompt in the row"),
+        ('{"messages": []}', "in.jsonl:1: messages is not a list with messages in it"),
+        (
+            '{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}',
+            "in.jsonl:2: the id '1' is the id of line 1 too",
+        ),
+        ('{"custom_id": 3, "body": {}}', "in.jsonl:1: custom_id is not text"),
+        ('{"custom_id": "a", "body": 3}', "in.jsonl:1: body is not a mapping"),
+        (
+            '{"custom_id": "a", "body": {}, "url": "/v1/images"}',
+            "in.jsonl:1: the url '/v1/images' is not known; known are /v1/chat/completions",
+        ),
+        (
+            '{"custom_id": "a", "body": {}, "method": "GET"}',
+            "in.jsonl:1: the method is 'GET', and only POST asks for an answer",
+        ),
+        (
+            '{"custom_id": "a", "body": {"stream": true}}',
+            "in.jsonl:1: the request asks for a stream, and answers come whole",
+        ),
+        (
+            '{"custom_id": "a", "body": {}}\n{"prompt": "b"}',
+            "in.jsonl:2: the first row is a request with custom_id and body, and this one is not",
+        ),
+        (
+            '{"prompt": "b"}\n{"custom_id": "a", "body": {}}',
+            "in.jsonl:2: this row is a request with custom_id and body, and the first row is not",
+        ),
+    ],
+)
+def test_a_bad_line_is_told_before_anything_is_sent(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(text.encode("latin-1"))
+    done = batch(tmp_path, "--endpoint", NOWHERE)
+    assert done.code == 2
+    assert sentence in done.said
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_all_bad_lines_are_told_together_up_to_a_number(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\nx\n{"prompt": "b"}\ny\n')
+    done = batch(tmp_path, "--endpoint", NOWHERE)
+    assert [line.split(": ")[1].rpartition("/")[2] for line in done.said.splitlines()] == [
+        "in.jsonl:2",
+        "in.jsonl:4",
+    ]
+    (tmp_path / "in.jsonl").write_text("x\n" * 1000)
+    assert len(batch(tmp_path, "--endpoint", NOWHERE).said.splitlines()) == 21
+
+
+def test_a_line_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windtunnel.live.batch.rows.LONGEST_LINE", 1 << 20)
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n{"prompt": "' + "a" * (1 << 20) + '"}\n')
+    assert (
+        "in.jsonl:2: the line is longer than 1 MiB" in batch(tmp_path, "--endpoint", NOWHERE).said
+    )
+
+
+def test_a_template_field_that_a_row_does_not_have(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", [{"text": "a"}, {"txet": "b", "n": 1}])
+    done = batch(tmp_path, "--endpoint", NOWHERE, "--template", "Say {{ text }}")
+    assert done.code == 2
+    assert (
+        "in.jsonl:2: column answer needs 'text', which the row does not have; it has n, txet"
+        in done.said
+    )
+
+
+def test_a_row_that_only_a_template_can_find_bad_is_dropped(tmp_path: Path, serve: Serve) -> None:
+    server = serve()
+    write_rows(tmp_path / "in.jsonl", [{"id": "a", "n": 1}, {"id": "b", "n": "x"}])
+    done = batch(tmp_path, "--endpoint", server.url, "--template", "{{ n + 1 }}")
+    assert (done.code, server.prompts) == (4, ["2"])
+    (line,) = done.errors
+    assert (line["custom_id"], line["error"]["code"], line["response"]) == ("b", "template", None)
+    assert "column answer: " in line["error"]["message"]
+
+
+def test_a_field_may_be_left_out_where_the_template_says_so(tmp_path: Path, serve: Serve) -> None:
+    server = serve()
+    write_rows(tmp_path / "in.jsonl", [{"text": "a"}, {}])
+    done = batch(tmp_path, "--endpoint", server.url, "--template", "{{ text | default('none') }}")
+    assert done.code == 0, done.said
+    assert sorted(server.prompts) == ["a", "none"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            'columns: {a: {prompt: "{{ b }}"}, b: {prompt: "{{ a }}"}}',
+            "columns.yaml:1: columns need each other in a circle: a needs b, b needs a",
+        ),
+        ('columns: {a: {prompt: "{{ a }}"}}', "in a circle: a needs a"),
+        ("columns: {}", "columns.yaml:1: columns: there are no columns"),
+        ("", "columns.yaml: the file is empty; allowed: a mapping with the keys columns"),
+        ("- a", "columns.yaml:1: the file is a list"),
+        ("columns:\n  a: {promt: x}", "columns.yaml:2: columns.a.promt: unknown key (did you"),
+        ("columns:\n  a: {}", "columns.yaml:2: columns.a.prompt: missing"),
+        ('columns: {a: {prompt: "{{ x"}}', "columns.a.prompt: this is no template: unexpected"),
+        ('columns: {a b: {prompt: "x"}}', "'a b' is not a name for a column"),
+        (
+            "columns: {a: {prompt: x, body: {messages: []}}}",
+            "columns.a.body.messages: this is said by the column itself",
+        ),
+        (
+            "columns: {a: {prompt: x, api: completions, system: y}}",
+            "columns.a.system: only a chat has a system message",
+        ),
+        ("columns: {a: {prompt: x, api: smoke}}", "'smoke' is not an interface; allowed: chat,"),
+        ("columns: {a: {prompt: x, endpoint: b}}", "column a: there is no endpoint 'b'; allowed:"),
+        (
+            "endpoints: {e: {url: ftp://x}}\ncolumns: {a: {prompt: x}}",
+            "endpoint e: 'ftp://x' is no address",
+        ),
+        ("columns: {prompt: {prompt: x}}", "in.jsonl:1: the row has a field 'prompt', and so is"),
+    ],
+)
+def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    (tmp_path / "columns.yaml").write_text(text)
+    done = batch(tmp_path, "--columns", tmp_path / "columns.yaml", "--endpoint", NOWHERE)
+    assert done.code == 2
+    assert sentence in done.said
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ([], "there is no endpoint to ask (--endpoint http://localhost:8000/v1, or"),
+        (["--endpoint", "localhost:8000"], "--endpoint: 'localhost:8000' is no address"),
+        (["--endpoint", "a=b"], "--endpoint: 'b' is no address"),
+        (["--endpoint", "http://u:secret@h/v1"], "an address has no user, no password and no '?'"),
+        (["--endpoint", "http://h/v1?key=secret"], "(keys come from the environment: --key-env)"),
+        (["--endpoint", "http://h:99999"], "is no address"),
+        (["--set", "max_tokens"], "--set max_tokens: there is no value; allowed: KEY=VALUE"),
+        (["--set", "stream=true"], "--set stream=true: a request's stream is not for --set"),
+        (["--template", " "], "--template: the text is blank"),
+        (["--template", "@gone.txt"], "gone.txt: the template cannot be read: no such file"),
+        (["--template", "{% if %}"], "--template: this is no template: "),
+        (["--system", "x"], "--system: there is no template to go with it"),
+        (["--tenant-weight", "a=2"], "--tenant-weight: nothing says whose a row is"),
+        (["--tenant-field", "x", "--tenant-weight", "a"], "this is no weight; allowed: TENANT=N"),
+        (["--tenant-field", "x", "--tenant-weight", "a=2"], "no row is of the tenant 'a'"),
+        (["--retry-time", "soon"], "--retry-time: 'soon' is not a duration"),
+        (["--timeout", "0s"], "--timeout: 0s is no time"),
+        (["--concurrency", "0"], "--concurrency"),
+    ],
+)
+def test_bad_options(tmp_path: Path, args: list[str], sentence: str) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    if args and "--endpoint" not in args:
+        args = [*args, "--endpoint", NOWHERE]
+    done = batch(tmp_path, *args)
+    assert done.code == 2
+    assert sentence in done.said
+    assert "secret" not in done.said
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_options_that_the_columns_file_has_said_already(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    file = tmp_path / "columns.yaml"
+    file.write_text("columns: {a: {prompt: x, model: m}}")
+    for args, sentence in (
+        (["--template", "x"], "--template: the columns say that already"),
+        (["--completions"], "--completions: the columns say that already"),
+        (["--model", "n"], "--model: every column names its model already"),
+    ):
+        done = batch(tmp_path, "--columns", file, "--endpoint", NOWHERE, *args)
+        assert (done.code, sentence in done.said) == (2, True)
+
+
+def test_an_endpoint_that_is_down_at_the_start_is_told_after_a_bounded_wait(
+    tmp_path: Path,
+) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    with Server().running() as server:
+        gone = server.url
+    done = batch(tmp_path, "--endpoint", gone, "--wait", "100ms")
+    assert done.code == 2
+    assert done.said.startswith(
+        f"windtunnel: {gone}/v1: no answer within 100 ms: no connection: connection refused (is"
+    )
+    again = batch(tmp_path, "--endpoint", gone, "--wait", "100ms", "--resume")
+    assert (again.code, again.said) == (2, done.said)
+
+
+def test_an_endpoint_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(2))
+    looks = 0
+
+    class Late(Server):
+        def _said(self, asked: Asked) -> Said:
+            nonlocal looks
+            looks += asked.path.endswith("/models")
+            return Said(503, b"loading") if looks == 1 else super()._said(asked)
+
+    with Late().running() as server:
+        assert batch(tmp_path, "--endpoint", server.url).code == 0
+    assert looks == 2
+
+
+def test_nothing_says_which_model_to_ask(tmp_path: Path, serve: Serve) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    done = batch(tmp_path, "--endpoint", serve(models=("a", "b")).url)
+    assert done.code == 2
+    assert "nothing says which model to ask; allowed: a, b (--model names it)" in done.said
+    done = batch(tmp_path, "--endpoint", serve(models=None).url, "--resume")
+    assert "nothing says which model to ask (--model names it)" in done.said
+
+
+@pytest.mark.parametrize("place", ["gone.jsonl", "."])
+def test_an_input_that_cannot_be_read(tmp_path: Path, place: str) -> None:
+    done = batch(tmp_path, "--endpoint", NOWHERE, rows=place)
+    assert done.code == 2
+    assert "cannot be read" in done.said
+
+
+def test_a_full_disk_in_the_middle_loses_nothing_that_was_finished(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """A limit on the size of files stands in for the disk; with room again, the rest is done."""
+    import resource
+    import subprocess
+    import sys
+
+    server = serve()
+    write_rows(tmp_path / "in.jsonl", prompts(300))
+    command = [sys.executable, "-m", "windtunnel", "batch", str(tmp_path / "in.jsonl")]
+    command += ["--endpoint", server.url, "-o", str(tmp_path / "out.jsonl"), "--concurrency", "8"]
+
+    def small_disk() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    full = subprocess.run(
+        command, preexec_fn=small_disk, capture_output=True, text=True, check=False
+    )
+    assert full.returncode == 2, full.stderr
+    assert "out.jsonl: cannot write: file too large" in full.stdout
+    assert "rows are left; this goes on with them" in full.stdout
+    written = (tmp_path / "out.jsonl").read_bytes()
+    assert 15_000 < len(written) <= 20_000
+    assert written.endswith(b"\n")
+    finished = written.count(b"\n")
+    asked = len(server.asked)
+    assert asked <= finished + 16
+    done = batch(tmp_path, "--endpoint", server.url, "--resume")
+    assert done.code == 0, done.said
+    assert (tmp_path / "out.jsonl").read_bytes().startswith(written)
+    assert len(done.lines) == 300
+    assert len(server.asked) - asked == 300 - finished
+
+
+def test_events_on_a_full_disk_do_not_stop_the_run(tmp_path: Path, serve: Serve) -> None:
+    server = serve()
+    write_rows(tmp_path / "in.jsonl", prompts(50))
+    done = batch(tmp_path, "--endpoint", server.url, "--events", "/dev/full")
+    assert done.code == 0, done.said
+    assert len(done.lines) == 50
+
+
+def test_a_port_for_metrics_that_is_taken(tmp_path: Path, serve: Serve) -> None:
+    server = serve()
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    done = batch(tmp_path, "--endpoint", server.url, "--metrics-port", server.port)
+    assert done.code == 2
+    assert f"--metrics-port: cannot listen on {server.port}" in done.said
+
+
+def test_an_unknown_model_is_reported_as_a_timeout(tmp_path: Path, serve: Serve) -> None:
+    """Elsewhere it looked like one, and rows were dropped; here it is told, and none is."""
+
+    def reply(asked: Asked) -> Said:
+        if asked.body["model"] == "gone":
+            return Said(404, {"error": {"message": "no such model", "code": "model_not_found"}})
+        return answer(asked)
+
+    server = serve(reply)
+    write_rows(tmp_path / "in.jsonl", prompts(40))
+    done = batch(tmp_path, "--endpoint", server.url, "--model", "gone")
+    assert done.code == 2
+    assert "no such model (is the model's name right, and the address?)" in done.said
+    assert done.errors == []
