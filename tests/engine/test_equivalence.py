@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.engine.adapters import Slots
-from windtunnel.engine.limits import SCHEDULING, EngineLimits, LoraLimits
+from windtunnel.engine.limits import SCHEDULING, EngineLimits, LoraLimits, TierLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.accelerators import resolve_accelerator
@@ -71,9 +71,20 @@ def loras() -> st.SearchStrategy[LoraLimits]:
     )
 
 
+def tiers() -> st.SearchStrategy[TierLimits]:
+    return st.builds(
+        TierLimits,
+        name=st.just("tier"),
+        blocks=st.integers(1, 12) | st.integers(1, 200),
+        block_s=st.sampled_from([1, 7, 100]).map(lambda ticks: ticks * TICK),
+        latency_s=st.sampled_from([0, 5, 300]).map(lambda ticks: ticks * TICK),
+    )
+
+
 @st.composite
 def limits(draw: st.DrawFn) -> EngineLimits:
     seqs = draw(st.sampled_from([1, 2, 3, 5, 8, 16]))
+    caching = draw(st.booleans())
     return EngineLimits(
         kv_blocks=draw(st.integers(6, 60)),
         max_num_seqs=seqs,
@@ -82,13 +93,14 @@ def limits(draw: st.DrawFn) -> EngineLimits:
         max_model_len=draw(st.sampled_from([30, 100, 1 << 40])),
         long_prefill_threshold=draw(st.sampled_from([0, 0, 0, 3, 10])),
         scheduling=draw(st.sampled_from(sorted(SCHEDULING))),
-        prefix_caching=draw(st.booleans()),
+        prefix_caching=caching,
         chunked_prefill=draw(st.sampled_from([True, True, True, False])),
         async_scheduling=draw(st.booleans()),
         host_overhead_s=draw(st.sampled_from([0, 3, 40, 200])) * TICK,
         reserve_full_prompt=draw(st.booleans()),
         unhashed_blocks_first=draw(st.booleans()),
         lora=draw(st.none() | loras()),
+        tiers=draw(st.none() | st.lists(tiers(), min_size=1, max_size=3)) if caching else None,
     )
 
 
@@ -245,6 +257,16 @@ def adapters_of(server: Server | ReferenceServer) -> tuple[object, ...]:
     return dict(slots.loads), dict(slots.evictions), here
 
 
+def tiers_of(server: Server | ReferenceServer) -> list[tuple[int, int, int]]:
+    """Blocks that came, that were loaded and that are there, by tier."""
+    if isinstance(server, ReferenceServer):
+        return [(tier.stored, tier.loaded, len(tier.names)) for tier in server.blocks.tiers]
+    if server.tiers is None:
+        return []
+    assert server.tiers.fault() is None
+    return [(int(t.stored), int(t.loaded), int(t.used)) for t in server.tiers.tiers]
+
+
 @given(limits(), models(), traffic())
 def test_the_fast_engine_equals_the_reference(
     limits: EngineLimits,
@@ -273,6 +295,7 @@ def test_the_fast_engine_equals_the_reference(
     assert fast.pool.free == fast.pool.blocks
     check_extrapolation(fast, slow)
     assert adapters_of(fast) == adapters_of(slow)
+    assert tiers_of(fast) == tiers_of(slow)
     assert fast.token_gaps.buckets == slow.token_gaps.buckets
     assert (fast.token_gaps.count, fast.token_gaps.low, fast.token_gaps.high) == (
         slow.token_gaps.count,

@@ -16,6 +16,7 @@ from tests.engine.test_equivalence import (
     limits,
     models,
     outcome,
+    tiers_of,
     traffic,
 )
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, shared
@@ -195,6 +196,7 @@ def test_the_engines_agree_on_who_leaves_and_what_is_moved(
     )
     assert math.isclose(one.busy_s, other.busy_s, rel_tol=1e-9)
     assert adapters_of(one) == adapters_of(other)
+    assert tiers_of(one) == tiers_of(other)
     assert one.pool.lowest_free == other.blocks.lowest_free
     assert one.pool.free == one.pool.blocks
     assert one.token_gaps.buckets == other.token_gaps.buckets

@@ -15,14 +15,19 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.engine.tiers import Tiers, own_key
 from windtunnel.workload.request import Request
 
 
 class Run:
-    """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first."""
+    """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first.
 
-    def __init__(self, chain: "Chain | None", low: i64, high: i64) -> None:
+    Without a chain they are blocks that nobody can find: `hashed` if that is for want of a name.
+    """
+
+    def __init__(self, chain: "Chain | None", low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
         self.chain = chain
+        self.hashed = hashed
         self.low: i64 = low
         self.high: i64 = high
         self.before: Run | None = None
@@ -55,9 +60,10 @@ class BlockPool:
         self.lowest_free: i64 = blocks - 1
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
-        self._ends: Final = Run(None, 0, 0)  # a ring: after it the oldest run, before it the newest
+        self._ends: Final = Run(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
         self._ends.after = self._ends
+        self.tiers: Tiers | None = None  # where blocks go that are evicted
         self.journal: list[int] | None = None  # (owner, key, resident tokens or 0) of each change
         self._owner = 0
 
@@ -67,11 +73,18 @@ class BlockPool:
         self._owner = owner
 
     def _note(self, chain: Chain) -> None:
+        if self._chains.get(chain.key) is chain:
+            self._write(chain.key, chain.resident if chain.resident > chain.first else 0)
+
+    def _write(self, key: int, reach: i64) -> None:
+        """Notes up to which block a chain can be found; what tiers have counts as well."""
         journal = self.journal
-        if journal is not None and self._chains.get(chain.key) is chain:
+        if journal is not None and key >= 0:
+            if self.tiers is not None:
+                reach = max(reach, self.tiers.reach(key))
             journal.append(self._owner)
-            journal.append(chain.key)
-            journal.append(chain.resident * self.block_size if chain.resident > chain.first else 0)
+            journal.append(key)
+            journal.append(reach * self.block_size)
 
     def take(self, count: i64) -> None:
         """Gives blocks to a request, evicting the least recently used when it must."""
@@ -94,14 +107,30 @@ class BlockPool:
             chain = run.chain
             if chain is not None:
                 chain.resident -= evicted
-                if self.journal is not None:
-                    self._note(chain)
+            if self.tiers is not None:
+                self._offload(run, evicted)
+            elif self.journal is not None and chain is not None:
+                self._note(chain)
             if run.high == run.low:
                 self._unlink(run)
                 if chain is not None:
                     chain.runs.pop(0)
                     if chain.resident == chain.first and not chain.users:
                         self._forget(chain)
+
+    def _offload(self, run: Run, count: i64) -> None:
+        """Evicted blocks go to the tiers, and may push others out of the last one."""
+        tiers = self.tiers
+        assert tiers is not None
+        chain = run.chain
+        if chain is not None:
+            tiers.put(chain.key, run.high, run.high + count)
+        elif run.hashed:
+            tiers.put_private(count)
+        for key in tiers.lost:
+            known = self._chains.get(key)
+            self._write(key, known.resident if known is not None else 0)
+        tiers.lost.clear()
 
     def hit(self, request: Request) -> i64:
         """How many blocks of the prompt are cached, from its start; the last token is never one."""
@@ -161,6 +190,8 @@ class BlockPool:
         if own is not None:
             for run in own.runs:
                 run.chain = None
+            if self.tiers is not None:
+                self.tiers.forget(own.key)
 
     def _hold(self, chain: Chain, upto: i64) -> None:
         chain.users[upto] = chain.users.get(upto, 0) + 1
@@ -202,6 +233,8 @@ class BlockPool:
                 chain.users[reach] = chain.users.get(reach, 0) + 1
                 chain.resident = reach
                 chain.pinned = reach
+                if self.tiers is not None:
+                    self.tiers.trim(key, reach)
                 if self.journal is not None:
                     self._note(chain)
                 request.pinned_blocks = reach
@@ -218,12 +251,12 @@ class BlockPool:
         if full > request.shared_blocks:
             chain: Chain | None = None
             if preempted:
-                chain = Chain(0, request.shared_blocks)
+                chain = Chain(own_key(request), request.shared_blocks)
                 chain.resident = full
                 self._own[request.id] = chain
             elif request.answer_key >= 0 and computed == request.last:
                 chain = self._answer(request, full)
-            self._list(chain, request.shared_blocks, full)
+            self._list(chain, request.shared_blocks, full, True)  # noqa: FBT003
         self._free_unhashed(min(full, request.shared_blocks) - request.pinned_blocks)
         if request.pinned_blocks:
             self._release_shared(request)
@@ -237,6 +270,8 @@ class BlockPool:
         chain = Chain(key, request.shared_blocks)
         chain.resident = full
         self._chains[key] = chain
+        if self.tiers is not None:
+            self.tiers.trim(key, full)
         if self.journal is not None:
             self._note(chain)
         return chain
@@ -265,7 +300,7 @@ class BlockPool:
             self._drop_user(chain, last)
             pinned = max(chain.users) if chain.users else chain.first
             if pinned < chain.pinned:
-                self._list(chain, pinned, chain.pinned)
+                self._list(chain, pinned, chain.pinned, True)  # noqa: FBT003
                 chain.pinned = pinned
 
     def _drop_user(self, chain: Chain, upto: i64) -> None:
@@ -280,11 +315,11 @@ class BlockPool:
             self._unhashed += count
             self.free += count
         elif count:
-            self._list(None, 0, count)
+            self._list(None, 0, count, False)  # noqa: FBT003
 
-    def _list(self, chain: Chain | None, low: i64, high: i64) -> None:
+    def _list(self, chain: Chain | None, low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
         """Appends blocks to the list of eviction, as its most recently used."""
-        run = Run(chain, low, high)
+        run = Run(chain, low, high, hashed)
         if chain is not None:
             chain.runs.append(run)
         newest = self._ends.before

@@ -28,6 +28,22 @@ class LoraLimits:
         return f"LoraLimits({self.slots}, {self.load_s}, {self.step_cost})"
 
 
+class TierLimits:
+    """One place below the accelerator for KV blocks, and the way from it."""
+
+    def __init__(self, name: str, blocks: int, block_s: float, latency_s: float) -> None:
+        if blocks < 1:
+            what = f"tier {name} has room for {blocks} blocks"
+            raise InputError(what, allowed="1 or more", hint="make it larger")
+        self.name: Final = name
+        self.blocks: Final[i64] = blocks
+        self.block_s: Final = block_s  # loads come one after another, and take this for a block
+        self.latency_s: Final = latency_s  # and arrive so much later
+
+    def __repr__(self) -> str:
+        return f"TierLimits({self.name!r}, {self.blocks}, {self.block_s}, {self.latency_s})"
+
+
 SETTINGS: Final = (
     "kv_blocks",
     "max_num_seqs",
@@ -43,6 +59,7 @@ SETTINGS: Final = (
     "reserve_full_prompt",
     "unhashed_blocks_first",
     "lora",
+    "tiers",
 )
 
 
@@ -65,6 +82,7 @@ class EngineLimits:
         reserve_full_prompt: bool = True,  # noqa: FBT001, FBT002
         unhashed_blocks_first: bool = True,  # noqa: FBT001, FBT002
         lora: LoraLimits | None = None,
+        tiers: list[TierLimits] | None = None,  # from fast to slow
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise InputError(
@@ -77,6 +95,9 @@ class EngineLimits:
             raise InputError(
                 f"kv_blocks is {kv_blocks}", allowed="2 or more, of which one is never used"
             )
+        if tiers and not prefix_caching:
+            what = "there are tiers below the accelerator, but prefix_caching is off"
+            raise InputError(what, hint="without it nothing is kept that could go there")
         self.kv_blocks: Final[i64] = kv_blocks
         self.max_num_seqs: Final[i64] = max_num_seqs
         self.max_num_batched_tokens: Final[i64] = max_num_batched_tokens
@@ -91,6 +112,7 @@ class EngineLimits:
         self.reserve_full_prompt: Final = reserve_full_prompt
         self.unhashed_blocks_first: Final = unhashed_blocks_first
         self.lora: Final = lora
+        self.tiers: Final = tiers or None
 
     def __repr__(self) -> str:
         return f"EngineLimits({', '.join(f'{name}={getattr(self, name)}' for name in SETTINGS)})"

@@ -2,16 +2,17 @@
 
 Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
 property tests hold the two equal. Nothing here is shared with the fast engine but the request
-record, the limits, the queue order and the histogram. `reference_blocks.py` has its blocks.
+record, the limits, the queue order and the histogram. `reference_blocks.py` has its blocks,
+`reference_slots.py` its LoRA adapters.
 """
 
 import math
-from collections import Counter
 
 from windtunnel.core.histogram import Histogram
-from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits, LoraLimits
+from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
 from windtunnel.engine.reference_blocks import Block, ReferenceBlocks
+from windtunnel.engine.reference_slots import ReferenceSlots
 from windtunnel.models.steptime import StepTimeModel, StepWork
 from windtunnel.workload.request import UNSET, Request
 
@@ -28,50 +29,6 @@ class PlannedStep:
         self.admitted: list[Request] = []
         self.produces: list[Request] = []
         self.sizes = {"tokens": 0, "decodes": 0, "context": 0.0, "prompt": 0}
-
-
-class ReferenceSlots:
-    """LoRA adapters on the accelerator, and in which plan each was last in use."""
-
-    def __init__(self, lora: LoraLimits) -> None:
-        self.lora = lora
-        self.last_used: dict[int, int] = {}
-        self.loads: Counter[int] = Counter()
-        self.evictions: Counter[int] = Counter()
-        self.plans = 0
-        self.begun = 0
-
-    def in_use(self, running: list[Request]) -> set[int]:
-        """Adapters of requests that have something left to compute."""
-        return {int(r.adapter) for r in running if r.adapter >= 0 and r.computed < r.last}
-
-    def look(self, running: list[Request]) -> None:
-        """A step is planned: these stay for it."""
-        self.plans += 1
-        self.begun = 0
-        for adapter in self.in_use(running):
-            self.last_used[adapter] = self.plans
-
-    def has_room(self, request: Request, running: list[Request]) -> bool:
-        used = self.in_use(running)
-        return request.adapter < 0 or request.adapter in used or len(used) < self.lora.slots
-
-    def enter(self, request: Request, running: list[Request]) -> None:
-        adapter = int(request.adapter)
-        if adapter < 0:
-            return
-        if adapter not in self.last_used:
-            if len(self.last_used) == self.lora.slots:
-                unused = [a for a in self.last_used if a not in self.in_use(running)]
-                victim = min(unused, key=lambda a: (self.last_used[a], a))
-                del self.last_used[victim]
-                self.evictions[victim] += 1
-            self.loads[adapter] += 1
-            self.begun += 1
-        self.last_used[adapter] = self.plans
-
-    def time_s(self, step_s: float, used: int) -> float:
-        return step_s * (1 + self.lora.step_cost * used) + self.lora.load_s * self.begun
 
 
 class ReferenceServer:
@@ -103,6 +60,8 @@ class ReferenceServer:
         self.current: PlannedStep | None = None
         self.following: PlannedStep | None = None
         self.transferred: list[Request] = []  # waiting, with the KV of their prompt
+        self.fetching: list[tuple[float, int, Request]] = []  # and when it will be there
+        self.fetched = 0
         self.apart: list[Request] = []  # holding blocks, neither waiting nor running
         self.leaving: list[Request] = []  # cancelled while running
 
@@ -139,6 +98,9 @@ class ReferenceServer:
         elif request in self.transferred:
             self.transferred.remove(request)
             self.give_back(request)
+        elif any(request is other for _, _, other in self.fetching):
+            self.fetching = [entry for entry in self.fetching if entry[2] is not request]
+            self.give_back(request)
         else:
             self.leaving.append(request)
         self.look_again(now)
@@ -162,7 +124,12 @@ class ReferenceServer:
 
     def submit_arrived(self, request: Request, now: float) -> None:
         self.apart.remove(request)
+        ready_s = max((block.ready_s for block in self.held[request.id]), default=0.0)
         self.blocks.name(request, self.held[request.id], request.computed)
+        if ready_s > now:
+            self.wait_for(request, ready_s)
+            self.wake_s = min(self.wake_s, ready_s)
+            return
         self.transferred.append(request)
         self.look_again(now)
 
@@ -173,6 +140,11 @@ class ReferenceServer:
 
     def advance(self, now: float) -> None:
         host = self.limits.host_overhead_s
+        self.land(now)
+        if self.current is not None and now < self.current.end_s:
+            self.free_after.append((now, len(self.blocks.free)))
+            self.wake_s = self.next_s()
+            return
         if self.current is not None:
             self.complete(self.current)
         for request in self.leaving:
@@ -183,19 +155,32 @@ class ReferenceServer:
         self.current, self.following = self.following, None
         if self.limits.async_scheduling:
             if self.current is None:
-                self.current = self.plan(now + host)
+                self.current = self.plan(now + host, now)
             self.free_after.append((now, len(self.blocks.free)))
             if self.current is not None:
-                self.following = self.plan(self.current.end_s)
+                self.following = self.plan(self.current.end_s, now)
         else:
-            self.current = self.plan(now)
+            self.current = self.plan(now, now)
             self.free_after.append((now, len(self.blocks.free)))
-        self.wake_s = math.inf
+        self.wake_s = self.next_s()
         if self.current is not None:
-            self.wake_s = self.current.end_s
             for request in self.current.admitted:
                 if request.scheduled_s == UNSET and not request.cancelled:
                     request.scheduled_s = self.current.start_s
+
+    def land(self, now: float) -> None:
+        """Those whose KV has come from a tier are in line."""
+        for entry in sorted(self.fetching):
+            if entry[0] <= now:
+                self.fetching.remove(entry)
+                self.transferred.append(entry[2])
+
+    def next_s(self) -> float:
+        """When the current step ends, or something arrives from a tier."""
+        ends = [entry[0] for entry in self.fetching]
+        if self.current is not None:
+            ends.append(self.current.end_s)
+        return min(ends, default=math.inf)
 
     def stop(self, now: float) -> None:
         """Accounts for what has passed of the current step when a run ends before it does."""
@@ -215,8 +200,11 @@ class ReferenceServer:
             over.append("context")
         return over
 
-    def plan(self, start_s: float) -> PlannedStep | None:
-        """One call of vLLM's schedule(): running requests first, then the queue."""
+    def plan(self, start_s: float, now: float) -> PlannedStep | None:
+        """One call of vLLM's schedule(): running requests first, then the queue.
+
+        It is called now, for a step that starts at `start_s`.
+        """
         budget = self.limits.max_num_batched_tokens
         planned: list[tuple[Request, int]] = []
         preempted = False
@@ -243,12 +231,12 @@ class ReferenceServer:
         if self.slots is not None:
             self.slots.look(self.running)
         if not preempted:
-            self.admit(planned, admitted, budget)
+            self.admit(planned, admitted, budget, now)
         if planned:
             step = self.as_step(planned, start_s)
             step.admitted = admitted
             return step
-        return self.plan(start_s) if preempted else None  # an empty step takes no time
+        return self.plan(start_s, now) if preempted else None  # an empty step takes no time
 
     def next_tokens(self, request: Request, budget: int) -> int:
         if request.computed >= request.target:
@@ -304,7 +292,7 @@ class ReferenceServer:
         return budget
 
     def admit(
-        self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int
+        self, planned: list[tuple[Request, int]], admitted: list[Request], budget: int, now: float
     ) -> None:
         budget = self.admit_transferred(planned, admitted, budget)
         if self.first(self.transferred) is not None:
@@ -316,6 +304,12 @@ class ReferenceServer:
             if request is None:
                 return
             hits = self.blocks.hits(request)
+            if self.must_fetch(request, hits, now):
+                if not self.fits_whole(request, hits):
+                    return
+                self.waiting.remove(request)
+                self.fetch(request, hits, now)
+                continue
             size = self.limits.block_size
             rest = request.target - len(hits) * size
             want = self.chunk(rest, budget)
@@ -343,6 +337,40 @@ class ReferenceServer:
             self.hold(request, want)
             planned.append((request, want))
             budget -= want
+
+    def must_fetch(self, request: Request, hits: list[Block], now: float) -> bool:
+        """Whether tiers have more of a prompt, or blocks that it hits are still on their way."""
+        coming = any(block.ready_s > now for block in hits)
+        return coming or bool(self.blocks.below(request, len(hits)))
+
+    def fits_whole(self, request: Request, hits: list[Block]) -> bool:
+        new = -(-request.target // self.limits.block_size) - len(hits)
+        return new + sum(block.users == 0 for block in hits) <= len(self.blocks.free)
+
+    def fetch(self, request: Request, hits: list[Block], now: float) -> None:
+        """Takes all blocks of a prompt, and lets tiers fill those that they have."""
+        keys = self.blocks.below(request, len(hits))
+        arrives = self.blocks.load(keys, now)
+        for block in hits:
+            self.blocks.touch(block)
+        known = len(hits) + len(keys)
+        self.blocks.forget_own(request, known)
+        size = self.limits.block_size
+        new = -(-request.target // size) - len(hits)
+        held = hits + [self.blocks.take() for _ in range(new)]
+        for block, arrives_s in zip(held[len(hits) :], arrives, strict=False):
+            block.ready_s = arrives_s
+        self.held[request.id] = held
+        request.sharing = True
+        request.computed = known * size
+        self.blocks.name(request, held, request.computed)
+        if not request.preemptions:
+            request.prefix_hit_tokens = request.computed
+        self.wait_for(request, max(block.ready_s for block in held))
+
+    def wait_for(self, request: Request, ready_s: float) -> None:
+        self.fetching.append((ready_s, self.fetched, request))
+        self.fetched += 1
 
     def first(self, line: list[Request]) -> Request | None:
         """Who is next: those whose adapter finds no slot are passed by."""

@@ -10,11 +10,11 @@ Rules where vLLM leaves copies of equal content findable, which a simulation nee
 
 from collections import OrderedDict
 
-from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.limits import EngineLimits, TierLimits
 from windtunnel.workload.request import Request
 
 Key = tuple[str, int, int]
-"""Whose content it is ("shared" or "own"), the segment or the request, and which block of it."""
+"""Whose content it is (shared, own, nobody's), the segment or request, and which block of it."""
 
 
 class Block:
@@ -25,6 +25,24 @@ class Block:
         self.key: Key | None = None
         self.hashed = False
         self.users = 0
+        self.ready_s = 0.0  # when its content is there, if that comes from a tier
+
+
+class ReferenceTier:
+    """Blocks that were evicted, by name, least recently stored first, and the way from them."""
+
+    def __init__(self, limits: TierLimits) -> None:
+        self.limits = limits
+        self.names: OrderedDict[Key, None] = OrderedDict()
+        self.free_s = 0.0
+        self.stored = 0
+        self.loaded = 0
+
+    def begin(self, blocks: int, now: float) -> float:
+        """Loads go one after another; when this one has arrived."""
+        self.free_s = max(self.free_s, now) + self.limits.block_s * blocks
+        self.loaded += blocks
+        return self.free_s + self.limits.latency_s
 
 
 class ReferenceBlocks:
@@ -38,13 +56,21 @@ class ReferenceBlocks:
         )
         self.table: dict[Key, Block] = {}
         self.lowest_free = len(self.free)
+        self.tiers = [ReferenceTier(tier) for tier in limits.tiers or ()]
+        self.nameless = 0
 
     def take(self) -> Block:
         _, block = self.free.popitem(last=False)
-        if block.key is not None and self.table.get(block.key) is block:
-            del self.table[block.key]
+        if block.hashed:
+            key = block.key
+            if key is not None and self.table.get(key) is block:
+                del self.table[key]
+            else:
+                key = self.new_name()
+            self.put_down(key)
         block.key = None
         block.hashed = False
+        block.ready_s = 0.0
         block.users = 1
         self.lowest_free = min(self.lowest_free, len(self.free))
         return block
@@ -99,6 +125,12 @@ class ReferenceBlocks:
             block.key = key
             block.hashed = True
             self.table[key] = block
+            self.trim(key)
+
+    def trim(self, key: Key) -> None:
+        """What the accelerator has, tiers need not."""
+        for tier in self.tiers:
+            tier.names.pop(key, None)
 
     def name_answer(self, request: Request, held: list[Block]) -> None:
         """A whole answer is known by its own name from now on."""
@@ -112,8 +144,49 @@ class ReferenceBlocks:
             del self.table[block.key]
             block.key = answer
             self.table[answer] = block
+            self.trim(answer)
 
     def forget_own(self, request: Request, kept: int) -> None:
         for key in [key for key in self.table if key[:2] == ("own", request.id)]:
             if key[2] >= kept:
                 del self.table[key]
+        for tier in self.tiers:
+            names = [self.new_name() if k[:2] == ("own", request.id) else k for k in tier.names]
+            tier.names = OrderedDict.fromkeys(names)
+
+    # Tiers
+
+    def new_name(self) -> Key:
+        """For content that nobody will ask for."""
+        self.nameless += 1
+        return ("nobody", self.nameless, 0)
+
+    def put_down(self, key: Key) -> None:
+        """An evicted block goes to the first tier, what that evicts to the next, and so on."""
+        for tier in self.tiers:
+            tier.names[key] = None
+            tier.stored += 1
+            if len(tier.names) <= tier.limits.blocks:
+                return
+            key, _ = tier.names.popitem(last=False)
+
+    def below(self, request: Request, start: int) -> list[Key]:
+        """The blocks of a prompt that tiers have, from block `start` on."""
+        found: list[Key] = []
+        while (start + len(found) + 1) * self.size < request.target:
+            key = self.key(request, start + len(found))
+            if not any(key in tier.names for tier in self.tiers):
+                break
+            found.append(key)
+        return found
+
+    def load(self, keys: list[Key], now: float) -> list[float]:
+        """Takes blocks out of the tiers: when each arrives."""
+        arrives: dict[Key, float] = {}
+        for tier in self.tiers:
+            mine = [key for key in keys if key in tier.names]
+            if mine:
+                arrives |= dict.fromkeys(mine, tier.begin(len(mine), now))
+            for key in mine:
+                del tier.names[key]
+        return [arrives[key] for key in keys]

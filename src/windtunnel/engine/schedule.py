@@ -5,6 +5,7 @@ decode and blocks suffice, they are planned together; a step that does more (pro
 are not last in line, preemption) is planned request by request.
 """
 
+from heapq import heappop, heappush
 from typing import Final
 
 from mypy_extensions import i64
@@ -17,8 +18,17 @@ from windtunnel.engine.extrapolation import Extrapolation
 from windtunnel.engine.limits import PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
 from windtunnel.engine.step import Step, StepClock
+from windtunnel.engine.tiers import Load, Tiers
 from windtunnel.models.steptime import StepTimeModel, StepWork
-from windtunnel.workload.request import ENDING, RUNNING, UNSET, WAITING, Request
+from windtunnel.workload.request import (
+    ENDING,
+    FETCHING,
+    RUNNING,
+    TRANSFERRED,
+    UNSET,
+    WAITING,
+    Request,
+)
 
 
 class Schedule(Actor):
@@ -38,6 +48,8 @@ class Schedule(Actor):
             if self.slots is None
             else AdapterQueue(limits.scheduling, self.slots)
         )
+        self.tiers: Final = None if limits.tiers is None else Tiers(limits.tiers, limits.block_size)
+        self.pool.tiers = self.tiers
         self.running: Final = RequestLine()
         self.preemptions: i64 = 0
         self.prefilled_tokens: i64 = 0
@@ -50,6 +62,10 @@ class Schedule(Actor):
         self._partial: Final[list[Request]] = []  # prompts that are computed in part
         self._skipped: i64 = 0  # decoding requests that got no token in the step planned last
         self._transferred: Final = RequestLine()  # waiting with the KV of their prompt
+        self._loads: Final[list[tuple[float, int, Load]]] = []  # a heap of what tiers carry up
+        self._fetching: Final[dict[int, Request]] = {}  # waiting for one of them
+        self._begun = 0
+        self._moment_s = 0.0  # of planning: when loads begin
         self._ending: Final[list[Request]] = []  # preempted with their last token on its way
         self._admissions: i64 = 0
         self._work: Final = StepWork([], 0, 0, 0)
@@ -57,8 +73,12 @@ class Schedule(Actor):
         self._other: Final = Step()
         self._current: Step | None = None
 
-    def _plan(self, start_s: float) -> Step | None:
-        """Plans the step that starts at `start_s`, or later by the host overhead."""
+    def _plan(self, start_s: float, moment_s: float) -> Step | None:
+        """Plans the step that starts at `start_s`, or later by the host overhead.
+
+        `moment_s` is when the host plans it: in async mode as the step before it starts.
+        """
+        self._moment_s = moment_s
         if not (self.running.count or self.waiting.count or self._transferred.count):
             return None
         work = self._work
@@ -85,7 +105,8 @@ class Schedule(Actor):
         if work.chunks or not together:
             if not step.decodes and not work.chunks:
                 # An empty step takes no time. After a preemption the others deserve another look.
-                return self._plan(start_s) if self.preemptions > preempted else None
+                again = self.preemptions > preempted
+                return self._plan(start_s, moment_s) if again else None
             work.decodes = step.decodes
             work.context = step.context
             work.samples = step.decodes + len(step.prompted)
@@ -172,6 +193,12 @@ class Schedule(Actor):
             if request is None:
                 return
             hit = self.pool.hit(request)
+            if self.tiers is not None and self._must_fetch(request, hit):
+                if not self._fits_whole(request, hit):
+                    return
+                waiting.pop(request)
+                self._fetch(request, hit)
+                continue
             want = self._wanted(request.target - hit * self._size, budget)
             if not want or not self._fits(request, hit, want):
                 return
@@ -212,7 +239,7 @@ class Schedule(Actor):
     def _spare_blocks(self, request: Request) -> i64:
         """Blocks that a reservation holds for the rest of the prompt, which is not computed yet."""
         size = self._size
-        return (request.prompt_tokens + size - 1) // size - (request.computed + size - 1) // size
+        return (request.target + size - 1) // size - (request.computed + size - 1) // size
 
     def _enter(self, step: Step, request: Request) -> None:
         """Puts a request among the running ones."""
@@ -259,8 +286,73 @@ class Schedule(Actor):
         if request is None:
             return False
         hit = self.pool.hit(request)
+        if self.tiers is not None and self._could_fetch(request, hit):
+            return True
         want = self._wanted(request.target - hit * self._size, budget)
         return want > 0 and self._fits(request, hit, want)
+
+    # Requests whose KV is in a slower tier
+
+    def _must_fetch(self, request: Request, hit: i64) -> bool:
+        """Whether tiers have more of a prompt, or what the accelerator has is still on its way."""
+        assert self.tiers is not None
+        return (
+            self.tiers.found(request, hit) > hit
+            or self.tiers.ready_s(request, hit) > self._moment_s
+        )
+
+    def _could_fetch(self, request: Request, hit: i64) -> bool:
+        """Whether a request might be fetched, or no longer have to be, in steps to come.
+
+        What others evict on the way may put blocks of its prompt into a tier, or out of the last.
+        """
+        if self._fits_whole(request, hit):
+            return True
+        return not self.limits.reserve_full_prompt and self._must_fetch(request, hit)
+
+    def _fits_whole(self, request: Request, hit: i64) -> bool:
+        blocks = (request.target + self._size - 1) // self._size - hit
+        return blocks + self.pool.free_among(request, hit) <= self.pool.free
+
+    def _fetch(self, request: Request, hit: i64) -> None:
+        """Takes all blocks of a prompt, and lets tiers fill those that they have."""
+        assert self.tiers is not None
+        now = self._moment_s
+        reach = self.tiers.found(request, hit)
+        ready_s = self.tiers.ready_s(request, hit)
+        keys: list[int] = []
+        if reach > hit:
+            loaded_s, keys = self.tiers.load(request, hit, reach, now)
+            ready_s = max(ready_s, loaded_s)
+        self.pool.admit(request, hit)
+        self.pool.take((request.target + self._size - 1) // self._size - hit)
+        self.pool.extend(request, reach * self._size)
+        request.computed = reach * self._size
+        if not request.preemptions:
+            request.prefix_hit_tokens = request.computed
+        self.tiers.waits.add(ready_s - now, 1)
+        self._await(Load(request, ready_s, keys))
+
+    def _await(self, load: Load) -> None:
+        """A request has its blocks, and waits for what comes into them."""
+        load.request.stage = FETCHING
+        self._fetching[load.request.id] = load.request
+        heappush(self._loads, (load.ready_s, self._begun, load))
+        self._begun += 1
+
+    def _land(self, now: float, including: bool) -> None:  # noqa: FBT001
+        """Lets those in line whose KV has come by now, `including` what comes at this instant."""
+        assert self.tiers is not None
+        while self._loads:
+            ready_s = self._loads[0][0]
+            if ready_s > now or (ready_s == now and not including):
+                return
+            load = heappop(self._loads)[2]
+            self.tiers.landed(load)
+            request = load.request
+            if self._fetching.pop(request.id, None) is not None:
+                request.stage = TRANSFERRED
+                self._transferred.append(request)
 
     # Requests one by one
 

@@ -4,8 +4,8 @@ While nobody arrives, ends a prompt, finishes or runs out of blocks, every step 
 with one more token each, so many steps are one event (`step.py` times them, `decoding.py` says how
 long the batch stays the same). An arrival in the middle cuts the run at the step that sees it.
 
-`schedule.py` plans steps. `reference.py` does so one step at a time, and property tests hold the
-two equal.
+`schedule.py` plans steps, `occupancy.py` says what others may know. `reference.py` does one step at
+a time, and property tests hold the two equal.
 """
 
 from typing import Final
@@ -15,11 +15,13 @@ from mypy_extensions import i64
 from windtunnel.core.agenda import NEVER
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, EngineLimits
-from windtunnel.engine.schedule import Schedule
+from windtunnel.engine.occupancy import Occupancy
 from windtunnel.engine.step import Step
+from windtunnel.engine.tiers import Load
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.workload.request import (
     AWAY,
+    FETCHING,
     KEPT,
     RESERVED,
     TRANSFERRED,
@@ -29,7 +31,7 @@ from windtunnel.workload.request import (
 )
 
 
-class Server(Schedule):
+class Server(Occupancy):
     """One replica. Give it requests with `submit`; call `advance` when `wake_s` has come."""
 
     def __init__(self, index: int, limits: EngineLimits, model: StepTimeModel) -> None:
@@ -37,13 +39,8 @@ class Server(Schedule):
         self.finished: Final[list[Request]] = []
         self.token_gaps: Final = Histogram()
         self.token_overhead_s = 0.0  # what a client waits beside the engine, for every token
-        self.busy_s = 0.0
-        self.steps: i64 = 0
 
         self._overlaps: Final = limits.async_scheduling
-        self._late_arrivals: Final[list[Request]] = []
-        self._leaving: Final[list[Request]] = []  # cancelled, and still in steps that are planned
-        self._apart: Final[dict[int, Request]] = {}  # neither waiting nor running, with blocks
         self._ahead = False  # whether what follows the current step is planned already
         self._following: Step | None = None  # that plan; None: nothing follows
 
@@ -75,7 +72,10 @@ class Server(Schedule):
     def cached_tokens(self, request: Request) -> i64:
         """Tokens of a newcomer's prompt that need not be computed here."""
         request.target = request.prompt_tokens
-        return self.pool.hit(request) * self._size
+        hit = self.pool.hit(request)
+        if self.tiers is not None:
+            hit = self.tiers.found(request, hit)
+        return hit * self._size
 
     def cancel(self, request: Request, now: float) -> None:
         """Nobody wants a request any more that waits or runs here; it will not be in `finished`.
@@ -88,8 +88,11 @@ class Server(Schedule):
         assert request.stage not in {AWAY, RESERVED, KEPT}, "it is not here"
         self._catch_up(now)
         request.cancelled = True
-        if request.stage == TRANSFERRED:
-            self._transferred.remove(request)
+        if request.stage in {TRANSFERRED, FETCHING}:
+            if request.stage == TRANSFERRED:
+                self._transferred.remove(request)
+            else:
+                del self._fetching[request.id]
             self.pool.give_back(self._spare_blocks(request))
             self.pool.release(request, request.computed, preempted=False)
         elif request.stage != WAITING:
@@ -139,7 +142,14 @@ class Server(Schedule):
         assert request.stage == RESERVED
         self._catch_up(now)
         del self._apart[request.id]
+        present = request.pinned_blocks
         self.pool.extend(request, request.computed)
+        if self.tiers is not None:
+            ready_s = self.tiers.ready_s(request, present)
+            if ready_s > now:  # what it found here is itself still coming from a slower tier
+                self._await(Load(request, ready_s, []))
+                self._wake(self.wake_s)
+                return
         request.stage = TRANSFERRED
         self._transferred.append(request)
         self._look_again(now)
@@ -158,37 +168,26 @@ class Server(Schedule):
 
     def advance(self, now: float) -> None:
         """Ends the step that ends now and plans what follows. Ended requests are in `finished`."""
+        if self.tiers is not None and self._only_lands(now):
+            return
         step = self._current
         following: Step | None = None
-        idle = step is None
         if step is not None:
-            if self._ahead:
-                following = self._following
-                self._following = None
-                self._ahead = False
-                idle = following is None
-            else:
-                if step.steps > 1 and not step.passed:
-                    self._pass_steps(step, step.steps - 1)
-                if self._overlaps:
-                    if self._leaving:
-                        self._depart()
-                    following = self._plan(step.end_s)
-                    idle = following is None
-            self._complete(step)
-            for request in self._late_arrivals:
-                self.waiting.push(request)
-            self._late_arrivals.clear()
+            following = self._end(step)
+        idle = following is None
         if self._leaving:
             self._depart()
             if following is not None:
                 following.pure = False  # it computes those once more: no run of equal steps
+        if self.tiers is not None:
+            self._land(now, True)  # noqa: FBT003 - what has just been planned may have begun loads
         if following is None:
-            following = self._plan(now)
+            following = self._plan(now, now)
         self._current = following
         if following is None:
-            self.wake_s = NEVER
+            self._wake(NEVER)
             return
+        self._moment_s = now
         following.planned_s = now
         following.start_s = now
         if idle and self._overlaps:
@@ -211,101 +210,6 @@ class Server(Schedule):
             self._clock.count_gaps(step, self.token_gaps, self.token_overhead_s)
         self.steps += whole
         self.busy_s += now - step.start_s
-
-    # What others may know
-
-    @property
-    def queued(self) -> i64:
-        """How many requests wait here."""
-        return self.waiting.count + len(self._late_arrivals) + self._transferred.count
-
-    @property
-    def load(self) -> i64:
-        """How many requests are here, waiting or running, without those that are cancelled."""
-        return self.queued + self.running.count + len(self._ending) - len(self._leaving)
-
-    @property
-    def holds_apart(self) -> i64:
-        """How many requests hold blocks here that neither wait nor run: kept and reserved ones."""
-        return len(self._apart)
-
-    def kv_used(self, now: float) -> float:
-        """The share of KV blocks in use; a run of steps is looked into at the step of `now`."""
-        return 1.0 - float(self.kv_free_blocks(now)) / float(self.pool.blocks)
-
-    def kv_free_blocks(self, now: float) -> i64:
-        """Blocks without an owner; a run of steps is looked into at the step of `now`."""
-        free = self.pool.free
-        step = self._current
-        if step is not None and step.steps > 1 and not step.passed:
-            passed = self._clock.steps_until(step, now - step.start_s) - 1
-            free -= self._decoding.blocks_for(passed)
-        return free
-
-    def busy_until(self, now: float) -> float:
-        """Seconds spent in steps so far, the current one as far as it has come."""
-        step = self._current
-        if step is None or now <= step.start_s:
-            return self.busy_s
-        return self.busy_s + min(now, step.end_s) - step.start_s
-
-    def steps_until(self, now: float) -> i64:
-        """Steps done so far, those of the current run as far as it has come."""
-        step = self._current
-        if step is None or step.steps == 1 or now <= step.start_s:
-            return self.steps
-        return self.steps + self._clock.steps_until(step, now - step.start_s) - 1
-
-    def unfinished(self) -> list[Request]:
-        """All requests that `load` counts, for a run that ends before they do."""
-        here = self.waiting.requests() + self._late_arrivals + self._transferred.requests()
-        for request in self.running.requests() + self._ending:
-            if not request.cancelled:
-                here.append(request)
-        return here
-
-    def blocks_held(self) -> i64:
-        """KV blocks that requests hold, counted one by one, for checking the pool."""
-        held = self.pool.pinned()
-        for request in self.running.requests():
-            computed = request.computed
-            if request.finish_clock >= 0:
-                computed = request.offset + self._decoding.clock
-            held += -(-computed // self._size) - request.pinned_blocks
-        for request in [*self._apart.values(), *self._transferred.requests()]:
-            tokens = request.last if request.stage == KEPT else request.prompt_tokens
-            held += -(-tokens // self._size) - request.pinned_blocks
-        return held
-
-    # What a live driver asks, which hands out tokens as they come
-
-    @property
-    def steps_in_run(self) -> i64:
-        """How many equal steps are computed before `wake_s`; 0 when the server is idle."""
-        step = self._current
-        return step.steps if step is not None else 0
-
-    def step_end_s(self, number: i64) -> float:
-        """When the first, second, ... of these steps ends; every decoding request has a token then.
-
-        An arrival may cut the run short, but never before the steps that have ended.
-        """
-        step = self._current
-        assert step is not None
-        assert 1 <= number <= step.steps
-        return step.start_s + self._clock.span(step, number)
-
-    def tokens_begun(self, request: Request) -> i64:
-        """Tokens of the answer after the first step that is computed now.
-
-        Holds from an `advance` until the server is told of anything else.
-        """
-        computed = request.computed
-        if request.finish_clock >= 0:
-            computed = request.offset + self._decoding.clock
-        if computed < request.target:
-            return request.target - request.prompt_tokens  # what it had before a preemption
-        return computed - request.prompt_tokens + 1
 
     # Requests in and out
 
@@ -351,7 +255,10 @@ class Server(Schedule):
             if self._leaving:
                 self._depart()
             self._ahead = True
-            self._following = self._plan(step.end_s)
+            self._following = self._plan(step.end_s, step.planned_s)
+            if self.tiers is not None:
+                self._land(now, False)  # noqa: FBT003 - loads that have begun and ended by now
+                self._wake(step.end_s)
 
     def _look_again(self, now: float) -> None:
         """Wakes an idle server when somebody who waits may find more room than before."""
@@ -373,6 +280,37 @@ class Server(Schedule):
 
     # Time
 
+    def _only_lands(self, now: float) -> bool:
+        """Lets those in line whose KV has come; whether that is all, because no step ends now."""
+        if self._loads and self._loads[0][0] <= now:
+            self._catch_up(now)
+            self._land(now, True)  # noqa: FBT003
+        step = self._current
+        if step is None or step.end_s <= now:
+            return False
+        self._wake(step.end_s)
+        return True
+
+    def _end(self, step: Step) -> Step | None:
+        """Ends a step: what follows it, as far as that is planned."""
+        following: Step | None = None
+        if self._ahead:
+            following = self._following
+            self._following = None
+            self._ahead = False
+        else:
+            if step.steps > 1 and not step.passed:
+                self._pass_steps(step, step.steps - 1)
+            if self._overlaps:
+                if self._leaving:
+                    self._depart()
+                following = self._plan(step.end_s, step.planned_s)
+        self._complete(step)
+        for request in self._late_arrivals:
+            self.waiting.push(request)
+        self._late_arrivals.clear()
+        return following
+
     def _start(self, step: Step) -> None:
         """Settles how many equal steps pass before anything can change, so when to look again."""
         for request in step.admitted:
@@ -385,7 +323,13 @@ class Server(Schedule):
             if steps > 0:
                 step.steps = 1 + steps
                 self._time(step)
-        self.wake_s = step.end_s
+        self._wake(step.end_s)
+
+    def _wake(self, at_s: float) -> None:
+        """Sets when to look again, at the latest: what tiers carry may arrive before."""
+        if self._loads and self._loads[0][0] < at_s:
+            at_s = self._loads[0][0]
+        self.wake_s = at_s
 
     def _somebody_enters(self) -> bool:
         """Whether the next step would admit somebody."""
@@ -407,7 +351,7 @@ class Server(Schedule):
         if steps < step.steps:
             step.steps = steps
             self._time(step)
-            self.wake_s = step.end_s
+            self._wake(step.end_s)
 
     def _complete(self, step: Step) -> None:
         """Hands out the step's tokens, and frees what its finished requests held."""

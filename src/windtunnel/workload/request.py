@@ -18,6 +18,7 @@ RUNNING: Final = 2
 ENDING: Final = 3  # preempted when only its last token was still on its way
 RESERVED: Final = 4  # its KV is being moved here
 TRANSFERRED: Final = 5  # that KV is here, and it waits for a slot
+FETCHING: Final = 7  # the start of its prompt comes from a slower tier of memory
 KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been moved away
 
 
