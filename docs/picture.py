@@ -1,23 +1,33 @@
-"""Draws docs/images/first.svg: a terminal after `windtunnel simulate examples/first.yaml`.
+"""Draws the pictures of the documentation: `python docs/picture.py`.
 
-Run it after a change of the table or of what a run gives: `python docs/picture.py`. A test holds
-the words of the picture to the present output.
+docs/images/first.svg is a terminal after `windtunnel simulate examples/first.yaml`; a test holds
+its words to the present output. docs/images/report.png is the top of a report in Chromium, where
+there is one. Run it after a change of the table, of the report or of what a run gives.
 """
 
 import io
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from windtunnel.report.contents import REPORT
+from windtunnel.report.files import RunFolder
 from windtunnel.report.table import show
-from windtunnel.twin.run import simulate
+from windtunnel.twin.run import run, simulate
 from windtunnel.twin.scenario.load import load
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = Path("examples", "first.yaml")
 PICTURE = ROOT / "docs" / "images" / "first.svg"
 COLUMNS = 80
+REPORTED = Path("examples", "noisy-neighbour.yaml")
+REPORT_PICTURE = ROOT / "docs" / "images" / "report.png"
+WINDOW = "1180,2040"
+"""Pixels of the report that are shown: down to where the time went."""
 
 # As rich's own, but with fonts that are already there: a picture should fetch nothing.
 DRAWING = """\
@@ -59,7 +69,22 @@ def screen() -> Console:
     return console
 
 
+def draw_report(browser: str) -> None:
+    """The top of the report of an example, as a browser shows it."""
+    plan = load(ROOT / REPORTED)
+    with tempfile.TemporaryDirectory() as place:
+        with RunFolder(Path(place, "run")) as folder:
+            folder.finish(run(plan, rows=folder.rows(plan)))
+        page = Path(place, "run", REPORT).as_uri()
+        options = f"--headless --no-sandbox --disable-gpu --hide-scrollbars --window-size={WINDOW}"
+        profile = f"--user-data-dir={place}/profile"
+        words = [browser, *options.split(), profile, f"--screenshot={REPORT_PICTURE}", page]
+        subprocess.run(words, check=True, capture_output=True)  # noqa: S603 - our own page
+
+
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
     drawn = screen().export_svg(title="windtunnel", code_format=DRAWING, unique_id="first")
     PICTURE.write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n")
+    if chromium := shutil.which("chromium") or shutil.which("chromium-browser"):
+        draw_report(chromium)

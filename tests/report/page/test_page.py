@@ -3,8 +3,11 @@
 import html
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from tests.report.page.runs import GATED, SILENT, SPLIT, STUCK, full, run_into
@@ -121,6 +124,33 @@ def test_many_servers_and_many_requests_stay_small(tmp_path: Path) -> None:
     assert "300 servers" in page
     assert "neighbouring servers of a pool share a row" in page
     assert len(page.encode()) < LARGEST / 2  # and a run is at most 480 samples, whatever its length
+
+
+def test_a_report_does_not_grow_with_the_number_of_requests(tmp_path: Path) -> None:
+    run_into(tmp_path, SPLIT)
+    before = len(page_of(tmp_path).encode())
+    rows = pq.read_table(tmp_path / contents.REQUESTS)
+    with pq.ParquetWriter(tmp_path / contents.REQUESTS, rows.schema) as file:
+        for number in range(400):  # a hundred thousand of them, in as many parts
+            ids = pc.add(rows["id"], number * rows.num_rows)
+            file.write_table(rows.set_column(0, "id", ids))
+    page = report_page(tmp_path)
+    assert f"distribution of {400 * json_of(tmp_path)['requests']['completed']:,} requests" in page
+    assert len(page.encode()) < 1.1 * before < LARGEST / 4
+
+
+def json_of(folder: Path) -> dict[str, Any]:
+    return msgspec.json.decode((folder / contents.RESULT).read_bytes(), type=dict[str, Any])
+
+
+def test_a_folder_of_another_version_is_a_sentence(tmp_path: Path) -> None:
+    run_into(tmp_path, one_server())
+    result = json_of(tmp_path)
+    del result["fairness"], result["slo"]
+    (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result))
+    with pytest.raises(InputError, match="it has not all that a report shows: 'slo'") as caught:
+        report_page(tmp_path)
+    assert "simulate again" in str(caught.value)
 
 
 def test_no_name_becomes_markup(tmp_path: Path) -> None:

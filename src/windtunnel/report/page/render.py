@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
+from windtunnel.report.contents import RESULT
 from windtunnel.report.page import tables
 from windtunnel.report.page.axes import ACROSS, brief, time_ticks
 from windtunnel.report.page.distributions import BOTTOM, TOP, views
@@ -37,7 +39,14 @@ MOST_STRETCHES = 8
 
 def report_page(folder: Path) -> str:
     """The report of the run in a folder, as HTML."""
-    return render(read_run(folder))
+    from jinja2 import UndefinedError
+
+    try:
+        return render(read_run(folder))
+    except (KeyError, UndefinedError) as error:
+        what = f"it has not all that a report shows: {error}"
+        hint = "another version wrote it: simulate again, or make the report with that version"
+        raise InputError(what, where=str(folder / RESULT), hint=hint) from error
 
 
 def render(run: RunFiles) -> str:
