@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.report.page.runs import SPLIT, TALKS
+from tests.report.page.runs import GATED, SPLIT, TALKS
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.report.table import show
 from windtunnel.twin.scenario.plan import SloPlan
@@ -256,3 +256,10 @@ def test_sessions_and_transfers_have_a_line_each() -> None:
     slos = SLOS | {"batch": SloPlan("batch", 0, None, None, 5.0)}
     out = shown(result, 80, slos=slos)
     assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)
+
+
+def test_the_gateway_and_the_router_have_a_line_each_when_there_is_something_to_say() -> None:
+    router = "serving.router={policy: weighted, counterfactual: 1}"
+    out = shown(run(GATED, router, check=False), 80, slos=SLOS | {"sheddable": SLOS["batch"]})
+    assert re.search(r"^at most \d+ requests waited at the gateway$", out, re.M)
+    assert re.search(r"^[0-9.]+% of the router's choices had a better server; regret ", out, re.M)

@@ -93,13 +93,20 @@ def _cells(entry: Entry, figures: Sequence[Figure]) -> list[str]:
 
 
 def part_lines(result: Entry) -> list[str]:
-    """A sentence each on fairness, sessions and transfers, where there are any."""
+    """A sentence each on fairness, waiting at the gateway, the router, sessions and transfers."""
     lines = []
     fairness = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
     if len(result["tenants"]) > 1 and fairness[0] is not None:
         in_time = "" if fairness[1] is None else f", {fairness[1]:.3f} of requests in time"
         among = f"fairness (Jain's, {len(result['tenants'])} tenants)"
         lines.append(f"{among}: {fairness[0]:.3f} of tokens{in_time}")
+    gateway, routing = result["gateway"], result["routing"]
+    if gateway is not None and gateway["waiting_peak"]:
+        lines.append(f"at most {gateway['waiting_peak']} requests waited at the gateway")
+    if routing is not None and routing["requests"]:
+        better = share(routing["better_elsewhere"])
+        regret = f"regret {routing['regret_mean']:.3g}, p99 {routing['regret_p99']:.3g}"
+        lines.append(f"{better} of the router's choices had a better server; {regret}")
     sessions = result["sessions"]
     if sessions["count"]:
         cold, warm = (_seconds(sessions[key]["p50"]) for key in ("cold_ttft", "warm_ttft"))

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.report.page.runs import SPLIT, TALKS, full, run_into
+from tests.report.page.runs import GATED, SPLIT, TALKS, full, run_into
 from tests.twin.runs import BUSY, one_server, run
+from tests.twin.test_lora import ROUND_ROBIN
 from windtunnel.report import contents
 from windtunnel.report.page import tables
 from windtunnel.report.page.folder import read_run
@@ -109,3 +110,35 @@ def test_nearly_all_is_not_all() -> None:
     assert tables.percent(1.0) == "100.0%"
     assert tables.percent(0.99996) == "99.99%"
     assert tables.percent(None) == tables.NOTHING
+
+
+def test_adapters_have_a_table_with_their_loads(busy: dict[str, Any]) -> None:
+    assert busy["adapters"] is None
+    result = run(ROUND_ROBIN)
+    (table,) = (one for one in tables.accounts(result) if one.title == "By adapter")
+    assert len(table.rows) == 8
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    name = table.rows[0][0]
+    assert table.rows[0][-2] == str(result["adapters"][name]["loads"])
+
+
+def test_decisions_of_the_gateway_are_told_with_their_reasons(busy: dict[str, Any]) -> None:
+    assert tables.decisions(busy) is None
+    result = run(GATED, check=False)
+    table = tables.decisions(result)
+    assert table is not None
+    most = result["gateway"]["waiting_peak"]
+    assert table.lead == f"At most {most} requests waited there at once."
+    times = sum(int(row[-1]) for row in table.rows if row[0] == "turned away")
+    assert times == result["requests"]["rejected"]
+    bucket = "serving.admission={policy: token-bucket, capacity: 100000, refill: 1000/s}"
+    calm = tables.decisions(run(GATED, bucket, check=False))
+    assert calm is not None
+    assert calm.lead == "Nobody waited there."
+
+
+def test_the_router_is_judged_where_somebody_asked(busy: dict[str, Any]) -> None:
+    assert tables.choices(busy) == ""
+    router = "serving.router={policy: weighted, counterfactual: 1}"
+    said = tables.choices(run(BUSY, router, check=False))
+    assert said.startswith("Of 235 choices of the router that were looked into, ")

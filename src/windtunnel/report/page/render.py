@@ -87,7 +87,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
     drawn = charts(series, slots, bandwidth)
     heat = heat_map(series, slots) if drawn else None
     accounts = tables.accounts(result)
-    others = (tables.conversations(result), tables.transfers(result))
+    others = (tables.decisions(result), tables.conversations(result), tables.transfers(result))
     accounts += [table for table in others if table is not None]
     return {
         "result": result,
@@ -100,6 +100,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "share_phases": _seen({part.phase for group in groups for part in group.shares}),
         "accounts": accounts,
         "pools": tables.pools(result, scenario),
+        "choices": tables.choices(result),
         "machines": tables.servers(result),
         "latency": latencies_of(result),
         "latency_names": LATENCIES,

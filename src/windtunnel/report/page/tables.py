@@ -18,6 +18,8 @@ MOST_SERVERS = 40
 UNEVEN = 2.0
 """A server is worth a word when requests wait this many times as long there as on the mean."""
 
+DECIDED = {"admit": "let in", "queue": "kept", "reject": "turned away", "evict": "stopped"}
+
 Entry = dict[str, Any]
 
 
@@ -53,6 +55,8 @@ def accounts(result: Entry) -> list[Table]:
         found.append(_tenants(result))
     if len(result["sources"]) > 1 and not _alike(result["sources"], result["tenants"]):
         found.append(_sources(result["sources"]))
+    if result["adapters"]:
+        found.append(_adapters(result["adapters"]))
     return found
 
 
@@ -154,6 +158,51 @@ def _sources(sources: dict[str, Entry]) -> Table:
     columns += ["output tokens", "served"]
     rows, note = _largest(sources, row, "sources")
     return Table("By source", "", 2, columns, rows, note)
+
+
+def _adapters(adapters: dict[str, Entry]) -> Table:
+    def row(name: str, adapter: Entry) -> list[str]:
+        return [
+            name,
+            _not_completed(adapter),
+            f"{adapter['requests']:,}",
+            percent(adapter["attained"]),
+            seconds(adapter["ttft"]["p50"]),
+            seconds(adapter["ttft"]["p99"]),
+            f"{adapter['loads']:,}",
+            f"{adapter['evictions']:,}",
+        ]
+
+    columns = ["adapter", "not completed", "requests", "in time", "TTFT p50", "TTFT p99"]
+    rows, note = _largest(adapters, row, "adapters")
+    return Table("By adapter", "", 2, [*columns, "loads", "evictions"], rows, note)
+
+
+def decisions(result: Entry) -> Table | None:
+    """What the gateway decided, and how often for which reason."""
+    gateway = result["gateway"]
+    if gateway is None:
+        return None
+    rows = [
+        [DECIDED[kind], reason, f"{count:,}"]
+        for kind, counts in gateway["decisions"].items()
+        for reason, count in counts.items()
+    ]
+    most = gateway["waiting_peak"]
+    lead = f"At most {most:,} requests waited there at once." if most else "Nobody waited there."
+    return Table("At the gateway", lead, 2, ["decided", "reason", "times"], rows)
+
+
+def choices(result: Entry) -> str:
+    """How good the router's choices were, as one sentence; empty where nobody asked."""
+    routing = result["routing"]
+    if routing is None or not routing["requests"]:
+        return ""
+    return (
+        f"Of {routing['requests']:,} choices of the router that were looked into, "
+        f"{percent(routing['better_elsewhere'])} had a better server by fresh signals; regret was "
+        f"{routing['regret_mean']:.3g} on the mean, {routing['regret_p99']:.3g} at p99."
+    )
 
 
 def conversations(result: Entry) -> Table | None:
