@@ -15,7 +15,8 @@ SUMMARY = FOLDER.parent / "build" / "benchmarks"
 
 def main(wanted: list[str]) -> None:
     """Runs the named claims, or all; exits 1 when one failed to run. A missed target is said."""
-    names = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_CLAIMS)
+    files = [path.stem for path in FOLDER.glob("*.py") if path.stem not in NOT_CLAIMS]
+    names = sorted(files + [path.parent.name for path in FOLDER.glob("*/__main__.py")])
     unknown = [name for name in wanted if name not in names]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(names)}")

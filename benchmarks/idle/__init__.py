@@ -1,0 +1,1 @@
+"""The idle suite: how much of their slots schedules leave idle, case by case, and why."""

@@ -1,0 +1,160 @@
+"""The cases: what is scheduled, and what a well-known scheduler of this kind made of it.
+
+The first 22 are those of that scheduler's own suite. Columns come in pairs, a slow one and a quick
+one that needs it, `fan` pairs a row; or two models, the first of which somebody else holds for a
+while. The rest is what that suite has no case for: refusals, failures, cancellations, tenants.
+"""
+
+from math import inf
+from typing import Final
+
+import msgspec
+
+PIPELINE: Final = "pipeline"
+PRESSURE: Final = "pressure"
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """The other scheduler's figures: parts of the capacity, and generations a second."""
+
+    utilisation: float
+    starved: float
+    horizon: float
+    per_s: float
+    """Its authors' report, in real time."""
+    policy_per_s: float
+    """Its policy alone, in simulated time."""
+    latest_per_s: float
+    """Its latest version, in real time."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Rows in groups, on so many slots; times in seconds."""
+
+    name: str
+    rows: int = 512
+    group_rows: int = 64
+    groups: int = 4
+    tasks: int = 8
+    """How many tasks of any kind may run."""
+    slots: int = 4
+    """How many may wait for a model: the capacity that idles or not."""
+    fan: int = 4
+    slow_s: float = 0.003
+    quick_s: float = 0.0003
+    weight: int = 0
+    """Of each column; 0 is as many as there are slots."""
+    adaptive: bool = False
+    advisory: bool = False
+    shape: str = PIPELINE
+    held_s: float = 0.0
+    """How long somebody else holds the first model."""
+    serves: int = 0
+    """The provider refuses more calls at once than this; 0 is any number."""
+    fails_every: int = 0
+    """Every so many calls one fails; 0 is none."""
+    cancelled_s: float = 0.0
+    """When everything in flight is cancelled once; 0 is never."""
+    tenants: tuple[int, ...] = (1,)
+    """Their weights."""
+    reported: Reported | None = None
+
+    @property
+    def generations(self) -> int:
+        return self.rows * 2 * (self.fan if self.shape == PIPELINE else 1)
+
+    @property
+    def service_s(self) -> float:
+        """What one generation takes, on the mean."""
+        return (self.slow_s + self.quick_s) / 2
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether far more is ready than there are slots."""
+        ready = self.groups * self.group_rows * self.fan
+        return self.shape == PIPELINE and ready >= 4 * self.slots
+
+    @property
+    def most_per_s(self) -> float:
+        """Generations a second that no schedule can beat: every slot or every chain always busy."""
+        if self.shape != PIPELINE:
+            return inf
+        chains = self.groups * self.group_rows * self.fan
+        return min(self.slots, chains) / self.service_s
+
+    def shorter(self, times: int) -> "Case":
+        """The same with fewer rows; at least a hundred are left of a long case."""
+        rows = max(min(self.rows, 128), self.rows // times)
+        return msgspec.structs.replace(self, rows=rows)
+
+
+def _one_by_one(name: str, figures: Reported, **differs: object) -> Case:
+    """Groups of one row with one pair of columns: the frontier is as wide as there are groups."""
+    return _case(name, figures, **({"group_rows": 1, "fan": 1} | differs))
+
+
+def _case(name: str, figures: Reported, **differs: object) -> Case:
+    return msgspec.convert({"name": name, "reported": figures, **differs}, Case)
+
+
+def _pressed(name: str, figures: Reported, **differs: object) -> Case:
+    fixed = {"shape": PRESSURE, "held_s": 0.05, "slow_s": 0.001, "quick_s": 0.001}
+    return _case(name, figures, **(fixed | differs))
+
+
+_NARROW: Final = {"groups": 1, "tasks": 16, "slots": 8, "slow_s": 0.006}
+_HIGH: Final = _NARROW | {"groups": 8}
+_ONE: Final = {"rows": 32, "group_rows": 32, "groups": 1, "tasks": 1, "slots": 1}
+_MANY: Final = {"rows": 128, "group_rows": 1, "groups": 8, "tasks": 4, "slots": 4, "adaptive": True}
+
+CASES: Final = (
+    _case("rows-64", Reported(0.796, 0.194, 0.011, 859, 2424, 242), rows=64),
+    _case("rows-128", Reported(0.795, 0.203, 0.003, 578, 2424, 284), rows=128),
+    _case("rows-256", Reported(0.662, 0.337, 0.001, 332, 2424, 247), rows=256),
+    _one_by_one("row-groups-1", Reported(0.178, 0.145, 0.678, 356, 606, 136), groups=1),
+    _one_by_one("row-groups-2", Reported(0.314, 0.230, 0.456, 525, 1212, 171), groups=2),
+    _one_by_one("row-groups-4", Reported(0.588, 0.228, 0.184, 867, 2424, 177)),
+    _case("buffer-1", Reported(0.826, 0.174, 0.0, 379, 2424, 230), group_rows=1),
+    _case("buffer-16", Reported(0.805, 0.194, 0.0, 204, 2424, 374), group_rows=16),
+    _case("buffer-64", Reported(0.790, 0.209, 0.0, 195, 2424, 238)),
+    _one_by_one("capacity-4", Reported(0.868, 0.130, 0.002, 596, 1212, 289), tasks=4, slots=2),
+    _one_by_one("capacity-8", Reported(0.545, 0.246, 0.209, 768, 2424, 177)),
+    _case("weight-1", Reported(0.758, 0.242, 0.0, 192, 2424, 368), weight=1),
+    _case("weight-capacity", Reported(0.839, 0.161, 0.0, 185, 2424, 349), weight=4),
+    _one_by_one(
+        "narrow-frontier", Reported(0.089, 0.160, 0.751, 193, 318, 130), rows=1024, **_NARROW
+    ),
+    _case(
+        "wide-frontier",
+        Reported(0.794, 0.206, 0.0, 88, 2539, 368),
+        rows=1024,
+        **(_NARROW | {"groups": 16}),
+    ),
+    _one_by_one("fixed-low", Reported(0.105, 0.082, 0.813, 229, 318, 142), **_NARROW),
+    _one_by_one("adaptive", Reported(0.677, 0.176, 0.147, 1108, 2540, 364), adaptive=True, **_HIGH),
+    _one_by_one("fixed-high", Reported(0.624, 0.173, 0.204, 1062, 2540, 310), **_HIGH),
+    _pressed("pressure-control", Reported(0.930, 0.056, 0.014, 422, 561, 230), **_ONE),
+    _pressed(
+        "pressure-advisory", Reported(0.853, 0.132, 0.014, 478, 780, 261), advisory=True, **_ONE
+    ),
+    _pressed("adaptive-control", Reported(0.824, 0.157, 0.017, 723, 1438, 170), **_MANY),
+    _pressed(
+        "adaptive-advisory",
+        Reported(0.844, 0.145, 0.011, 689, 1438, 171),
+        advisory=True,
+        **_MANY,
+    ),
+)
+"""As many as its authors have, in their order."""
+
+_SECONDS: Final = {"slow_s": 1.0, "quick_s": 1.0, "tasks": 8, "slots": 8, "shape": PRESSURE}
+BEYOND: Final = tuple(
+    msgspec.convert({"name": name, "rows": 256, **_SECONDS, **differs}, Case)
+    for name, differs in (
+        ("refusals", {"serves": 3}),
+        ("failures", {"fails_every": 20}),
+        ("cancelled", {"cancelled_s": 30.0}),
+        ("tenants-3-to-1", {"tenants": [3, 1]}),
+    )
+)
+"""What the suite of the others has no case for; a second of service, two models of four slots."""

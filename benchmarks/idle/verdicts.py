@@ -1,0 +1,119 @@
+"""Whether a case is at least as good as the other scheduler's figures, and as its own promises."""
+
+import msgspec
+
+from benchmarks.idle.cases import BEYOND, CASES, Case
+from benchmarks.idle.meter import Measured
+
+EFFECTIVE_LEAST = 0.90
+"""Of the capacity, where far more is ready than there are slots; in real time, of what sleepers
+reach that nobody schedules, because timers are late."""
+ROUNDING = 0.5
+"""The others' generations a second are whole numbers."""
+SHARE_ROUNDING = 0.0005
+FLOAT_ROUNDING = 1e-9
+"""In one case their rounded figure is just above what any schedule can reach."""
+LEASED_WAIT_SAVED_S = 0.005
+BEYOND_LEAST = {
+    "refusals": 0.90 * 6 / 8,
+    "failures": 0.90,
+    "cancelled": 0.95,
+    "tenants-3-to-1": 0.99,
+}
+"""Effective use of each case beyond the others' suite; with refusals, 6 of 8 can be served."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A case, what was measured, and where that falls short."""
+
+    case: Case
+    measured: Measured
+    faults: list[str]
+
+
+def reported_effective(case: Case) -> float:
+    """What the other scheduler's models served of the capacity, from its generations a second."""
+    assert case.reported is not None
+    return case.reported.per_s * case.service_s / case.slots
+
+
+def judge(results: dict[str, Measured], *, is_real: bool) -> list[Row]:
+    """All cases in their order; figures of cases may be held against each other."""
+    rows = []
+    for case in CASES + BEYOND:
+        measured = results.get(case.name)
+        if measured is not None:
+            faults = _own(case, measured) + _against_reported(case, measured, is_real=is_real)
+            rows.append(Row(case, measured, faults + _against_others(case, results)))
+    return rows
+
+
+def _own(case: Case, got: Measured) -> list[str]:
+    faults = []
+    if got.left_over:
+        faults.append(f"{got.left_over} leases or waiters are left over")
+    if got.in_flight_most > case.slots:
+        faults.append(f"{got.in_flight_most} in flight on {case.slots} slots")
+    least = EFFECTIVE_LEAST if case.is_wide else BEYOND_LEAST.get(case.name, 0.0)
+    if got.effective < least * got.bare:
+        of_bare = f", {got.effective / got.bare:.1%} of what bare sleepers reach"
+        faults.append(f"effective use {got.effective:.1%}{of_bare}; {least:.0%} is promised")
+    if case.adaptive and got.target_most <= 1:
+        faults.append("the target of row groups never rose")
+    if len(case.tenants) > 1:
+        for share, weight in zip(got.half_time_shares, case.tenants, strict=True):
+            if abs(share - weight / sum(case.tenants)) > 0.01:
+                faults.append(f"a tenant of weight {weight} got {share:.1%}")
+    return faults
+
+
+def _against_reported(case: Case, got: Measured, *, is_real: bool) -> list[str]:
+    """Idle is compared in slot-seconds for each generation: what starving no longer takes would
+    otherwise make the horizon's part of a shorter run look larger. In real time the horizon is
+    left out: it is a matter of policy, and the end of a run with fewer rows weighs more."""
+    theirs = case.reported
+    if theirs is None:
+        return []
+    least = max(theirs.per_s, theirs.latest_per_s) if is_real else theirs.policy_per_s
+    enough = min(least - ROUNDING, case.most_per_s * (1.0 - FLOAT_ROUNDING))
+    checks = [
+        (got.per_s >= enough, f"{got.per_s:.0f} generations/s against {least:.0f}"),
+        (
+            got.utilisation >= theirs.utilisation - SHARE_ROUNDING,
+            f"utilisation {got.utilisation:.1%} against {theirs.utilisation:.1%}",
+        ),
+    ]
+    idle = {
+        "idle": (got.idle, theirs.starved + theirs.horizon),
+        "starved": (got.starved, theirs.starved),
+        "horizon": (got.horizon, theirs.horizon),
+    }
+    if is_real:
+        del idle["horizon"]
+    for name, (ours, their) in idle.items():
+        ours_s = ours * case.slots / got.per_s
+        their_s = (their + SHARE_ROUNDING) * case.slots / theirs.per_s
+        checks.append((ours_s <= their_s, f"{name} {ours_s:.2g} slot-s each against {their_s:.2g}"))
+    return [what for holds, what in checks if not holds]
+
+
+def _against_others(case: Case, results: dict[str, Measured]) -> list[str]:
+    """What an adaptation is for: better than its control."""
+    got = results[case.name]
+    control = results.get(case.name.replace("-advisory", "-control"))
+    faults = []
+    if case.advisory and control is not None:
+        if got.skips == 0 or got.first_column != "z_open":
+            faults.append("the advisory passed over nothing")
+        if got.leased_wait_s > control.leased_wait_s:
+            faults.append("more waiting with a lease than without the advisory")
+        saved_s = control.leased_wait_s - got.leased_wait_s
+        if case.name == "pressure-advisory" and saved_s < LEASED_WAIT_SAVED_S:
+            faults.append(f"the advisory saved {saved_s * 1e3:.1f} ms of waiting with a lease")
+    low, high = results.get("fixed-low"), results.get("fixed-high")
+    if case.name == "adaptive" and low is not None and high is not None:
+        if got.utilisation < low.utilisation + 0.10:
+            faults.append("no better than one row group at a time")
+        if got.utilisation < high.utilisation - 0.10:
+            faults.append("much worse than eight row groups from the start")
+    return faults
