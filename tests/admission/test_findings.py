@@ -10,8 +10,9 @@ from tests.admission.desk import Desk
 from windtunnel.admission import events
 from windtunnel.admission.advisory import Pressure, PressureAdvisory
 from windtunnel.admission.backoff import retry_delay_s
-from windtunnel.admission.endpoint import RequestLease, Ticket
-from windtunnel.admission.events import KINDS, Announcer
+from windtunnel.admission.endpoint import RequestAsk, RequestLease, Ticket
+from windtunnel.admission.events import KINDS, Announcer, Correlation
+from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.limiter import NEVER, Limiter
 from windtunnel.admission.metadata import (
     SchedulingMetadata,
@@ -150,6 +151,41 @@ def test_release_telemetry_carries_outcome_and_correlation() -> None:
     assert told["task_lease_acquired"].data["group"] == "g"
 
 
+def test_every_event_of_a_call_names_run_group_task_attempt_and_lease() -> None:
+    """Whatever becomes of a wait, one reader can follow it from the task to the provider."""
+    sink = MemorySink()
+    desk = Desk(cap=1, announcer=Announcer(Telemetry(sink), run="run-1"))
+    ask = RequestAsk("p", "m", Domain.CHAT, correlation=Correlation("column-a", "7/a", "7/a#2"))
+    lease = desk.take(ask)
+    served, cancelled = desk.wait(ask), desk.wait(ask)
+    late = desk.wait(ask.until(1.0))
+    desk.admission.cancel(cancelled, 0.0)
+    desk.sleep_until(1.0)
+    assert late.denied is not None
+    desk.refusal(ask)
+    desk.end(lease, Outcome.RATE_LIMITED, retry_after_s=1.0)
+    desk.sleep_until(3.0)
+    assert served.lease is not None
+    desk.end(served.lease)
+    desk.admission.release(lease, Outcome.SUCCESS, 3.0)
+    who = {"run": "run-1", "group": "column-a", "task": "7/a", "attempt": "7/a#2"}
+    of_calls = [event for event in sink.events if "limit" in event.data or event.data.get("lease")]
+    kinds = {event.kind for event in of_calls if who.items() <= event.data.items()}
+    assert kinds >= {
+        "request_lease_acquired",
+        "request_wait_started",
+        "request_wait_completed",
+        "request_wait_timeout",
+        "request_wait_cancelled",
+        "request_rate_limited",
+        "request_lease_released",
+    }
+    leased = [event for event in sink.events if event.kind.startswith("request_lease_")]
+    assert [event.data["lease"] for event in leased] == [1, 1, 2, 2]
+    denied = next(event for event in sink.events if event.kind == "request_denied")
+    assert who.items() <= denied.data.items()
+
+
 def test_wait_started_is_delivered_after_wait_completed() -> None:
     sink = MemorySink()
     desk = Desk(cap=1, announcer=Announcer(Telemetry(sink)))
@@ -222,10 +258,12 @@ def test_kinds_are_declared_and_never_emitted() -> None:
 
 
 class CountingTelemetry(Telemetry):
-    emitted = 0
+    def __init__(self, sink: MemorySink) -> None:
+        super().__init__(sink)
+        self.emitted = 0
 
     def emit(self, event: Event) -> None:
-        CountingTelemetry.emitted += 1
+        self.emitted += 1
         super().emit(event)
 
 
@@ -239,11 +277,33 @@ def test_request_side_events_are_built_with_no_sink() -> None:
     assert not Announcer().wants_any
     assert not Announcer(Telemetry()).wants_any
     sink = Choosy()
-    desk = Desk(cap=1, announcer=Announcer(CountingTelemetry(sink)))
+    telemetry = CountingTelemetry(sink)
+    desk = Desk(cap=1, announcer=Announcer(telemetry))
     desk.end(desk.take())
-    assert CountingTelemetry.emitted == 0
+    assert telemetry.emitted == 0
     desk.end(desk.take(), Outcome.RATE_LIMITED)
-    assert (CountingTelemetry.emitted, len(sink.events)) == (1, 1)
+    assert (telemetry.emitted, len(sink.events)) == (1, 1)
+
+
+def test_task_side_events_are_built_with_no_sink() -> None:
+    """A scheduler's controllers build nothing for kinds that nobody wants either."""
+
+    class OnlyDenials(MemorySink):
+        def wants(self, kind: str) -> bool:
+            return kind == events.TASK_ADMISSION_DENIED
+
+    telemetry = CountingTelemetry(OnlyDenials())
+    tasks = TaskAdmission("run", {SUBMISSION: 1}, announcer=Announcer(telemetry))
+    lane = tasks.demand({SUBMISSION: 1})
+    for task in ("t1", "t2"):
+        tasks.enqueue(task, GroupSpec("g"), lane, 0.0)
+    selection = tasks.select()
+    assert selection is not None
+    lease = tasks.acquire(selection, 0.0)
+    assert isinstance(lease, TaskLease)
+    assert telemetry.emitted == 0
+    assert not isinstance(tasks.acquire(selection, 0.0), TaskLease)
+    assert telemetry.emitted == 1
 
 
 def test_a_closed_event_loop_makes_release_fail_and_leaks_a_lease() -> None:

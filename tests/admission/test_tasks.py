@@ -1,7 +1,12 @@
 """Task admission: resources, leases, shares, borrowing, and the reasons it gives."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 
+import windtunnel
 from windtunnel.admission.leases import Lease, TaskLease
 from windtunnel.admission.policies import (
     BoundedBorrow,
@@ -289,6 +294,43 @@ def test_bad_demands_and_limits_get_a_sentence() -> None:
         floor.tasks.set_limit(LLM_WAIT, 0, 0.0)
     with pytest.raises(InputError, match="'lent' is not a debt rule; allowed: group, lease"):
         BoundedBorrow(repayment="lent")
+
+
+@pytest.mark.skipif(windtunnel.FORM == "compiled", reason="compiled calls cannot be counted")
+def test_a_cycle_costs_a_logarithm_of_the_groups() -> None:
+    """Calls that selecting, leasing and releasing make: linear would be 500 times as many."""
+    counts = []
+    for groups in (10, 5000):
+        floor = Floor(None, **{LLM_WAIT: 4})
+        for number in range(groups):
+            floor.add(f"g{number}", 2, MODEL)
+        held = floor.run()
+        counts.append(calls_of(cycles(floor.tasks, held)))
+    assert counts[1] <= 3 * counts[0]
+
+
+def cycles(tasks: TaskAdmission, held: list[TaskLease]) -> Callable[[], None]:
+    def work() -> None:
+        for lease in held:
+            tasks.release(lease, 1.0)
+            assert tasks.admit_next(1.0) is not None
+
+    return work
+
+
+def calls_of(work: Callable[[], None]) -> int:
+    made = 0
+
+    def count(frame: FrameType, event: str, about: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
 
 
 def test_selecting_costs_the_same_whatever_waits_in_closed_lanes() -> None:
