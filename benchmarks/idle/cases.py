@@ -82,6 +82,18 @@ class Case(msgspec.Struct, frozen=True):
         chains = self.groups * self.group_rows * self.fan
         return min(self.slots, chains) / self.service_s
 
+    def stretched(self, times: int) -> "Case":
+        """The same with longer calls; the others' figures are of shorter ones, and are left out."""
+        if times == 1:
+            return self
+        return msgspec.structs.replace(
+            self,
+            slow_s=times * self.slow_s,
+            quick_s=times * self.quick_s,
+            held_s=times * self.held_s,
+            reported=None,
+        )
+
     def shorter(self, times: int) -> "Case":
         """The same with fewer rows; at least a hundred are left of a long case."""
         rows = max(min(self.rows, 128), self.rows // times)

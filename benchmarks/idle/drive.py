@@ -6,8 +6,6 @@ it shows what scheduling itself costs.
 
 import asyncio
 
-import msgspec
-
 from benchmarks.idle.cases import PRESSURE, Case
 from benchmarks.idle.meter import Ages, Measured, Meter
 from benchmarks.idle.rig import PROVIDER, Column, Rig, columns_of
@@ -86,7 +84,7 @@ class Drive:
         now = self.limiter.now()
         if outcome is Outcome.SUCCESS:
             self.served_s += column.service_s
-            self.by_tenant.append(cell.row.seed.tenant)
+            self.by_tenant.append(cell.row.seed.kind)
             scheduler.finished(cell, now)
         elif outcome is Outcome.RATE_LIMITED:
             self.refused += 1
@@ -168,13 +166,14 @@ class Drive:
 
 
 async def measure(case: Case) -> Measured:
-    """A case, and what the clock itself takes: late timers are not a scheduler's fault."""
-    bare = await bare_effective(case)
-    return msgspec.structs.replace(await Drive(case).run(), bare=bare)
+    return await Drive(case).run()
 
 
 async def bare_effective(case: Case) -> float:
-    """Effective use when the slots' calls follow each other and nothing else is done."""
+    """Effective use when the slots' calls follow each other and nothing else is done.
+
+    What the clock itself takes: late timers are not a scheduler's fault.
+    """
     pairs = max(1, round(BARE_S / (case.slow_s + case.quick_s)))
 
     async def sleeper() -> None:

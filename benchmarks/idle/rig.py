@@ -6,7 +6,7 @@ from benchmarks.idle.cases import PIPELINE, Case
 from windtunnel.admission.advisory import PressureAdvisory
 from windtunnel.admission.dataset.cells import RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import ColumnWork, Scheduler
+from windtunnel.admission.dataset.scheduler import Place, Scheduler
 from windtunnel.admission.endpoint import RequestAsk
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.limiter import AimdSettings
@@ -85,7 +85,7 @@ class Rig:
         self.row_groups = RowGroupAdmission(case.groups, case.tasks, guard, adaptive=case.adaptive)
         self.scheduler = Scheduler(
             ColumnGraph({one.name: one.needs for one in columns}),
-            [self._work(one, case.tenants) for one in resolved],
+            [self._places(one, case.tenants) for one in resolved],
             _groups(case),
             self.tasks,
             self.row_groups,
@@ -99,17 +99,19 @@ class Rig:
         held = len(self.tasks.ledger.active) + len(self.requests.ledger.active)
         return held + len(self.tasks.queue) + self.requests.waiting
 
-    def _work(self, one: Resolved, tenants: Sequence[int]) -> ColumnWork:
-        group = one.group
-        specs = [
-            GroupSpec(f"{number}/{group.key}", group.weight * share, 0, group.admitted_limit)
+    def _places(self, one: Resolved, tenants: Sequence[int]) -> list[Place]:
+        group, lane = one.group, self.tasks.demand(one.amounts)
+        return [
+            Place(
+                lane,
+                GroupSpec(f"{number}/{group.key}", group.weight * share, 0, group.admitted_limit),
+            )
             for number, share in enumerate(tenants)
         ]
-        return ColumnWork(self.tasks.demand(one.amounts), specs)
 
 
 def _groups(case: Case) -> Iterator[Sequence[RowSeed]]:
     tenants = len(case.tenants)
     for start in range(0, case.rows, case.group_rows):
         end = min(start + case.group_rows, case.rows)
-        yield [RowSeed(row, tenant=row % tenants) for row in range(start, end)]
+        yield [RowSeed(row, kind=row % tenants) for row in range(start, end)]

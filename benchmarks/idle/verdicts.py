@@ -1,8 +1,10 @@
 """Whether a case is at least as good as the other scheduler's figures, and as its own promises."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from benchmarks.idle.cases import BEYOND, CASES, Case
+from benchmarks.idle.cases import Case
 from benchmarks.idle.meter import Measured
 
 EFFECTIVE_LEAST = 0.90
@@ -14,6 +16,8 @@ SHARE_ROUNDING = 0.0005
 FLOAT_ROUNDING = 1e-9
 """In one case their rounded figure is just above what any schedule can reach."""
 LEASED_WAIT_SAVED_S = 0.005
+MORE_WAIT_MOST = 1.1
+"""Where nothing can be saved, real time may make it look a little more."""
 BEYOND_LEAST = {
     "refusals": 0.90 * 6 / 8,
     "failures": 0.90,
@@ -37,14 +41,15 @@ def reported_effective(case: Case) -> float:
     return case.reported.per_s * case.service_s / case.slots
 
 
-def judge(results: dict[str, Measured], *, is_real: bool) -> list[Row]:
+def judge(
+    cases: Sequence[Case], results: dict[str, Measured], *, is_real: bool = False
+) -> list[Row]:
     """All cases in their order; figures of cases may be held against each other."""
     rows = []
-    for case in CASES + BEYOND:
-        measured = results.get(case.name)
-        if measured is not None:
-            faults = _own(case, measured) + _against_reported(case, measured, is_real=is_real)
-            rows.append(Row(case, measured, faults + _against_others(case, results)))
+    for case in cases:
+        measured = results[case.name]
+        faults = _own(case, measured) + _against_reported(case, measured, is_real=is_real)
+        rows.append(Row(case, measured, faults + _against_others(case, results)))
     return rows
 
 
@@ -105,7 +110,7 @@ def _against_others(case: Case, results: dict[str, Measured]) -> list[str]:
     if case.advisory and control is not None:
         if got.skips == 0 or got.first_column != "z_open":
             faults.append("the advisory passed over nothing")
-        if got.leased_wait_s > control.leased_wait_s:
+        if got.leased_wait_s > MORE_WAIT_MOST * control.leased_wait_s:
             faults.append("more waiting with a lease than without the advisory")
         saved_s = control.leased_wait_s - got.leased_wait_s
         if case.name == "pressure-advisory" and saved_s < LEASED_WAIT_SAVED_S:

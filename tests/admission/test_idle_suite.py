@@ -27,7 +27,7 @@ def small() -> dict[str, Measured]:
 
 
 def test_small_cases_are_at_least_as_good_as_promised(small: dict[str, Measured]) -> None:
-    rows = judge(small, is_real=False)
+    rows = judge([BY_NAME[name] for name in SMALL], small)
     assert [row.case.name for row in rows] == list(SMALL)
     assert {row.case.name: row.faults for row in rows if row.faults} == {}
 
@@ -74,7 +74,7 @@ def test_virtual_runs_are_the_same_run(small: dict[str, Measured]) -> None:
 
 @pytest.mark.parametrize("case", BEYOND, ids=[case.name for case in BEYOND])
 def test_refusals_failures_and_cancellations_leak_nothing(case: Case) -> None:
-    (row,) = judge({case.name: measured(case)}, is_real=False)
+    (row,) = judge([case], {case.name: measured(case)})
     assert row.faults == []
     assert row.measured.left_over == 0
 
@@ -84,18 +84,18 @@ def test_what_is_worse_is_said(small: dict[str, Measured]) -> None:
     worse = msgspec.structs.replace(
         got, wall_s=2 * got.wall_s, effective=0.5, utilisation=0.5, idle=0.5, starved=0.5
     )
-    (row,) = judge({"rows-64": worse}, is_real=False)
+    (row,) = judge([BY_NAME["rows-64"]], {"rows-64": worse})
     assert len(row.faults) == 5
     assert row.faults[0] == (
         "effective use 50.0%, 50.0% of what bare sleepers reach; 90% is promised"
     )
     leaked = msgspec.structs.replace(got, left_over=1)
-    (row,) = judge({"rows-64": leaked}, is_real=False)
+    (row,) = judge([BY_NAME["rows-64"]], {"rows-64": leaked})
     assert row.faults == ["1 leases or waiters are left over"]
 
 
 def test_the_report_is_one_file_with_every_case(small: dict[str, Measured]) -> None:
-    text = page([(False, judge(small, is_real=False))])
+    text = page([(False, judge([BY_NAME[name] for name in SMALL], small))])
     assert "5 of 5 cases" in text
     assert all(f"<td>{name}</td>" in text for name in SMALL)
     assert "http" not in text
