@@ -125,12 +125,12 @@ class LineCurve(RateCurve):
             if factor == 0.0:
                 return math.inf
             return start_s + rest / factor
-        if rest == 0.0:
-            return start_s
         end_s = self._times[at + 1]
         slope = (self._factors[at + 1] - factor) / (end_s - start_s)
         # Of the two forms of a quadratic's root, the one that also serves when slope is near 0.
         root = math.sqrt(max(factor * factor + 2.0 * slope * rest, 0.0))
+        if factor + root == 0.0:
+            return start_s  # so near the point that its square is 0
         return min(start_s + 2.0 * rest / (factor + root), end_s)
 
     def total(self) -> float:

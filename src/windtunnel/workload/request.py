@@ -25,7 +25,8 @@ KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been
 class PrefixChain:
     """The start of a prompt that others may share, as segments with identity and no token values.
 
-    Segment i is known by keys[i] and ends at token ends[i]. Two prompts share their first n
+    Segment i is known by keys[i] and ends at token ends[i]. A key stands for its segment and all
+    before it: no two chains have one key after different starts. Two prompts share their first n
     segments when their first n keys are equal. A group's system prompt is one segment; a trace with
     hashed blocks is many. What follows the last segment belongs to the request alone.
     """

@@ -15,7 +15,7 @@ from windtunnel.workload.lengths import LengthDraw, TimeDraw
 from windtunnel.workload.plan import Source
 from windtunnel.workload.register import Register
 from windtunnel.workload.request import PrefixChain, Request
-from windtunnel.workload.sources import Persona, Recipe, RequestSource
+from windtunnel.workload.sources import Persona, Recipe, RequestSource, Users
 
 MOST_TURNS: Final = 10_000
 
@@ -43,11 +43,14 @@ class Sessions:
 class Session:
     """One conversation, while it lasts."""
 
-    def __init__(self, number: int, stream: Stream, persona: Persona, turns: int) -> None:
+    def __init__(
+        self, number: int, stream: Stream, persona: Persona, turns: int, user: int
+    ) -> None:
         self.number: Final = number  # among those of its source
         self.stream: Final = stream
         self.persona: Final = persona
         self.turns: Final = turns
+        self.user: Final = user  # whose it is, in a closed loop; -1: nobody's
         self.turn = 0
         self.started_s = 0.0
         self.context = 0  # tokens that the next prompt starts with
@@ -56,7 +59,10 @@ class Session:
 
 
 class SessionSource(RequestSource):
-    """Starts conversations at times of its own and carries each on as its turns end."""
+    """Starts conversations at times of its own and carries each on as its turns end.
+
+    In a closed loop its users start them: one after the other, a time of thought between them.
+    """
 
     def __init__(
         self, entry: int, plan: Source, register: Register, streams: Streams, sessions: Sessions
@@ -72,8 +78,11 @@ class SessionSource(RequestSource):
         self._accumulates: Final[bool] = conversation.accumulates
         self._sessions: Final = sessions
         self._left: int = plan.count if plan.count is not None else -1
-        arrivals = streams[f"workload.{plan.name}.arrivals"]
-        self._times: Final = ArrivalTimes(plan.arrivals, plan.curve, arrivals)
+        self._users: Final = Users(plan, streams) if plan.arrivals.process == "closed" else None
+        self._times: ArrivalTimes | None = None
+        if self._users is None:
+            arrivals = streams[f"workload.{plan.name}.arrivals"]
+            self._times = ArrivalTimes(plan.arrivals, plan.curve, arrivals)
         self._live: Final[dict[int, Session]] = {}  # by the number that its requests have
         self._ready: Final[list[tuple[float, int]]] = []  # when it goes on, and that number
         self._begun = 0
@@ -82,11 +91,14 @@ class SessionSource(RequestSource):
         self.wake_s = self._begin_s
 
     def _draw_start(self) -> None:
+        """Sets when the next conversation begins."""
         if self._left == 0:
             self._begin_s = math.inf
-            return
-        self._left -= 1
-        self._begin_s = self._times.next()
+        elif self._times is not None:
+            self._begin_s = self._times.next()
+        else:
+            assert self._users is not None
+            self._begin_s = self._users.next_s()
 
     def take(self, number: int) -> Request:
         if self._ready and self._ready[0][0] <= self._begin_s:
@@ -105,8 +117,9 @@ class SessionSource(RequestSource):
     def _begin(self, number: int) -> Request:
         stream = Stream(self._seed, f"workload.{self._name}.session.{self._begun}")
         turns = self._turns.draw(stream)
-        persona = self._recipe.personas.draw(stream, stream, stream)
-        session = Session(self._begun, stream, persona, turns)
+        user = self._users.take() if self._users is not None else -1
+        persona = self._recipe.personas.draw(stream, stream, stream, user)
+        session = Session(self._begun, stream, persona, turns, user)
         session.started_s = self._begin_s
         self._restart(session)
         name = self._recipe.register.own(self._recipe.entry, self._begun)
@@ -114,6 +127,7 @@ class SessionSource(RequestSource):
         self._sessions.started += 1
         self._sessions.live += 1
         self._begun += 1
+        self._left -= 1
         self._draw_start()
         return self._turn(number, session.started_s, name, session)
 
@@ -180,6 +194,10 @@ class SessionSource(RequestSource):
             self._sessions.turns.add(session.turns)
         else:
             self._sessions.cancelled += 1
+        if self._users is not None:
+            self._users.think(session.user, request.arrived_s, now_s)
+            self._draw_start()
+            self._step()
 
     def stop(self, now_s: float) -> None:  # noqa: ARG002
         self._sessions.interrupted += len(self._live)

@@ -62,8 +62,13 @@ class Personas:
         if self._tenants == 1:
             register.tenants.number(self._tenant)
 
-    def draw(self, groups: Stream, members: Stream, adapters: Stream) -> Persona:
-        member = members.integer(0, self._members - 1) if self._members > 1 else 0
+    def draw(self, groups: Stream, members: Stream, adapters: Stream, user: int = -1) -> Persona:
+        """Of any member; in a closed loop of the one that the user is."""
+        member = 0
+        if user >= 0:
+            member = user % self._members
+        elif self._members > 1:
+            member = members.integer(0, self._members - 1)
         group = 0
         if self._per_member:
             group = member
@@ -150,9 +155,9 @@ class Requests:
         self._media: Final = streams[f"workload.{name}.media"]
         self._reasoning: Final = streams[f"workload.{name}.reasoning"]
 
-    def make(self, number: int, arrived_s: float) -> Request:
+    def make(self, number: int, arrived_s: float, user: int = -1) -> Request:
         recipe = self._recipe
-        persona = recipe.personas.draw(self._groups, self._members, self._adapters)
+        persona = recipe.personas.draw(self._groups, self._members, self._adapters, user)
         prompt = recipe.prompts.draw(self._prompts) + recipe.personas.prefix_tokens
         output = recipe.outputs.draw(self._outputs)
         media = 0
@@ -189,41 +194,61 @@ class OpenSource(RequestSource):
         return request
 
 
+class Users:
+    """Who waits for an answer, and who thinks until when."""
+
+    def __init__(self, plan: Source, streams: Streams) -> None:
+        assert plan.arrivals.think is not None
+        users: int = plan.arrivals.users
+        self._thinks: Final = TimeDraw(plan.arrivals.think)
+        self._stream: Final = streams[f"workload.{plan.name}.think"]
+        # They start evenly over the time that they think, not all at once; in order, so a heap.
+        self._thinking: Final[list[tuple[float, int]]] = [
+            (self._thinks.mean_s * user / users, user) for user in range(users)
+        ]
+
+    def next_s(self) -> float:
+        """When the next of them asks."""
+        return self._thinking[0][0] if self._thinking else math.inf
+
+    def take(self) -> int:
+        """The user who asks then."""
+        return heappop(self._thinking)[1]
+
+    def think(self, user: int, asked_s: float, now_s: float) -> None:
+        """Lets a user think, whose request of `asked_s` has ended now."""
+        think_s = self._thinks.draw(self._stream)
+        if now_s <= asked_s:
+            think_s = max(think_s, RETRY_S)
+        heappush(self._thinking, (now_s + think_s, user))
+
+
 class ClosedSource(RequestSource):
     """Users who each wait for the end of a request, think, and send the next."""
 
     def __init__(self, entry: int, plan: Source, register: Register, streams: Streams) -> None:
         super().__init__(entry)
-        assert plan.arrivals.think is not None
-        users: int = plan.arrivals.users
         self._left: int = plan.count if plan.count is not None else -1
         self._requests: Final = Requests(plan, Recipe(entry, plan, register), streams)
-        self._thinks: Final = TimeDraw(plan.arrivals.think)
-        self._think: Final = streams[f"workload.{plan.name}.think"]
-        # Users start evenly over the time that they think, not all at once; in order, so a heap.
-        self._ready: Final[list[tuple[float, int]]] = [
-            (self._thinks.mean_s * user / users, user) for user in range(users)
-        ]
-        self._next: int = users
+        self._users: Final = Users(plan, streams)
+        self._asking: Final[dict[int, int]] = {}  # users by the number of their request
         self._step()
 
     def _step(self) -> None:
-        self.wake_s = self._ready[0][0] if self._ready and self._left != 0 else math.inf
+        self.wake_s = self._users.next_s() if self._left != 0 else math.inf
 
     def take(self, number: int) -> Request:
-        arrived_s = heappop(self._ready)[0]
+        arrived_s = self.wake_s
+        user = self._users.take()
+        self._asking[number] = user
         self._left -= 1
-        request = self._requests.make(number, arrived_s)
+        request = self._requests.make(number, arrived_s, user)
         request.followed = True
         self._step()
         return request
 
     def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: ARG002, FBT001
-        if self._left == 0:
-            return
-        think_s = self._thinks.draw(self._think)
-        if now_s <= request.arrived_s:
-            think_s = max(think_s, RETRY_S)
-        heappush(self._ready, (now_s + think_s, self._next))
-        self._next += 1
-        self._step()
+        user = self._asking.pop(request.id)
+        if self._left != 0:
+            self._users.think(user, request.arrived_s, now_s)
+            self._step()

@@ -9,10 +9,13 @@ from windtunnel.workload.register import Register
 from windtunnel.workload.request import PrefixChain, Request
 from windtunnel.workload.sources import RequestSource
 from windtunnel.workload.traces.opening import Opened
-from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
 DEFAULT_TENANT: Final = "default"
 DEFAULT_SLO: Final = "standard"
+PRIME: Final = 2**61 - 1
+FACTOR: Final = 1_181_783_497_276_652_981
+"""Any large number will do."""
 
 
 class TraceSource(RequestSource):
@@ -52,11 +55,13 @@ class TraceSource(RequestSource):
         assert row is not None
         arrived_s = self.wake_s
         chain: PrefixChain | None = None
-        keys = row.prefix_keys
-        if keys:
-            own = self._register.own
-            entry = self._entry
-            chain = PrefixChain([own(entry, key) for key in keys], list(row.prefix_ends))
+        answer_key = -1
+        segments = len(row.prefix_keys)
+        if segments:
+            keys = self._joined(row)
+            if len(keys) > segments:
+                answer_key = keys.pop()
+            chain = PrefixChain(keys, list(row.prefix_ends))
         slo = self._slo
         if self._own_classes and row.slo is not None:
             slo = self._class(row.slo)
@@ -73,9 +78,10 @@ class TraceSource(RequestSource):
         if self._own_names and row.source is not None:
             request.source = self._register.sources.number(row.source)
         request.tenant = self._tenant_of(row)
-        answer_key = row.answer_key
-        if answer_key is not None:
-            request.answer_key = self._register.own(self._entry, answer_key)
+        request.answer_key = answer_key
+        media = row.media_tokens
+        if media is not None:
+            request.media_tokens = media
         if row.session is not None:
             request.session = self._session(row.session)
             request.turn = row.turn if row.turn is not None else 0
@@ -86,6 +92,27 @@ class TraceSource(RequestSource):
             request.deadline_s = arrived_s + deadline_s
         self._step()
         return request
+
+    def _joined(self, row: TraceRequest) -> list[int]:
+        """The keys of a prompt's segments, and that of its answer where one is named.
+
+        Caches know a segment by its key alone, so that must stand for all that precedes it. A file
+        may give one key to segments after different starts. Each is therefore joined with those
+        before it, as a polynomial in a prime field: of a million, two meet in one of a million
+        runs.
+        """
+        keys = list(row.prefix_keys)
+        ends = list(row.prefix_ends)
+        answer = row.answer_key
+        if answer is not None and (ends[-1] if ends else 0) == row.prompt_tokens:
+            keys.append(answer)
+            ends.append(row.prompt_tokens + row.output_tokens)
+        made: list[int] = []
+        joined = 0
+        for key, end in zip(keys, ends, strict=True):
+            joined = (joined * FACTOR + key * 2 * MOST_TOKENS + end) % PRIME
+            made.append(self._register.own(self._entry, joined))
+        return made
 
     def _tenant_of(self, row: TraceRequest) -> int:
         if self._own_tenants:

@@ -79,9 +79,31 @@ def test_blis_rows_say_all_that_they_know(tmp_path: Path) -> None:
     assert first.prefix_ends == (600,)
     assert (first.id, first.source, first.tenant, first.slo) == ("0", "c1", "acme", "critical")
     assert (first.session, first.turn, first.model) == ("s1", 0, "m")
-    assert (first.deadline_s, first.ttft_s, first.e2e_s) == (60.0, 0.2, 1.0)
+    assert (first.deadline_s, first.ttft_s, first.e2e_s) == (59.9999, 0.2, 1.0)
     assert second == TraceRequest(0.5, 9, 3, id="2", source="c2")
     assert requests_of(tmp_path / "run.yaml") == [first, second]
+
+
+def test_blis_rows_are_what_its_own_replay_makes_of_them(tmp_path: Path) -> None:
+    columns = (
+        "request_id,prefix_group,prefix_length,input_tokens,output_tokens,image_tokens,"
+        "video_tokens,deadline_us,server_input_tokens,arrival_time_us,send_time_us\n"
+    )
+    rows = (
+        "0,sys,600,50,20,0,0,0,655,1000,0\n"  # the server's count has the prefix in it already
+        "1,sys,64,70,7,0,0,0,0,2000,0\n"  # a group has one prefix, as long as its first
+        "2,sys,0,70,7,0,0,0,0,3000,0\n"
+        "3,,0,70,7,30,10,0,95,4000,0\n"  # without a group the server knows best
+        "4,,99,70,7,0,0,9000,0,5000,6000\n"  # sent later than it arrived; no group, no prefix
+        "5,new,0,70,7,0,0,4000,0,7000,0\n"  # too late before it was sent
+    )
+    found = requests_of(written(tmp_path, columns + rows))
+    assert [r.prompt_tokens for r in found] == [650, 670, 670, 95, 70, 70]
+    assert [r.prefix_ends for r in found] == [(600,), (600,), (600,), (), (), ()]
+    assert len({r.prefix_keys for r in found[:3]}) == 1
+    assert [r.media_tokens for r in found] == [None, None, None, 40, None, None]
+    assert [r.arrived_s for r in found] == [0.0, 0.001, 0.002, 0.003, 0.005, 0.006]
+    assert [r.deadline_s for r in found[-2:]] == [0.003, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def any_request(draw: st.DrawFn, number: int) -> TraceRequest:
         ttft_s=draw(_spans),
         e2e_s=draw(_spans),
         answer_key=draw(st.none() | _keys),
+        media_tokens=draw(st.none() | st.integers(0, prompt)),
         prefix_keys=tuple(draw(_keys) for _ in ends),
         prefix_ends=ends,
     )

@@ -18,6 +18,10 @@ COUNTS = (
     "send_time_us",
     "first_chunk_time_us",
     "last_chunk_time_us",
+    "server_input_tokens",
+    "image_tokens",
+    "audio_tokens",
+    "video_tokens",
 )
 HEADERS = (".yaml", ".yml")
 VERSIONS = (2, 3)
@@ -77,29 +81,35 @@ def _parser(columns: Columns) -> RowParser:
     names_at = columns.want(*NAMES)
     counts_at = columns.want(*COUNTS)
     names, ids = Names(), IdCheck()
+    prefixes: dict[str, int] = {}
     first_us: list[int] = []
 
     def parse(row: Row) -> TraceRequest:
         arrival_us = whole(row[arrival_at])
         if arrival_us < 0:
             raise ValueError(f"arrival_time_us is negative ({row[arrival_at][:60]})")
-        if not first_us:
-            first_us.append(arrival_us)
         client, tenant, slo, session, model, group = (
             names(row[at]) if at >= 0 else None for at in names_at
         )
-        counts = (whole(row[at] or "0") if at >= 0 else 0 for at in counts_at)
-        turn, prefix, deadline_us, send_us, first_chunk_us, last_chunk_us = counts
+        counts = [whole(row[at] or "0") if at >= 0 else 0 for at in counts_at]
+        turn, prefix, deadline_us, send_us, first_chunk_us, last_chunk_us, served, *media = counts
         if prefix < 0:
             raise ValueError(f"the prefix_length is {prefix}")
         name = names(row[id_at])
         if name is None or ids.repeated(name):
             raise ValueError(f"the request_id {name!r} is there twice" if name else "no request_id")
-        shared = group is not None and prefix > 0
-        sent_us = send_us or arrival_us
+        own = whole(row[input_at])
+        if group is None:
+            prefix = 0
+            own = served if served > 0 else own
+        elif prefix or group in prefixes:
+            prefix = prefixes.setdefault(group, prefix)
+        sent_us = send_us if send_us > 0 else arrival_us
+        if not first_us:
+            first_us.append(sent_us)
         return TraceRequest(
-            (arrival_us - first_us[0]) / 1e6,
-            whole(row[input_at]) + prefix,
+            (sent_us - first_us[0]) / 1e6,
+            own + prefix,
             whole(row[output_at]),
             id=name,
             source=client,
@@ -108,11 +118,12 @@ def _parser(columns: Columns) -> RowParser:
             session=session,
             turn=turn if session is not None else None,
             model=model,
-            deadline_s=(deadline_us - arrival_us) / 1e6 if deadline_us else None,
+            deadline_s=max(deadline_us - sent_us, 0) / 1e6 if deadline_us else None,
             ttft_s=(first_chunk_us - sent_us) / 1e6 if first_chunk_us else None,
             e2e_s=(last_chunk_us - sent_us) / 1e6 if last_chunk_us else None,
-            prefix_keys=(key_of(f"{group}/{prefix}"),) if shared else (),
-            prefix_ends=(prefix,) if shared else (),
+            media_tokens=sum(media) or None,
+            prefix_keys=(key_of(group),) if group is not None and prefix else (),
+            prefix_ends=(prefix,) if prefix else (),
         )
 
     return parse

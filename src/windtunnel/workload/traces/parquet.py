@@ -7,7 +7,9 @@ from typing import Any
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
-from windtunnel.workload.traces.windtunnel import ANSWER, COLUMNS, NEEDED, PREFIX, SPANS, TURN, once
+from windtunnel.workload.traces.windtunnel import (
+    ANSWER, COLUMNS, MEDIA, NEEDED, PREFIX, SPANS, TURN, once,
+)
 
 BATCH_ROWS = 16_384
 ROW_GROUP_ROWS = 65_536
@@ -28,6 +30,7 @@ def schema() -> Any:
         "output_tokens": whole,
         TURN: whole,
         ANSWER: whole,
+        MEDIA: whole,
     }
     kinds |= dict.fromkeys(SPANS, real) | dict.fromkeys(PREFIX, pa.list_(whole))
     return pa.schema([(name, kinds.get(name, text)) for name in COLUMNS])

@@ -40,6 +40,8 @@ class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     """Time to the last token, as it was observed."""
     answer_key: int | None = None
     """Names the answer as a segment of prompts to come; None: nobody goes on from it."""
+    media_tokens: int | None = None
+    """Tokens of the prompt that stand for images and sound."""
     prefix_keys: tuple[int, ...] = ()
     """The start of the prompt that others may share, in segments known by key."""
     prefix_ends: tuple[int, ...] = ()
@@ -65,6 +67,9 @@ def fault_of(request: TraceRequest, earliest_s: float = 0.0) -> str | None:
         return f"the output has {_short(request.output_tokens)} tokens, not 0 to {MOST_TOKENS}"
     if not earliest_s <= request.arrived_s <= LONGEST_TRACE_S:
         return _time_fault(request.arrived_s)
+    media = request.media_tokens
+    if media is not None and not 0 <= media <= request.prompt_tokens:
+        return f"{_short(media)} of the {request.prompt_tokens} tokens of the prompt are media's"
     if request.turn is not None and not 0 <= request.turn <= MOST_TURNS:
         return f"the turn is {_short(request.turn)}"
     for name in SPANS:

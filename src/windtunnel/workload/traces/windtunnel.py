@@ -19,8 +19,9 @@ TURN = "turn"
 MODEL = "model"
 SPANS = ("deadline", "ttft", "e2e")
 ANSWER = "answer_key"
+MEDIA = "media_tokens"
 PREFIX = ("prefix_keys", "prefix_ends")
-COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, ANSWER, *PREFIX)
+COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, ANSWER, MEDIA, *PREFIX)
 """All columns in the order of TraceRequest's fields; only the first three must be there."""
 
 
@@ -41,6 +42,7 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     ttft: float | None = None
     e2e: float | None = None
     answer_key: int | None = None
+    media_tokens: int | None = None
     prefix_keys: tuple[int, ...] = ()
     prefix_ends: tuple[int, ...] = ()
 
@@ -68,6 +70,7 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
             line.ttft,
             line.e2e,
             line.answer_key,
+            line.media_tokens,
             line.prefix_keys,
             line.prefix_ends,
         )
@@ -91,8 +94,8 @@ def read_csv(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 def _parser(columns: Columns) -> RowParser:
     time_at, prompt_at, output_at = columns.need(*NEEDED)
     name_ats = columns.want(*NAMES)
-    (turn_at, model_at), span_ats = columns.want(TURN, MODEL), columns.want(*SPANS)
-    (answer_at,), prefix_ats = columns.want(ANSWER), columns.want(*PREFIX)
+    turn_at, model_at, answer_at, media_at = columns.want(TURN, MODEL, ANSWER, MEDIA)
+    span_ats, prefix_ats = columns.want(*SPANS), columns.want(*PREFIX)
     names, ids = Names(), IdCheck()
 
     def parse(row: Row) -> TraceRequest:
@@ -105,6 +108,7 @@ def _parser(columns: Columns) -> RowParser:
             names(row[model_at]) if model_at >= 0 else None,
             *(seconds(row[at]) if at >= 0 and row[at] else None for at in span_ats),
             whole(row[answer_at]) if answer_at >= 0 and row[answer_at] else None,
+            whole(row[media_at]) if media_at >= 0 and row[media_at] else None,
             *(_numbers(row[at]) if at >= 0 else () for at in prefix_ats),
         ]
         made = TraceRequest(*fields)

@@ -1,0 +1,218 @@
+"""A trace in a scenario: its requests at its times, with all that the file knows of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.workload.traces.trace_files import AZURE, BLIS, BLIS_HEADER, BURSTGPT, MOONCAKE, written
+from windtunnel.cli.simulate import simulate as simulate_command
+from windtunnel.core.errors import InputError
+from windtunnel.twin.compose import compose
+from windtunnel.twin.recorder import RowSink
+from windtunnel.twin.run import breathe, run, simulate
+from windtunnel.twin.scenario.load import load, load_text
+from windtunnel.workload.request import Request
+
+SCENARIO = """\
+name: replay
+workload:
+  - trace: {{path: {path}{trace}}}{entry}
+slo:
+  vip: {{priority: 9, ttft: 1s}}
+serving:
+  pools:
+    - name: main
+      engine: {{kv_blocks: {blocks}, async_scheduling: false}}
+      step_time: {{model: linear, fixed: 10ms}}
+"""
+OWN = "arrived,prompt_tokens,output_tokens,source,tenant,slo,session,turn,deadline,media_tokens\n"
+
+
+def scenario(path: Path | str, trace: str = "", entry: str = "", blocks: int = 4000) -> str:
+    return SCENARIO.format(path=path, trace=trace, entry=entry, blocks=blocks)
+
+
+class Rows(RowSink):
+    """Keeps the requests of a run by number."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, Request] = {}
+
+    def write(self, requests: list[Request], *_: object) -> None:
+        self.found |= {request.id: request for request in requests}
+
+
+def replayed(text: str) -> tuple[dict[str, Any], list[Request]]:
+    rows = Rows()
+    result = run(load_text(text), rows=rows, check=True).result
+    return result, [rows.found[number] for number in sorted(rows.found)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "requests"),
+    [
+        (AZURE, "azure.csv", 2),
+        (BURSTGPT, "b.csv.gz", 2),
+        (MOONCAKE, "m.jsonl", 3),
+        (BLIS, "r.csv", 2),
+    ],
+)
+def test_every_format_is_replayed(tmp_path: Path, text: str, name: str, requests: int) -> None:
+    result, _ = replayed(scenario(written(tmp_path, text, name)))
+    assert result["requests"]["completed"] == requests
+    assert result["ended_by"] == "last request"
+
+
+def test_what_a_file_knows_of_a_request_stays_with_it(tmp_path: Path) -> None:
+    rows = "0.5,40,4,app,acme,vip,a,0,,16\n0.75,30,3,,,,a,1,0.001,\n1.5,20,2,,,,b,,,\n"
+    path = written(tmp_path, OWN + rows, "t.csv")
+    result, (first, second, third) = replayed(scenario(path))
+    assert (first.arrived_s, first.prompt_tokens, first.output_tokens) == (0.5, 40, 4)
+    assert (first.priority, first.media_tokens) == (9, 16)
+    assert (first.session, first.turn, second.turn) == (second.session, 0, 1)
+    assert third.session != first.session
+    assert result["slo"]["vip"]["attained"] == 1.0
+    assert {name: one["requests"] for name, one in result["tenants"].items()} == {
+        "acme": 1,
+        "default": 2,
+    }
+    assert {name: one["requests"] for name, one in result["sources"].items()} == {"t": 2, "app": 1}
+    assert result["requests"]["timed_out"] == 1
+    assert second.finished_s == pytest.approx(0.751)
+    assert (result["sessions"]["count"], result["sessions"]["turns"]) == (2, 3)
+
+
+def test_a_scenario_has_the_last_word(tmp_path: Path) -> None:
+    rows = "0.5,40,4,app,acme,batch,,,9,\n0.75,30,3,,,,,,,\n9,1,1,,,,,,,\n"
+    path = written(tmp_path, OWN + rows, "t.csv")
+    entry = "\n    name: mine\n    tenant: me\n    slo: vip\n    count: 2\n    timeout: 30ms"
+    result, requests = replayed(scenario(path, ", speedup: 2", entry))
+    assert [request.arrived_s for request in requests] == [0.25, 0.375]
+    assert [request.deadline_s for request in requests] == pytest.approx([0.28, 0.405])
+    assert list(result["sources"]) == ["mine"]
+    assert list(result["tenants"]) == ["me"]
+    assert result["slo"]["vip"]["requests"] == 2
+
+
+def test_a_replay_ends_with_its_last_request_and_not_before(tmp_path: Path) -> None:
+    """However far behind the server is: no horizon of its own cuts a replay short."""
+    rows = "".join(f"{number / 1000},600,50,,,,,,,\n" for number in range(200))
+    path = written(tmp_path, OWN + rows, "t.csv")
+    result, _ = replayed(scenario(path, blocks=100))
+    assert result["requests"]["completed"] == result["requests"]["arrived"] == 200
+    assert result["simulated_seconds"] > 20 * 0.2
+
+
+@pytest.mark.parametrize(
+    ("row", "line", "sentence"),
+    [
+        ("0.9,5,5,,,golden,,,,", 4, "'golden' is not a class of service"),
+        ("0.9,5,x,,,,,,,", 4, "'x' is not a number"),
+        ("-1,5,5,,,,,,,", 4, "time is negative"),
+        ("0.9,5", 4, "2 columns, not 10, perhaps cut off"),
+        ("nan,5,5,,,,,,,", 4, "'nan' is not a number"),
+        ("0.9,5,5,,,,,,,9", 4, "9 of the 5 tokens of the prompt are media's"),
+    ],
+)
+def test_a_bad_row_ends_the_run_with_its_place(
+    tmp_path: Path, row: str, line: int, sentence: str
+) -> None:
+    path = written(tmp_path, OWN + "0.1,5,5,,,vip,,,,\n0.2,5,5,,,,,,,\n" + row + "\n", "t.csv")
+    with pytest.raises(InputError, match=sentence) as caught:
+        simulate(load_text(scenario(path)))
+    assert caught.value.where == f"{path}:{line}"
+
+
+def test_a_class_of_the_scenario_stands_in_for_one_that_nobody_knows(tmp_path: Path) -> None:
+    path = written(tmp_path, OWN + "0.1,5,5,,,golden,,,,\n", "t.csv")
+    assert replayed(scenario(path, entry="\n    slo: batch"))[0]["slo"]["batch"]["requests"] == 1
+
+
+def test_nothing_is_left_of_a_run_whose_trace_is_bad(tmp_path: Path) -> None:
+    rows = "".join(f"{number},5,5,,,,,,,\n" for number in range(9000))
+    written(tmp_path, OWN + rows + "9000,5,lots,,,,,,,\n", "t.csv")
+    file = tmp_path / "s.yaml"
+    file.write_text(scenario("t.csv"))
+    with pytest.raises(InputError, match=r"t\.csv:9002: 'lots' is not a number"):
+        CliRunner().invoke(
+            simulate_command,
+            [str(file), "-o", str(tmp_path / "out")],
+            catch_exceptions=False,
+            standalone_mode=False,
+        )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.yaml", "t.csv"]
+
+
+def test_a_few_bad_rows_may_be_left_out_and_are_told(tmp_path: Path) -> None:
+    rows = "0.1,5,5,,,,,,,\noops\n0.2,5,0,,,,,,,\n0.3,5,5,,,,,,,\n"
+    path = written(tmp_path, OWN + rows, "t.csv")
+    simulation = compose(load_text(scenario(path, ", skip_bad: 1")))
+    simulation.run(breathe)
+    assert simulation.recorder.arrived == 2
+    assert simulation.traffic.left_out() == [
+        f"{path}: 1 requests without a prompt or an output were left out",
+        f"{path}: 1 bad rows were left out",
+    ]
+
+
+def test_a_header_may_be_named_instead_of_its_rows(tmp_path: Path) -> None:
+    written(tmp_path, BLIS, "run.csv")
+    header = written(tmp_path, BLIS_HEADER, "run.yaml")
+    assert replayed(scenario(header))[0]["requests"]["completed"] == 2
+
+
+def test_files_count_from_the_folder_of_the_scenario(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    written(tmp_path / "traces", MOONCAKE, "m.jsonl")
+    file = tmp_path / "s.yaml"
+    file.write_text(scenario("traces/m.jsonl"))
+    assert simulate(load(file))["requests"]["completed"] == 3
+
+
+@st.composite
+def mooncake_rows(draw: st.DrawFn) -> list[tuple[list[int], int]]:
+    """Prompts as walks in a tree of blocks, each with a partial block at its end or none."""
+    rows = []
+    for _ in range(draw(st.integers(1, 8))):
+        path = draw(st.lists(st.integers(0, 1), max_size=4))
+        keys = [1 + int("1" + "".join(map(str, path[: end + 1]))) for end in range(len(path))]
+        rest = draw(st.sampled_from([0, 1, 16, 40, 500]))
+        if rest or not keys:
+            rest = rest or 7
+            keys.append(rest * 10**6 + len(keys))
+        rows.append((keys, (len(keys) - 1) * 512 + (rest or 512)))
+    return rows
+
+
+@given(mooncake_rows())
+@settings(max_examples=60, deadline=None)
+def test_hashes_of_blocks_are_hits_as_if_prompts_were_compared(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[list[int], int]]
+) -> None:
+    """With room for all, a prompt finds what an earlier one began with, in whole blocks.
+
+    As vLLM has it, the last token is always computed, since its logits are wanted.
+    """
+    path = tmp_path_factory.getbasetemp() / "hits.jsonl"
+    lines = [
+        {"timestamp": 1e5 * at, "input_length": tokens, "output_length": 1, "hash_ids": keys}
+        for at, (keys, tokens) in enumerate(rows)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, requests = replayed(scenario(path))
+    before: list[list[int]] = []
+    for request, (keys, tokens) in zip(requests, rows, strict=True):
+        longest = 0
+        for other in before:
+            same = 0
+            while same < min(len(keys), len(other)) and keys[same] == other[same]:
+                same += 1
+            longest = max(longest, same)
+        found = min(longest * 512, tokens) // 16 * 16
+        assert request.prefix_hit_tokens == min(found, (tokens - 1) // 16 * 16)
+        before.append(keys)
