@@ -80,7 +80,7 @@ def test_blis_rows_say_all_that_they_know(tmp_path: Path) -> None:
     assert (first.id, first.source, first.tenant, first.slo) == ("0", "c1", "acme", "critical")
     assert (first.session, first.turn, first.model) == ("s1", 0, "m")
     assert (first.deadline_s, first.ttft_s, first.e2e_s) == (59.9999, 0.2, 1.0)
-    assert second == TraceRequest(0.5, 9, 3, id="2", source="c2")
+    assert second == TraceRequest(0.4999, 9, 3, id="2", source="c2")
     assert requests_of(tmp_path / "run.yaml") == [first, second]
 
 

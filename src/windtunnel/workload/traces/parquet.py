@@ -8,7 +8,14 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 from windtunnel.workload.traces.windtunnel import (
-    ANSWER, COLUMNS, MEDIA, NEEDED, PREFIX, SPANS, TURN, once,
+    ANSWER,
+    COLUMNS,
+    MEDIA,
+    NEEDED,
+    PREFIX,
+    SPANS,
+    TURN,
+    once,
 )
 
 BATCH_ROWS = 16_384
