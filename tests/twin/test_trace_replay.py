@@ -17,6 +17,7 @@ from windtunnel.twin.recorder import RowSink
 from windtunnel.twin.run import breathe, run, simulate
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.workload.request import Request
+from windtunnel.workload.traces.opening import LeftOut
 
 SCENARIO = """\
 name: replay
@@ -154,10 +155,7 @@ def test_a_few_bad_rows_may_be_left_out_and_are_told(tmp_path: Path) -> None:
     simulation = compose(load_text(scenario(path, ", skip_bad: 1")))
     simulation.run(breathe)
     assert simulation.recorder.arrived == 2
-    assert simulation.traffic.left_out() == [
-        f"{path}: 1 requests without a prompt or an output were left out",
-        f"{path}: 1 bad rows were left out",
-    ]
+    assert simulation.traffic.left_out() == [LeftOut(str(path), empty=1, bad=1)]
 
 
 def test_a_header_may_be_named_instead_of_its_rows(tmp_path: Path) -> None:

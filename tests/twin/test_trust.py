@@ -171,3 +171,40 @@ def test_a_run_without_latencies_has_none_to_believe() -> None:
     found = trust(one_server(count=3, prompt=20_000))
     assert about(found, "nothing-completed")[0][0] == "doubt"
     assert not about(found, "sample-size")
+
+
+def test_bounds_that_move_a_mean_are_told() -> None:
+    def of(**lengths: object) -> list[tuple[str, str]]:
+        written = ", ".join(f"{key}: {value}" for key, value in lengths.items())
+        found = trust(one_server(), f"workload.0.prompt_tokens={{{written}}}")
+        return about(found, "lengths")
+
+    assert of(distribution="exponential", mean=100, max=900) == []
+    assert of(distribution="exponential", mean=100, max=200) == [
+        (
+            "caution",
+            "The prompt_tokens of chat were asked to have a mean of 100; "
+            "within min and max it is 86.47.",
+        )
+    ]
+    ((severity, says),) = of(distribution="lognormal", mean=100, cv=3, max=120)
+    assert severity == "doubt"
+    assert "mean of 100; within min and max it is 48.9" in says
+    # A tail without a mean cannot be far from it.
+    tail = "{share: 0.5, start: 90, alpha: 0.9}"
+    assert of(distribution="pareto-lognormal", mean=50, cv=0.3, max=900, tail=tail) == []
+
+
+def test_rows_that_were_not_replayed_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrived,prompt_tokens,output_tokens\n0,5,5\n1,5,0\n2,oops\n3,0,1\n")
+    entry = f"workload.0={{trace: {{path: {path}, skip_bad: 1}}}}"
+    assert about(trust(one_server(), entry), "left-out") == [
+        (
+            "caution",
+            f"Of {path}, 2 without a prompt or an output and 1 that could not be read were not "
+            "replayed.",
+        )
+    ]
+    path.write_text("arrived,prompt_tokens,output_tokens\n0,5,5\n")
+    assert about(trust(one_server(), entry), "left-out") == []

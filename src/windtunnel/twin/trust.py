@@ -5,6 +5,7 @@ the numbers themselves. Limits have names here, and `docs/explanation/trust.md` 
 what they are.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from windtunnel.twin.saturation import Stretch, stretches
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.steadiness import Steadiness, steadiness
+from windtunnel.workload.moments import asked_mean, drawn_mean
+from windtunnel.workload.plan import lengths_of
 
 GOOD, CAUTION, DOUBT = "good", "caution", "doubt"
 SEVERITIES = (GOOD, CAUTION, DOUBT)
@@ -35,6 +38,8 @@ CODES = {
     "warm-up": "servers that were still filling",
     "unfinished": "requests that had not ended",
     "sample-size": "percentiles of few requests",
+    "lengths": "lengths whose bounds move their mean",
+    "left-out": "rows of traces that were not replayed",
     "latency-interval": "what errors of step times and chance do to the latencies",
 }
 """What a finding can be about."""
@@ -44,6 +49,7 @@ LITTLE_BEYOND, MUCH_BEYOND = 0.01, 0.1  # of the time in steps
 MUCH_SATURATED = 0.2  # of the run
 LONG_WARM_UP = 0.1  # of the time in which requests arrive
 SOME_UNFINISHED, MANY_UNFINISHED = 0.01, 0.1  # of the requests that arrived
+FAR_FROM_ASKED, VERY_FAR_FROM_ASKED = 0.05, 0.25  # of a mean length
 FEWEST_BEYOND = 10  # requests beyond a percentile that is worth stating
 
 
@@ -72,6 +78,8 @@ def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         *_steadiness(steady),
         *_unfinished(simulation.recorder),
         *_sample_sizes(simulation.recorder),
+        *_lengths(plan),
+        *_left_out(simulation),
     ]
     return {
         **as_section(findings),
@@ -272,6 +280,31 @@ def _sample_size(completed: int, whose: str) -> Finding:
     says += f"{FEWEST_BEYOND} requests beyond; a p99 needs {least:,}."
     severity = CAUTION if round(beyond["p99"], 6) >= 1.0 else DOUBT
     return Finding("sample-size", severity, says, figures)
+
+
+def _lengths(plan: ScenarioPlan) -> Iterator[Finding]:
+    """Distributions whose min and max move the mean far from what was asked for."""
+    for source in plan.sources:
+        for where, lengths in lengths_of(source).items():
+            if lengths.path is not None:
+                continue
+            asked, drawn = asked_mean(lengths), drawn_mean(lengths)
+            off = abs(drawn / asked - 1.0)
+            if off > FAR_FROM_ASKED and not math.isinf(asked):
+                says = f"The {where} of {source.name} were asked to have a mean of {asked:,.4g}; "
+                says += f"within min and max it is {drawn:,.4g}."
+                severity = DOUBT if off > VERY_FAR_FROM_ASKED else CAUTION
+                figures = {"source": source.name, "lengths": where, "asked": asked, "drawn": drawn}
+                yield Finding("lengths", severity, says, figures)
+
+
+def _left_out(simulation: Simulation) -> Iterator[Finding]:
+    for trace in simulation.traffic.left_out():
+        nouns = {"without a prompt or an output": trace.empty, "that could not be read": trace.bad}
+        told = [f"{count:,} {noun}" for noun, count in nouns.items() if count]
+        says = f"Of {trace.path}, {' and '.join(told)} were not replayed."
+        figures = {"path": trace.path, "empty": trace.empty, "bad": trace.bad}
+        yield Finding("left-out", CAUTION, says, figures)
 
 
 def _severity(share: float, small: float, fair: float) -> str:

@@ -111,6 +111,18 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="from", 
     """LoRA adapters by weight; none: the base model."""
 
 
+def lengths_of(source: Source) -> dict[str, Lengths]:
+    """Every distribution of lengths that a source draws from, by its place in a scenario."""
+    found = {"prompt_tokens": source.prompt, "output_tokens": source.output}
+    if source.media is not None:
+        found["media.tokens"] = source.media.tokens
+    if source.reasoning is not None:
+        found["reasoning.tokens"] = source.reasoning.tokens
+    if source.conversation is not None:
+        found["session.turns"] = source.conversation.turns
+    return found
+
+
 class TraceReplay(msgspec.Struct, frozen=True, tag_field="from", tag="trace"):
     """Requests of a file, at the times that it says. None: as the file says."""
 

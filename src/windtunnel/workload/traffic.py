@@ -14,6 +14,7 @@ from windtunnel.workload.request import Request
 from windtunnel.workload.sessions import Sessions, SessionSource
 from windtunnel.workload.sources import ClosedSource, OpenSource, RequestSource
 from windtunnel.workload.trace_source import TraceSource
+from windtunnel.workload.traces.opening import LeftOut
 
 
 class Traffic:
@@ -100,6 +101,7 @@ class Traffic:
             source.stop(now_s)
         self._look()
 
-    def left_out(self) -> list[str]:
-        """What traces have that was not replayed, as sentences."""
-        return [sentence for trace in self._traces for sentence in trace.opened.left_out()]
+    def left_out(self) -> list[LeftOut]:
+        """What traces have that was not replayed."""
+        found = [trace.opened.left_out() for trace in self._traces]
+        return [one for one in found if one.empty or one.bad]

@@ -51,6 +51,7 @@ from windtunnel.workload.plan import (
     Source,
     Times,
     TraceReplay,
+    lengths_of,
 )
 from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.traces.formats import named
@@ -83,20 +84,9 @@ def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], obje
     if isinstance(entry, TraceReplay):
         return [((*path, "trace", "path"), partial(named, entry.format, Path(entry.path)))]
     return [
-        (where, partial(read_lengths, lengths.path))
-        for where, lengths in _all_lengths(path, entry)
+        ((*path, *where.split("."), "path"), partial(read_lengths, lengths.path))
+        for where, lengths in lengths_of(entry).items()
         if lengths.path is not None
-    ]
-
-
-def _all_lengths(path: KeyPath, source: Source) -> list[tuple[KeyPath, Lengths]]:
-    extras = (("media", source.media), ("reasoning", source.reasoning))
-    talk = source.conversation
-    return [
-        ((*path, "prompt_tokens", "path"), source.prompt),
-        ((*path, "output_tokens", "path"), source.output),
-        *(((*path, key, "tokens", "path"), extra.tokens) for key, extra in extras if extra),
-        *([((*path, "session", "turns", "path"), talk.turns)] if talk else []),
     ]
 
 

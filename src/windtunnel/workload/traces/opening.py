@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.traces.lines import unpacked_name
 from windtunnel.workload.traces.notes import SCENARIO_WORDS, TraceNotes
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
+
+
+class LeftOut(NamedTuple):
+    """Rows of a trace that were not replayed."""
+
+    path: str
+    empty: int
+    """Requests without a prompt or an output."""
+    bad: int
+    """Rows that could not be read."""
 
 
 class Opened:
@@ -23,12 +34,6 @@ class Opened:
             path, plan.format, sort=plan.sort, notes=self._notes
         )
 
-    def left_out(self) -> list[str]:
-        """What was not read, in sentences."""
-        notes, sentences = self._notes, []
-        if notes.empty:
-            what = f"{notes.empty} requests without a prompt or an output were left out"
-            sentences.append(f"{notes.path}: {what}")
-        if notes.bad:
-            sentences.append(f"{notes.path}: {notes.bad} bad rows were left out")
-        return sentences
+    def left_out(self) -> LeftOut:
+        """What was not read so far."""
+        return LeftOut(self._notes.path, self._notes.empty, self._notes.bad)
