@@ -157,7 +157,7 @@ def test_a_poor_fit_is_said_in_a_sentence(tmp_path: Path) -> None:
     prompts = [20, *[500] * 7, 12_040, 12_040] * 10
     rows = "".join(f"{n / 4},{tokens},{5 + n % 11}\n" for n, tokens in enumerate(prompts))
     path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n" + rows, "two.csv")
-    shown = " ".join(run("fit", path).output.split())
+    shown = " ".join(run("fit", path, "--lengths", "formula").output.split())
     assert "a poor fit: the prompt lengths are not distributed like the trace's" in shown
     assert "the output lengths are not" not in shown
     assert "prompt tokens, p90 12,040" in shown
@@ -194,3 +194,29 @@ def test_options_of_any_size_are_sentences(tmp_path: Path) -> None:
             run("describe", talks, "--rate", rate)
     with pytest.raises(InputError, match="--rate or a shorter --turn-gap"):
         run("describe", talks, "--rate", "1/s", "--turn-gap", "1e300")
+
+
+def test_fit_prints_the_section_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own(tmp_path)
+    result = run("fit", "own.csv", "-o", "-")
+    (source,) = load_text(result.stdout + SERVING).sources
+    assert source.count == 100
+    assert "KS distance" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+    with pytest.raises(InputError, match="-o and --json cannot both be printed alone"):
+        run("fit", "own.csv", "-o", "-", "--json", "-")
+
+
+def test_fit_follows_the_rate_over_time(tmp_path: Path) -> None:
+    rows = "".join(f"{n / 4 if n < 200 else n / 2 - 50},50,5\n" for n in range(400))
+    path = written(tmp_path, "arrived,prompt_tokens,output_tokens\n" + rows, "t.csv")
+    shown = run("fit", path, "--curve", "--window", "50s").output
+    assert "rate_curve: [[0, " in shown
+    assert "the rate changes every 50 s" in shown
+    figures = json.loads(run("fit", path, "--curve", "--json", "-").output)
+    assert figures["window_s"] == 15.0
+    with pytest.raises(InputError, match="--window: there is no curve"):
+        run("fit", path, "--window", "50s")
+    with pytest.raises(InputError, match="--window: 0s is not above 0"):
+        run("fit", path, "--curve", "--window", "0s")

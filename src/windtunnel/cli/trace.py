@@ -207,8 +207,15 @@ def _part(
 
 @trace.command(short_help="Fit synthetic traffic to a trace.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write the workload section here.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE",
+              help="Write the workload section here; `-` prints it alone.")  # fmt: skip
+@click.option("--curve", is_flag=True,
+              help="Let the rate rise and fall over time as the trace's does.")  # fmt: skip
+@click.option("--window", metavar="TIME",
+              help="With --curve: how often it changes. [default: as requests allow]")  # fmt: skip
+@click.option("--lengths", type=click.Choice(["auto", "formula", "seen"]), default="auto",
+              help="A formula for lengths, or those that were seen. "
+                   "[default: a formula if one is like them]")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace a file that is there already.")
 @click.option("--json", "json_to", metavar="FILE",
@@ -216,10 +223,13 @@ def _part(
 @reading_options
 def fit(
     file: Path,
-    output: Path | None,
+    output: str | None,
     name: str | None,
     json_to: str | None,
+    window: str | None,
+    lengths: str,
     *,
+    curve: bool,
     force: bool,
     **options: Any,
 ) -> None:
@@ -227,28 +237,48 @@ def fit(
 
     Says how close it comes: requests are generated from it and compared with those of the trace.
     """
+    from windtunnel.core.units import parse_duration
+    from windtunnel.report.layout import screen
+    from windtunnel.report.traces import show_fit
     from windtunnel.workload.traces.fit import fit_trace
 
-    if output is not None and output.exists() and not force:
-        hint = "--force replaces it"
-        raise OutputError("the file is there already", where=str(output), hint=hint)
+    if window is not None and not curve:
+        raise InputError("--window: there is no curve whose windows these are", hint="add --curve")
+    if output == TERMINAL and json_to == TERMINAL:
+        raise InputError("-o and --json cannot both be printed alone", hint="name a file for one")
+    _refuse_to_replace(output, force=force)
     opening = Opening(file, options)
     stem = file.name.partition(".")[0]
-    found = fit_trace(opening(), name or stem, seed=options["seed"])
+    window_s = None if window is None else _above_zero("--window", parse_duration, window)
+    found = fit_trace(
+        opening(),
+        name or stem,
+        seed=options["seed"],
+        curve=curve,
+        window_s=window_s,
+        lengths=lengths,
+    )
     requests, section = found.figures["requests"], found.section()
-    if output is not None:
-        origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"
-        _write(output, origin + section)
+    origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"
+    if output is not None and output != TERMINAL:
+        _write(Path(output), origin + section)
     if json_to is not None:
         _write_json(json_to, found.figures)
-    if json_to != TERMINAL:
-        from windtunnel.report.traces import show_fit
+    if json_to == TERMINAL:
+        return
+    alone = output == TERMINAL  # and all that is said of it goes where it does not get in
+    click.echo(origin + section if alone else section, nl=not alone)
+    show_fit(found.figures, screen(stderr=alone))
+    for sentence in opening.left_out():
+        click.echo(sentence, err=alone)
+    if output is not None and not alone:
+        click.echo(f"Wrote {output}")
 
-        show_fit(found.figures, section)
-        for sentence in opening.left_out():
-            click.echo(sentence)
-        if output is not None:
-            click.echo(f"Wrote {output}")
+
+def _refuse_to_replace(output: str | None, *, force: bool) -> None:
+    if output is not None and output != TERMINAL and Path(output).exists() and not force:
+        hint = "--force replaces it"
+        raise OutputError("the file is there already", where=output, hint=hint)
 
 
 def _write_json(place: str, figures: dict[str, Any]) -> None:

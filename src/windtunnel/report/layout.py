@@ -17,9 +17,9 @@ NARROW = 40
 """Screens with fewer columns have none to spare for an indent."""
 
 
-def screen() -> Console:
+def screen(*, stderr: bool = False) -> Console:
     """Standard output, for text that is already what it should be: no markup, no guessing."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
 def plain_table(*headers: str, words: int = 1) -> Table:

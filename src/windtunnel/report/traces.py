@@ -121,10 +121,9 @@ def _lengths(figures: dict[str, Any]) -> Iterable[Table]:
         yield table
 
 
-def show_fit(figures: dict[str, Any], section: str, console: Console | None = None) -> None:
-    """Prints a fitted section, and the trace beside what it generates."""
+def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
+    """Prints the trace beside what its fit generates."""
     console = console or screen()
-    console.print(Text(section), soft_wrap=True)
     table = plain_table("", "trace", "generated", "error")
     rows = {
         "rate, 1/s": figures["rate_per_s"],
@@ -149,6 +148,12 @@ def show_fit(figures: dict[str, Any], section: str, console: Console | None = No
         if distance > POOR_KS:
             sentence = f"a poor fit: the {POOR[name]} are not distributed like the trace's"
             console.print(Text(f"{sentence} (KS distance above {POOR_KS})", style="yellow"))
+    step_s, window_s = figures["rounded_to_s"], figures["window_s"]
+    if window_s is not None:
+        console.print(Text(f"the rate changes every {format_duration(window_s)}"))
+    if step_s is not None:
+        told = f"the trace's times are rounded to {format_duration(step_s)}"
+        console.print(Text(f"{told}; requests of one instant were spread over it", style="yellow"))
     for name in figures["left_out"]:
         console.print(Text(f"not in the fit: {NOT_FITTED[name]}", style="yellow"))
 

@@ -2,19 +2,26 @@
 
 import math
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.histogram import GROWTH, Histogram
 from windtunnel.core.random import Streams
-from windtunnel.workload.arrivals import weibull_shape
-from windtunnel.workload.plan import Arrivals, Prefix, Source
-from windtunnel.workload.traces.lengths import LARGEST_CV, fit_lengths, rounded
+from windtunnel.workload.plan import Prefix, Source
+from windtunnel.workload.traces.lengths import AUTO, fit_lengths
+from windtunnel.workload.traces.rates import (
+    dispersion,
+    fit_arrivals,
+    rate_steps,
+    spread_out,
+    step_of,
+)
 from windtunnel.workload.traces.record import TraceRequest
-from windtunnel.workload.traces.summary import Distinct, Moments, TraceSummary
+from windtunnel.workload.traces.section import section_of
+from windtunnel.workload.traces.summary import Distinct, TraceSummary
 from windtunnel.workload.traffic import Traffic
 
 FEWEST_TO_FIT = 20
@@ -22,9 +29,8 @@ MOST_DRAWN = 100_000
 """Requests that are generated to see how close a fit is."""
 MOST_LENGTHS = 100_000
 """Different token counts that are kept exactly; beyond it they are kept to three digits."""
+MOST_TIMES = 50_000_000
 FASTEST_PER_S = 1e6
-SMALLEST_CV = 0.01
-POISSON_WITHIN = 0.05
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -53,14 +59,16 @@ class Observed:
     def __init__(self) -> None:
         self.summary = TraceSummary()
         self.prompt, self.output = LengthCounts(), LengthCounts()
-        self.gaps = Histogram()
+        self._times = array("d")
         self._groups = Distinct()
         self._system_prompt: int | None = None
         self._plain = True
 
     def add(self, request: TraceRequest) -> None:
-        if self.summary.requests:
-            self.gaps.add(request.arrived_s - self.summary.end_s, 1)
+        if len(self._times) == MOST_TIMES:
+            hint = "fit a part of it, as `windtunnel trace convert --end` cuts one out"
+            raise InputError(f"more than {MOST_TIMES} requests are too many to fit", hint=hint)
+        self._times.append(request.arrived_s)
         self.summary.add(request)
         self.prompt.add(request.prompt_tokens)
         self.output.add(request.output_tokens)
@@ -72,6 +80,13 @@ class Observed:
             self._groups.add(str(request.prefix_keys[0]))
         else:
             self._plain = False
+
+    def times(self) -> Any:
+        """When its requests came, from the first one on."""
+        import numpy as np
+
+        times = np.array(self._times)
+        return times - times[0]
 
     def prefix(self) -> Prefix | None:
         """System prompts of one length that all requests start with; None for any other sharing."""
@@ -88,105 +103,84 @@ class TrafficFit(msgspec.Struct, frozen=True):
 
     def section(self) -> str:
         """The `workload:` section of a scenario."""
-        source = self.source
-        lines = [f"  - name: {source.name}"]
-        lines.append(f"    count: {source.count}")
-        arrivals = {"process": source.arrivals.process, "rate": f"{source.arrivals.rate_per_s}/s"}
-        if source.arrivals.process in ("gamma", "weibull"):
-            arrivals["cv"] = f"{source.arrivals.cv}"
-        lines.append(f"    arrivals: {_flow(arrivals)}")
-        for name, lengths in (("prompt_tokens", source.prompt), ("output_tokens", source.output)):
-            lines.append(f"    {name}: {_lengths(lengths)}")
-        if source.prefix is not None:
-            prefix = {"tokens": source.prefix.tokens, "groups": source.prefix.groups}
-            lines.append(f"    prefix: {_flow(prefix)}")
-        return "\n".join(["workload:", *lines, ""])
+        return section_of(self.source)
 
 
-def _flow(fields: Mapping[str, object]) -> str:
-    return "{" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}"
+def fit_trace(
+    requests: Iterable[TraceRequest],
+    name: str,
+    *,
+    seed: int = 0,
+    curve: bool = False,
+    window_s: float | None = None,
+    lengths: str = AUTO,
+) -> TrafficFit:
+    """Fits one source to the requests of a trace.
 
-
-def _lengths(lengths: Any) -> str:
-    kind, bounds = lengths.distribution, {"min": lengths.low, "max": lengths.high}
-    if kind == "constant":
-        return str(lengths.low)
-    fields: dict[str, object] = {"distribution": kind}
-    if kind != "uniform":
-        fields["mean"] = lengths.mean
-    if kind in ("normal", "lognormal"):
-        fields["cv"] = lengths.cv
-    return _flow(fields | bounds)
-
-
-def fit_trace(requests: Iterable[TraceRequest], name: str, *, seed: int = 0) -> TrafficFit:
-    """Fits one source to the requests of a trace."""
+    With `curve` its rate changes over time as the trace's, window by window. `lengths` are a
+    formula's, those that were `seen`, or whichever serves.
+    """
     observed = Observed()
     for request in requests:
         observed.add(request)
-    summary = observed.summary
+    _refuse(observed.summary)
+    times = observed.times()
+    step_s = step_of(times)
+    if step_s is not None:
+        times = spread_out(times, step_s, seed)
+    steps = rate_steps(times, window_s) if curve else None
+    even = steps.even(times) if steps is not None else times
+    arrivals, gap_ks = fit_arrivals(_gaps(even), (len(times) - 1) / float(times[-1]))
+    prefix = observed.prefix()
+    shared = prefix.tokens if prefix else 0
+    prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}
+    prompt, output = (fit_lengths(one, lengths) for one in (prompts, observed.output.counts))
+    source = Source(
+        name=_valid_name(name),
+        tenant="default",
+        slo="standard",
+        priority=0,
+        count=observed.summary.requests,
+        arrivals=arrivals,
+        prompt=prompt.lengths,
+        output=output.lengths,
+        prefix=prefix,
+        curve=steps.curve() if steps is not None else None,
+    )
+    drawn = Observed()
+    for request in generated(source, seed):
+        drawn.add(request)
+    ks = {"prompt_tokens": prompt.ks, "output_tokens": output.ks}
+    figures = {
+        "requests": observed.summary.requests,
+        "generated": drawn.summary.requests,
+        **_rates(times, drawn.times(), whole=steps is None),
+        "gap_ks": gap_ks,
+        "rounded_to_s": step_s,
+        "window_s": steps.width_s if steps is not None else None,
+        **_lengths(observed, drawn, ks),
+        "left_out": _left_out(observed, prefix),
+    }
+    return TrafficFit(source, figures)
+
+
+def _refuse(summary: TraceSummary) -> None:
     if summary.requests < FEWEST_TO_FIT or summary.rate_per_s is None:
         what = f"{summary.requests} requests over {summary.span_s:g} s are too few to fit"
         raise InputError(what, allowed=f"{FEWEST_TO_FIT} or more, not all at the same time")
     if summary.rate_per_s > FASTEST_PER_S:
         what = f"{summary.rate_per_s:.3g} requests per second are too many to fit"
         raise InputError(what, allowed=f"up to {FASTEST_PER_S:.0f}, the most of a scenario")
-    prefix = observed.prefix()
-    shared = prefix.tokens if prefix else 0
-    prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}
-    prompt, output = fit_lengths(prompts), fit_lengths(observed.output.counts)
-    arrivals, gap_ks = fit_arrivals(observed.gaps, summary.gaps)
-    source = Source(
-        name=_valid_name(name),
-        tenant="default",
-        slo="standard",
-        priority=0,
-        count=summary.requests,
-        arrivals=arrivals,
-        prompt=prompt.lengths,
-        output=output.lengths,
-        prefix=prefix,
-    )
-    drawn = Observed()
-    for request in generated(source, seed):
-        drawn.add(request)
-    ks = {"prompt_tokens": prompt.ks, "output_tokens": output.ks, "gaps": gap_ks}
-    return TrafficFit(source, _closeness(observed, drawn, ks, prefix))
+
+
+def _gaps(times: Any) -> Any:
+    import numpy as np
+
+    return np.diff(times)
 
 
 def _valid_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:64] or "trace"
-
-
-def fit_arrivals(gaps: Histogram, moments: Moments) -> tuple[Arrivals, float]:
-    """The process with the mean and variation of the gaps that is closest, and its distance."""
-    rate, cv = rounded(1.0 / moments.mean_x), moments.cv() or 0.0
-    if cv < SMALLEST_CV:
-        return Arrivals("constant", rate, 0.0), 0.0
-    cv = rounded(min(cv, LARGEST_CV))
-    near_poisson = abs(cv - 1.0) <= POISSON_WITHIN
-    processes = ("poisson",) if near_poisson else ("gamma", "weibull")
-    fits = [Arrivals(process, rate, 1.0 if near_poisson else cv) for process in processes]
-    judged = [(_gap_ks(gaps, fit), at) for at, fit in enumerate(fits)]
-    ks, best = min(judged)
-    return fits[best], ks
-
-
-def _gap_ks(gaps: Histogram, arrivals: Arrivals) -> float:
-    import numpy as np
-    from scipy.special import gammainc
-
-    buckets = sorted(gaps.buckets)
-    edges = np.exp((np.array(buckets) + 1.0) * math.log(GROWTH))
-    upto = (gaps.zeros + np.cumsum([gaps.buckets[at] for at in buckets])) / gaps.count
-    mean_s = 1.0 / arrivals.rate_per_s
-    if arrivals.process == "weibull":
-        shape = weibull_shape(arrivals.cv)
-        model = -np.expm1(-((edges / (mean_s / math.gamma(1 + 1 / shape))) ** shape))
-    else:
-        shape = 1.0 / arrivals.cv**2
-        model = gammainc(shape, edges * shape / mean_s)
-    return float(max(np.abs(upto - model).max(), gaps.zeros / gaps.count))
 
 
 def generated(source: Source, seed: int) -> Iterator[TraceRequest]:
@@ -197,10 +191,24 @@ def generated(source: Source, seed: int) -> Iterator[TraceRequest]:
         yield TraceRequest(request.arrived_s, request.prompt_tokens, request.output_tokens)
 
 
-def _closeness(
-    observed: Observed, drawn: Observed, ks: dict[str, float], prefix: Prefix | None
-) -> dict[str, Any]:
-    """The trace beside what was generated, figure by figure."""
+def _rates(trace: Any, fitted: Any, *, whole: bool) -> dict[str, Any]:
+    """The trace's arrivals beside what was generated, which may be a part: then beside that."""
+    if not whole:
+        trace = trace[: len(fitted)]
+    there, here = _paces(trace), _paces(fitted)
+    return {key: _beside(there[key], here[key]) for key in there}
+
+
+def _paces(times: Any) -> dict[str, float | None]:
+    gaps = _gaps(times)
+    return {
+        "rate_per_s": len(gaps) / float(times[-1]),
+        "gap_cv": float(gaps.std() / gaps.mean()),
+        "dispersion_by_minute": dispersion(times, 60.0),
+    }
+
+
+def _lengths(observed: Observed, drawn: Observed, ks: dict[str, float]) -> dict[str, Any]:
     there, here = observed.summary.figures(), drawn.summary.figures()
     lengths = {}
     for name, wanted, found in (
@@ -210,25 +218,19 @@ def _closeness(
         figures = {key: _beside(there[name][key], here[name][key]) for key in ("mean", *SHARES)}
         generated_ks = _two_sample_ks(wanted.counts, found.counts)
         lengths[name] = {"ks": ks[name], "generated_ks": generated_ks, **figures}
-    prefix_figures = there["prefix"]
-    return {
-        "requests": there["requests"],
-        "generated": here["requests"],
-        "rate_per_s": _beside(there["rate_per_s"], here["rate_per_s"]),
-        "gap_cv": _beside(there["gap_cv"], here["gap_cv"]),
-        "gap_ks": ks["gaps"],
-        "dispersion_by_minute": _beside(
-            there["by_minute"]["dispersion"], here["by_minute"]["dispersion"]
-        ),
-        **lengths,
-        "left_out": [
-            *(["length_correlation"] if abs(there["length_correlation"] or 0) >= 0.2 else []),
-            *(["prefix"] if prefix_figures["segments"] and prefix is None else []),
-            *(["session"] if there["sessions"] else []),
-            *(["slo"] if there["slos"] else []),
-            *(["tenant"] if there["tenants"] else []),
-        ],
-    }
+    return lengths
+
+
+def _left_out(observed: Observed, prefix: Prefix | None) -> list[str]:
+    """What a trace has that a section does not say."""
+    there = observed.summary.figures()
+    return [
+        *(["length_correlation"] if abs(there["length_correlation"] or 0) >= 0.2 else []),
+        *(["prefix"] if there["prefix"]["segments"] and prefix is None else []),
+        *(["session"] if there["sessions"] else []),
+        *(["slo"] if there["slos"] else []),
+        *(["tenant"] if there["tenants"] else []),
+    ]
 
 
 def _beside(trace: float | None, fitted: float | None) -> dict[str, float | None]:

@@ -6,11 +6,18 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.workload.moments import drawn_mean
 from windtunnel.workload.plan import Lengths
+from windtunnel.workload.traces.record import MOST_TOKENS
 
 LARGEST_CV = 100.0
-GRID = 1_000
-"""Points at which the mean of a bounded distribution is summed up."""
+AUTO, FORMULA, SEEN = "auto", "formula", "seen"
+"""Which lengths are written: a formula if one is like those of the trace, or they themselves."""
+LIKE = 0.05
+"""The Kolmogorov-Smirnov distance up to which a formula is like what it was fitted to."""
+CUTS = (*(step / 100 for step in range(1, 99)), *(0.99 + step / 1000 for step in range(10)))
+"""Where the lengths that were seen are cut into groups: finer where they are rare and long."""
+MOST_SEEN = len(CUTS) + 1
 SEARCH_STEPS = 200
 DIGITS = 6
 """Significant ones of every fitted number."""
@@ -29,8 +36,11 @@ class LengthFit(msgspec.Struct, frozen=True):
         return self.ks + abs(self.mean_error)
 
 
-def fit_lengths(counts: Mapping[int, int]) -> LengthFit:
-    """The best of constant, uniform, exponential, normal and lognormal for counts by value."""
+def fit_lengths(counts: Mapping[int, int], kind: str = AUTO) -> LengthFit:
+    """The best of constant, uniform, exponential, normal and lognormal for counts by value.
+
+    Where none of them is like the counts, or `kind` asks for it, the counts themselves.
+    """
     import numpy as np
 
     values = np.array(sorted(counts), dtype=float)
@@ -39,9 +49,12 @@ def fit_lengths(counts: Mapping[int, int]) -> LengthFit:
     if low == high:
         return LengthFit(Lengths("constant", float(low), 0.0, low, low), 0.0, 0.0)
     sample = _Sample(values, weights / weights.sum(), low, high)
+    if kind == SEEN:
+        return sample.seen()
     fits = [sample.judge(uniform(low, high))]
     fits += [sample.best(family) for family in ("exponential", "normal", "lognormal")]
-    return min(fits, key=lambda fit: fit.score)
+    best = min(fits, key=lambda fit: fit.score)
+    return sample.seen() if kind == AUTO and best.ks > LIKE else best
 
 
 def uniform(low: int, high: int) -> Lengths:
@@ -69,7 +82,6 @@ class _Sample:
         self.cv = spread / self.mean
         self.log_mean = float(np.log(values) @ shares)
         self.log_variance = float((np.log(values) - self.log_mean) ** 2 @ shares)
-        self.grid = np.unique(np.geomspace(max(low, 1), high, GRID))
 
     def judge(self, lengths: Lengths) -> LengthFit:
         import numpy as np
@@ -77,8 +89,28 @@ class _Sample:
         upto = np.where(self.values >= self.high, 1.0, cdf(lengths, self.values + 0.5))
         below = np.where(self.values <= self.low, 0.0, cdf(lengths, self.values - 0.5))
         ks = max(np.abs(upto - self.upto).max(), np.abs(below - self.below).max())
-        mean = self.low + float(np.trapezoid(1.0 - cdf(lengths, self.grid), self.grid))
-        return LengthFit(lengths, float(ks), mean / self.mean - 1.0)
+        return LengthFit(lengths, float(ks), drawn_mean(lengths) / self.mean - 1.0)
+
+    def seen(self) -> LengthFit:
+        """The lengths themselves: all of them if they are few, else the means of their groups."""
+        import numpy as np
+
+        if len(self.values) <= MOST_SEEN:
+            values, shares = self.values, self.shares
+        else:
+            group = np.searchsorted(CUTS, self.upto - self.shares / 2)
+            shares = np.bincount(group, weights=self.shares)
+            sums = np.bincount(group, weights=self.shares * self.values)
+            values, shares = np.round(sums[shares > 0] / shares[shares > 0]), shares[shares > 0]
+        weights = tuple(float(f"{share:.4g}") for share in shares)
+        lengths = Lengths(
+            "empirical", 0.0, 0.0, 1, MOST_TOKENS, values=tuple(map(int, values)), weights=weights
+        )
+        upto = np.cumsum(weights) / sum(weights)
+        model = np.append(0.0, upto)[np.searchsorted(values, self.values, side="right")]
+        under = np.append(0.0, upto)[np.searchsorted(values, self.values, side="left")]
+        ks = max(np.abs(model - self.upto).max(), np.abs(under - self.below).max())
+        return LengthFit(lengths, float(ks), drawn_mean(lengths) / self.mean - 1.0)
 
     def best(self, family: str) -> LengthFit:
         """The likeliest parameters, or the sample's own moments, made better by a search."""
