@@ -31,6 +31,10 @@ class WindtunnelError(Exception):
         self.allowed = allowed
         self.hint = hint
 
+    def say_of(self, whom: str) -> None:
+        """Adds at the front whose failure it is."""
+        self.where = f"{whom}: {self.where}" if self.where else whom
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Whole, also out of another process: by name, since arguments here have names."""
         return _again, (type(self), self.what, self.where, self.allowed, self.hint)
@@ -55,6 +59,11 @@ class InputFaults(InputError):
         assert faults
         super().__init__(faults[0].what, where=faults[0].where)
         self.faults = tuple(faults)
+
+    def say_of(self, whom: str) -> None:
+        super().say_of(whom)
+        for fault in self.faults:
+            fault.say_of(whom)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return InputFaults, (self.faults,)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -43,14 +43,12 @@ def _sentences(path: Path, hint: str) -> Iterator[None]:
         raise OutputError(f"cannot write results: {reason}", where=str(path), hint=hint) from error
 
 
-class RunFolder:
-    """The folder of one run. It is made at once, so that a bad place is found before the work."""
+class WholeFolder:
+    """A folder whose files appear together. It is made at once: a bad place is found at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._made: list[Path] = []
-        self._rows: RequestRows | None = None
-        self._events: JsonlSink | None = None
         try:
             with self._place():
                 self._refuse_a_file()
@@ -66,34 +64,12 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def rows(self, plan: ScenarioPlan) -> RequestRows:
-        """A sink for the rows of this run's requests."""
-        self._rows = RequestRows(self._draft / contents.REQUESTS, plan)
-        return self._rows
-
-    def events(self) -> JsonlSink:
-        """A sink for the decisions of this run."""
-        self._events = JsonlSink(self._draft / contents.EVENTS)
-        return self._events
-
-    def finish(self, run: Run) -> None:
-        """Puts the finished files in place, and the report that is made from them."""
-        from windtunnel.report.page.render import report_page
-
-        assert self._rows is not None, "a folder without requests has no report"
-        draft = self._draft
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Writes files by name, and puts them and all that was drafted before in place."""
         with self._place():
-            self._rows.close()
-            if self._events is not None:
-                self._events.close()
-            (draft / contents.RESULT).write_bytes(result_bytes(run.result))
-            (draft / contents.SCENARIO).write_bytes(
-                _pretty(msgspec.json.encode(run.plan, enc_hook=str))
-            )
-            write_timeline(draft / contents.TIMELINE, run.plan, run.timeline)
-            write_token_gaps(draft / contents.TOKEN_GAPS, run.token_gaps)
-            (draft / contents.REPORT).write_text(report_page(draft), encoding="utf-8")
-            finished = sorted(draft.iterdir())
+            for name, content in files.items():
+                (self._draft / name).write_bytes(content)
+            finished = sorted(self._draft.iterdir())
             for file in finished:
                 if (self.path / file.name).is_dir():
                     (self.path / file.name).open(
@@ -125,6 +101,43 @@ class RunFolder:
         for folder in self._made:
             with suppress(OSError):
                 folder.rmdir()
+
+
+class RunFolder(WholeFolder):
+    """The folder of one run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._rows: RequestRows | None = None
+        self._events: JsonlSink | None = None
+
+    def rows(self, plan: ScenarioPlan) -> RequestRows:
+        """A sink for the rows of this run's requests."""
+        self._rows = RequestRows(self._draft / contents.REQUESTS, plan)
+        return self._rows
+
+    def events(self) -> JsonlSink:
+        """A sink for the decisions of this run."""
+        self._events = JsonlSink(self._draft / contents.EVENTS)
+        return self._events
+
+    def finish(self, run: Run) -> None:
+        """Puts the finished files in place, and the report that is made from them."""
+        from windtunnel.report.page.render import report_page
+
+        assert self._rows is not None, "a folder without requests has no report"
+        draft = self._draft
+        with self._place():
+            self._rows.close()
+            if self._events is not None:
+                self._events.close()
+            (draft / contents.RESULT).write_bytes(result_bytes(run.result))
+            (draft / contents.SCENARIO).write_bytes(
+                _pretty(msgspec.json.encode(run.plan, enc_hook=str))
+            )
+            write_timeline(draft / contents.TIMELINE, run.plan, run.timeline)
+            write_token_gaps(draft / contents.TOKEN_GAPS, run.token_gaps)
+            self.put({contents.REPORT: report_page(draft).encode()})
 
 
 class WholeFile:

@@ -29,6 +29,8 @@ class Repeat(NamedTuple):
 
     plan: ScenarioPlan
     step_scales: Mapping[str, float] = {}
+    name: str | None = None
+    """Whose run it is, for errors to say."""
 
 
 def processors() -> int:
@@ -70,7 +72,12 @@ def _here(repeats: Sequence[Repeat], want: Want[T], done: Callable[[int], None])
 
 
 def _one(repeat: Repeat, want: Want[T]) -> T:
-    return want(run(repeat.plan, step_scales=repeat.step_scales).result)
+    try:
+        return want(run(repeat.plan, step_scales=repeat.step_scales).result)
+    except WindtunnelError as error:
+        if repeat.name is not None:
+            error.say_of(repeat.name)
+        raise
 
 
 def _elsewhere(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
@@ -15,6 +12,7 @@ from windtunnel.report.contents import RESULT
 from windtunnel.report.page import tables
 from windtunnel.report.page.axes import ACROSS, brief, time_ticks
 from windtunnel.report.page.distributions import BOTTOM, TOP, views
+from windtunnel.report.page.document import document
 from windtunnel.report.page.ended import Owner
 from windtunnel.report.page.folder import RunFiles, read_run
 from windtunnel.report.page.headline import attainments, settings, tiles, verdict
@@ -32,7 +30,6 @@ from windtunnel.report.phases import NAMES, PHASES
 from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
 from windtunnel.twin.saturation import KV_FULL, LEAST_SAMPLES, LEAST_SHARE
 
-TEMPLATES = Path(__file__).with_name("templates")
 STYLES = ("report.css", "trust.css")
 MOST_STRETCHES = 8
 
@@ -51,29 +48,15 @@ def report_page(folder: Path) -> str:
 
 def render(run: RunFiles) -> str:
     """The report of a run that has been read."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["duration"] = format_duration
-    environment.filters["brief"] = brief
-    environment.filters["server"] = _server
-    style = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in STYLES)
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     values = _values(run)
     hover = values.pop("hover")
-    return environment.get_template("report.html").render(
-        **values,
-        style=Markup(style),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        policy=_policy(style, script),
-        hover=Markup(_json_in_html(hover)),  # noqa: S704 - escaped there
+    filters: dict[str, Callable[..., str]] = {
+        "duration": format_duration,
+        "brief": brief,
+        "server": _server,
+    }
+    return document(
+        "report.html", values, styles=STYLES, filters=filters, script="report.js", hover=hover
     )
 
 
@@ -151,22 +134,3 @@ def _seen(phases: set[str]) -> list[str]:
 def _server(owner: Owner) -> str:
     pool, replica = owner
     return tables.NOTHING if pool is None else f"{pool} {replica}"
-
-
-def _json_in_html(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = msgspec.json.encode(value).decode()
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _policy(style: str, script: str) -> str:
-    """What a browser may do with the page: run this script, use this style, load nothing."""
-    return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
-        f"script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    code = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
-    return f"'sha256-{code}'"
