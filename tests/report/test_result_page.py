@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.report.test_requests import SCHEMA
 from tests.twin.runs import BUSY, run
+from tests.twin.test_comparison import SHARED, compared
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
@@ -94,3 +95,11 @@ def test_exit_codes_are_those_of_the_command() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)]
     stopped = [EXIT_INTERRUPTED, EXIT_TERMINATED]
     assert codes == [0, EXIT_USAGE, InvariantBroken.exit_code, *stopped]
+
+
+def test_every_key_of_a_comparison_is_on_the_page() -> None:
+    found = compared(SHARED, (), ("workload.0.arrivals.rate=61/s",), seeds=2)
+    ours = dict.fromkeys(
+        re.sub(r"\.difference\..*", ".difference", path).removesuffix("[]") for path in paths(found)
+    )
+    assert [row[0].strip("`") for row in rows_of("compare.json")] == list(ours)

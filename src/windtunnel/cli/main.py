@@ -32,6 +32,10 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
+    "compare": Row(
+        "windtunnel.cli.compare:compare",
+        "Hold designs against each other on the same traffic, with intervals.",
+    ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "batch": Row(

@@ -62,6 +62,11 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return _around(mean, spread / math.sqrt(len(values)), len(values), confidence)
 
 
+def ratio_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """The same of values above 0 that spread by factors: around their geometric mean."""
+    return _exponents(mean_interval([math.log(value) for value in values], confidence))
+
+
 def next_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Where the value of one further run lies, judged by those of some; needs two of them."""
     mean, spread = _mean_and_spread(values)
@@ -73,8 +78,7 @@ def next_positive_interval(values: Sequence[float], confidence: float = CONFIDEN
     if min(values) <= 0.0:
         plain = next_interval(values, confidence)
         return Interval(plain.middle, max(plain.low, 0.0), plain.high)
-    logs = next_interval([math.log(value) for value in values], confidence)
-    return Interval(*(math.exp(min(part, LARGEST_LOG)) for part in logs))
+    return _exponents(next_interval([math.log(value) for value in values], confidence))
 
 
 def paired_interval(
@@ -88,6 +92,14 @@ def paired_interval(
     return mean_interval(differences, confidence)
 
 
+def paired_ratio(
+    ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval:
+    """Where ours over theirs is, value by value, of values above 0; half and double count alike."""
+    ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
+    return ratio_interval(ratios, confidence)
+
+
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and the standard deviation as far as these values tell."""
     count = len(values)
@@ -97,6 +109,10 @@ def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
     mean = math.fsum(values) / count
     square = math.fsum((value - mean) ** 2 for value in values)
     return mean, math.sqrt(square / (count - 1))
+
+
+def _exponents(logs: Interval) -> Interval:
+    return Interval(*(math.exp(min(part, LARGEST_LOG)) for part in logs))
 
 
 def _around(mean: float, error: float, count: int, confidence: float) -> Interval:

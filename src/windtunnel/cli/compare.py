@@ -1,0 +1,194 @@
+"""`windtunnel compare`: designs against each other on the same traffic, with intervals."""
+
+import itertools
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
+from windtunnel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from windtunnel.twin.comparison import Design
+
+USUAL_SEEDS = 5
+MOST_DESIGNS = 12
+LONGEST_NAME = 60
+OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
+
+
+@click.command()
+@click.argument("scenarios", nargs=-1, type=click.Path(path_type=Path), metavar="SCENARIO...")
+@click.option(
+    "--vary",
+    "varied",
+    multiple=True,
+    metavar="PATH=A,B,...",
+    help="Make a design of each value, as in serving.router.policy=round-robin,least-loaded.",
+)
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a field in all.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(2, MOST_SEEDS),
+    default=USUAL_SEEDS,
+    show_default=True,
+    help="How many seeds each design runs with.",
+)
+@click.option("--seed", type=int, help="The first seed. [default: that of the first scenario]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    help="Where to write compare.html and compare.json. [default: runs/compare-NAME]",
+)
+@click.option(
+    "--json",
+    "json_to",
+    metavar="FILE",
+    help="Write compare.json to FILE; `-` prints it alone on standard output.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="How many processes. [default: as many as pay]",
+)
+def compare(
+    scenarios: tuple[Path, ...],
+    varied: tuple[str, ...],
+    sets: tuple[str, ...],
+    seeds: int,
+    seed: int | None,
+    output: str | None,
+    json_to: str | None,
+    workers: int | None,
+) -> None:
+    """Hold designs against each other on the same traffic, with intervals.
+
+    Designs are several scenarios, or one with --vary. Each runs with the same seeds, and so with
+    the same requests at the same times. All are held against the first; differences have 95%
+    intervals. Prints a table, and writes a folder with compare.html to look at and compare.json.
+    """
+    from windtunnel.report.comparison import DATA, PAGE, show
+    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
+    from windtunnel.report.layout import screen
+    from windtunnel.report.page.comparison import comparison_page
+    from windtunnel.report.progress import counting
+    from windtunnel.twin.comparison import compare as hold_against
+
+    for option, place in (("-o", output), ("--json", json_to)):
+        if place is not None and not place.strip():
+            raise InputError("there is no name after it", where=option, allowed="a path")
+    designs = _designs(scenarios, varied, sets, seed)
+    alone = json_to == STANDARD_OUTPUT
+    with ExitStack() as places:
+        folder: WholeFolder | None = None
+        if output is not None or not alone:
+            path = Path(output or Path("runs", f"compare-{designs[0].plan.name}"))
+            folder = places.enter_context(WholeFolder(path))
+        file: WholeFile | None = None
+        if json_to is not None and not alone:
+            file = places.enter_context(WholeFile(Path(json_to), "--json"))
+        with counting("runs", sys.stderr) as count:
+            found = hold_against(designs, seeds, count, workers)
+        content = result_bytes(found)
+        if folder is not None:
+            page = comparison_page(found).encode()
+            folder.put({DATA: content, PAGE: page})
+        if file is not None:
+            file.finish(content)
+    if alone:
+        click.echo(content, nl=False)
+        return
+    show(found, folder.path if folder is not None else None, screen())
+
+
+class Variant(NamedTuple):
+    """One value for a field: the override that sets it, and what it is called."""
+
+    override: str
+    name: str
+
+
+def _designs(
+    scenarios: Sequence[Path], varied: Sequence[str], sets: Sequence[str], seed: int | None
+) -> "list[Design]":
+    """Every scenario with every combination of values; all others are held against the first."""
+    from windtunnel.twin.comparison import Design
+
+    if not scenarios:
+        hint = "give two scenarios, or one and --vary"
+        raise InputError("there is nothing to compare", hint=hint)
+    axes = [_values(text) for text in varied]
+    combinations = list(itertools.product(*axes))
+    count = len(scenarios) * len(combinations)
+    if count == 1:
+        raise InputError(
+            "there is one design, and nothing to compare it with",
+            where=str(scenarios[0]),
+            hint="give another scenario, or --vary PATH=A,B",
+        )
+    if count > MOST_DESIGNS:
+        raise InputError(f"these are {count} designs", allowed=f"up to {MOST_DESIGNS}")
+    designs = []
+    for path, values in itertools.product(scenarios, combinations):
+        plan = load_plan(path, [*sets, *(value.override for value in values)], seed)
+        seed = plan.seed  # one for all: a scenario's own would give it other traffic
+        parts = [value.name for value in values]
+        designs.append(([path.stem, *parts] if len(scenarios) > 1 else parts, path, plan))
+    names = _distinct(
+        [", ".join(parts) for parts, _, _ in designs], [path for _, path, _ in designs]
+    )
+    return [Design(name, plan) for name, (_, _, plan) in zip(names, designs, strict=True)]
+
+
+def _distinct(names: list[str], paths: list[Path]) -> list[str]:
+    """The names, with paths before those that would be the same."""
+    short = [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..." for name in names
+    ]
+    if len(set(short)) == len(short):
+        return short
+    return [f"{number}: {path}" for number, path in enumerate(paths, start=1)]
+
+
+def _values(text: str) -> list[Variant]:
+    path, equals, listed = text.partition("=")
+    where = f"--vary {text}"
+    allowed = "PATH=A,B,..., as in serving.pools.0.replicas=2,4,8"
+    if not equals or not path.strip():
+        raise InputError("this is not a path and its values", where=where, allowed=allowed)
+    values = [value.strip() for value in _split(listed)]
+    if len(values) < 2 or not all(values):
+        raise InputError("these are not two or more values", where=where, allowed=allowed)
+    if len(set(values)) < len(values):
+        raise InputError("a value is there twice", where=where)
+    key = path.strip().rpartition(".")[2]
+    return [Variant(f"{path}={value}", _name(key, value)) for value in values]
+
+
+def _name(key: str, value: str) -> str:
+    """A section says what it is by itself: `{policy: random}` is `policy: random`."""
+    if value.startswith("{") and value.endswith("}"):
+        return value[1:-1].strip() or f"{key}={value}"
+    return f"{key}={value}"
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas, but for commas inside brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in QUOTES:
+            quote = letter
+        elif letter in OPENING + CLOSING:
+            depth += 1 if letter in OPENING else -1
+        elif letter == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += letter
+    return parts

@@ -1,0 +1,179 @@
+"""compare.html: who is better at what, at a glance and with intervals; one file, offline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from windtunnel.report.comparison import (
+    NOTHING,
+    difference_cell,
+    doubts,
+    ends_of,
+    shown_metrics,
+    signed,
+    title_of,
+    value_cell,
+)
+from windtunnel.report.page.document import document
+from windtunnel.twin.comparison import BETTER, LOWER, SAME, UNKNOWN, UNSEEN, WORSE
+
+STYLES = ("report.css", "compare.css")
+LOOKS = {BETTER: "better", WORSE: "worse", UNSEEN: "unseen", SAME: "unseen", UNKNOWN: "unknown"}
+MARKS = {
+    BETTER: "\N{CHECK MARK}",
+    WORSE: "\N{MULTIPLICATION SIGN}",
+    UNSEEN: "\N{ALMOST EQUAL TO}",
+    SAME: "=",
+    UNKNOWN: NOTHING,
+}
+EDGE = 6.0
+"""Percent of a picture's width that stay empty on either side."""
+LONGEST_VALUE = 80
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A design against the first, as a picture: an interval, its middle, and a dot per seed."""
+
+    design: str
+    value: str
+    look: str
+    mark: str
+    verdict: str
+    middle_text: str
+    ends_text: str
+    low: float  # places across, in percent
+    middle: float
+    high: float
+    dots: list[float]
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A metric: the first design's value, and a bar for every other one."""
+
+    name: str
+    group: str
+    better: str
+    value: str
+    same: float | None  # where no difference is, across in percent
+    bars: list[Bar]
+
+
+def comparison_page(comparison: dict[str, Any]) -> str:
+    """The page of a comparison, as HTML."""
+    names = [design["name"] for design in comparison["designs"]]
+    cards = [_card(metric, names) for metric in shown_metrics(comparison)]
+    seeds = comparison["seeds"]
+    values = {
+        "title": title_of(comparison),
+        "first": names[0],
+        "others": names[1:],
+        "seeds": f"seeds {seeds[0]} to {seeds[-1]}",
+        "runs": len(seeds) * len(names),
+        "sentences": [
+            _sentence(name, [card.bars[place] for card in cards], cards)
+            for place, name in enumerate(names[1:])
+        ],
+        "groups": list(dict.fromkeys(card.group for card in cards)),
+        "cards": cards,
+        "notes": [note["says"] for note in comparison["notes"]],
+        "doubts": doubts(comparison),
+        "settings": [
+            (one["path"], [_brief(value) for value in one["values"]])
+            for one in comparison["settings"]
+        ],
+        "designs": comparison["designs"],
+        "windtunnel": comparison["windtunnel"],
+        "confidence": f"{comparison['confidence']:.0%}",
+        "comparisons": sum(len(card.bars) for card in cards),
+    }
+    return document("compare.html", values, styles=STYLES, filters={})
+
+
+def _sentence(name: str, bars: list[Bar], cards: list[Card]) -> str:
+    """Where a design is better and where it is worse, in words."""
+    parts = []
+    for look, word in (("better", "better at"), ("worse", "worse at")):
+        found = [card.name for card, bar in zip(cards, bars, strict=True) if bar.look == look]
+        if found:
+            parts.append(f"{word} {_listed(found)}")
+    if not parts:
+        return f"{name}: no difference was seen."
+    return f"{name} is {', and '.join(parts)}."
+
+
+def _listed(names: list[str]) -> str:
+    """Metrics, those of one latency together: `TTFT (mean, p99), goodput`."""
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        kind, _, figure = name.rpartition(" ")
+        whole = figure not in ("mean", "p50", "p99")
+        kinds.setdefault(name if whole else kind, []).extend([] if whole else [figure])
+    return ", ".join(
+        f"{kind} ({', '.join(figures)})" if figures else kind for kind, figures in kinds.items()
+    )
+
+
+def _card(metric: dict[str, Any], names: list[str]) -> Card:
+    base, *others = metric["designs"]
+    places = [_places(base, other) for other in others]
+    known = [place for place in places if place is not None]
+    low, high = (
+        min((min(place) for place in known), default=0.0),
+        max((max(place) for place in known), default=0.0),
+    )
+    low, high = min(low, 0.0), max(high, 0.0)
+
+    def across(place: float) -> float:
+        share = (place - low) / (high - low) if high > low else 0.5
+        return round(EDGE + (100.0 - 2.0 * EDGE) * share, 2)
+
+    bars = []
+    for name, other, place in zip(names[1:], others, places, strict=True):
+        verdict = other["difference"]["verdict"]
+        found = ends_of(metric["unit"], other["difference"])
+        at = [across(one) for one in place] if place is not None else [0.0, 0.0, 0.0]
+        bars.append(
+            Bar(
+                design=name,
+                value=value_cell(metric["unit"], other["mean"]),
+                look=LOOKS[verdict],
+                mark=MARKS[verdict],
+                verdict=verdict,
+                middle_text=NOTHING if found is None else f"{signed(found[0][1])}{found[1]}",
+                ends_text=difference_cell(metric["unit"], other["difference"]),
+                low=at[0],
+                middle=at[1],
+                high=at[2],
+                dots=at[3:],
+            )
+        )
+    return Card(
+        name=metric["name"],
+        group=metric["group"],
+        better="lower is better" if metric["better"] == LOWER else "higher is better",
+        value=value_cell(metric["unit"], base["mean"]),
+        same=across(0.0) if known else None,
+        bars=bars,
+    )
+
+
+def _places(base: dict[str, Any], other: dict[str, Any]) -> list[float] | None:
+    """Low, middle, high and every seed, on a scale on which 0 is no difference."""
+    difference = other["difference"]
+    if difference["low"] is None:
+        return None
+    pairs = list(zip(other["values"], base["values"], strict=True))
+    if difference["ratio"] is not None:
+        ratio = difference["ratio"]
+        ends = [math.log(ratio[name]) for name in ("low", "mean", "high")]
+        return ends + [math.log(our / their) for our, their in pairs]
+    return [difference[name] for name in ("low", "mean", "high")] + [a - b for a, b in pairs]
+
+
+def _brief(value: Any) -> str:
+    """A setting in a cell."""
+    text = NOTHING if value is None else str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

@@ -1,0 +1,162 @@
+"""`windtunnel compare`: what makes a design, what it prints and leaves, how it exits."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.twin.runs import one_server
+from tests.twin.test_comparison import SHARED
+from windtunnel.cli.compare import _split
+from windtunnel.cli.main import main
+from windtunnel.core.invariants import Invariant
+from windtunnel.twin import run as run_module
+
+Run = Callable[..., tuple[int, str, str]]
+ROUTERS = "serving.router.policy=round-robin,least-loaded"
+
+
+@pytest.fixture
+def compare(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Runs the command in an empty folder with two scenarios in it."""
+    (tmp_path / "shared.yaml").write_text(SHARED)
+    (tmp_path / "other.yaml").write_text(SHARED.replace("replicas: 3", "replicas: 2"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run_it(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["compare", *args])
+        captured = capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run_it
+
+
+def left_behind() -> list[str]:
+    found = {path.as_posix() for path in Path().rglob("*")}
+    return sorted(found - {"shared.yaml", "other.yaml"})
+
+
+def names(out: str) -> list[str]:
+    found: dict[str, Any] = json.loads(out)
+    return [design["name"] for design in found["designs"]]
+
+
+def test_two_scenarios_are_held_against_each_other(compare: Run) -> None:
+    code, out, err = compare("shared.yaml", "other.yaml", "--seeds", "3")
+    assert (code, err) == (0, "")
+    assert out.startswith("other against shared  seeds 0 to 2\n")
+    assert "TTFT mean" in out
+    assert "worse" in out
+    assert "no difference seen" in out or "the same" in out
+    assert out.splitlines()[-1] == "open runs/compare-shared/compare.html"
+    folder = "runs/compare-shared"
+    assert left_behind() == ["runs", folder, f"{folder}/compare.html", f"{folder}/compare.json"]
+    found = json.loads(Path(folder, "compare.json").read_text())
+    assert found["seeds"] == [0, 1, 2]
+    page = Path(folder, "compare.html").read_text()
+    assert "<h1>other against shared</h1>" in page
+
+
+def test_one_scenario_varies_and_the_first_value_is_the_measure(compare: Run) -> None:
+    args = ("shared.yaml", "--vary", ROUTERS, "--seeds", "2", "--json", "-")
+    code, out, err = compare(*args)
+    assert (code, err) == (0, "")
+    assert names(out) == ["policy=round-robin", "policy=least-loaded"]
+    assert left_behind() == []
+    assert compare(*args, "--workers", "2")[1] == out, "the same bytes, whoever ran it"
+    code, out, err = compare(*args, "--vary", "serving.pools.0.replicas=3,2", "--seed", "9")
+    assert names(out) == [
+        f"policy={policy}, replicas={servers}"
+        for policy in ("round-robin", "least-loaded")
+        for servers in (3, 2)
+    ]
+    assert json.loads(out)["seeds"] == [9, 10]
+    sections = "serving.router={policy: random},{policy: weighted, scorers: {queue-depth: 1}}"
+    code, out, err = compare("shared.yaml", "--vary", sections, "--seeds", "2", "--json", "-")
+    assert names(out) == ["policy: random", "policy: weighted, scorers: {queue-depth: 1}"]
+    code, out, err = compare("shared.yaml", "other.yaml", *args[1:])
+    assert names(out)[0] == "shared, policy=round-robin"
+    assert len(names(out)) == 4
+
+
+def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> None:
+    code, out, _ = compare(
+        "shared.yaml", "other.yaml", "--seeds", "2", "--json", "c.json", "-o", "x"
+    )
+    assert code == 0
+    assert out.splitlines()[-1] == "open x/compare.html"
+    assert Path("c.json").read_bytes() == Path("x/compare.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ([], "there is nothing to compare (give two scenarios, or one and --vary)"),
+        (["shared.yaml"], "shared.yaml: there is one design, and nothing to compare it with (give"),
+        (["shared.yaml", "nowhere.yaml"], "nowhere.yaml: "),
+        (["shared.yaml", "--vary", "x"], "--vary x: this is not a path and its values; allowed: "),
+        (["shared.yaml", "--vary", "seed=1"], "--vary seed=1: these are not two or more values; "),
+        (["shared.yaml", "--vary", "a=1,,2"], "--vary a=1,,2: these are not two or more values; "),
+        (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is there twice"),
+        (
+            ["shared.yaml", "--vary", "serving.pools.0.replicas=1,none"],
+            "--set serving.pools.0.replicas=none: ",
+        ),
+        (
+            ["shared.yaml", "--vary", "serving.pools.0.replicas=1,2,3,4,5,6,7,8,9,10,11,12,13"],
+            "these are 13 designs; allowed: up to 12",
+        ),
+        (["shared.yaml", "other.yaml", "--seeds", "1"], "Invalid value for '--seeds': 1 is not in"),
+        (
+            ["shared.yaml", "other.yaml", "-o", " "],
+            "-o: there is no name after it; allowed: a path",
+        ),
+        (
+            ["shared.yaml", "other.yaml", "-o", "shared.yaml"],
+            "shared.yaml: is a file, not a folder",
+        ),
+    ],
+)
+def test_what_makes_no_comparison_is_a_sentence(
+    compare: Run, args: list[str], sentence: str
+) -> None:
+    code, out, err = compare(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"windtunnel: {sentence}")
+    assert err.count("\n") == 1
+    assert left_behind() == []
+
+
+def test_commas_in_brackets_and_quotes_are_part_of_a_value() -> None:
+    assert _split("{a: 1, b: 2},[3, 4],'5,6',7") == ["{a: 1, b: 2}", "[3, 4]", "'5,6'", "7"]
+
+
+def test_a_broken_invariant_names_its_design(compare: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: Invariant[Any] = Invariant("never", "it is never so", lambda _: "it is so")
+    monkeypatch.setattr(run_module, "INVARIANTS", [broken])
+    code, out, err = compare("shared.yaml", "other.yaml", "--workers", "1")
+    assert (code, out) == (3, "")
+    assert "shared: " in err
+    assert left_behind() == []
+
+
+def test_an_interrupt_leaves_nothing(compare: Run) -> None:
+    Path("long.yaml").write_text(one_server(count=10**9, rate="100/s"))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        code, _, err = compare("long.yaml", "--vary", "serving.pools.0.replicas=1,2")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert code == 130
+    assert err.endswith("interrupted\n")
+    assert left_behind() == ["long.yaml"]

@@ -1,0 +1,147 @@
+"""The text and the page of a comparison: what they say, that they fit, that they are harmless."""
+
+import html
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.report.page.browser import CHROMIUM, Browser
+from tests.twin.test_comparison import LEAST, SHARED, compared
+from windtunnel.report.comparison import difference_cell, show, shown_metrics, signed, value_cell
+from windtunnel.report.page.comparison import comparison_page
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return compared(SHARED, (), (LEAST,), ("serving.pools.0.replicas=1",), seeds=3)
+
+
+def text(comparison: dict[str, Any], width: int) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, highlight=False, _environ={})
+    show(comparison, Path("runs/x"), console)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(12.34, "+12.3"), (-0.06, "-0.1"), (0.004, "+0.004"), (0.0, "0"), (1363.6, "+1,364")],
+)
+def test_something_is_never_nothing(value: float, said: str) -> None:
+    assert signed(value) == said
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "said"),
+    [
+        ("s", 0.0123, "12.3 ms"),
+        ("share", 0.9876, "98.8%"),
+        ("$", 12.345, "$12.35"),
+        ("$", 0.00123, "$0.00123"),
+        ("requests/s", 38.04, "38/s"),
+        ("tokens/s", 7574.0, "7.57 k/s"),
+        ("requests", 3.4, "3.4"),
+        ("s", None, "-"),
+    ],
+)
+def test_values_are_read_in_their_units(unit: str, value: float | None, said: str) -> None:
+    assert value_cell(unit, value) == said
+
+
+def test_differences_are_percent_or_points_or_counts() -> None:
+    ends: dict[str, Any] = {"mean": 2.0, "low": 1.0, "high": 3.0, "ratio": None}
+    assert difference_cell("requests", ends) == "+1.0 to +3.0"
+    assert difference_cell("share", {**ends, "low": -0.01, "high": 0.0}) == "-1.0 to 0 points"
+    ratio = {"mean": 1.5, "low": 0.9, "high": 2.5}
+    assert difference_cell("s", {**ends, "ratio": ratio}) == "-10.0 to +150%"
+    assert difference_cell("s", {**ends, "low": None}) == "-"
+
+
+def test_each_design_has_a_table_and_what_is_nothing_everywhere_is_left_out(
+    found: dict[str, Any],
+) -> None:
+    out = text(found, 80)
+    assert out.startswith("2 designs against 0  seeds 3 to 5\n")
+    assert out.count("\nmetric") == 2
+    assert re.search(r"^TTFT mean +[0-9.]+ ms +[0-9.]+ m?s +.+%  worse", out, re.MULTILINE)
+    assert "rejected" not in out
+    assert len(shown_metrics(found)) < len(found["metrics"])
+    assert "doubt (2): " in out
+    assert out.endswith("open runs/x/compare.html\n")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79, 120])
+def test_no_cell_is_cut_at_any_width(found: dict[str, Any], width: int) -> None:
+    out = text(found, width)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    tables = [line for line in out.splitlines() if line.startswith(("metric", "TTFT"))]
+    assert all(len(line.rstrip()) <= max(width, 45) for line in tables)
+
+
+def test_the_page_says_who_is_better_at_what(found: dict[str, Any]) -> None:
+    page = html.unescape(comparison_page(found))
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+    assert re.search(r"2 is better at cost.*, and worse at TTFT \(", page)
+    cards = len(shown_metrics(found))
+    assert page.count('class="card difference"') == cards
+    assert page.count('<svg class="forest') == 2 * cards
+    assert page.count('class="dot"') == 2 * cards * 3
+    assert "router.policy" in page
+    assert "the same requests for all" in page
+    assert "nan" not in page
+    assert len(page) < 500_000
+    assert comparison_page(found) == comparison_page(found)
+
+
+def test_the_page_asks_nobody_for_anything(found: dict[str, Any]) -> None:
+    page = html.unescape(comparison_page(found))
+    assert "default-src 'none'" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert not re.search(r"<(link|iframe|object|embed|base|form|script|img)\b", page)
+    assert "style=" not in page
+
+
+def test_no_name_becomes_markup(found: dict[str, Any]) -> None:
+    hostile = [{**design, "name": HOSTILE} for design in found["designs"]]
+    note = {"code": "other-traffic", "says": HOSTILE}
+    setting = {"path": HOSTILE, "values": [HOSTILE] * 3}
+    page = comparison_page({**found, "designs": hostile, "notes": [note], "settings": [setting]})
+    assert "<script" not in page
+    assert "<img" not in page
+
+
+def test_a_comparison_without_figures_has_a_page() -> None:
+    nothing = compared(SHARED, ("duration=1ms",), (LEAST, "duration=1ms"), seeds=2)
+    page = html.unescape(comparison_page(nothing))
+    assert "no difference was seen" in page
+    assert "nan" not in page
+
+
+@pytest.mark.once
+@pytest.mark.xdist_group("browser")
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_it_opens_without_complaint_and_fits(found: dict[str, Any], tmp_path: Path) -> None:
+    page = tmp_path / "compare.html"
+    page.write_text(comparison_page(found), encoding="utf-8")
+    with Browser(tmp_path / "profile") as browser:
+        for scheme in ("light", "dark"):
+            for width in (390, 1180):
+                browser.prefer(scheme)
+                browser.open(page, width)
+                assert browser.value("document.documentElement.scrollWidth") <= width
+                words = browser.value("document.body.innerText")
+                for heading in ("At a glance", "How sure that is", "What differs"):
+                    assert heading in words
+        # The bar of a worse design is right of the line where lower is better, and has its colour.
+        place = "document.querySelector('.forest.worse {}').getBoundingClientRect().{}"
+        assert browser.value(place.format(".reach", "left")) > 0
+        assert browser.value(place.format(".reach", "width")) > 2
+        assert browser.requests == [page.resolve().as_uri()] * 4
+        assert browser.complaints == []
