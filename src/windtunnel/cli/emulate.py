@@ -92,9 +92,10 @@ def emulate(
     Answers are filler words; when their tokens come is what the engine model says of the servers
     that a SCENARIO describes, or of one server of --model. Metrics are vLLM's. Ctrl-C stops it.
     """
-    from windtunnel.live.emulate.app import build_app
+    from windtunnel.live.emulate.app import MOST_REQUESTS, build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit
     from windtunnel.live.emulate.serving import listen, run
+    from windtunnel.live.open_files import connections_allowed
 
     if not speedup > 0.0:
         allowed = "above 0, or inf to answer at once"
@@ -123,6 +124,7 @@ def emulate(
     def ready(url: str) -> None:
         click.echo(f"listening on {url} as {desks[0].served.model}: {described(plan, speedup)}")
 
+    connections_allowed(MOST_REQUESTS)
     with listen(host, port) as bound:
         run(build, bound, ready)
     click.echo(f"stopped; {desks[0].metrics.completed_requests} requests were answered")

@@ -93,6 +93,7 @@ def observe(
     address = address_of(endpoint)
     if not 0.0 < speedup < float("inf"):
         raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed="above 0")
+    _allow(in_flight)
     plan = load(scenario, sets, seed)
     _refuse_media(plan)
     longest_s = _duration(timeout, "--timeout")
@@ -190,6 +191,15 @@ def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
         )
         for name, slo in plan.slos.items()
     }
+
+
+def _allow(connections: int) -> None:
+    from windtunnel.live.open_files import connections_allowed
+
+    allowed = connections_allowed(connections)
+    if allowed < connections:
+        what = f"the system lets this process have {allowed} connections"
+        raise InputError(what, where=f"--in-flight {connections}", hint="`ulimit -n` allows more")
 
 
 def _refuse_media(plan: ScenarioPlan) -> None:
