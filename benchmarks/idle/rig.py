@@ -82,7 +82,9 @@ class Rig:
                 if one.request_key is not None:
                     self.advisory.watch(self.tasks.demand(one.amounts), *one.request_key)
         guard = rows_guard(case.rows, case.group_rows)
-        self.row_groups = RowGroupAdmission(case.groups, case.tasks, guard, adaptive=case.adaptive)
+        self.row_groups = RowGroupAdmission(
+            case.groups, case.tasks, guard, adaptive=case.adaptive, announcer=announcer
+        )
         self.scheduler = Scheduler(
             ColumnGraph({one.name: one.needs for one in columns}),
             [self._places(one, case.tenants) for one in resolved],

@@ -55,6 +55,13 @@ def test_adaptive_row_groups_fill_the_slots_from_the_first_moment(
     assert small["adaptive"].utilisation == pytest.approx(1.0)
 
 
+def test_adaptive_row_groups_open_no_more_than_the_slots_need() -> None:
+    """One group of 16 rows fills four slots by itself: eight may be open, and one is."""
+    got = measured(Case("x", rows=64, group_rows=16, groups=8, adaptive=True))
+    assert got.target_most == 1
+    assert got.utilisation == pytest.approx(1.0)
+
+
 def test_the_advisory_works_on_the_open_model_while_the_other_is_held(
     small: dict[str, Measured],
 ) -> None:

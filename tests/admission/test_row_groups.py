@@ -48,6 +48,7 @@ def admission(hard_cap: int = 4) -> RowGroupAdmission:
     [
         (view(next_rows=0), RowGroupReason.NO_PENDING),
         (view(admitted_rows=95), RowGroupReason.ADMITTED_ROWS),
+        (view(active=0), RowGroupReason.BELOW_TARGET),
         (view(deferred=True), RowGroupReason.DEFERRED),
         (view(queued_tasks=64), RowGroupReason.QUEUED_TASKS),
         (view(llm_limit=0, leased_llm=0), RowGroupReason.NO_LLM_WAIT),
@@ -67,7 +68,7 @@ def test_each_reason(seen: RowGroupView, reason: RowGroupReason) -> None:
 
 def test_the_target_rises_to_the_hard_cap_while_models_idle() -> None:
     groups = admission(3)
-    targets = [groups.decide(HUNGRY, 0.0).target for _ in range(5)]
+    targets = [groups.decide(view(active=active), 0.0).target for active in (1, 2, 3, 3, 3)]
     assert targets == [2, 3, 3, 3, 3]
     assert groups.blocked == {RowGroupReason.HARD_CAP: 3}
 
@@ -75,12 +76,20 @@ def test_the_target_rises_to_the_hard_cap_while_models_idle() -> None:
 def test_additive_only_row_group_admission() -> None:
     """The target also falls, one at a time, while ready work only piles up."""
     groups = admission(4)
-    for _ in range(3):
-        groups.decide(HUNGRY, 0.0)
+    for active in (1, 2, 3):
+        groups.decide(view(active=active), 0.0)
     decisions = [groups.decide(OVERFED, 0.0) for _ in range(20)]
     assert [decision.target for decision in decisions][::4] == [4, 3, 2, 1, 1]
     assert {d.reason for d in decisions if d.target < d.before} == {RowGroupReason.OVERFED}
     assert (groups.target, groups.peak_target) == (1, 4)
+
+
+def test_a_target_that_is_not_reached_does_not_rise() -> None:
+    """A group that may start already is started first; one may be enough."""
+    groups = admission()
+    assert {groups.decide(view(active=0), 0.0).target for _ in range(9)} == {1}
+    assert groups.may_admit(view(active=0))
+    assert groups.decide(view(active=1), 0.0).target == 2
 
 
 def test_a_bootstrap_wedge() -> None:

@@ -30,6 +30,8 @@ class RowGroupReason(StrEnum):
     NO_PENDING = "no_pending_row_groups"
     HARD_CAP = "hard_cap"
     ADMITTED_ROWS = "max_admitted_rows"
+    BELOW_TARGET = "below_target"
+    """More may be admitted as it is."""
     DEFERRED = "deferred_tasks"
     QUEUED_TASKS = "queued_task_guardrail"
     NO_LLM_WAIT = "no_llm_wait_resource"
@@ -131,6 +133,7 @@ class RowGroupAdmission:
             (view.next_rows == 0, RowGroupReason.NO_PENDING),
             (not self.adaptive or self.target >= self.hard_cap, RowGroupReason.HARD_CAP),
             (self._lacks_rows(view), RowGroupReason.ADMITTED_ROWS),
+            (view.active < self.target, RowGroupReason.BELOW_TARGET),
             (view.is_deferred_blocking, RowGroupReason.DEFERRED),
             (
                 view.queued_tasks >= QUEUED_PER_IN_FLIGHT_MAX * self._in_flight_max,
