@@ -1,6 +1,7 @@
 """Hostile files get a sentence with a place, or are skipped and counted; never a traceback."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,7 @@ def test_much_disorder_needs_to_be_sorted(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(reading, "REORDER_WINDOW", 4)
     times = [*map(float, range(10, 30)), 1.0, 31.0]
     path = written(tmp_path, own(times))
-    with pytest.raises(InputError, match=r"request 21 arrives at 1 s, .*--sort"):
+    with pytest.raises(InputError, match=r":22: the request arrives at 1 s, .*--sort"):
         requests_of(path)
     assert [request.arrived_s for request in requests_of(path, sort=True)] == sorted(times)
     monkeypatch.setattr(reading, "SORT_LIMIT", 21)
@@ -222,3 +223,11 @@ def test_junk_is_only_ever_an_input_error(
     times = [request.arrived_s for request in found]
     assert times == sorted(times)
     assert all(request.prompt_tokens > 0 and request.output_tokens > 0 for request in found)
+
+
+@pytest.mark.parametrize("name", [None, "azure", "parquet", "sharegpt"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str | None) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="this is not a regular file"):
+        list(open_trace(path, name, arrivals=AssignedArrivals(1.0)))

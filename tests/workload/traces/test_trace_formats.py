@@ -186,7 +186,10 @@ def test_formats_are_recognised(tmp_path: Path, text: str, name: str, ending: st
         ('{"timestamp": 1}', "mooncake would need input_length, output_length too"),
         ("{\n", "not a whole JSON object"),
         ("", "the file is empty"),
-        ("\x00\x01\xff", "no known format"),
+        ("\x00\x01\xff", "the first line is no text"),
+        (AZURE.replace(",", ";"), "this azure file have ';' between them; allowed: commas"),
+        (BURSTGPT.replace(",", "\t"), "this burstgpt file have tabs between them"),
+        ("PK\x03\x04 and so on", "this is a zip file, which is not read"),
     ],
 )
 def test_what_is_not_recognised_is_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
@@ -200,6 +203,8 @@ def test_a_format_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         open_trace(path, "azur")
     with pytest.raises(InputError, match="of the format azure, not windtunnel"):
         open_trace(path, "windtunnel")
+    with pytest.raises(InputError, match="of the format azure, not mooncake"):
+        open_trace(path, "mooncake")
     with pytest.raises(InputError, match="no such file"):
         open_trace(tmp_path / "nowhere")
     with pytest.raises(InputError, match="this is a folder"):

@@ -78,6 +78,7 @@ def csv_requests(
         elif request.prompt_tokens and request.output_tokens:
             if request.slo is not None:
                 notes.check_class(request.slo, rows.number)
+            notes.line = rows.number
             yield request
         else:
             notes.empty += 1

@@ -42,6 +42,11 @@ FORMATS: dict[str, Format] = {
 OWN = "windtunnel"
 """Stands for csv, jsonl and parquet, whichever the file is."""
 NAMES = (*FORMATS, OWN)
+ALSO = {("jsonl", "sharegpt")}
+"""What a file is taken for, and what else it may be read as."""
+EMPTY = "the file is empty"
+OTHER_FILES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"SQLite": "SQLite"}
+SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}
 JSON_KEYS = {
     "mooncake": {"timestamp", "input_length", "output_length"},
     "jsonl": {"arrived", "prompt_tokens", "output_tokens"},
@@ -59,12 +64,19 @@ def named(name: str | None, path: Path) -> str:
     if name is not None and name not in NAMES:
         hint = nearest(name, NAMES)
         raise InputError(f"{name[:60]!r} is no trace format", allowed=", ".join(NAMES), hint=hint)
-    if name in FORMATS:
+    try:
+        found = detected(path)
+    except InputError as error:
+        if name in FORMATS and path.is_file() and error.what != EMPTY:
+            return name  # its reader says better what is wrong
+        raise
+    accepted = ("csv", "jsonl", "parquet") if name == OWN else (name,)
+    if name is None or found in accepted:
+        return found
+    if name in FORMATS and (found, name) in ALSO:
         return name
-    found = detected(path)
-    if name == OWN and found not in ("csv", "jsonl", "parquet"):
-        raise InputError(f"this is a trace of the format {found}, not {OWN}", where=str(path))
-    return found
+    what = f"this is a trace of the format {found}, not {name}"
+    raise InputError(what, where=str(path), hint="with no format named, it is recognised")
 
 
 def detected(path: Path) -> str:
@@ -74,7 +86,10 @@ def detected(path: Path) -> str:
         return "parquet"
     text = start.lstrip()
     if not text:
-        raise InputError("the file is empty", where=str(path))
+        raise InputError(EMPTY, where=str(path))
+    for mark, kind in OTHER_FILES.items():
+        if start.startswith(mark):
+            raise InputError(f"this is a {kind} file, which is not read", where=str(path))
     if path.suffix.lower() in blis.HEADERS and b"trace_version" in start:
         return "blis"
     if text[:1] == b"[":
@@ -100,11 +115,20 @@ def _of_object(text: bytes, path: Path) -> str:
 
 
 def _of_columns(text: bytes, path: Path) -> str:
-    line = text.partition(b"\n")[0].decode(errors="replace")
+    try:
+        line = text.partition(b"\n")[0].decode()
+    except UnicodeDecodeError:
+        line = "\0"
+    if "\0" in line:
+        raise InputError("the first line is no text", where=f"{path}:1", allowed="text in UTF-8")
     found = [name.strip().strip('"') for name in line.split(",")]
     for name, needed in CSV_COLUMNS.items():
         if needed <= set(found):
             return name
+        for separator, noun in SEPARATORS.items():
+            if needed <= {name.strip().strip('"') for name in line.split(separator)}:
+                what = f"the columns of this {name} file have {noun} between them"
+                raise InputError(what, where=f"{path}:1", allowed="commas")
     raise _unknown(path, found, CSV_COLUMNS)
 
 

@@ -31,6 +31,7 @@ def json_requests(
         elif request.prompt_tokens and request.output_tokens:
             if request.slo is not None:
                 notes.check_class(request.slo, lines.number)
+            notes.line = lines.number
             yield request
         else:
             notes.empty += 1

@@ -25,10 +25,21 @@ class Unreadable(Exception):
     """The bytes of a file cannot be had; says why."""
 
 
+def refuse_irregular(path: Path) -> None:
+    """A pipe would wait for ever, and a device never end; whatever else is wrong is told later."""
+    try:
+        irregular = path.exists() and not path.is_file() and not path.is_dir()
+    except (OSError, ValueError):
+        return
+    if irregular:
+        raise InputError("this is not a regular file", where=str(path))
+
+
 class PlainBytes:
     """The bytes of a file, unpacked."""
 
     def __init__(self, path: Path) -> None:
+        refuse_irregular(path)
         try:
             self._raw: IO[bytes] = path.open("rb")
         except (OSError, ValueError) as error:

@@ -43,6 +43,8 @@ class TraceNotes:
         self.classes: frozenset[str] | None = None
         """The classes of service that requests may have; None: any."""
         self.skip_bad = skip_bad
+        self.line = 0
+        """Where the latest request stands."""
         self.bad = 0
         """Rows that could not be read and were left out."""
         self.empty = 0

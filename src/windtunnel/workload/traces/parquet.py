@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.workload.traces.lines import refuse_irregular
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 from windtunnel.workload.traces.windtunnel import (
@@ -56,6 +57,7 @@ def _open(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    refuse_irregular(path)
     try:
         return pq.ParquetFile(path)
     except FileNotFoundError:
@@ -78,6 +80,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
         for columns in _batches(file, wanted, notes):
             for fields in zip(*(columns[name] for name in COLUMNS), strict=True):
                 row += 1
+                notes.line = row
                 request = _request(fields, names, ids, row, notes)
                 if request is not None:
                     yield request

@@ -1,5 +1,6 @@
 """Opens a trace of any format as a stream of requests in order of arrival."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from operator import attrgetter
@@ -70,33 +71,32 @@ def _sorted(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[Tra
 def _reordered(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
     """Puts right what is a few rows out of order; more than that is an error."""
     held: list[TraceRequest] = []
-    until_s = 0.0
-    taken = 0
+    until_s = -math.inf
     while True:
-        fresh = list(islice(requests, REORDER_WINDOW))
+        fresh = 0
+        for request in islice(requests, REORDER_WINDOW):
+            if request.arrived_s < until_s:
+                raise _disorder(request, until_s, notes)
+            held.append(request)
+            fresh += 1
         if not fresh:
             break
-        if taken:
-            early = min(fresh, key=_ARRIVED)
-            if early.arrived_s < until_s:
-                raise _disorder(taken + len(held) + fresh.index(early), early, until_s, notes)
-        held += fresh
         held.sort(key=_ARRIVED)
         ready = held[:-REORDER_WINDOW]
         if ready:
             del held[:-REORDER_WINDOW]
             until_s = ready[-1].arrived_s
-            taken += len(ready)
             yield from ready
     yield from held
 
 
-def _disorder(rows: int, early: TraceRequest, until_s: float, notes: TraceNotes) -> InputError:
+def _disorder(early: TraceRequest, until_s: float, notes: TraceNotes) -> InputError:
     what = (
-        f"request {rows + 1} arrives at {early.arrived_s:g} s, "
-        f"after one at {until_s:g} s and {REORDER_WINDOW} rows or more too late"
+        f"the request arrives at {early.arrived_s:g} s, "
+        f"{REORDER_WINDOW} rows or more after one at {until_s:g} s"
     )
-    return notes.fault(what, hint=f"{notes.words.sort} up to {SORT_LIMIT} requests in memory")
+    hint = f"{notes.words.sort} up to {SORT_LIMIT} requests in memory"
+    return notes.fault(what, notes.line, hint=hint)
 
 
 def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
