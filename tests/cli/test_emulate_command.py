@@ -23,6 +23,7 @@ from windtunnel.cli.main import main
         (["--model", "llama-3.1-405b"], "does not fit"),
         (["missing.yaml"], "missing.yaml"),
         (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server lets"),
+        (["examples/offload.yaml"], "serving.pools[0].engine.offload: an emulated server keeps"),
         (
             [
                 "examples/physics.yaml",

@@ -16,7 +16,13 @@ def test_every_setting_is_there_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .{20,} \|$", PAGE.read_text(), re.MULTILINE)
     written = {name: default.strip("`") for name, default in rows}
     spec = EngineSpec()
-    special = {"max_model_len": "the model's", "host_overhead": "0s", "lora": "none"}
+    special = {
+        "max_model_len": "the model's",
+        "host_overhead": "0s",
+        "lora": "none",
+        "offload": "none",
+        "kv_bytes_per_token": "the model's",
+    }
     expected = {
         name: special.get(name, str(getattr(spec, name)).replace("True", "true"))
         for name in EngineSpec.model_fields

@@ -15,6 +15,7 @@ NAMES = (
     "lora",
     "my_router",
     "noisy-neighbour",
+    "offload",
     "overload",
     "physics",
     "routing",
@@ -135,3 +136,19 @@ def test_lora_adapters_are_found_where_they_are_loaded() -> None:
     assert blind["slo"]["critical"]["attained"] == pytest.approx(0.87, abs=0.01)
     times = blind["latency"]["ttft"]["p99"] / seeing["latency"]["ttft"]["p99"]
     assert 12 < times < 13
+
+
+def test_offload_brings_history_back() -> None:
+    def figures(result: dict[str, Any]) -> tuple[float, float]:
+        hit = result["tokens"]["prefix_hit"] / result["tokens"]["prompt"]
+        return float(hit), float(result["slo"]["critical"]["attained"])
+
+    both = run("offload")
+    cpu = run("offload", "serving.pools.0.engine.offload=[{tier: cpu, size: 32GiB}]")
+    none = run("offload", "serving.pools.0.engine.offload=null")
+    assert figures(both) == pytest.approx((0.81, 0.99), abs=0.006)
+    assert figures(cpu) == pytest.approx((0.76, 0.94), abs=0.006)
+    assert figures(none) == pytest.approx((0.33, 0.56), abs=0.006)
+    assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(190_000, rel=0.01)
+    tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
+    assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045

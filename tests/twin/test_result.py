@@ -45,6 +45,7 @@ POOL = {
     "preemptions",
     "kv_peak",
     "kv_blocks",
+    "offload",
     "price_per_hour",
     "cost",
     "step_time",

@@ -156,6 +156,13 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
                 where=path,
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
+    for number, pool in enumerate(plan.pools):
+        if pool.engine.offload is not None:
+            raise InputError(
+                "an emulated server keeps KV on its accelerator alone",
+                where=f"serving.pools[{number}].engine.offload",
+                hint="leave it out, or simulate it with `windtunnel simulate`",
+            )
     servers = sum(pool.replicas for pool in plan.pools)
     if servers > MOST_REPLICAS:
         raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")

@@ -331,11 +331,16 @@ class Schedule(Actor):
         if not request.preemptions:
             request.prefix_hit_tokens = request.computed
         self.tiers.waits.add(ready_s - now, 1)
-        self._await(Load(request, ready_s, keys))
+        load = Load(request, now, ready_s, keys)
+        load.blocks = reach - hit
+        if self.tiers.journal is not None:
+            self.tiers.journal.append(load)
+        self._await(load)
 
     def _await(self, load: Load) -> None:
         """A request has its blocks, and waits for what comes into them."""
         load.request.stage = FETCHING
+        load.request.fetching_s = load.begun_s
         self._fetching[load.request.id] = load.request
         heappush(self._loads, (load.ready_s, self._begun, load))
         self._begun += 1
@@ -352,6 +357,7 @@ class Schedule(Actor):
             request = load.request
             if self._fetching.pop(request.id, None) is not None:
                 request.stage = TRANSFERRED
+                request.fetching_s = UNSET
                 self._transferred.append(request)
 
     # Requests one by one

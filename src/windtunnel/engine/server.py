@@ -147,7 +147,7 @@ class Server(Occupancy):
         if self.tiers is not None:
             ready_s = self.tiers.ready_s(request, present)
             if ready_s > now:  # what it found here is itself still coming from a slower tier
-                self._await(Load(request, ready_s, []))
+                self._await(Load(request, now, ready_s, []))
                 self._wake(self.wake_s)
                 return
         request.stage = TRANSFERRED

@@ -106,10 +106,12 @@ class Tier:
 class Load:
     """A request that waits for KV, and the keys of the chains that it is for."""
 
-    def __init__(self, request: Request, ready_s: float, keys: list[int]) -> None:
+    def __init__(self, request: Request, begun_s: float, ready_s: float, keys: list[int]) -> None:
         self.request: Final = request
+        self.begun_s: Final = begun_s
         self.ready_s: Final = ready_s
         self.keys: Final = keys
+        self.blocks: i64 = 0  # that are loaded for it; others may be on the way already
 
 
 class Tiers:
@@ -118,6 +120,7 @@ class Tiers:
     def __init__(self, limits: list[TierLimits], block_size: i64) -> None:
         self.tiers: Final = [Tier(one) for one in limits]
         self.waits: Final = Histogram()  # of requests, for what is loaded
+        self.journal: list[Load] | None = None  # loads as they begin
         self.lost: Final[list[int]] = []  # keys of chains that the last tier has evicted from
         self._size: Final[i64] = block_size
         self._rests: Final[dict[int, Rest]] = {}

@@ -5,12 +5,15 @@ from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
 from windtunnel.core.distribution import summary
+from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
+from windtunnel.engine.tiers import Tier
 from windtunnel.twin.accounts import Account, ClassAccount, Tally, TenantAccount
 from windtunnel.twin.adapters import MOST_LISTED
 from windtunnel.twin.door import Door
+from windtunnel.twin.pools import offload_token_bytes, shape_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
-from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 
 MOST_SERVERS = 1_000
@@ -182,6 +185,45 @@ def servers_of(plan: ScenarioPlan, simulation: Simulation) -> list[dict[str, Any
             }
         )
     return listed
+
+
+def offload_of(
+    pool: PoolPlan, servers: list[Server], plan: ScenarioPlan, seconds: float
+) -> dict[str, Any] | None:
+    """What slower tiers held and gave back, by tier; None where there are none."""
+    offload = pool.engine.offload
+    if offload is None:
+        return None
+    block_bytes = pool.engine.block_size * offload_token_bytes(offload, shape_of(plan))
+    waits = Histogram()
+    found: list[list[Tier]] = [[] for _ in offload.tiers]
+    for server in servers:
+        assert server.tiers is not None
+        waits.merge(server.tiers.waits)
+        for place, tier in enumerate(server.tiers.tiers):
+            found[place].append(tier)
+    return {
+        "tiers": {
+            one.name: _tier(tiers, block_bytes, pool.engine.block_size, seconds)
+            for one, tiers in zip(offload.tiers, found, strict=True)
+        },
+        "wait": summary(waits),
+    }
+
+
+def _tier(tiers: list[Tier], block_bytes: float, block_size: int, seconds: float) -> dict[str, Any]:
+    """One tier of all servers of a pool."""
+    loaded = sum(int(tier.loaded) for tier in tiers)
+    return {
+        "blocks": int(tiers[0].limits.blocks),
+        "peak": max(int(tier.most_used) / int(tier.limits.blocks) for tier in tiers),
+        "loads": sum(int(tier.loads) for tier in tiers),
+        "loaded_tokens": loaded * block_size,
+        "loaded_bytes": loaded * block_bytes,
+        "stored_bytes": sum(int(tier.stored) for tier in tiers) * block_bytes,
+        "evicted_bytes": sum(int(tier.evicted) for tier in tiers) * block_bytes,
+        "busy": per(sum(tier.busy_s for tier in tiers), len(tiers) * seconds),
+    }
 
 
 def kv_peak_of(server: Server) -> float:

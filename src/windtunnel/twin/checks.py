@@ -46,6 +46,9 @@ def _limits_are_kept(simulation: Simulation) -> str | None:
         fault = server.slots.fault() if server.slots is not None else None
         if fault is not None:
             return f"server {server.index} has {fault}"
+        fault = server.tiers.fault() if server.tiers is not None else None
+        if fault is not None:
+            return f"server {server.index} has {fault}"
     return None
 
 
@@ -98,7 +101,8 @@ INVARIANTS = (
     ),
     Invariant(
         "limits-kept",
-        "no server runs more than max_num_seqs requests, or has more adapters than slots",
+        "no server runs more than max_num_seqs requests, or has more adapters than slots or "
+        "more in a tier than fits",
         _limits_are_kept,
     ),
 )

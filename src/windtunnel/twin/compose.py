@@ -116,6 +116,8 @@ def _story(plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Na
     for server in cluster.servers:
         if server.slots is not None:
             server.slots.journal = []
+        if server.tiers is not None:
+            server.tiers.journal = []
     return Story(telemetry, plan.router.policy, names.adapters)
 
 

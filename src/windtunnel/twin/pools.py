@@ -4,10 +4,11 @@ import math
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, InputFaults
-from windtunnel.engine.limits import EngineLimits, LoraLimits
+from windtunnel.core.units import format_size
+from windtunnel.engine.limits import EngineLimits, LoraLimits, TierLimits
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
-from windtunnel.models.capacity import kv_capacity
+from windtunnel.models.capacity import kv_bytes_per_token, kv_capacity
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.evidence import Evidence, profile_evidence, table_evidence, without
 from windtunnel.models.linear import Linear
@@ -20,7 +21,13 @@ from windtunnel.models.table import Table
 from windtunnel.models.table_files import read_table
 from windtunnel.routing.build import policy_fault
 from windtunnel.twin.recorder import Overheads
-from windtunnel.twin.scenario.plan import LoraPlan, PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import (
+    EnginePlan,
+    LoraPlan,
+    OffloadPlan,
+    PoolPlan,
+    ScenarioPlan,
+)
 
 MICROSECOND = 1e-6
 
@@ -148,7 +155,32 @@ def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
         reserve_full_prompt=engine.reserve_full_prompt,
         unhashed_blocks_first=engine.unhashed_blocks_first,
         lora=_lora(engine.lora),
+        tiers=_tiers(engine, shape),
     )
+
+
+def _tiers(engine: EnginePlan, shape: ModelShape | None) -> list[TierLimits] | None:
+    offload = engine.offload
+    if offload is None:
+        return None
+    block_bytes = engine.block_size * offload_token_bytes(offload, shape)
+    limits = []
+    for tier in offload.tiers:
+        blocks = math.floor(tier.size_bytes / block_bytes)
+        if blocks < 1:
+            size, block = format_size(tier.size_bytes), format_size(block_bytes)
+            raise InputError(f"the tier {tier.name} has {size}, but a block of KV needs {block}")
+        block_s = block_bytes / tier.bytes_per_s
+        limits.append(TierLimits(tier.name, blocks, block_s, tier.latency_s))
+    return limits
+
+
+def offload_token_bytes(offload: OffloadPlan, shape: ModelShape | None) -> float:
+    """KV bytes of a token on all accelerators of a server together."""
+    if offload.bytes_per_token is not None:
+        return offload.bytes_per_token
+    assert shape is not None, "a scenario with neither is refused when it is loaded"
+    return kv_bytes_per_token(shape)
 
 
 def _lora(lora: LoraPlan | None) -> LoraLimits | None:

@@ -33,7 +33,8 @@ def stage_of(request: Request) -> str:
     if request.scheduled_s != UNSET:
         return "while its prompt was computed"
     if request.server >= 0:
-        return "while it waited for a server"
+        waits = request.fetching_s == UNSET
+        return f"while {'it waited for a server' if waits else 'its KV was loaded'}"
     if request.admitted_s != UNSET:
         return "while its media were encoded"
     return "while it waited at the gateway"

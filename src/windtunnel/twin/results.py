@@ -11,6 +11,7 @@ from windtunnel.twin.breakdown import (
     fairness_of,
     gateway_of,
     kv_peak_of,
+    offload_of,
     per,
     servers_of,
     sessions_of,
@@ -133,6 +134,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "kv_blocks": int(servers[0].pool.blocks),
             "price_per_hour": price_of(pool),
             "cost": cost_of(pool, replica_seconds),
+            "offload": offload_of(pool, servers, plan, simulation.now_s),
             "step_time": step_time_source(pool),
         }
     return pools

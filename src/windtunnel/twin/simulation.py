@@ -325,8 +325,8 @@ class Simulation:
 
     def _step(self, server: Server) -> None:
         self.cluster.advance(server, self.now_s)
-        if self._story is not None and server.slots is not None and server.slots.journal:
-            self._story.adapters(self.now_s, int(server.index), server.slots.journal)
+        if self._story is not None:
+            self._story.stepped(self.now_s, server)
         if server.finished:
             self._collect(server)
 

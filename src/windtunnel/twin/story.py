@@ -3,6 +3,7 @@
 from typing import Final
 
 from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Judgement
 from windtunnel.workload.request import UNSET, Request
 
@@ -15,6 +16,7 @@ ROUTED: Final = "request.routed"
 SPLIT: Final = "request.split"
 MOVED: Final = "request.moved"
 ENDED: Final = "request.ended"
+FETCHED: Final = "request.fetched"
 LOADED: Final = "adapter.loaded"
 UNLOADED: Final = "adapter.evicted"
 
@@ -32,14 +34,29 @@ class Story:
             event = Event(now_s, kind, f"request/{request.id}", reason, data)
             self._telemetry.emit(event)
 
-    def adapters(self, now_s: float, server: int, journal: list[int]) -> None:
+    def adapters(self, now_s: float, server: Server) -> None:
         """What a server has loaded and evicted since it was last asked: pairs of who and what."""
+        assert server.slots is not None
+        journal = server.slots.journal
+        assert journal is not None
         for place in range(0, len(journal), 2):
             kind, reason = (LOADED, "wanted") if journal[place + 1] else (UNLOADED, "room")
             if self._telemetry.wants(kind):
                 data: dict[str, Plain] = {"adapter": self._adapters[journal[place]]}
-                self._telemetry.emit(Event(now_s, kind, f"server/{server}", reason, data))
+                self._telemetry.emit(Event(now_s, kind, f"server/{server.index}", reason, data))
         journal.clear()
+
+    def fetched(self, now_s: float, server: Server) -> None:
+        """Which requests of a server wait for KV from slower tiers since it was last asked."""
+        assert server.tiers is not None
+        loads = server.tiers.journal
+        assert loads is not None
+        for load in loads:
+            tokens = int(load.blocks) * int(server.limits.block_size)
+            reason = "cached" if tokens else "on its way"
+            wait_s = load.ready_s - load.begun_s
+            self.tell(now_s, FETCHED, load.request, reason, tokens=tokens, wait_s=wait_s)
+        loads.clear()
 
     def routed(self, now_s: float, request: Request, judgement: Judgement | None) -> None:
         """Where a request was sent and, when that was looked into, what others would have been."""
@@ -49,6 +66,13 @@ class Story:
             data["regret"] = judgement.regret
             data["others"] = [[server, score] for server, score in judgement.others]
         self.tell(now_s, ROUTED, request, self._policy, **data)
+
+    def stepped(self, now_s: float, server: Server) -> None:
+        """What a server has decided by itself, beside its steps."""
+        if server.slots is not None and server.slots.journal:
+            self.adapters(now_s, server)
+        if server.tiers is not None and server.tiers.journal:
+            self.fetched(now_s, server)
 
     def ended(self, now_s: float, request: Request, outcome: str) -> None:
         self.tell(

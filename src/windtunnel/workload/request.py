@@ -106,5 +106,6 @@ class Request:
         self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
         self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
         self.sharing = True  # False from the first shared block that it holds a copy of its own
+        self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does
         self.in_slot = False  # whether it keeps its adapter on the accelerator
         self.token_s = UNSET  # its latest token, where the next does not follow a step later

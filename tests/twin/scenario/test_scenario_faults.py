@@ -217,7 +217,7 @@ VALUE_FAULTS = [
         "max_num_seqs, max_num_batched_tokens, block_size, memory_utilization, prefix_caching, "
         "chunked_prefill, long_prefill_threshold, max_model_len, scheduling, preemption, "
         "async_scheduling, kv_blocks, host_overhead, reserve_full_prompt, "
-        "unhashed_blocks_first, lora",
+        "unhashed_blocks_first, lora, offload, kv_bytes_per_token",
     ),
     (
         "name: small",

@@ -42,6 +42,7 @@ def test_defaults_are_filled_in() -> None:
         reserve_full_prompt=True,
         unhashed_blocks_first=True,
         lora=None,
+        offload=None,
     )
     assert pool.step_time == StepTimePlan(
         "linear",

@@ -27,6 +27,24 @@ class LoraPlan(msgspec.Struct, frozen=True):
     """Of one slot, on each accelerator."""
 
 
+class TierPlan(msgspec.Struct, frozen=True):
+    """A place for cached KV below the accelerator."""
+
+    name: str
+    size_bytes: float
+    bytes_per_s: float
+    latency_s: float
+
+
+class OffloadPlan(msgspec.Struct, frozen=True):
+    """Where cached KV goes that the accelerator has no room for."""
+
+    tiers: tuple[TierPlan, ...]
+    """From fast to slow."""
+    bytes_per_token: float | None
+    """KV bytes of one token; None: what the model needs."""
+
+
 class EnginePlan(msgspec.Struct, frozen=True):
     """The limits and the habits of one inference server."""
 
@@ -48,6 +66,7 @@ class EnginePlan(msgspec.Struct, frozen=True):
     reserve_full_prompt: bool
     unhashed_blocks_first: bool
     lora: LoraPlan | None
+    offload: OffloadPlan | None
 
 
 class OverheadsPlan(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.lora import lora_plan
+from windtunnel.twin.scenario.offload import offload_plan
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
     OverheadsPlan,
@@ -117,6 +118,7 @@ def _engine(engine: EngineSpec) -> EnginePlan:
         reserve_full_prompt=engine.reserve_full_prompt,
         unhashed_blocks_first=engine.unhashed_blocks_first,
         lora=lora_plan(engine.lora),
+        offload=offload_plan(engine),
     )
 
 

@@ -8,6 +8,7 @@ from windtunnel.twin.scenario.disaggregation import disaggregation_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
+from windtunnel.twin.scenario.offload import offload_faults
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
@@ -32,6 +33,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from disaggregation_faults(spec)
     yield from lora_faults(spec)
+    yield from offload_faults(spec)
     yield from gateway_faults(spec, _priorities(spec))
     watched = reads_signals(spec.serving.admission)
     yield from router_faults(("serving", "router"), spec.serving.router, watched=watched)

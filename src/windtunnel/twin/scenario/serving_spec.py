@@ -9,6 +9,7 @@ from windtunnel.core.spec.fields import (
     Flag,
     Name,
     Number,
+    Size,
     Text,
     Whole,
     chosen_by,
@@ -29,6 +30,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_TOKENS,
 )
 from windtunnel.twin.scenario.lora_spec import LoraSpec
+from windtunnel.twin.scenario.offload_spec import TierSpec
 from windtunnel.twin.scenario.router_spec import RouterSpec
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
@@ -109,6 +111,17 @@ class EngineSpec(Section):
     lora: LoraSpec | None = Field(
         default=None,
         description="Slots for LoRA adapters, for workloads that ask for some; left out: none.",
+    )
+    offload: list[TierSpec] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=3,
+        description="Slower tiers, from fast to slow, that keep cached blocks which the "
+        "accelerator evicts, and give them back; left out: they are lost.",
+    )
+    kv_bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
+        default=None,
+        description="KV of one token, for `offload`. Left out: what the model needs.",
     )
 
 
