@@ -6,7 +6,7 @@ time would mostly show what others do.
 
 import asyncio
 
-from benchmarks.claim import Claim, insist_on_compiled, report
+from benchmarks.claim import Claim, report
 from windtunnel.admission.endpoint import RequestAsk
 from windtunnel.admission.limiter import AimdSettings
 from windtunnel.admission.reasons import Domain
@@ -86,7 +86,6 @@ async def longest_stall() -> float:
 
 
 def main() -> None:
-    insist_on_compiled()
     claims = (
         (f"acquire and release through asyncio, {CALLS:,} calls", uncontended, CALLS / 1e6, 8.0),
         (f"{WAITERS:,} waiters parked for {PARKED_S:g} s", parked, PARKED_S / 100, 1.0),

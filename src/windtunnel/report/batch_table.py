@@ -18,7 +18,8 @@ WHY = {
 
 def show(summary: Summary, resume: str, console: Console) -> None:
     """Prints the table, then the sentences."""
-    print_fitting(console, [_table(summary)])
+    if summary.view.models:
+        print_fitting(console, [_table(summary)])
     for sentence in sentences(summary, resume):
         console.print(sentence, soft_wrap=True)
 
@@ -36,6 +37,10 @@ def sentences(summary: Summary, resume: str) -> list[str]:
         said.append(f"{', '.join(parts) or 'Others'}: {summary.errors} says why.")
     if summary.ending is not Ending.COMPLETE:
         said.append(f"{WHY[summary.ending]}{summary.sentence}".rstrip(".") + ".")
+    if summary.unwritten:
+        said.append(
+            f"{summary.unwritten:,} answers could not be written; they are asked for again."
+        )
     left = summary.unfinished + view.gave_up
     if left:
         said.append(f"{left:,} rows are left; this goes on with them:")

@@ -208,8 +208,9 @@ def test_an_endpoint_that_is_down_at_the_start_is_told_after_a_bounded_wait(
     assert done.said.startswith(
         f"windtunnel: {gone}/v1: no answer within 100 ms: no connection: connection refused (is"
     )
-    again = batch(tmp_path, "--endpoint", gone, "--wait", "100ms", "--resume")
+    again = batch(tmp_path, "--endpoint", gone, "--wait", "100ms")
     assert (again.code, again.said) == (2, done.said)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_an_endpoint_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
@@ -232,7 +233,7 @@ def test_nothing_says_which_model_to_ask(tmp_path: Path, serve: Serve) -> None:
     done = batch(tmp_path, "--endpoint", serve(models=("a", "b")).url)
     assert done.code == 2
     assert "nothing says which model to ask; allowed: a, b (--model names it)" in done.said
-    done = batch(tmp_path, "--endpoint", serve(models=None).url, "--resume")
+    done = batch(tmp_path, "--endpoint", serve(models=None).url)
     assert "nothing says which model to ask (--model names it)" in done.said
 
 

@@ -4,6 +4,7 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +95,17 @@ def test_keys_in_sentences_about_a_server_that_refuses(
     assert KEY not in done.said
 
 
+def test_a_model_that_is_called_like_the_key_is_none(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    done = batch(tmp_path, "--endpoint", serve(models=(f"x-{KEY}",)).url)
+    assert done.code == 2
+    assert "nothing says which model to ask" in done.said
+    assert KEY not in done.said
+
+
 def test_a_variable_that_was_named_must_hold_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,21 +145,54 @@ columns:
     }
 
 
+def test_a_key_in_an_answer_is_not_sent_on_to_another_server(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One server answers with the key that it was sent; another is asked about that answer."""
+    monkeypatch.setenv("FIRST_KEY", KEY)
+
+    def reply(asked: Asked) -> Said:
+        return Said(200, {"choices": [{"message": {"content": asked.headers["authorization"]}}]})
+
+    first, second = serve(reply, models=("a",)), serve(models=("b",))
+    (tmp_path / "columns.yaml").write_text(
+        f"""
+endpoints:
+  first: {{url: "{first.url}", key_env: FIRST_KEY}}
+  second: {{url: "{second.url}"}}
+columns:
+  x: {{prompt: "{{{{ prompt }}}}", model: a}}
+  y: {{prompt: "{{{{ x }}}}", model: b}}
+"""
+    )
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    assert batch(tmp_path, "--columns", tmp_path / "columns.yaml").code == 0
+    assert second.prompts == ["Bearer [key]"]
+    assert second.asked[0].headers["authorization"] == ""
+
+
 @given(
     key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40),
     around=st.text(max_size=20),
 )
 def test_redacting_takes_out_every_key_in_text_and_in_json(key: str, around: str) -> None:
-    import msgspec
-
     keys = Keys({"A": key, "B": key + "-longer"})
     for text in (key, f"{around}{key}{around}", f"{key}{key}-longer"):
         assert key not in keys.redact_text(text).replace("[key]", "")
-        encoded = keys.redact(msgspec.json.encode({around: [text]}))
+        encoded = keys.redact(msgspec.json.encode({around: [text, 1.5, None], "k" + key: 3}))
         assert key not in encoded.decode().replace("[key]", "")
-        if not any(mark in key for mark in '"\\'):
+        if key.isalnum():
             assert key not in str(msgspec.json.decode(encoded)).replace("[key]", "")
     assert key not in repr(keys)
+
+
+def test_redacting_leaves_json_whole() -> None:
+    """A key of digits may be met inside an escape or a number."""
+    keys = Keys({"A": "00000000"})
+    for value in ("\x10" + "00000000", {"created": 1000000001, "x": "y"}, ["00000000"]):
+        assert b"00000000" not in keys.redact(msgspec.json.encode(value))
+        assert msgspec.json.decode(keys.redact(msgspec.json.encode(value))) is not None
+    assert keys.redact(b'{"a": 1}') == b'{"a": 1}'
 
 
 def test_placeholders_are_not_taken_out_of_answers() -> None:

@@ -89,8 +89,9 @@ def test_resuming_what_is_complete_asks_for_nothing(tmp_path: Path, serve: Serve
     write_rows(tmp_path / "in.jsonl", prompts(3))
     assert batch(tmp_path, "--endpoint", server.url, "--resume").code == 0
     before = (tmp_path / "out.jsonl").read_bytes()
-    done = batch(tmp_path, "--endpoint", server.url, "--resume")
-    assert (done.code, len(server.asked)) == (0, 3)
+    done = batch(tmp_path, "--endpoint", "http://127.0.0.1:9", "--resume")
+    assert (done.code, len(server.asked)) == (0, 3), done.said
+    assert "3 of 3 rows are in" in done.said
     assert (tmp_path / "out.jsonl").read_bytes() == before
 
 

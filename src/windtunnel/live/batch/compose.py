@@ -34,7 +34,7 @@ from windtunnel.live.batch.store import (
     errors_path,
     open_store,
 )
-from windtunnel.live.batch.tally import Ending, Summary, Tally, look
+from windtunnel.live.batch.tally import BatchView, Ending, Summary, Tally, look
 
 RUN = "batch"
 
@@ -86,20 +86,33 @@ async def run_batch(
 
     is_complete = False
     try:
+        if all(prepared.resumed.is_over):
+            is_complete = True
+            return _nothing_to_do(plan, prepared)
         async with open_client(plan.endpoints, keys, plan.timeout_s) as client:
-            models = await find_models(client, plan.endpoints, plan.wait_s)
+            found = await find_models(client, plan.endpoints, plan.wait_s)
+            models = {name: _without_keys(listed, keys) for name, listed in found.items()}
             routes = _routes(plan, rows, models, tell)
             runner = _runner(plan, prepared, client, routes, telemetry, streams)
             with unwrapped(), _signals(runner, tell):
                 await _watched(runner, list(watches))
         is_complete = runner.ending is Ending.COMPLETE
-        return _summary(plan, runner, keys)
+        view = look(runner.tally, runner.limiter.admission, runner.limiter.now())
+        sentence = keys.redact_text(runner.sentence)
+        return _summary(plan, runner.ending, sentence, runner.tally.unwritten, view)
     except InputError as error:
         # What a server said is part of it, and servers repeat what they were sent.
         raise InputError(keys.redact_text(str(error))) from None
     finally:
         store.close(is_complete=is_complete)
         rows.close()
+
+
+def _without_keys(listed: tuple[str, ...] | None, keys: Keys) -> tuple[str, ...] | None:
+    """Names of models go everywhere; one that repeats a key is none."""
+    if listed is None:
+        return None
+    return tuple(model for model in listed if keys.redact_text(model) == model)
 
 
 async def _watched(runner: Runner, watches: list[Watch]) -> None:
@@ -110,14 +123,25 @@ async def _watched(runner: Runner, watches: list[Watch]) -> None:
         await _watched(runner, watches[1:])
 
 
-def _summary(plan: BatchPlan, runner: Runner, keys: Keys) -> Summary:
+def _nothing_to_do(plan: BatchPlan, prepared: Prepared) -> Summary:
+    """Of a run that was complete before: nobody is asked anything."""
+    names, resumed = prepared.rows.work.graph.names, prepared.resumed
+    tally = Tally(names, len(prepared.rows), resumed.finished, resumed.dropped)
+    view = look(tally, RequestAdmission(RUN, Streams(0)), 0.0)
+    return _summary(plan, Ending.COMPLETE, "", 0, view)
+
+
+def _summary(
+    plan: BatchPlan, ending: Ending, sentence: str, unwritten: int, view: BatchView
+) -> Summary:
     errors = errors_path(plan.output)
     return Summary(
-        ending=runner.ending,
-        sentence=keys.redact_text(runner.sentence),
+        ending=ending,
+        sentence=sentence,
         output=str(plan.output),
         errors=str(errors) if errors.exists() else "",
-        view=look(runner.tally, runner.limiter.admission, runner.limiter.now()),
+        unwritten=unwritten,
+        view=view,
     )
 
 
@@ -188,6 +212,7 @@ def _runner(
         endpoints=endpoints,
         weights=dict(plan.tenant_weights),
         tally=Tally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
+        redact=prepared.keys.redact_text,
         has_columns=bool(plan.columns),
     )
     return Runner(parts)

@@ -5,6 +5,7 @@ goes through `redact`, which takes out every key that the run knows.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,11 +32,24 @@ class Keys:
         """What the authorization header says; empty without a key."""
         return self._headers.get(name, "")
 
-    def redact(self, data: bytes) -> bytes:
-        for form in self._bytes:
-            if form in data:
-                data = data.replace(form, INSTEAD.encode())
-        return data
+    def redact(self, json: bytes) -> bytes:
+        """A JSON text without keys in it; it is still JSON, and mostly still the same."""
+        if not any(form in json for form in self._bytes):
+            return json
+        cleaned = msgspec.json.encode(self._clean(msgspec.json.decode(json)))
+        for form in self._bytes:  # a key that looks like a piece of JSON itself
+            cleaned = cleaned.replace(form, INSTEAD.encode())
+        return cleaned
+
+    def _clean(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, dict):
+            return {self.redact_text(key): self._clean(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._clean(inner) for inner in value]
+        is_key = any(form in str(value) for form in self._texts)
+        return INSTEAD if is_key else value
 
     def redact_text(self, text: str) -> str:
         for form in self._texts:

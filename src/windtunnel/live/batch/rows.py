@@ -8,6 +8,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,16 +92,20 @@ class Rows:
             return
         number = {tenant: place for place, tenant in enumerate(tenants)}
         tenant_of_kind = [number[kind.tenant] for kind in self.kinds]
-        each = [weights.get(tenant, 1) for tenant in tenants]
-        turns = [0] * len(tenants)
-        finish: list[tuple[float, int, int]] = []
+        theirs = [array("Q") for _ in tenants]
         for row in range(len(self)):
-            tenant = tenant_of_kind[self._kind_of[row]]
-            turns[tenant] += 1
-            finish.append((turns[tenant] / each[tenant], tenant, row))
-        finish.sort()
-        for _, _, row in finish:
-            yield row
+            theirs[tenant_of_kind[self._kind_of[row]]].append(row)
+        each = [weights.get(tenant, 1) for tenant in tenants]
+        turns = [(1.0 / each[tenant], tenant, 0) for tenant in range(len(tenants))]
+        heapify(turns)
+        while turns:
+            _, tenant, taken = turns[0]
+            yield theirs[tenant][taken]
+            taken += 1
+            if taken == len(theirs[tenant]):
+                heappop(turns)
+            else:
+                heapreplace(turns, ((taken + 1) / each[tenant], tenant, taken))
 
     def close(self) -> None:
         os.close(self._file)

@@ -7,7 +7,7 @@ bug of ours: it stops the run, and what was finished stays.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ class Parts:
         endpoints: dict[str, EndpointPlan],
         weights: dict[str, int],
         tally: Tally,
+        redact: Callable[[str], str],
         has_columns: bool,
     ) -> None:
         """`routes` are those of each column, by the kind of a row."""
@@ -68,6 +69,7 @@ class Parts:
         self.endpoints: Final = endpoints
         self.weights: Final = weights
         self.tally: Final = tally
+        self.redact: Final = redact
         self.has_columns: Final = has_columns
 
 
@@ -99,8 +101,9 @@ class Runner:
                 syncing = tasks.create_task(self._sync(disk))
                 await self._drive(tasks)
                 syncing.cancel()
-        if self.ending is Ending.COMPLETE:
-            self._list_first_drops()
+        if self.ending is not Ending.COMPLETE:
+            self._forget_first_drops()
+        self._list_first_drops()
 
     def stop(self, ending: Ending, sentence: str = "") -> None:
         """Starts nothing more; calls in flight end by themselves."""
@@ -261,7 +264,6 @@ class Runner:
             if judged.means is Means.WAIT:
                 verdict = scheduler.rate_limited(cell, now)
             else:
-                self.tally.retries += 1
                 verdict = scheduler.failed(cell, judged.code, now)
             if verdict is Verdict.GAVE_UP:
                 self.tally.gave_up += 1
@@ -278,13 +280,17 @@ class Runner:
             }
             row.response = response
         name = self._names[column]
-        row.values[name] = answer.content
+        content = answer.content
+        if content is not None:
+            # It may become part of a question to another server.
+            content = self.parts.redact(content)
+        row.values[name] = content
         self.tally.cells[column] += 1
         was_open = not cell.row.is_closed
         if self._scheduler.finished(cell, self.limiter.now()):
             self.finish(row)
         elif was_open:
-            record = CellRecord(row.row, name, answer.content, response)
+            record = CellRecord(row.row, name, content, response)
             self._write(self._store.keep_cell, record)
         self._list_first_drops()
 
@@ -306,9 +312,12 @@ class Runner:
                 f"the first {REFUSALS_UNTIL_STOP} rows were all refused, the last with "
                 f"{failure.code}: {failure.message}"
             )
-            self.tally.dropped -= len(self._first_drops)
-            self._first_drops = []
             self.stop(Ending.REFUSED, what)
+
+    def _forget_first_drops(self) -> None:
+        """Leaves them to the next run: nothing says that it was the rows' fault."""
+        self.tally.dropped -= len(self._first_drops)
+        self._first_drops = []
 
     def _list_first_drops(self) -> None:
         for line in self._first_drops:

@@ -159,11 +159,22 @@ class Store:
                 file.sync()
             if is_complete and self._journal.size > len(self._header):
                 _replace(self._journal.path, [self._header])
+            elif not is_complete and self._is_untouched():
+                # It came to nothing: the same command may be given again.
+                self.output.path.unlink()
+                self._journal.path.unlink()
         except OSError as error:
             raise _failed(error, self.output.path) from error
         finally:
             for file in self._files():
                 file.close()
+
+    def _is_untouched(self) -> bool:
+        return (
+            self.output.size == 0
+            and self._journal.size == len(self._header)
+            and not self.errors.exists()
+        )
 
     def _line(self, value: object) -> bytes:
         return self._redact(self._encode(value)) + b"\n"

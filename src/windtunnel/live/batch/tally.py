@@ -63,8 +63,6 @@ class Tally:
         self.cells: Final = [0] * len(columns)
         """Finished in this run, by column."""
         self.cells_before: Final = [finished] * len(columns)
-        self.retries = 0
-        self.salvaged = 0
         self.calls: Final[dict[tuple[str, str], CallTally]] = {}
 
     def call(self, endpoint: str, model: str) -> CallTally:
@@ -129,6 +127,8 @@ class Summary(msgspec.Struct, frozen=True):
     output: str
     errors: str
     """Empty when no row was dropped or given up."""
+    unwritten: int
+    """Answers that came and could not be written; they are asked for again."""
     view: BatchView
 
     @property
