@@ -21,6 +21,15 @@ from windtunnel.cli.main import main
         (["--model", "llama-3.1-8b", "--fault", "500=2"], "--fault 500=2: '2' is no share"),
         (["--model", "llama-3.1-8b", "--set", "serving.pools.0.engine.max_seqs=2"], "max_seqs"),
         (["--model", "llama-3.1-405b"], "does not fit"),
+        (
+            [
+                "--model",
+                "llama-3.1-8b",
+                "--set",
+                "serving.pools.0.step_time.model=blis-trained-physics",
+            ],
+            "serving.pools[0].engine: an emulated server streams tokens",
+        ),
         (["missing.yaml"], "missing.yaml"),
         (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server lets"),
         (["examples/offload.yaml"], "serving.pools[0].engine.offload: an emulated server keeps"),

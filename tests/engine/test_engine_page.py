@@ -24,7 +24,9 @@ def test_every_setting_is_there_with_its_default() -> None:
         "kv_bytes_per_token": "the model's",
     }
     expected = {
-        name: special.get(name, str(getattr(spec, name)).replace("True", "true"))
+        name: special.get(
+            name, str(getattr(spec, name)).replace("True", "true").replace("False", "false")
+        )
         for name in EngineSpec.model_fields
     }
     assert written == expected

@@ -9,10 +9,11 @@ from windtunnel.engine.limits import LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.linear import Linear
+from windtunnel.models.steptime import StepTimeModel
 from windtunnel.workload.request import PrefixChain, Request
 
 Engine = Server | ReferenceServer
-Make = Callable[[int, EngineLimits, Linear], Engine]
+Make = Callable[[int, EngineLimits, StepTimeModel], Engine]
 
 ONE_SECOND = Linear(fixed_s=1.0)
 """Every step takes a second, so times count steps."""

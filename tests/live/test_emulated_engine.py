@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.engine.test_equivalence import TICK, Shape, limits, models, requests_of, traffic
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference import PlannedStep, ReferenceServer
+from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference_step import PlannedStep
 from windtunnel.engine.server import Server
 from windtunnel.live.emulate.engine import Answer, Around, Engine
 from windtunnel.models.linear import Linear
@@ -28,11 +29,11 @@ class Talking(ReferenceServer):
         super().__init__(0, limits, model)
         self.tokens: Tokens = defaultdict(list)
 
-    def complete(self, step: PlannedStep) -> None:
+    def complete(self, step: PlannedStep, now: float) -> None:
         for request in step.produces:
             if not request.cancelled:
                 self.tokens[request.id].append(step.end_s)
-        super().complete(step)
+        super().complete(step, now)
 
 
 class Counts:
@@ -100,7 +101,12 @@ class Audience:
                 self.engine.advance(self.now_s)
 
 
-@given(limits(), models(), traffic(), st.lists(st.none() | st.integers(0, 3000), min_size=25))
+@given(
+    limits(habits=False),
+    models(),
+    traffic(),
+    st.lists(st.none() | st.integers(0, 3000), min_size=25),
+)
 def test_tokens_are_out_when_the_reference_says(
     limits: EngineLimits, model: StepTimeModel, shapes: list[Shape], stays: list[int | None]
 ) -> None:

@@ -2,11 +2,13 @@
 
 import math
 
+import msgspec
 import pytest
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.blis import DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.blis_capacity import blis_kv_blocks
 from windtunnel.models.catalog import MODELS
 from windtunnel.models.steptime import StepWork
 
@@ -52,13 +54,14 @@ def test_data_parallel_mixtures_dispatch_instead_of_summing() -> None:
 
 
 def test_interleaved_mixtures_pay_per_mixture_layer() -> None:
+    """The peer takes an interleaving of two for one mixture layer in three, so 16 of 48."""
     shape = MODELS["llama-4-maverick"]
     without = tuple(0.0 if i == 7 else b for i, b in enumerate(DEFAULT_BETA))
     work = StepWork([], 1, 100, 1)
     full = BlisTrainedPhysics(shape, H100, tensor_parallel=8)
     bare = BlisTrainedPhysics(shape, H100, tensor_parallel=8, beta=without)
     extra = microseconds(full, work) - microseconds(bare, work)
-    assert extra == pytest.approx(24 * DEFAULT_BETA[7], abs=1)
+    assert extra == pytest.approx(16 * DEFAULT_BETA[7], abs=1)
 
 
 @pytest.mark.parametrize("beta", [(), (1.0,) * 10, (math.nan,) * 11, (-1.0,) * 11])
@@ -70,3 +73,38 @@ def test_a_faulty_beta_is_refused(beta: tuple[float, ...]) -> None:
 def test_a_faulty_degree_is_refused() -> None:
     with pytest.raises(InputError, match="tensor_parallel is 0"):
         BlisTrainedPhysics(LLAMA, H100, tensor_parallel=0)
+
+
+@pytest.mark.parametrize(("accelerator", "blocks"), [("h100", 26312), ("l40s", 11567)])
+def test_kv_blocks_are_the_peers(accelerator: str, blocks: int) -> None:
+    assert blis_kv_blocks(LLAMA, resolve_accelerator(accelerator)) == blocks
+
+
+def test_the_peers_time_to_first_token_adds_its_overheads() -> None:
+    """As published: 512, 2048 and 8000 tokens take 23.573, 27.345 and 47.349 ms."""
+    around = int(DEFAULT_ALPHA_US[0]) + int(DEFAULT_ALPHA_US[2])
+    model = BlisTrainedPhysics(LLAMA, H100)
+    for tokens, ttft_us in ((512, 23573), (2048, 27345), (8000, 47349)):
+        assert microseconds(model, StepWork([(tokens, 0, tokens)], 0, 0, 1)) + around == ttft_us
+
+
+def test_a_wider_group_has_more_than_twice_the_blocks() -> None:
+    one, two = (blis_kv_blocks(LLAMA, H100, tensor_parallel=tp) for tp in (1, 2))
+    assert two > 2 * one
+
+
+def test_a_model_that_is_too_large_is_refused_in_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"does not fit on 1 h100-sxm.*raise tensor_parallel"):
+        blis_kv_blocks(MODELS["llama-3.1-70b"], H100)
+
+
+def test_a_step_without_work_takes_the_least_there_is() -> None:
+    assert microseconds(BlisTrainedPhysics(LLAMA, H100), StepWork([], 0, 0, 0)) == 1
+
+
+def test_leading_dense_layers_count_as_mixture_layers() -> None:
+    shape = MODELS["deepseek-v3"]
+    work = StepWork([(100, 0, 100)], 0, 0, 1)
+    all_alike = msgspec.structs.replace(shape, dense_prefix_layers=0)
+    one, other = (BlisTrainedPhysics(s, H100, tensor_parallel=8) for s in (shape, all_alike))
+    assert microseconds(one, work) == microseconds(other, work)

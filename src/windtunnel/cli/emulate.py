@@ -163,6 +163,15 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
                 where=f"serving.pools[{number}].engine.offload",
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
+        engine = pool.engine
+        at_once = engine.last_step_blocks and engine.compute_whole_hits
+        if engine.preemption == "restart" or not at_once:
+            raise InputError(
+                "an emulated server streams tokens step by step and cannot take one back",
+                where=f"serving.pools[{number}].engine",
+                allowed="preemption: recompute, last_step_blocks: true, compute_whole_hits: true",
+                hint="write these three with `blis-trained-physics`, whose defaults are others",
+            )
     servers = sum(pool.replicas for pool in plan.pools)
     if servers > MOST_REPLICAS:
         raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")

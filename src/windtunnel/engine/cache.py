@@ -49,15 +49,23 @@ class Chain:
 class BlockPool:
     """All blocks of a server. `free` counts those without an owner, cached or not."""
 
-    def __init__(self, blocks: int, block_size: int, caching: bool, unhashed_first: bool) -> None:  # noqa: FBT001
-        self.blocks: Final[i64] = blocks - 1  # vLLM never hands out block 0
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        caching: bool,  # noqa: FBT001
+        unhashed_first: bool,  # noqa: FBT001
+        whole_hits: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        self.blocks: Final[i64] = blocks
         self.block_size: Final[i64] = block_size
         self.caching: Final = caching
         self._unhashed_first: Final = unhashed_first
-        self._unhashed: i64 = blocks - 1  # free and at the head of the list
+        self._computed_at_least: Final[i64] = 0 if whole_hits else 1
+        self._unhashed: i64 = blocks  # free and at the head of the list
         self._listed: i64 = 0  # free and in runs
-        self.free: i64 = blocks - 1
-        self.lowest_free: i64 = blocks - 1
+        self.free: i64 = blocks
+        self.lowest_free: i64 = blocks
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = Run(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
@@ -133,7 +141,10 @@ class BlockPool:
         tiers.lost.clear()
 
     def hit(self, request: Request) -> i64:
-        """How many blocks of the prompt are cached, from its start; the last token is never one."""
+        """How many blocks of the prompt are cached, from its start.
+
+        The last token is never among them, unless whole hits are wanted.
+        """
         if not self.caching:
             return 0
         found: i64 = 0
@@ -151,7 +162,7 @@ class BlockPool:
             own = self._own.get(request.id)
             if own is not None:
                 found = own.resident
-        return min(found, (request.target - 1) // self.block_size)
+        return min(found, (request.target - self._computed_at_least) // self.block_size)
 
     def free_among(self, request: Request, hit: i64) -> i64:
         """How many of the first `hit` blocks nobody holds: taking them uses up free blocks too."""
@@ -243,6 +254,12 @@ class BlockPool:
     def release(self, request: Request, computed: i64, *, preempted: bool) -> None:
         """Frees a request's blocks, tail first; full ones stay findable until they are taken."""
         held = -(-computed // self.block_size)
+        if request.unheld_blocks:
+            self._free_unhashed(held - request.unheld_blocks)
+            request.unheld_blocks = 0
+            if not preempted:
+                self.forget_own(request)
+            return
         if not self.caching:
             self._free_unhashed(held)
             return

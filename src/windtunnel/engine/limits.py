@@ -11,6 +11,9 @@ PRIORITY: Final = 1
 SHORTEST_PROMPT: Final = 2
 SCHEDULING: Final = {"fcfs": FCFS, "priority": PRIORITY, "shortest-prompt": SHORTEST_PROMPT}
 
+PREEMPTION: Final = ("recompute", "restart")
+OVER_LENGTH: Final = ("cut", "refuse")
+
 LENGTH_CAPPED: Final = "the answer was cut short at max_model_len"
 
 
@@ -60,6 +63,12 @@ SETTINGS: Final = (
     "unhashed_blocks_first",
     "lora",
     "tiers",
+    "null_block",
+    "preemption",
+    "over_length",
+    "last_step_blocks",
+    "store_last_token",
+    "compute_whole_hits",
 )
 
 
@@ -83,6 +92,12 @@ class EngineLimits:
         unhashed_blocks_first: bool = True,  # noqa: FBT001, FBT002
         lora: LoraLimits | None = None,
         tiers: list[TierLimits] | None = None,  # from fast to slow
+        null_block: bool = True,  # noqa: FBT001, FBT002
+        preemption: str = "recompute",
+        over_length: str = "cut",
+        last_step_blocks: bool = True,  # noqa: FBT001, FBT002
+        store_last_token: bool = False,  # noqa: FBT001, FBT002
+        compute_whole_hits: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise InputError(
@@ -98,7 +113,12 @@ class EngineLimits:
         if tiers and not prefix_caching:
             what = "there are tiers below the accelerator, but prefix_caching is off"
             raise InputError(what, hint="without it nothing is kept that could go there")
+        if tiers and not (last_step_blocks and compute_whole_hits):
+            what = "there are tiers below the accelerator, where requests wait for what they hit"
+            allowed = "last_step_blocks: true and compute_whole_hits: true"
+            raise InputError(what, allowed=allowed)
         self.kv_blocks: Final[i64] = kv_blocks
+        self.usable_blocks: Final[i64] = kv_blocks - 1 if null_block else kv_blocks
         self.max_num_seqs: Final[i64] = max_num_seqs
         self.max_num_batched_tokens: Final[i64] = max_num_batched_tokens
         self.block_size: Final[i64] = block_size
@@ -113,6 +133,33 @@ class EngineLimits:
         self.unhashed_blocks_first: Final = unhashed_blocks_first
         self.lora: Final = lora
         self.tiers: Final = tiers or None
+        self.null_block: Final = null_block
+        self.preemption: Final = preemption
+        self.restarts: Final = preemption == "restart"
+        self.over_length: Final = over_length
+        self.last_step_blocks: Final = last_step_blocks
+        self.store_last_token: Final = store_last_token
+        self.compute_whole_hits: Final = compute_whole_hits
+        if async_scheduling:
+            self._refuse_sync_habits()
+
+    def _refuse_sync_habits(self) -> None:
+        """Some habits are about what is between two steps; planned ahead, there is nothing."""
+        if self.restarts:
+            setting = "preemption is restart"
+        elif not self.last_step_blocks:
+            setting = "last_step_blocks is false"
+        elif not self.compute_whole_hits:
+            setting = "compute_whole_hits is false"
+        elif self.store_last_token:
+            setting = "store_last_token is true"
+        else:
+            return
+        raise InputError(
+            f"{setting}, but async_scheduling is true",
+            allowed="only where each step is planned when the one before has ended",
+            hint="set async_scheduling: false",
+        )
 
     def __repr__(self) -> str:
         return f"EngineLimits({', '.join(f'{name}={getattr(self, name)}' for name in SETTINGS)})"
@@ -125,10 +172,15 @@ class EngineLimits:
         """
         if prompt_tokens >= self.max_model_len:
             return f"prompt of {prompt_tokens} tokens, max_model_len is {self.max_model_len}"
+        if self.over_length == "refuse" and prompt_tokens + output_tokens > self.max_model_len:
+            return (
+                f"prompt of {prompt_tokens} and answer of {output_tokens} tokens, "
+                f"max_model_len is {self.max_model_len}"
+            )
         tokens = prompt_tokens + self.answer_tokens(prompt_tokens, output_tokens) - 1
         blocks = -(-tokens // self.block_size)
-        if blocks > self.kv_blocks - 1:
-            return f"needs {blocks} KV blocks, the server has {self.kv_blocks - 1}"
+        if blocks > self.usable_blocks:
+            return f"needs {blocks} KV blocks, the server has {self.usable_blocks}"
         if not self.chunked_prefill and tokens > self.max_num_batched_tokens:
             return (
                 f"needs {tokens} tokens in one step without chunked prefill, "

@@ -4,6 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.engine.closing import Closing
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.schedule import Schedule
 from windtunnel.models.steptime import StepTimeModel
@@ -19,6 +20,7 @@ class Occupancy(Schedule):
         self.steps: i64 = 0
         self._late_arrivals: Final[list[Request]] = []
         self._leaving: Final[list[Request]] = []  # cancelled, and still in steps that are planned
+        self._closing: Final = Closing()  # in steps that others have gone on from
         self._apart: Final[dict[int, Request]] = {}  # neither waiting nor running, with blocks
 
     @property
@@ -30,7 +32,8 @@ class Occupancy(Schedule):
     @property
     def load(self) -> i64:
         """How many requests are here, waiting or running, without those that are cancelled."""
-        return self.queued + self.running.count + len(self._ending) - len(self._leaving)
+        ending = len(self._ending) + len(self._closing.requests) - len(self._leaving)
+        return self.queued + self.running.count + ending
 
     @property
     def holds_apart(self) -> i64:
@@ -46,7 +49,7 @@ class Occupancy(Schedule):
         free = self.pool.free
         step = self._current
         if step is not None and step.steps > 1 and not step.passed:
-            passed = self._clock.steps_until(step, now - step.start_s) - 1
+            passed = self._clock.steps_until(step, now) - 1
             free -= self._decoding.blocks_for(passed)
         return free
 
@@ -62,13 +65,13 @@ class Occupancy(Schedule):
         step = self._current
         if step is None or step.steps == 1 or now <= step.start_s:
             return self.steps
-        return self.steps + self._clock.steps_until(step, now - step.start_s) - 1
+        return self.steps + self._clock.steps_until(step, now) - 1
 
     def unfinished(self) -> list[Request]:
         """All requests that `load` counts, for a run that ends before they do."""
         here = self.waiting.requests() + self._late_arrivals + self._transferred.requests()
         here.extend(self._fetching.values())
-        for request in self.running.requests() + self._ending:
+        for request in self.running.requests() + self._ending + self._closing.requests:
             if not request.cancelled:
                 here.append(request)
         return here
@@ -80,7 +83,7 @@ class Occupancy(Schedule):
             computed = request.computed
             if request.finish_clock >= 0:
                 computed = request.offset + self._decoding.clock
-            held += -(-computed // self._size) - request.pinned_blocks
+            held += -(-computed // self._size) - request.pinned_blocks - request.unheld_blocks
         reserved = [*self._apart.values(), *self._transferred.requests(), *self._fetching.values()]
         for request in reserved:
             tokens = request.last if request.stage == KEPT else request.target
@@ -103,7 +106,7 @@ class Occupancy(Schedule):
         step = self._current
         assert step is not None
         assert 1 <= number <= step.steps
-        return step.start_s + self._clock.span(step, number)
+        return self._clock.end_s(step, number)
 
     def tokens_begun(self, request: Request) -> i64:
         """Tokens of the answer after the first step that is computed now.

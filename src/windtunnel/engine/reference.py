@@ -2,8 +2,8 @@
 
 Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
 property tests hold the two equal. Nothing here is shared with the fast engine but the request
-record, the limits, the queue order and the histogram. `reference_blocks.py` has its blocks,
-`reference_slots.py` its LoRA adapters.
+record, the limits, the queue order, the histogram and the ticks of a clock. `reference_blocks.py`
+has its blocks, `reference_slots.py` its LoRA adapters, `reference_step.py` its steps.
 """
 
 import math
@@ -13,22 +13,10 @@ from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
 from windtunnel.engine.reference_blocks import Block, ReferenceBlocks
 from windtunnel.engine.reference_slots import ReferenceSlots
+from windtunnel.engine.reference_step import Beyond, PlannedStep
+from windtunnel.engine.step import on_tick
 from windtunnel.models.steptime import StepTimeModel, StepWork
 from windtunnel.workload.request import UNSET, Request
-
-
-class PlannedStep:
-    """One step: how many tokens each request computes in it."""
-
-    def __init__(
-        self, tokens: list[tuple[Request, int]], start_s: float, duration_s: float
-    ) -> None:
-        self.tokens = tokens
-        self.start_s = start_s
-        self.end_s = start_s + duration_s
-        self.admitted: list[Request] = []
-        self.produces: list[Request] = []
-        self.sizes = {"tokens": 0, "decodes": 0, "context": 0.0, "prompt": 0}
 
 
 class ReferenceServer:
@@ -51,10 +39,7 @@ class ReferenceServer:
         self.steps = 0
         self.preemptions = 0
         self.prefilled_tokens = 0
-        self.bounds = model.measured()
-        self.beyond = {"steps": 0, "tokens": 0, "decodes": 0, "context": 0}
-        self.most_beyond = {"tokens": 0.0, "decodes": 0.0, "context": 0.0}
-        self.beyond_s = 0.0
+        self.beyond = Beyond(model.measured())
         self.admission_order: list[int] = []
         self.free_after: list[tuple[float, int]] = []  # free blocks after each step that ended
         self.current: PlannedStep | None = None
@@ -64,11 +49,31 @@ class ReferenceServer:
         self.fetched = 0
         self.apart: list[Request] = []  # holding blocks, neither waiting nor running
         self.leaving: list[Request] = []  # cancelled while running
+        self.closing: list[Request] = []  # ended, in a step that has not
+        self.unheld: dict[int, int] = {}  # blocks of prompts that were cached whole, by request
 
     def submit(self, request: Request, now: float) -> None:
         if self.receive(request, now):
+            if not self.limits.last_step_blocks and self.empties():
+                self.close(now)
             self.waiting.append(request)
             self.look_again(now)
+
+    def empties(self) -> bool:
+        """Whether the current step is the last of all who are here."""
+        if self.current is None or self.waiting or self.transferred or self.leaving:
+            return False
+        return all(r.computed >= r.last and not r.keeps_blocks for r in self.running)
+
+    def close(self, now: float) -> None:
+        """A newcomer need not wait for the step; what it made is handed out when it ends."""
+        assert self.current is not None
+        ended = len(self.finished)
+        self.complete(self.current, now)
+        self.closing += self.finished[ended:]
+        self.closing.sort(key=lambda request: request.finished_s)
+        del self.finished[ended:]
+        self.current = None
 
     def look_again(self, now: float) -> None:
         if self.current is None:
@@ -95,6 +100,8 @@ class ReferenceServer:
         request.cancelled = True
         if request in self.waiting:
             self.waiting.remove(request)
+        elif request in self.closing:
+            self.closing.remove(request)
         elif request in self.transferred:
             self.transferred.remove(request)
             self.give_back(request)
@@ -141,12 +148,14 @@ class ReferenceServer:
     def advance(self, now: float) -> None:
         host = self.limits.host_overhead_s
         self.land(now)
+        while self.closing and self.closing[0].finished_s <= now:
+            self.finished.append(self.closing.pop(0))
         if self.current is not None and now < self.current.end_s:
             self.free_after.append((now, len(self.blocks.free)))
             self.wake_s = self.next_s()
             return
         if self.current is not None:
-            self.complete(self.current)
+            self.complete(self.current, now)
         for request in self.leaving:
             if request in self.running:
                 self.running.remove(request)
@@ -176,8 +185,9 @@ class ReferenceServer:
                 self.transferred.append(entry[2])
 
     def next_s(self) -> float:
-        """When the current step ends, or something arrives from a tier."""
+        """When the current step ends, or one that was closed, or something comes from a tier."""
         ends = [entry[0] for entry in self.fetching]
+        ends += [request.finished_s for request in self.closing]
         if self.current is not None:
             ends.append(self.current.end_s)
         return min(ends, default=math.inf)
@@ -186,19 +196,7 @@ class ReferenceServer:
         """Accounts for what has passed of the current step when a run ends before it does."""
         if self.current is not None and self.current.start_s < now:
             self.busy_s += now - self.current.start_s
-            if self.excesses(self.current):
-                self.beyond_s += now - self.current.start_s
-
-    def excesses(self, step: PlannedStep) -> list[str]:
-        """In what the step is larger than any that its times were measured at."""
-        bounds = self.bounds
-        if bounds is None:
-            return []
-        sizes = step.sizes
-        over = [name for name in ("tokens", "decodes") if sizes[name] > getattr(bounds, name)]
-        if sizes["context"] > bounds.context or sizes["prompt"] > bounds.prompt:
-            over.append("context")
-        return over
+            self.beyond.pass_time(self.current, now)
 
     def plan(self, start_s: float, now: float) -> PlannedStep | None:
         """One call of vLLM's schedule(): running requests first, then the queue.
@@ -262,7 +260,10 @@ class ReferenceServer:
         self.give_back(request)
         if request.computed >= request.last:
             return  # nothing is left to compute; its last token is on its way
-        if request.computed >= request.target:
+        if self.limits.restarts:
+            request.first_token_s = UNSET
+            self.last_token_s.pop(request.id, None)
+        elif request.computed >= request.target:
             request.target = request.computed + 1
         request.computed = 0
         self.waiting.insert(0, request)
@@ -303,7 +304,7 @@ class ReferenceServer:
             request = self.first(self.waiting)
             if request is None:
                 return
-            hits = self.blocks.hits(request)
+            hits = self.blocks.hits(request, spare=int(self.limits.compute_whole_hits))
             if self.must_fetch(request, hits, now):
                 if not self.fits_whole(request, hits):
                     return
@@ -312,15 +313,16 @@ class ReferenceServer:
                 continue
             size = self.limits.block_size
             rest = request.target - len(hits) * size
+            if not rest:
+                self.answer_at_once(request)
+                admitted.append(request)
+                planned.append((request, 0))
+                continue
             want = self.chunk(rest, budget)
             threshold = self.limits.long_prefill_threshold
             if not self.limits.chunked_prefill and min(rest, threshold or rest) > budget:
                 return
-            tokens = len(hits) * size + want
-            if self.limits.reserve_full_prompt:
-                tokens = request.target
-            unheld = sum(block.users == 0 for block in hits)
-            if -(-tokens // size) - len(hits) + unheld > len(self.blocks.free):
+            if not self.fits(request, hits, want):
                 return
             self.waiting.remove(request)
             self.enter(request)
@@ -384,30 +386,55 @@ class ReferenceServer:
             self.slots.enter(request, self.running)
         self.running.append(request)
 
+    def fits(self, request: Request, hits: list[Block], want: int) -> bool:
+        size = self.limits.block_size
+        tokens = len(hits) * size + want
+        if self.limits.reserve_full_prompt:
+            tokens = request.target
+        unheld = sum(block.users == 0 for block in hits)
+        return -(-tokens // size) - len(hits) + unheld <= len(self.blocks.free)
+
+    def answer_at_once(self, request: Request) -> None:
+        """The whole prompt is cached: nothing of it is computed, and nothing of it is held."""
+        self.waiting.remove(request)
+        self.enter(request)
+        self.admission_order.append(request.id)
+        self.held[request.id] = []
+        self.unheld[request.id] = request.target // self.limits.block_size
+        if not request.preemptions:
+            request.prefix_hit_tokens = request.target
+        request.computed = request.target
+
     def give_back(self, request: Request) -> None:
-        """Frees what a request holds."""
-        if request.answer_key >= 0 and request.computed >= request.last:
+        """Frees what a request holds; without its prompt the rest cannot be found again."""
+        unheld = self.unheld.pop(request.id, 0)
+        if request.answer_key >= 0 and request.computed >= request.last and not unheld:
             self.blocks.name_answer(request, self.held[request.id])
         self.blocks.give_back(self.held.pop(request.id))
 
     def can_hold(self, request: Request, want: int) -> bool:
         total = -(-(request.computed + want) // self.limits.block_size)
-        return total - len(self.held[request.id]) <= len(self.blocks.free)
+        has = len(self.held[request.id]) + self.unheld.get(request.id, 0)
+        return total - has <= len(self.blocks.free)
 
     def hold(self, request: Request, want: int) -> None:
         """Takes the blocks for the next tokens, and makes the ones that become full findable."""
         size = self.limits.block_size
         held = self.held[request.id]
-        while len(held) * size < request.computed + want:
+        unheld = self.unheld.get(request.id, 0)
+        while (len(held) + unheld) * size < request.computed + want:
             held.append(self.blocks.take())
-        self.blocks.name(request, held, request.computed + want)
+        if not unheld:
+            self.blocks.name(request, held, request.computed + want)
 
     def as_step(self, planned: list[tuple[Request, int]], start_s: float) -> PlannedStep:
         work = StepWork([], 0, 0, 0)
         produces = []
         used = 0 if self.slots is None else len(self.slots.in_use(self.running))
         for request, want in planned:
-            if request.computed >= request.target:
+            if not want:
+                pass  # all of its prompt was cached
+            elif request.computed >= request.target:
                 work.decodes += 1
                 work.context += request.computed
             else:
@@ -420,9 +447,10 @@ class ReferenceServer:
         time_s = self.model.step_s(work)
         if self.slots is not None:
             time_s = self.slots.time_s(time_s, used)
-        host = self.limits.host_overhead_s
+        ticks = self.model.ticks_per_s()
+        time_s, host = on_tick(time_s, ticks), on_tick(self.limits.host_overhead_s, ticks)
         duration_s = max(time_s, host) if self.limits.async_scheduling else time_s + host
-        step = PlannedStep(planned, start_s, duration_s)
+        step = PlannedStep(planned, start_s, on_tick(start_s + duration_s, ticks))
         step.produces = produces
         step.sizes = {
             "tokens": sum(new for new, _, _ in work.chunks) + work.decodes,
@@ -432,19 +460,10 @@ class ReferenceServer:
         }
         return step
 
-    def complete(self, step: PlannedStep) -> None:
-        self.busy_s += step.end_s - step.start_s
+    def complete(self, step: PlannedStep, now: float) -> None:
+        self.busy_s += now - step.start_s
         self.steps += 1
-        over = self.excesses(step)
-        if over:
-            self.beyond_s += step.end_s - step.start_s
-            self.beyond["steps"] += 1
-            for name in over:
-                self.beyond[name] += 1
-                size = step.sizes[name]
-                if name == "context":
-                    size = max(math.ceil(size), step.sizes["prompt"])
-                self.most_beyond[name] = max(self.most_beyond[name], size)
+        self.beyond.count(step)
         done = []
         for request in step.produces:
             if request.id in self.last_token_s:
@@ -463,8 +482,15 @@ class ReferenceServer:
                 if request.keeps_blocks:
                     self.apart.append(request)
                 else:
+                    self.store_last_token(request)
                     self.give_back(request)
             self.finished.append(request)
+
+    def store_last_token(self, request: Request) -> None:
+        """Takes the block that the last token would need, as if something were to follow it."""
+        fills = request.last % self.limits.block_size == 0
+        if self.limits.store_last_token and fills and self.blocks.free:
+            self.held[request.id].append(self.blocks.take())
 
     def tokens_out(self, request: Request, step: PlannedStep) -> int:
         """Tokens of a request that a later, already planned step will still produce."""

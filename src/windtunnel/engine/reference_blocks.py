@@ -52,7 +52,7 @@ class ReferenceBlocks:
         self.limits = limits
         self.size = int(limits.block_size)
         self.free: OrderedDict[int, Block] = OrderedDict(
-            (number, Block(number)) for number in range(1, limits.kv_blocks)
+            (number, Block(number)) for number in range(limits.usable_blocks)
         )
         self.table: dict[Key, Block] = {}
         self.lowest_free = len(self.free)
@@ -99,11 +99,11 @@ class ReferenceBlocks:
                     return ("shared", key, index)
         return ("own", int(request.id), index)
 
-    def hits(self, request: Request) -> list[Block]:
-        """The cached blocks of a prompt, from its start; the last token is never one."""
+    def hits(self, request: Request, spare: int = 1) -> list[Block]:
+        """The cached blocks of a prompt, from its start to `spare` tokens before its end."""
         found: list[Block] = []
         if self.limits.prefix_caching:
-            while (len(found) + 1) * self.size < request.target:
+            while (len(found) + 1) * self.size <= request.target - spare:
                 block = self.table.get(self.key(request, len(found)))
                 if block is None:
                     break

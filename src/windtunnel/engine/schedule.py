@@ -40,7 +40,11 @@ class Schedule(Actor):
         self.limits: Final = limits
         self.model: Final = model
         self.pool: Final = BlockPool(
-            limits.kv_blocks, limits.block_size, limits.prefix_caching, limits.unhashed_blocks_first
+            limits.usable_blocks,
+            limits.block_size,
+            limits.prefix_caching,
+            limits.unhashed_blocks_first,
+            not limits.compute_whole_hits,
         )
         self.slots: Final = None if limits.lora is None else Slots(limits.lora)
         self.waiting: Final = (
@@ -102,8 +106,8 @@ class Schedule(Actor):
                 self._admit(step, budget)
         if self.slots is not None:
             step.factor, loads_s = self.slots.end()
-        if work.chunks or not together:
-            if not step.decodes and not work.chunks:
+        if work.chunks or step.prompted or not together:
+            if not step.decodes and not work.chunks and not step.prompted:
                 # An empty step takes no time. After a preemption the others deserve another look.
                 again = self.preemptions > preempted
                 return self._plan(start_s, moment_s) if again else None
@@ -111,7 +115,7 @@ class Schedule(Actor):
             work.context = step.context
             work.samples = step.decodes + len(step.prompted)
             if self.extrapolation is not None:
-                self._note_sizes(step)
+                step.note_sizes(work)
             step.duration_s = self._clock.one(work, step.factor, loads_s)
         else:
             if not step.decodes:
@@ -122,13 +126,6 @@ class Schedule(Actor):
             step.duration_s = step.base + step.slope * step.context
             step.pure = not self._partial
         return step
-
-    def _note_sizes(self, step: Step) -> None:
-        """Keeps what `Extrapolation` asks of the step's chunks when they are gone."""
-        for new, cached, _ in self._work.chunks:
-            step.new_tokens += new
-            if new + cached > step.prompt:
-                step.prompt = new + cached
 
     def _plan_together(self, step: Step) -> i64:
         """Plans all decodes at once, then the one unfinished prompt: the budget left, or -1."""
@@ -176,7 +173,11 @@ class Schedule(Actor):
         self.prefilled_tokens += want
         if request.computed < request.target:
             self._partial.append(request)
-            return
+        else:
+            self._answered(step, request)
+
+    def _answered(self, step: Step, request: Request) -> None:
+        """The prompt is computed with this step: the first token, then it decodes."""
         step.prompted.append(request)
         self._note_pause(step, request)
         if request.computed == request.last:
@@ -199,10 +200,14 @@ class Schedule(Actor):
                 waiting.pop(request)
                 self._fetch(request, hit)
                 continue
-            want = self._wanted(request.target - hit * self._size, budget)
-            if not want or not self._fits(request, hit, want):
+            rest = request.target - hit * self._size
+            want = self._wanted(rest, budget)
+            if rest and (not want or not self._fits(request, hit, want)):
                 return
             waiting.pop(request)
+            if not rest:
+                self._answer_at_once(step, request, hit)
+                continue
             self.pool.admit(request, hit)
             request.computed = hit * self._size
             if not request.preemptions:
@@ -210,6 +215,16 @@ class Schedule(Actor):
             budget -= want
             self._enter(step, request)
             self._prefill(step, request, want)
+
+    def _answer_at_once(self, step: Step, request: Request, hit: i64) -> None:
+        """Admits a request whose whole prompt is cached: it computes nothing, and holds nothing."""
+        request.computed = request.target
+        request.unheld_blocks = hit
+        request.sharing = False
+        if not request.preemptions:
+            request.prefix_hit_tokens = request.computed
+        self._enter(step, request)
+        self._answered(step, request)
 
     def _admit_transferred(self, step: Step, budget: i64) -> i64:
         """Takes requests that have the KV of their prompt, and so its blocks: the budget left."""
@@ -288,8 +303,9 @@ class Schedule(Actor):
         hit = self.pool.hit(request)
         if self.tiers is not None and self._could_fetch(request, hit):
             return True
-        want = self._wanted(request.target - hit * self._size, budget)
-        return want > 0 and self._fits(request, hit, want)
+        rest = request.target - hit * self._size
+        want = self._wanted(rest, budget)
+        return rest == 0 or (want > 0 and self._fits(request, hit, want))
 
     # Requests whose KV is in a slower tier
 
@@ -422,7 +438,10 @@ class Schedule(Actor):
         return chosen
 
     def _preempt(self, request: Request, want: i64, start_s: float) -> None:
-        """Takes all blocks from a request and queues it to be computed again, tokens kept."""
+        """Takes all blocks from a request and queues it to be computed again.
+
+        Its tokens are kept, unless it is to restart: then it is as if it had just come.
+        """
         self.preemptions += 1
         request.preemptions += 1
         done = request.computed == request.last
@@ -435,7 +454,10 @@ class Schedule(Actor):
             self._ending.append(request)
             return  # its last token is on its way: it ends with the current step
         request.stage = WAITING
-        if request.computed >= request.target:
+        if self.limits.restarts:
+            request.first_token_s = UNSET
+            request.token_s = UNSET
+        elif request.computed >= request.target:
             request.target = request.computed + 1
             if request.token_s == UNSET:
                 request.token_s = start_s

@@ -21,6 +21,7 @@ from windtunnel.engine.tiers import Load
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.workload.request import (
     AWAY,
+    CLOSING,
     FETCHING,
     KEPT,
     RESERVED,
@@ -60,6 +61,11 @@ class Server(Occupancy):
         if self._overlaps and (now > step.planned_s or step.steps == 1):
             self._late_arrivals.append(request)
             return
+        if not limits.last_step_blocks and self._empties(step, now):
+            self._close(step, now)
+            self.waiting.push(request)
+            self.wake_s = now
+            return
         blocked = limits.scheduling == FCFS and self.waiting.head() is not None
         self.waiting.push(request)
         if step.steps > 1 and not blocked and self.running.count < limits.max_num_seqs:
@@ -88,7 +94,9 @@ class Server(Occupancy):
         assert request.stage not in {AWAY, RESERVED, KEPT}, "it is not here"
         self._catch_up(now)
         request.cancelled = True
-        if request.stage in {TRANSFERRED, FETCHING}:
+        if request.stage == CLOSING:
+            self._closing.requests.remove(request)
+        elif request.stage in {TRANSFERRED, FETCHING}:
             if request.stage == TRANSFERRED:
                 self._transferred.remove(request)
             else:
@@ -116,7 +124,7 @@ class Server(Occupancy):
             return -1
         self._catch_up(now)
         pool = self.pool
-        hit = pool.hit(request)
+        hit = min(pool.hit(request), (request.prompt_tokens - 1) // self._size)
         blocks = -(-request.prompt_tokens // self._size) - hit
         if blocks + pool.free_among(request, hit) > pool.free:
             return -1
@@ -171,9 +179,11 @@ class Server(Occupancy):
         if self.tiers is not None and self._only_lands(now):
             return
         step = self._current
+        if not self.limits.last_step_blocks and self._goes_on(step, now):
+            return
         following: Step | None = None
         if step is not None:
-            following = self._end(step)
+            following = self._end(step, now)
         idle = following is None
         if self._leaving:
             self._depart()
@@ -199,7 +209,7 @@ class Server(Occupancy):
         step = self._current
         if step is None or step.start_s >= now:
             return
-        whole = self._clock.whole_steps(step, now - step.start_s)
+        whole = self._clock.whole_steps(step, now)
         begun = min(whole, step.steps - 1)
         if self.extrapolation is not None:
             self.extrapolation.add(step, self._clock, whole, begun + 1, now - step.start_s)
@@ -291,7 +301,7 @@ class Server(Occupancy):
         self._wake(step.end_s)
         return True
 
-    def _end(self, step: Step) -> Step | None:
+    def _end(self, step: Step, now: float) -> Step | None:
         """Ends a step: what follows it, as far as that is planned."""
         following: Step | None = None
         if self._ahead:
@@ -305,7 +315,7 @@ class Server(Occupancy):
                 if self._leaving:
                     self._depart()
                 following = self._plan(step.end_s, step.planned_s)
-        self._complete(step)
+        self._complete(step, now)
         for request in self._late_arrivals:
             self.waiting.push(request)
         self._late_arrivals.clear()
@@ -316,7 +326,7 @@ class Server(Occupancy):
         for request in step.admitted:
             if request.scheduled_s == UNSET and not request.cancelled:
                 request.scheduled_s = step.start_s
-        step.end_s = step.start_s + step.duration_s
+        step.end_s = self._clock.on_tick(step.start_s + step.duration_s)
         if step.pure and not step.finishing and not self._somebody_enters():
             ends = self._decoding.steps_to_first_end()
             steps = self._decoding.affordable(ends, self.pool.free)
@@ -326,7 +336,8 @@ class Server(Occupancy):
         self._wake(step.end_s)
 
     def _wake(self, at_s: float) -> None:
-        """Sets when to look again, at the latest: what tiers carry may arrive before."""
+        """Sets when to look again, at the latest: a closed step or a load may end before."""
+        at_s = min(at_s, self._closing.next_s)
         if self._loads and self._loads[0][0] < at_s:
             at_s = self._loads[0][0]
         self.wake_s = at_s
@@ -338,25 +349,62 @@ class Server(Occupancy):
     def _time(self, step: Step) -> None:
         """Sets the end, and when what follows is planned, from the number of steps."""
         steps = step.steps
-        step.end_s = step.start_s + self._clock.span(step, steps)
+        step.end_s = self._clock.end_s(step, steps)
         if self._overlaps and steps > 1:
-            step.planned_s = step.start_s + self._clock.span(step, steps - 1)
+            step.planned_s = self._clock.end_s(step, steps - 1)
 
     def _shorten(self, step: Step, now: float) -> None:
         """Cuts a run of steps at the boundary where a request that arrives now is seen."""
         if step.passed:
             return  # it ends there already
-        seen = self._clock.steps_until(step, now - step.start_s)
+        seen = self._clock.steps_until(step, now)
         steps = seen + 1 if self._overlaps else seen
         if steps < step.steps:
             step.steps = steps
             self._time(step)
             self._wake(step.end_s)
 
-    def _complete(self, step: Step) -> None:
+    def _empties(self, step: Step, now: float) -> bool:
+        """Whether the step that runs now is the last of all who are here."""
+        if self.queued or self._leaving:
+            return False
+        if step.steps > 1 and not step.passed:
+            if now <= self._clock.end_s(step, step.steps - 1):
+                return False
+            self._pass_steps(step, step.steps - 1)
+            step.passed = True
+        for request in step.finishing:
+            if request.keeps_blocks:
+                return False
+        return len(step.finishing) == self.running.count
+
+    def _close(self, step: Step, now: float) -> None:
+        """Frees what a step holds before it ends; its requests are handed out when it does."""
+        handed_out = len(self.finished)
+        self._complete(step, now)
+        self._closing.add(self.finished[handed_out:])
+        del self.finished[handed_out:]
+        self._current = None
+
+    def _goes_on(self, step: Step | None, now: float) -> bool:
+        """Hands out requests whose step was closed early and ends now; another may go on."""
+        self._closing.hand_out(now, self.finished)
+        if step is None or step.end_s <= now:
+            return False
+        self._wake(step.end_s)
+        return True
+
+    def _free(self, request: Request) -> None:
+        """Frees the blocks of a request that has ended."""
+        if self.limits.store_last_token and request.last % self._size == 0 and self.pool.free:
+            self.pool.take(1)
+            self.pool.give_back(1)
+        self.pool.release(request, request.last, preempted=False)
+
+    def _complete(self, step: Step, now: float) -> None:
         """Hands out the step's tokens, and frees what its finished requests held."""
         end_s = step.end_s
-        self.busy_s += end_s - step.start_s
+        self.busy_s += now - step.start_s
         self.steps += step.steps
         regular = step.decodes - step.late_decodes
         if self.extrapolation is not None:
@@ -382,7 +430,7 @@ class Server(Occupancy):
                     self._apart[request.id] = request
                     self.finished.append(request)
                     continue
-                self.pool.release(request, request.last, preempted=False)
+                self._free(request)
             request.stage = AWAY
             self.finished.append(request)
         if self._ending:

@@ -54,6 +54,13 @@ class Step:
         if self.pauses:
             self.pauses.clear()
 
+    def note_sizes(self, work: StepWork) -> None:
+        """Keeps what `Extrapolation` asks of the step's chunks when they are gone."""
+        for new, cached, _ in work.chunks:
+            self.new_tokens += new
+            if new + cached > self.prompt:
+                self.prompt = new + cached
+
 
 class StepClock:
     """Times steps with a step-time model, host overhead included."""
@@ -61,11 +68,15 @@ class StepClock:
     def __init__(self, limits: EngineLimits, model: StepTimeModel) -> None:
         self._model: Final = model
         self._overlaps: Final = limits.async_scheduling
-        self._host_s: Final = limits.host_overhead_s
+        self._ticks_per_s: Final = model.ticks_per_s()
+        self._host_s: Final = on_tick(limits.host_overhead_s, self._ticks_per_s)
+
+    def on_tick(self, time_s: float) -> float:
+        return on_tick(time_s, self._ticks_per_s)
 
     def one(self, work: StepWork, factor: float, loads_s: float) -> float:
         """The time of a step, made longer by adapters that are used and loaded in it."""
-        time_s = self._model.step_s(work) * factor + loads_s
+        time_s = self.on_tick(self._model.step_s(work) * factor + loads_s)
         if not self._overlaps:
             return time_s + self._host_s
         return time_s if time_s > self._host_s else self._host_s
@@ -74,7 +85,7 @@ class StepClock:
         """The model's line for a decode step, with adapters and the host overhead."""
         base, slope, until = self._model.decode_line(decodes, context)
         if factor != 1.0:
-            base *= factor
+            base = self.on_tick(base * factor)
             slope *= factor
         host = self._host_s
         if not self._overlaps:
@@ -101,8 +112,13 @@ class StepClock:
             steps -= count
         return total
 
-    def steps_until(self, step: Step, elapsed: float) -> int:
-        """The fewest steps, at least one, after which `elapsed` seconds have passed."""
+    def end_s(self, step: Step, steps: int) -> float:
+        """When the first `steps` steps have ended."""
+        return self.on_tick(step.start_s + self.span(step, steps))
+
+    def steps_until(self, step: Step, now: float) -> int:
+        """The fewest steps, at least one, that end now or later."""
+        elapsed = now - step.start_s
         decodes = step.decodes
         context = step.context
         done = 0
@@ -119,18 +135,18 @@ class StepClock:
             base, slope, until = self.line(decodes, context, step.factor)
         guess = steps_to_cover(base + slope * context, slope * decodes, elapsed - total)
         steps = min(max(done + guess, 1), step.steps)
-        while steps > 1 and self.span(step, steps - 1) >= elapsed:
+        while steps > 1 and self.end_s(step, steps - 1) >= now:
             steps -= 1
-        while steps < step.steps and self.span(step, steps) < elapsed:
+        while steps < step.steps and self.end_s(step, steps) < now:
             steps += 1
         return steps
 
-    def whole_steps(self, step: Step, elapsed: float) -> int:
-        """How many of the steps have ended after `elapsed` seconds, short of the last one."""
+    def whole_steps(self, step: Step, now: float) -> int:
+        """How many of the steps have ended by now, short of the last one."""
         if step.steps == 1:
             return 0
-        steps = self.steps_until(step, elapsed)
-        return steps if self.span(step, steps) <= elapsed else steps - 1
+        steps = self.steps_until(step, now)
+        return steps if self.end_s(step, steps) <= now else steps - 1
 
     def count_gaps(self, step: Step, gaps: Histogram, overhead_s: float) -> None:
         """Counts the gaps between the tokens of a run of equal steps."""
@@ -147,6 +163,13 @@ class StepClock:
                 return
             context += count * decodes
             base, slope, until = self.line(decodes, context, step.factor)
+
+
+def on_tick(time_s: float, ticks_per_s: float) -> float:
+    """The nearest time on a clock, so that equal times are equal to the last digit."""
+    if ticks_per_s == 0.0:
+        return time_s
+    return math.floor(time_s * ticks_per_s + 0.5) / ticks_per_s
 
 
 def steps_on_line(steps: int, decodes: int, context: int, until: float) -> int:

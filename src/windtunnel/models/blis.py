@@ -35,6 +35,7 @@ DEFAULT_BETA: Final = (
 )
 
 US: Final = 1e-6
+TICKS_PER_S: Final = 1e6
 MAX_STAIR: Final = 1e12  # tokens; a wider stair is given in parts
 
 # (FLOP/us as bf16, as fp8, HBM bytes/us) that the peer's own hardware table has for these three.
@@ -66,32 +67,31 @@ class BlisTrainedPhysics(StepTimeModel):
         flops_per_us, bytes_per_us = _rates(shape, accelerator)
         gpus = tensor_parallel * data_parallel
         group = gpus if shape.is_mixture else tensor_parallel
-        head_dim = shape.hidden / shape.heads
+        head_dim = shape.hidden // shape.heads
         kv_dim = shape.kv_heads * head_dim
+        moe_layers, shared_ffn = _mixture(shape)
+        dense_layers = shape.layers - moe_layers
         attention = shape.hidden * (2 * shape.hidden + 2 * kv_dim)
         expert = 3 * shape.hidden * shape.expert_ffn
-        shared = 3 * shape.hidden * shape.shared_ffn
-        dense = 3 * shape.hidden * shape.ffn
+        everyone = shape.layers * attention + 3 * shape.hidden * (
+            moe_layers * shared_ffn + dense_layers * shape.ffn
+        )
         token_flops = 2.0 * (
-            (shape.layers * attention + shape.moe_layers * shared + shape.dense_layers * dense)
-            / gpus
-            + shape.moe_layers * expert * shape.experts_per_token / group
+            everyone / gpus + moe_layers * expert * shape.experts_per_token / group
         )
         pair_flops = 4 * shape.layers * shape.heads / tensor_parallel * head_dim / data_parallel
-        weights = (
-            shape.layers * attention + shape.moe_layers * shared + shape.dense_layers * dense
-        ) / tensor_parallel + shape.moe_layers * expert * shape.experts / group
+        weights = everyone / tensor_parallel + moe_layers * expert * shape.experts / group
         weights_us = weights * shape.weight_bytes / bytes_per_us
         kv_us = 4 * shape.layers * kv_dim / gpus / bytes_per_us
         reduce_us, dispatch_us = _communication_us(
-            shape, bytes_per_us, tensor_parallel, data_parallel
+            shape, moe_layers, bytes_per_us, tensor_parallel, data_parallel
         )
         if all_to_all:
             dispatch_us *= shape.experts_per_token
         shared_us = beta[3] * reduce_us + beta[10] * dispatch_us
         self.step_us = beta[2] * weights_us + beta[4] * shape.layers + beta[6]
-        if shape.moe_layers and shape.moe_layer_step > 1:
-            self.step_us += beta[7] * shape.moe_layers
+        if moe_layers and dense_layers:
+            self.step_us += beta[7] * moe_layers
         self.prefill_us = beta[0] * token_flops / flops_per_us + beta[8] * kv_us + shared_us
         self.pair_us = beta[0] * pair_flops / flops_per_us
         self.decode_us = beta[1] * token_flops / flops_per_us + beta[9] * kv_us + shared_us
@@ -100,12 +100,17 @@ class BlisTrainedPhysics(StepTimeModel):
         self.context_us = beta[1] * pair_flops / flops_per_us + beta[9] * kv_us
 
     def step_s(self, work: StepWork) -> float:
+        if not work.decodes and not work.chunks:
+            return US
         prefill_us = 0.0
         for new, _, prompt in work.chunks:
             prefill_us += self.chunk_us + self.prefill_us * new
             prefill_us += self.pair_us * (new * (prompt + new / 2))
         total_us = self._decode_total_us(work.decodes, work.context) + prefill_us
         return max(1, int(total_us)) * US
+
+    def ticks_per_s(self) -> float:
+        return TICKS_PER_S
 
     def _decode_total_us(self, decodes: int, context: int) -> float:
         return self.step_us + self.decode_us * decodes + self.context_us * context
@@ -147,14 +152,28 @@ def _rates(shape: ModelShape, accelerator: Accelerator) -> tuple[float, float]:
     return (eight_bit if uses_eight_bit else plain), bytes_per_us
 
 
+def _mixture(shape: ModelShape) -> tuple[int, int]:
+    """(layers with experts, width of the shared ones), as the peer reads a mixture.
+
+    All layers have experts, dense leading ones included. Only Llama 4 states an interleaving n,
+    which the peer takes for n layers without experts after each that has them; of its shared expert
+    it does not know.
+    """
+    if not shape.is_mixture:
+        return 0, 0
+    if shape.name.startswith("llama-4"):
+        return shape.layers // (shape.moe_layer_step + 1), 0
+    return shape.layers, shape.shared_ffn
+
+
 def _communication_us(
-    shape: ModelShape, bytes_per_us: float, tp: int, dp: int
+    shape: ModelShape, moe_layers: int, bytes_per_us: float, tp: int, dp: int
 ) -> tuple[float, float]:
     """Per token: (tensor-parallel sums, expert dispatch). The peer runs both at HBM rate."""
     token_us = shape.hidden * shape.activation_bytes / bytes_per_us
     reduce_us = token_us * 2 * (tp - 1) / tp
     if dp == 1:
-        return (shape.layers + shape.dense_layers + shape.moe_layers) * reduce_us, 0.0
-    summed_us = (shape.layers + shape.dense_layers) * reduce_us / dp
+        return 2 * shape.layers * reduce_us, 0.0
+    summed_us = (2 * shape.layers - moe_layers) * reduce_us / dp
     group = tp * dp
-    return summed_us, shape.moe_layers / dp * (group - 1) / group * 2 * token_us
+    return summed_us, moe_layers / dp * (group - 1) / group * 2 * token_us

@@ -52,6 +52,13 @@ class StepTimeModel:
     def step_s(self, work: StepWork) -> float:
         raise NotImplementedError
 
+    def ticks_per_s(self) -> float:
+        """How fine the model's clock is: steps end on its ticks; 0 where time is continuous.
+
+        With ticks, every step takes a whole number of them, so decode lines have no slope.
+        """
+        return 0.0
+
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         """(base, slope, until): `decodes` sequences without prefill take base + slope * c.
 

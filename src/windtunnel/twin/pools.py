@@ -7,7 +7,13 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, LoraLimits, TierLimits
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.blis import (
+    DEFAULT_ALPHA_US,
+    DEFAULT_BETA,
+    TICKS_PER_S,
+    BlisTrainedPhysics,
+)
+from windtunnel.models.blis_capacity import blis_kv_blocks
 from windtunnel.models.capacity import kv_bytes_per_token, kv_capacity
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.evidence import Evidence, profile_evidence, table_evidence, without
@@ -30,6 +36,8 @@ from windtunnel.twin.scenario.plan import (
 )
 
 MICROSECOND = 1e-6
+
+BLIS = "blis-trained-physics"
 
 KeyPath = tuple[str | int, ...]
 """Where in a scenario: keys, and numbers in lists."""
@@ -125,21 +133,12 @@ def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
     engine = pool.engine
     kv_blocks = engine.kv_blocks
     if kv_blocks is None:
-        shape, accelerator = _hardware(pool, shape)
-        kv_blocks = kv_capacity(
-            shape,
-            accelerator,
-            tensor_parallel=pool.tensor_parallel,
-            expert_parallel=expert_degree(pool),
-            memory_utilization=engine.memory_utilization,
-            block_size=engine.block_size,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            max_num_seqs=engine.max_num_seqs,
-            adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
-        ).blocks
+        kv_blocks = _memory_blocks(pool, *_hardware(pool, shape))
     max_model_len = engine.max_model_len
     if max_model_len is None:
         max_model_len = shape.max_context if shape is not None else 1 << 40
+    if pool.step_time.model == BLIS:
+        max_model_len = min(max_model_len, kv_blocks * engine.block_size)
     return EngineLimits(
         kv_blocks=kv_blocks,
         max_num_seqs=engine.max_num_seqs,
@@ -156,6 +155,12 @@ def limits_of(pool: PoolPlan, shape: ModelShape | None) -> EngineLimits:
         unhashed_blocks_first=engine.unhashed_blocks_first,
         lora=_lora(engine.lora),
         tiers=_tiers(engine, shape),
+        null_block=engine.null_block,
+        preemption=engine.preemption,
+        over_length=engine.over_length,
+        last_step_blocks=engine.last_step_blocks,
+        store_last_token=engine.store_last_token,
+        compute_whole_hits=engine.compute_whole_hits,
     )
 
 
@@ -187,6 +192,30 @@ def _lora(lora: LoraPlan | None) -> LoraLimits | None:
     return None if lora is None else LoraLimits(lora.slots, lora.load_s, lora.step_cost)
 
 
+def _memory_blocks(pool: PoolPlan, shape: ModelShape, accelerator: Accelerator) -> int:
+    """What memory holds beside the weights, by the estimate that belongs to the step times."""
+    engine = pool.engine
+    if pool.step_time.model == BLIS:
+        return blis_kv_blocks(
+            shape,
+            accelerator,
+            tensor_parallel=pool.tensor_parallel,
+            memory_utilization=engine.memory_utilization,
+            block_size=engine.block_size,
+        )
+    return kv_capacity(
+        shape,
+        accelerator,
+        tensor_parallel=pool.tensor_parallel,
+        expert_parallel=expert_degree(pool),
+        memory_utilization=engine.memory_utilization,
+        block_size=engine.block_size,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
+    ).blocks
+
+
 def _hardware(pool: PoolPlan, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:
     accelerator = accelerator_of(pool)
     assert shape is not None, "a scenario without a model is refused when it is loaded"
@@ -214,7 +243,7 @@ def step_time_of(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
             tensor_parallel=pool.tensor_parallel,
             expert_parallel=expert_degree(pool),
         )
-    if kind == "blis-trained-physics":
+    if kind == BLIS:
         beta = given.get("beta", DEFAULT_BETA)
         assert isinstance(beta, tuple)
         return BlisTrainedPhysics(
@@ -228,13 +257,16 @@ def step_time_of(pool: PoolPlan, shape: ModelShape | None) -> StepTimeModel:
 def overheads_of(pool: PoolPlan) -> Overheads:
     """The pool's own, and for the peer's model the ones that are part of it."""
     own = pool.overheads
-    alpha: tuple[float, ...] = (0.0, 0.0, 0.0)
-    if pool.step_time.model == "blis-trained-physics":
-        given = pool.step_time.parameters.get("alpha", DEFAULT_ALPHA_US)
-        assert isinstance(given, tuple)
-        alpha = tuple(math.floor(part) * MICROSECOND for part in given)
+    if pool.step_time.model != BLIS:
+        return Overheads(own.queueing_s, own.per_token_s, own.completion_s)
+    given = pool.step_time.parameters.get("alpha", DEFAULT_ALPHA_US)
+    assert isinstance(given, tuple)
+    alpha = tuple(math.floor(part) * MICROSECOND for part in given)
     return Overheads(
-        own.queueing_s + alpha[0], own.per_token_s + alpha[2], own.completion_s + alpha[1]
+        own.queueing_s + alpha[0],
+        own.per_token_s + alpha[2],
+        own.completion_s + alpha[1],
+        TICKS_PER_S,
     )
 
 

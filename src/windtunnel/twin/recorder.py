@@ -5,6 +5,7 @@ from typing import Final, Protocol
 from mypy_extensions import i64
 
 from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
+from windtunnel.engine.step import on_tick
 from windtunnel.twin.accounts import (
     MOST_TENANTS,
     NO_TARGETS,
@@ -40,10 +41,21 @@ class RowSink(Protocol):
 class Overheads:
     """Time around the engine that a client sees, by pool."""
 
-    def __init__(self, queueing_s: float, per_token_s: float, completion_s: float) -> None:
+    def __init__(
+        self,
+        queueing_s: float,
+        per_token_s: float,
+        completion_s: float,
+        ticks_per_s: float = 0.0,
+    ) -> None:
         self.queueing_s: Final = queueing_s
         self.per_token_s: Final = per_token_s
         self.completion_s: Final = completion_s
+        self._ticks_per_s: Final = ticks_per_s
+
+    def queued_s(self, arrived_s: float) -> float:
+        """When a request that comes to a server is in its queue, on the clock of its steps."""
+        return on_tick(arrived_s + self.queueing_s, self._ticks_per_s)
 
 
 class Recorder:

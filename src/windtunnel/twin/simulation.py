@@ -246,10 +246,10 @@ class Simulation:
             self._story.routed(self.now_s, request, judgement)
         if self.splitting is not None and self._split(request, server):
             return
-        delay_s = self._overheads[server.index].queueing_s
-        if delay_s > 0.0:
+        queued_s = self._overheads[server.index].queued_s(self.now_s)
+        if queued_s > self.now_s:
             self._keep(request, ON_THE_WAY)
-            request.planned = self._queue.push(self.now_s + delay_s, ENQUEUE, request)
+            request.planned = self._queue.push(queued_s, ENQUEUE, request)
         else:
             self._enqueue(request, server)
 
@@ -275,10 +275,10 @@ class Simulation:
         leg = splitting.handoff.begin(request, prefill)
         self._keep(request, SPLIT)
         self._signals.sent(leg.server)
-        delay_s = self._overheads[leg.server].queueing_s
-        if delay_s > 0.0:
+        queued_s = self._overheads[leg.server].queued_s(self.now_s)
+        if queued_s > self.now_s:
             leg.place = ON_THE_WAY
-            leg.planned = self._queue.push(self.now_s + delay_s, ENQUEUE, leg)
+            leg.planned = self._queue.push(queued_s, ENQUEUE, leg)
         else:
             self._enqueue(leg, self.servers[leg.server])
         return True

@@ -20,6 +20,7 @@ RESERVED: Final = 4  # its KV is being moved here
 TRANSFERRED: Final = 5  # that KV is here, and it waits for a slot
 FETCHING: Final = 7  # the start of its prompt comes from a slower tier of memory
 KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been moved away
+CLOSING: Final = 8  # it holds nothing any more, and ends when its last step does
 
 
 class PrefixChain:
@@ -105,6 +106,7 @@ class Request:
         self.finish_clock: i64 = -1  # the decode clock at which that is, while decoding; else -1
         self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
         self.pinned_blocks: i64 = 0  # how many of them this request holds in the shared chains
+        self.unheld_blocks: i64 = 0  # of its prompt, when all were cached and it did without them
         self.sharing = True  # False from the first shared block that it holds a copy of its own
         self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does
         self.in_slot = False  # whether it keeps its adapter on the accelerator

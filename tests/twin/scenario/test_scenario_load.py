@@ -43,6 +43,12 @@ def test_defaults_are_filled_in() -> None:
         unhashed_blocks_first=True,
         lora=None,
         offload=None,
+        null_block=True,
+        preemption="recompute",
+        over_length="cut",
+        last_step_blocks=True,
+        store_last_token=False,
+        compute_whole_hits=True,
     )
     assert pool.step_time == StepTimePlan(
         "linear",
@@ -177,3 +183,30 @@ def test_numbers_are_decimal(written: str, tokens: int) -> None:
         load_text(SMALL, sets=[f"workload.0.prompt_tokens={written}"]).sources[0].prompt.low
         == tokens
     )
+
+
+BLIS = SMALL.replace("name: small\n", "name: small\nmodel: llama-3.1-8b\n").replace(
+    "step_time: {model: linear, fixed: 6ms}", "step_time: {model: blis-trained-physics}"
+)
+
+
+def test_the_step_times_of_blis_bring_its_engine_with_them() -> None:
+    (pool,) = load_text(BLIS, sets=["serving.pools.0.accelerator=h100"]).pools
+    engine = pool.engine
+    assert (engine.max_num_batched_tokens, engine.async_scheduling) == (2048, False)
+    eager = (engine.reserve_full_prompt, engine.unhashed_blocks_first, engine.null_block)
+    assert eager == (False, False, False)
+    assert (engine.preemption, engine.over_length) == ("restart", "refuse")
+    between = (engine.last_step_blocks, engine.compute_whole_hits, engine.store_last_token)
+    assert between == (False, False, True)
+
+
+def test_what_is_written_stands_against_the_habits_of_blis() -> None:
+    written = ["engine.async_scheduling=true", "engine.max_num_batched_tokens=8192"]
+    sets = ["serving.pools.0.accelerator=h100", *(f"serving.pools.0.{one}" for one in written)]
+    (pool,) = load_text(BLIS, sets=sets).pools
+    engine = pool.engine
+    assert (engine.max_num_batched_tokens, engine.async_scheduling) == (8192, True)
+    assert (engine.preemption, engine.last_step_blocks) == ("recompute", True)
+    assert (engine.compute_whole_hits, engine.store_last_token) == (True, False)
+    assert engine.over_length == "refuse"

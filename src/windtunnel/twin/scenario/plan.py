@@ -67,6 +67,12 @@ class EnginePlan(msgspec.Struct, frozen=True):
     unhashed_blocks_first: bool
     lora: LoraPlan | None
     offload: OffloadPlan | None
+    null_block: bool
+    preemption: str
+    over_length: str
+    last_step_blocks: bool
+    store_last_token: bool
+    compute_whole_hits: bool
 
 
 class OverheadsPlan(msgspec.Struct, frozen=True):

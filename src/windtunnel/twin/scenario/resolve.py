@@ -95,13 +95,47 @@ def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=pool.expert_parallel,
         price_per_hour=pool.price_per_hour,
-        engine=_engine(pool.engine),
+        engine=_engine(pool.engine, pool.step_time),
         step_time=_step_time(pool.step_time, file),
         overheads=OverheadsPlan(overheads.queueing, overheads.per_token, overheads.completion),
     )
 
 
-def _engine(engine: EngineSpec) -> EnginePlan:
+# What BLIS's engine does otherwise than vLLM's, as far as nobody says so in the file.
+_BLIS_HABITS: dict[str, object] = {
+    "max_num_batched_tokens": 2048,
+    "async_scheduling": False,
+    "reserve_full_prompt": False,
+    "unhashed_blocks_first": False,
+    "null_block": False,
+    "store_last_token": True,
+    "compute_whole_hits": False,
+    "over_length": "refuse",
+    "preemption": "restart",
+    "last_step_blocks": False,
+}
+_BETWEEN_STEPS = ("preemption", "last_step_blocks", "compute_whole_hits", "store_last_token")
+"""Of these, the ones that only steps which follow each other can have."""
+
+
+def _with_habits(engine: EngineSpec, step: StepTime) -> EngineSpec:
+    """The engine with the defaults that belong to its step times; what is written stands."""
+    if not isinstance(step, BlisTrainedPhysicsStepTime):
+        return engine
+    habits = {
+        name: habit for name, habit in _BLIS_HABITS.items() if name not in engine.model_fields_set
+    }
+    if "async_scheduling" in engine.model_fields_set and engine.async_scheduling:
+        for name in _BETWEEN_STEPS:
+            habits.pop(name, None)
+    if engine.offload:  # whoever waits for a tier neither starts nor is answered at once
+        habits.pop("last_step_blocks", None)
+        habits.pop("compute_whole_hits", None)
+    return engine.model_copy(update=habits)
+
+
+def _engine(spec: EngineSpec, step: StepTime) -> EnginePlan:
+    engine = _with_habits(spec, step)
     return EnginePlan(
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
@@ -119,6 +153,12 @@ def _engine(engine: EngineSpec) -> EnginePlan:
         unhashed_blocks_first=engine.unhashed_blocks_first,
         lora=lora_plan(engine.lora),
         offload=offload_plan(engine),
+        null_block=engine.null_block,
+        preemption=engine.preemption,
+        over_length=engine.over_length,
+        last_step_blocks=engine.last_step_blocks,
+        store_last_token=engine.store_last_token,
+        compute_whole_hits=engine.compute_whole_hits,
     )
 
 

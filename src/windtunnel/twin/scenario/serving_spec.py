@@ -1,4 +1,4 @@
-"""What a person writes under `serving:`; engine defaults are those of vLLM."""
+"""What a person writes under `serving:`; engine defaults are those of vLLM, or of BLIS."""
 
 from typing import Annotated, Literal
 
@@ -80,10 +80,16 @@ class EngineSpec(Section):
         description="Who is first in line: the first to come, the highest priority, "
         "or the shortest prompt.",
     )
-    preemption: Literal["recompute"] = Field(
+    preemption: Literal["recompute", "restart"] = Field(
         default="recompute",
-        description="What happens to a request that must give its blocks back: "
-        "it starts again, keeping its tokens.",
+        description="What happens to a request that must give its blocks back: it is computed "
+        "again and keeps its tokens, or it starts over, first token and all. "
+        "`restart` needs async_scheduling: false.",
+    )
+    over_length: Literal["cut", "refuse"] = Field(
+        default="cut",
+        description="What happens to a request whose prompt and answer pass max_model_len: "
+        "the answer is cut short there, or the request is dropped.",
     )
     async_scheduling: Switch = Field(
         default=True,
@@ -92,8 +98,11 @@ class EngineSpec(Section):
     )
     kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
         default="auto",
-        description="Blocks of the KV cache, of which one is never used. "
-        "`auto`: what memory holds beside the weights.",
+        description="Blocks of the KV cache. `auto`: what memory holds beside the weights.",
+    )
+    null_block: Switch = Field(
+        default=True,
+        description="Whether one of the blocks is never handed out, as in vLLM.",
     )
     host_overhead: Cost = Field(
         default=0.0,
@@ -107,6 +116,23 @@ class EngineSpec(Section):
     unhashed_blocks_first: Switch = Field(
         default=True,
         description="Whether freed blocks that no prefix can use again are the first to be taken.",
+    )
+    compute_whole_hits: Switch = Field(
+        default=True,
+        description="Whether a prompt of full blocks that are all cached computes its last block "
+        "again. If not, it is answered at once and without holding those blocks; "
+        "needs async_scheduling: false.",
+    )
+    store_last_token: Switch = Field(
+        default=False,
+        description="Whether the last token of an answer, which nothing follows, "
+        "takes a place in the KV cache before the request lets go of it; "
+        "needs async_scheduling: false.",
+    )
+    last_step_blocks: Switch = Field(
+        default=True,
+        description="Whether a step in which every request ends must be over before a newcomer's "
+        "starts. If not, the two overlap; needs async_scheduling: false.",
     )
     lora: LoraSpec | None = Field(
         default=None,
@@ -176,7 +202,7 @@ Coefficient = Annotated[float, Number(0, 1e12)]
 
 
 class BlisTrainedPhysicsStepTime(Section):
-    """The formula and the fitted coefficients of BLIS, for comparison with it."""
+    """The formula and coefficients of BLIS, to compare with it; `engine` gets its defaults too."""
 
     model: Literal["blis-trained-physics"]
     alpha: list[Coefficient] | None = Field(
