@@ -15,6 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.tiers import Tiers, own_key
 from windtunnel.workload.request import Request
 
@@ -49,23 +50,16 @@ class Chain:
 class BlockPool:
     """All blocks of a server. `free` counts those without an owner, cached or not."""
 
-    def __init__(
-        self,
-        blocks: int,
-        block_size: int,
-        caching: bool,  # noqa: FBT001
-        unhashed_first: bool,  # noqa: FBT001
-        whole_hits: bool = False,  # noqa: FBT001, FBT002
-    ) -> None:
-        self.blocks: Final[i64] = blocks
-        self.block_size: Final[i64] = block_size
-        self.caching: Final = caching
-        self._unhashed_first: Final = unhashed_first
-        self._computed_at_least: Final[i64] = 0 if whole_hits else 1
-        self._unhashed: i64 = blocks  # free and at the head of the list
+    def __init__(self, limits: EngineLimits) -> None:
+        self.blocks: Final[i64] = limits.usable_blocks
+        self.block_size: Final[i64] = limits.block_size
+        self.caching: Final = limits.prefix_caching
+        self._unhashed_first: Final = limits.unhashed_blocks_first
+        self._computed_at_least: Final[i64] = 1 if limits.compute_whole_hits else 0
+        self._unhashed: i64 = self.blocks  # free and at the head of the list
         self._listed: i64 = 0  # free and in runs
-        self.free: i64 = blocks
-        self.lowest_free: i64 = blocks
+        self.free: i64 = self.blocks
+        self.lowest_free: i64 = self.blocks
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = Run(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest

@@ -39,13 +39,7 @@ class Schedule(Actor):
         self.index: Final[i64] = index
         self.limits: Final = limits
         self.model: Final = model
-        self.pool: Final = BlockPool(
-            limits.usable_blocks,
-            limits.block_size,
-            limits.prefix_caching,
-            limits.unhashed_blocks_first,
-            not limits.compute_whole_hits,
-        )
+        self.pool: Final = BlockPool(limits)
         self.slots: Final = None if limits.lora is None else Slots(limits.lora)
         self.waiting: Final = (
             WaitingQueue(limits.scheduling)

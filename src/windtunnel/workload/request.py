@@ -43,7 +43,7 @@ class PrefixChain:
 class Request:
     """One prompt and its answer. A plain record, changed by whoever has it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one statement a field
         self,
         id: int,  # noqa: A002 - it is the request's id
         arrived_s: float,
