@@ -295,6 +295,19 @@ def test_a_port_for_metrics_that_is_taken(tmp_path: Path, serve: Serve) -> None:
     assert f"--metrics-port: cannot listen on {server.port}" in done.said
 
 
+def test_more_connections_than_the_system_allows(tmp_path: Path, serve: Serve) -> None:
+    import resource
+
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    server = serve()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if not 0 < most < 100_000:
+        pytest.skip("the system allows more than can be asked for")
+    done = batch(tmp_path, "--endpoint", server.url, "--concurrency", 100_000)
+    assert done.code == 2
+    assert "--concurrency: 100,000 calls in flight need as many connections" in done.said
+
+
 def test_an_unknown_model_is_reported_as_a_timeout(tmp_path: Path, serve: Serve) -> None:
     """Elsewhere it looked like one, and rows were dropped; here it is told, and none is."""
 

@@ -35,6 +35,7 @@ from windtunnel.live.batch.store import (
     open_store,
 )
 from windtunnel.live.batch.tally import BatchView, Ending, Summary, Tally, look
+from windtunnel.live.open_files import connections_allowed
 
 RUN = "batch"
 
@@ -187,7 +188,9 @@ def _runner(
             announcer=announcer,
         )
     )
-    for (name, model), cap in caps_of(routes, endpoints).items():
+    caps = caps_of(routes, endpoints)
+    _allow_connections(sum(caps.values()))
+    for (name, model), cap in caps.items():
         limiter.register(
             name,
             model,
@@ -216,6 +219,13 @@ def _runner(
         has_columns=bool(plan.columns),
     )
     return Runner(parts)
+
+
+def _allow_connections(wanted: int) -> None:
+    allowed = connections_allowed(wanted)
+    if allowed < wanted:
+        what = f"{wanted:,} calls in flight need as many connections; the system allows {allowed:,}"
+        raise InputError(what, where="--concurrency", hint="`ulimit -n` allows more")
 
 
 def _make_limiter(kind: LimiterKind) -> MakeLimiter | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.core.errors import InputError
+from windtunnel.live.event_loop import new_loop
 
 LONGEST_GOODBYE_S = 2.0
 """How long answers that are under way may take after a signal to stop."""
@@ -105,14 +106,5 @@ def run(build: Build, bound: socket.socket, ready: Callable[[str], None]) -> Non
             loop.add_signal_handler(number, ask_to_stop)
         await serve(build, bound, ready, stop)
 
-    with asyncio.Runner(loop_factory=_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """The quick event loop, where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
