@@ -10,6 +10,8 @@ from windtunnel.twin.scenario.load import load
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = (
+    "a-day",
+    "closed-loop",
     "disaggregation",
     "first",
     "lora",
@@ -19,6 +21,7 @@ NAMES = (
     "overload",
     "physics",
     "routing",
+    "sessions",
 )
 
 
@@ -152,3 +155,48 @@ def test_offload_brings_history_back() -> None:
     assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(190_000, rel=0.01)
     tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
     assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045
+
+
+def test_sessions_find_their_past_where_they_have_been() -> None:
+    sticky = run("sessions")
+    sent_round = run("sessions", "serving.router.policy=round-robin")
+    fresh = run("sessions", "workload.0.session.context=fresh")
+
+    def found(result: dict[str, Any]) -> float:
+        return float(result["tokens"]["prefix_hit"] / result["tokens"]["prompt"])
+
+    assert 0.88 < found(sticky) < 0.91
+    assert 0.45 < found(sent_round) < 0.52
+    assert fresh["tokens"]["prompt"] < sticky["tokens"]["prompt"] / 2
+    for result in (sticky, sent_round, fresh):
+        sessions = result["sessions"]
+        assert sessions["count"] == sum(sessions["ended"].values()) == 400
+        assert sessions["turns"] == result["requests"]["arrived"] == 2868
+    first, later = (sticky["sessions"][name]["mean"] for name in ("cold_ttft", "warm_ttft"))
+    assert later == pytest.approx(first, rel=0.1)
+    assert 2.8 < sent_round["sessions"]["warm_ttft"]["mean"] / later < 3.6
+
+
+def test_a_day_has_an_afternoon() -> None:
+    wave, even = run("a-day"), run("a-day", "workload.0.rate_curve=null")
+    two = run("a-day", "serving.pools.0.replicas=2")
+    assert wave["requests"]["arrived"] == pytest.approx(24 * 700, rel=0.03)
+    assert wave["latency"]["ttft"]["max"] == pytest.approx(28 * 60, rel=0.05)
+    assert even["latency"]["ttft"]["max"] < 60
+    assert wave["slo"]["standard"]["attained"] < 0.45
+    assert even["slo"]["standard"]["attained"] > 0.85
+    assert two["slo"]["standard"]["attained"] > 0.99
+    assert 0.7 < two["pools"]["main"]["utilization"] < 0.76
+
+
+def test_a_closed_loop_cannot_be_overrun() -> None:
+    some = run("closed-loop")
+    more = run("closed-loop", "workload.0.arrivals.users=320")
+    for users, result in ((160, some), (320, more)):
+        rate = result["throughput"]["requests_per_s"]
+        assert rate == pytest.approx(13.15, abs=0.1)
+        assert users == pytest.approx(rate * (result["latency"]["e2e"]["mean"] + 8), rel=0.05)
+    open_loop = ("closed-loop", "workload.0.arrivals={process: poisson, rate: 14/s}")
+    short, long = run(*open_loop), run(*open_loop, "duration=6m")
+    assert long["latency"]["ttft"]["mean"] > 2.5 * short["latency"]["ttft"]["mean"]
+    assert "queue-growth" in {one["code"] for one in long["trust"]["findings"]}
