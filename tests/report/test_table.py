@@ -11,6 +11,8 @@ from rich.console import Console
 
 from tests.report.page.runs import GATED, SPLIT, TALKS
 from tests.twin.runs import BUSY, one_server, run
+from tests.twin.test_lora import ROUND_ROBIN
+from tests.twin.test_offload import STICKY
 from windtunnel.report.table import show
 from windtunnel.twin.scenario.plan import SloPlan
 
@@ -256,6 +258,15 @@ def test_sessions_and_transfers_have_a_line_each() -> None:
     slos = SLOS | {"batch": SloPlan("batch", 0, None, None, 5.0)}
     out = shown(result, 80, slos=slos)
     assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)
+
+
+def test_adapters_and_slower_tiers_have_a_line_each() -> None:
+    out = shown(run(ROUND_ROBIN, check=False), 80)
+    assert re.search(r"^8 LoRA adapters, loaded \d+ times for 400 requests$", out, re.M)
+    out = shown(run(STICKY, check=False), 200)
+    tiers = r"[0-9.]+ [MG]iB from cpu in \d+ loads, [0-9.]+ [MG]iB from disk in \d+ loads"
+    assert re.search(rf"^KV of main: {tiers}; wait p50 .+, p99 .+$", out, re.M)
+    assert "KV of main" not in shown(run(one_server()), 80)
 
 
 def test_the_gateway_and_the_router_have_a_line_each_when_there_is_something_to_say() -> None:

@@ -93,7 +93,7 @@ def _cells(entry: Entry, figures: Sequence[Figure]) -> list[str]:
 
 
 def part_lines(result: Entry) -> list[str]:
-    """A sentence each on fairness, waiting at the gateway, the router, sessions and transfers."""
+    """A sentence each on what the run had: tenants, a gateway, sessions, transfers and so on."""
     lines = []
     fairness = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
     if len(result["tenants"]) > 1 and fairness[0] is not None:
@@ -117,4 +117,27 @@ def part_lines(result: Entry) -> list[str]:
         took = ", ".join(f"{key} {_seconds(split['transfer'][key])}" for key in ("p50", "p99"))
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
+    return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
+
+
+def _adapter_lines(adapters: dict[str, Entry] | None) -> list[str]:
+    if not adapters:
+        return []
+    loads = sum(adapter["loads"] for adapter in adapters.values())
+    requests = sum(adapter["requests"] for adapter in adapters.values())
+    return [f"{len(adapters)} LoRA adapters, loaded {loads} times for {requests} requests"]
+
+
+def _tier_lines(pools: dict[str, Entry]) -> list[str]:
+    lines = []
+    for name, pool in pools.items():
+        offload = pool["offload"]
+        if offload is None or offload["wait"]["p50"] is None:
+            continue
+        loaded = ", ".join(
+            f"{format_size(tier['loaded_bytes'])} from {place} in {tier['loads']} loads"
+            for place, tier in offload["tiers"].items()
+        )
+        waits = ", ".join(f"{key} {_seconds(offload['wait'][key])}" for key in ("p50", "p99"))
+        lines.append(f"KV of {name}: {loaded}; wait {waits}")
     return lines

@@ -8,6 +8,7 @@ import pytest
 from tests.report.page.runs import GATED, SPLIT, TALKS, full, run_into
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
+from tests.twin.test_offload import STICKY
 from windtunnel.report import contents
 from windtunnel.report.page import tables
 from windtunnel.report.page.folder import read_run
@@ -120,6 +121,19 @@ def test_adapters_have_a_table_with_their_loads(busy: dict[str, Any]) -> None:
     assert {len(row) for row in table.rows} == {len(table.columns)}
     name = table.rows[0][0]
     assert table.rows[0][-2] == str(result["adapters"][name]["loads"])
+
+
+def test_slower_tiers_have_a_table(busy: dict[str, Any]) -> None:
+    assert tables.tiers(busy) is None
+    result = run(STICKY)
+    table = tables.tiers(result)
+    assert table is not None
+    found = result["pools"]["main"]["offload"]["tiers"]
+    assert [row[:3] for row in table.rows] == [
+        ["main", place, str(found[place]["loads"])] for place in ("cpu", "disk")
+    ]
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert table.lead.startswith("Requests of main waited for loads: p50 ")
 
 
 def test_decisions_of_the_gateway_are_told_with_their_reasons(busy: dict[str, Any]) -> None:

@@ -70,7 +70,12 @@ def _values(run: RunFiles) -> dict[str, Any]:
     drawn = charts(series, slots, bandwidth)
     heat = heat_map(series, slots) if drawn else None
     accounts = tables.accounts(result)
-    others = (tables.decisions(result), tables.conversations(result), tables.transfers(result))
+    others = (
+        tables.decisions(result),
+        tables.conversations(result),
+        tables.transfers(result),
+        tables.tiers(result),
+    )
     accounts += [table for table in others if table is not None]
     return {
         "result": result,

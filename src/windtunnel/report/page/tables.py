@@ -246,6 +246,34 @@ def transfers(result: Entry) -> Table | None:
     return Table("Prompts apart from answers", lead, 1, ["", *figures], rows)
 
 
+def tiers(result: Entry) -> Table | None:
+    """What slower tiers of memory kept and gave back."""
+    offloads = {name: p["offload"] for name, p in result["pools"].items() if p["offload"]}
+    if not offloads:
+        return None
+    rows, waits = [], []
+    for name, offload in offloads.items():
+        wait = offload["wait"]
+        if wait["p50"] is not None:
+            figures = f"p50 {seconds(wait['p50'])}, p99 {seconds(wait['p99'])}"
+            waits.append(f"Requests of {name} waited for loads: {figures}.")
+        rows += [
+            [
+                name,
+                place,
+                f"{tier['loads']:,}",
+                f"{tier['loaded_tokens']:,}",
+                format_size(tier["loaded_bytes"]),
+                percent(tier["busy"]),
+                format_size(tier["stored_bytes"]),
+                percent(tier["peak"]),
+            ]
+            for place, tier in offload["tiers"].items()
+        ]
+    columns = ["pool", "tier", "loads", "tokens", "loaded", "loading", "stored", "peak"]
+    return Table("Slower tiers of KV", " ".join(waits), 2, columns, rows)
+
+
 def pools(result: Entry, scenario: Entry) -> Table:
     """What each pool did and cost."""
     plans = {pool["name"]: pool for pool in scenario["pools"]}
