@@ -6,6 +6,7 @@ Where nobody watches (a log, a pipe) there is a line now and then instead.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -47,7 +48,7 @@ def eta(left: int, rate: float) -> str:
     """How much longer, in words; nothing when there is no telling."""
     if left <= 0:
         return "done"
-    return format_duration(left / rate) if rate > 0.0 else ""
+    return format_duration(math.ceil(left / rate)) if rate > 0.0 else ""
 
 
 def picture(view: BatchView, pace: Pace) -> Any:

@@ -50,7 +50,16 @@ def sentences(summary: Summary, resume: str) -> list[str]:
 
 def _table(summary: Summary) -> Table:
     table = plain_table(
-        "model", "calls", "answered", "429s", "failed", "mean", "prompts", "answers", "rate"
+        "model",
+        "calls",
+        "answered",
+        "429s",
+        "failed",
+        "waited",
+        "took",
+        "prompts",
+        "answers",
+        "rate",
     )
     view = summary.view
     for model in view.models:
@@ -60,6 +69,7 @@ def _table(summary: Summary) -> Table:
             f"{model.answered:,}",
             f"{model.rate_limited:,}",
             f"{model.failed:,}",
+            duration_cell(model.mean_wait_s),
             duration_cell(model.mean_s),
             f"{format_count(model.prompt_tokens)} tokens",
             f"{format_count(model.completion_tokens)} tokens",

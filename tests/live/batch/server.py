@@ -101,17 +101,21 @@ class Server:
 
     @contextlib.contextmanager
     def running(self) -> Iterator["Server"]:
-        loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=loop.run_forever)
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._loop.run_forever)
         thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self._start(), loop).result(30)
+            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(PATIENCE_S)
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(self._stop(), loop).result(30)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(30)
-            loop.close()
+            self.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join(PATIENCE_S)
+            self._loop.close()
+
+    def close(self) -> None:
+        """Breaks every connection and takes no more."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(PATIENCE_S)
 
     async def _start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 26)

@@ -213,6 +213,22 @@ def test_an_endpoint_that_is_down_at_the_start_is_told_after_a_bounded_wait(
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_an_endpoint_that_says_nothing_at_the_start(tmp_path: Path) -> None:
+    import asyncio
+
+    class Mute(Server):
+        def _said(self, asked: Asked) -> Said:
+            said = super()._said(asked)
+            said.hold = asyncio.Event().wait  # type: ignore[assignment]
+            return said
+
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    with Mute().running() as server:
+        done = batch(tmp_path, "--endpoint", server.url, "--wait", "100ms")
+    assert done.code == 2
+    assert "no answer within 100 ms: it takes connections and says nothing" in done.said
+
+
 def test_an_endpoint_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", prompts(2))
     looks = 0

@@ -153,7 +153,7 @@ def test_a_trace_has_every_call_and_what_was_allowed(tmp_path: Path, serve: Serv
 
 def view(elapsed_s: float, done: int, cooldown_s: float = 0.0) -> BatchView:
     model = ModelView(
-        "local", "llama", 12, 16, 3, cooldown_s, done + 9, done, 7, 2, 100, 10 * done, 0.5
+        "local", "llama", 12, 16, 3, cooldown_s, done + 9, done, 7, 2, 100, 10 * done, 0.5, 0.1
     )
     column = ColumnView("summary", done, done, 1000)
     return BatchView(elapsed_s, 1000, done, 0, 4, 1, (column,), (model,))

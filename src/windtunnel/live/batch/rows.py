@@ -34,7 +34,7 @@ class Kind(NamedTuple):
 class RowData:
     """A row in work: its fields, and the columns that are there."""
 
-    __slots__ = ("custom_id", "fields", "line", "response", "row", "values")
+    __slots__ = ("custom_id", "failed_at", "fields", "line", "response", "row", "values")
 
     def __init__(self, row: int, line: int, custom_id: str, fields: dict[str, Any]) -> None:
         self.row = row
@@ -43,6 +43,8 @@ class RowData:
         self.fields = fields
         self.values: dict[str, Any] = {}
         self.response: dict[str, Any] | None = None
+        self.failed_at = ""
+        """The endpoint that failed last for it; another one is tried next, if there is one."""
 
 
 class Rows:

@@ -187,7 +187,11 @@ class Runner:
         data = self._encode(body)
         asks = self._asks(cell, route, _tokens(body, len(data)))
         async with self.limiter.acquire(*asks) as held:
-            return await self._exchange(held, route, data)
+            judged = await self._exchange(held, route, data)
+            row.failed_at = ""
+            if isinstance(judged, Failure) and judged.means is Means.AGAIN:
+                row.failed_at = held.lease.ask.provider if held.lease is not None else ""
+            return judged
 
     async def _exchange(self, held: Held, route: Route, data: bytes) -> Answer | Failure:
         """Sends a request and reads the reply; admission learns how it went."""
@@ -195,6 +199,7 @@ class Runner:
         endpoint = held.lease.ask.provider
         call = self.tally.call(endpoint, route.model)
         call.sent += 1
+        call.waited_s += held.waited_s
         began_s = self.limiter.now()
         judged: Answer | Failure
         observed = None
@@ -226,8 +231,10 @@ class Runner:
         tenant = self.parts.rows.kinds[seed.kind].tenant
         weight = self.parts.weights.get(tenant, 1)
         correlation = Correlation(tenant, cell.id, f"{cell.id}#{cell.tries}")
+        avoided = _row_of(cell).failed_at
+        others = [name for name in route.endpoints if name != avoided]
         asks = []
-        for name in route.endpoints:
+        for name in others or route.endpoints:
             endpoint = self.limiter.admission.endpoint(name, route.model)
             assert endpoint is not None, "every route is registered"
             budget = endpoint.tokens.limit

@@ -36,6 +36,7 @@ class CallTally:
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.seconds = 0.0
+        self.waited_s = 0.0
         self.latencies: Final = [0] * (len(LATENCY_BOUNDS_S) + 1)
 
     def ended(self, outcome: Outcome, took_s: float, prompt: int, completion: int) -> None:
@@ -103,6 +104,8 @@ class ModelView(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     mean_s: float
+    """What a call took, without the wait for it."""
+    mean_wait_s: float
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -167,6 +170,7 @@ def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
                 prompt_tokens=call.prompt_tokens,
                 completion_tokens=call.completion_tokens,
                 mean_s=call.seconds / ended if ended else 0.0,
+                mean_wait_s=call.waited_s / call.sent if call.sent else 0.0,
             )
         )
     return BatchView(
