@@ -77,6 +77,9 @@ def test_a_real_port_is_measured_and_the_key_is_written_nowhere(
     assert {row["status"] for row in rows if row["outcome"] == "rejected"} <= {429}
     assert b"secret" not in trace.read_bytes()
     assert "secret" not in out
+    assert exit_code("compare", "--real", str(trace), file, "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["requests"]["compared"] == figures["requests"]["completed"]
 
 
 def test_figures_are_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
 from windtunnel.core.errors import InputError
 
@@ -56,6 +57,12 @@ OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
     type=click.IntRange(1, MOST_WORKERS),
     help="How many processes. [default: as many as pay]",
 )
+@click.option(
+    "--real",
+    metavar="TRACE",
+    type=click.Path(path_type=Path),
+    help="Hold one scenario against what `windtunnel observe` measured.",
+)
 def compare(
     scenarios: tuple[Path, ...],
     varied: tuple[str, ...],
@@ -65,12 +72,16 @@ def compare(
     output: str | None,
     json_to: str | None,
     workers: int | None,
+    real: Path | None,
 ) -> None:
     """Hold designs against each other on the same traffic, with intervals.
 
     Designs are several scenarios, or one with --vary. Each runs with the same seeds, and so with
     the same requests at the same times. All are held against the first; differences have 95%
     intervals. Prints a table, and writes a folder with compare.html to look at and compare.json.
+
+    With --real, simulate the requests of a measured trace on the servers of one scenario, print
+    both beside each other, and what to recalibrate.
     """
     from windtunnel.report.comparison import DATA, PAGE, show
     from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
@@ -82,6 +93,9 @@ def compare(
     for option, place in (("-o", output), ("--json", json_to)):
         if place is not None and not place.strip():
             raise InputError("there is no name after it", where=option, allowed="a path")
+    if real is not None:
+        compare_real(real, scenarios, sets, seed, json_to)
+        return
     designs = _designs(scenarios, varied, sets, seed)
     alone = json_to == STANDARD_OUTPUT
     with ExitStack() as places:

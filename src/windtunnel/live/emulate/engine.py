@@ -72,11 +72,11 @@ class Replica:
         self.wake_s = math.inf
 
     def settle(self) -> None:
-        """Says when to look next: at the end of the run, or of the next step in it."""
+        """Says when to look next: when the server wants it, or a step in its run ends before."""
         server = self.server
         self.wake_s = server.wake_s
         if self.streams and self.passed + 1 < server.steps_in_run:
-            self.wake_s = server.step_end_s(self.passed + 1)
+            self.wake_s = min(self.wake_s, server.step_end_s(self.passed + 1))
 
 
 _ENTER, _TOKENS, _END = range(3)
@@ -178,7 +178,7 @@ class Engine:
             elif replica.wake_s < replica.server.wake_s:
                 self._pass_step(replica)
             else:
-                self._end_run(replica)
+                self._wake(replica)
 
     def _put(self, at_s: float, kind: int, answer: Answer, tokens: int) -> None:
         heappush(self._later, (at_s, self._put_off, kind, answer, tokens))
@@ -210,12 +210,20 @@ class Engine:
                 self._tell(answer, replica, answer.begun + replica.passed - 1, at_s)
         replica.settle()
 
-    def _end_run(self, replica: Replica) -> None:
+    def _wake(self, replica: Replica) -> None:
+        """A run of steps has ended, or KV has come from a slower tier while it goes on."""
         server = replica.server
         at_s = server.wake_s
-        steps = server.steps
+        steps, was_idle = server.steps, server.steps_in_run == 0
         server.advance(at_s)
-        more = max(server.steps - steps - 1, 0)
+        ended = server.steps - steps
+        if ended or was_idle:
+            self._end_run(replica, ended, at_s)
+        replica.settle()
+
+    def _end_run(self, replica: Replica, steps: int, at_s: float) -> None:
+        server = replica.server
+        more = max(steps - 1, 0)
         replica.passed = 0
         if replica.prompts:
             self._look_for_first_tokens(replica)
@@ -229,7 +237,6 @@ class Engine:
             self._tell(answer, replica, tokens, at_s)
             answer.begun = server.tokens_begun(answer.request)
             answer.decodes = answer.request.finish_clock >= 0
-        replica.settle()
 
     def _look_for_first_tokens(self, replica: Replica) -> None:
         silent = replica.silent.values()

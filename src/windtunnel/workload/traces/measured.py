@@ -131,3 +131,24 @@ class MeasuredTrace:
                 self._writer.close()
                 self._file.close()
             self._draft.unlink(missing_ok=True)
+
+
+def cached_share(path: Path) -> float | None:
+    """The share of prompt tokens that a server said it had cached; None when it did not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            if "cached_tokens" not in file.schema_arrow.names:
+                return None
+            table = file.read(columns=["prompt_tokens", "cached_tokens"])
+    except (pa.ArrowException, OSError):
+        return None  # no Parquet: other traces say nothing of it
+    known = [
+        (prompt, cached)
+        for prompt, cached in zip(*(column.to_pylist() for column in table.columns), strict=True)
+        if prompt and cached is not None
+    ]
+    prompts = sum(prompt for prompt, _ in known)
+    return sum(cached for _, cached in known) / prompts if prompts else None

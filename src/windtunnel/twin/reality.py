@@ -1,0 +1,375 @@
+"""A measured server held against the simulation of it: how far apart, and what would mend it.
+
+The requests of a measured trace are simulated on a scenario's servers as they were sent. Each has
+then two TTFTs and two E2Es, and their differences say more than those of the averages: what every
+request has too much is an overhead, what grows with the prompt is the speed of prefill, what grows
+with the answer is the time of a step.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.distribution import PERCENTILES, Distribution
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import format_duration
+from windtunnel.twin.accounts import Names
+from windtunnel.twin.recorder import COMPLETED
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan, SloPlan
+from windtunnel.workload.plan import TraceReplay
+from windtunnel.workload.request import Request
+from windtunnel.workload.traces.measured import cached_share
+from windtunnel.workload.traces.notes import TraceNotes
+from windtunnel.workload.traces.reading import open_trace
+from windtunnel.workload.traces.record import TraceRequest
+
+KINDS = ("ttft", "tpot", "e2e")
+WORTH_MENDING = 0.03
+"""Errors below it are within what measuring twice would show."""
+CALM_STEPS = 3
+"""A request is calm that waits no longer than this many usual steps: it found a place at once."""
+FEWEST_CALM = 10
+CLEAR = 3.0
+"""A slope must be so many times its standard error to be more than noise."""
+FEW_TOKENS = 0.05
+"""Prefix hits may differ by this share of all prompt tokens before something is said of it."""
+
+
+class Pair(NamedTuple):
+    """One request, measured and simulated."""
+
+    row: TraceRequest
+    ttft_s: float
+    e2e_s: float
+    queue_s: float
+    computed_tokens: int
+    """Of the prompt, without what was cached."""
+
+    @property
+    def real_ttft_s(self) -> float:
+        assert self.row.ttft_s is not None
+        return self.row.ttft_s
+
+    @property
+    def real_e2e_s(self) -> float:
+        assert self.row.e2e_s is not None
+        return self.row.e2e_s
+
+
+class Advice(NamedTuple):
+    """What to recalibrate, in a sentence, and fields of the scenario that would do it."""
+
+    about: str
+    says: str
+    sets: tuple[str, ...] = ()
+
+
+def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
+    """Everything that is to be said of a plan against a measured trace, as plain data."""
+    rows = _measured_rows(trace)
+    replay = _Replay(plan, trace, rows)
+    mending = _Mending(plan, trace, rows)
+    mended = mending.look(replay.pairs)
+    advice = mending.advice
+    hits = replay.hit_share()
+    measured_hits = cached_share(trace)
+    if measured_hits is not None and abs(measured_hits - hits) > FEW_TOKENS:
+        advice.append(_cache_advice(measured_hits, hits))
+    result = {
+        "requests": {
+            "measured": len(rows),
+            "compared": len(replay.pairs),
+            "not_completed_when_simulated": replay.others,
+        },
+        "latency": _latency(replay.pairs),
+        "goodput": {
+            "measured": _good(replay.pairs, plan.slos, real=True),
+            "simulated": _good(replay.pairs, plan.slos, real=False),
+        },
+        "prefix_hit": {"measured": measured_hits, "simulated": hits},
+        "advice": [{"about": one.about, "says": one.says, "set": list(one.sets)} for one in advice],
+        "with_advice": None,
+    }
+    if mending.mended:
+        again = _latency(mended)
+        result["with_advice"] = {kind: again[kind]["mean"]["error"] for kind in KINDS}
+    return result
+
+
+def _measured_rows(trace: Path) -> list[TraceRequest]:
+    rows = list(open_trace(trace, notes=TraceNotes(str(trace))))
+    if not any(row.ttft_s is not None and row.e2e_s is not None for row in rows):
+        what = "no request of this trace has both a measured TTFT and E2E"
+        hint = "`windtunnel observe` writes such traces; others name them `ttft` and `e2e`"
+        raise InputError(what, where=str(trace), hint=hint)
+    return rows
+
+
+class _Replay:
+    """The simulation of a trace's requests; rows and requests have the same order."""
+
+    def __init__(self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest]) -> None:
+        self._rows = rows
+        self.pairs: list[Pair] = []
+        self.others = 0
+        self._hits = self._prompts = 0
+        source = TraceReplay(
+            path=str(trace),
+            format=None,
+            speedup=1.0,
+            skip_bad=0,
+            sort=False,
+            name=None,
+            tenant=None,
+            slo=None,
+            timeout_s=None,
+            count=None,
+        )
+        run(msgspec.structs.replace(plan, workload=(source,), duration_s=None), rows=self)
+        if not self.pairs:
+            what = "no request that was measured is completed when it is simulated"
+            raise InputError(what, where=str(trace), hint="is the scenario that of this server?")
+
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:  # noqa: ARG002
+        """Takes the rows of the run."""
+        for request, outcome in zip(requests, outcomes, strict=True):
+            row = self._rows[request.id]
+            if outcome != COMPLETED:
+                self.others += 1
+                continue
+            self._hits += request.prefix_hit_tokens
+            self._prompts += request.prompt_tokens
+            if row.ttft_s is None or row.e2e_s is None:
+                continue
+            arrived_s = request.arrived_s
+            self.pairs.append(
+                Pair(
+                    row,
+                    request.first_token_s - arrived_s,
+                    request.finished_s - arrived_s,
+                    request.scheduled_s - arrived_s,
+                    request.prompt_tokens - request.prefix_hit_tokens,
+                )
+            )
+
+    def hit_share(self) -> float:
+        return self._hits / self._prompts if self._prompts else 0.0
+
+
+# How far apart
+
+
+def _times(pairs: Sequence[Pair]) -> dict[str, list[tuple[float, float]]]:
+    """(measured, simulated) of each kind of latency."""
+    longer = [pair for pair in pairs if pair.row.output_tokens > 1]
+    return {
+        "ttft": [(pair.real_ttft_s, pair.ttft_s) for pair in pairs],
+        "tpot": [(_decode_s(p, real=True), _decode_s(p, real=False)) for p in longer],
+        "e2e": [(pair.real_e2e_s, pair.e2e_s) for pair in pairs],
+    }
+
+
+def _decode_s(pair: Pair, *, real: bool) -> float:
+    """Per token after the first."""
+    span_s = pair.real_e2e_s - pair.real_ttft_s if real else pair.e2e_s - pair.ttft_s
+    return span_s / (pair.row.output_tokens - 1)
+
+
+def _latency(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
+    return {kind: _figures(times) for kind, times in _times(pairs).items()}
+
+
+def _figures(times: list[tuple[float, float]]) -> dict[str, Any]:
+    measured, simulated = Distribution(), Distribution()
+    for real, ours in times:
+        measured.add(real)
+        simulated.add(ours)
+    figures: dict[str, Any] = {"mean": _figure(measured.mean(), simulated.mean())}
+    for name, share in PERCENTILES:
+        figures[name] = _figure(measured.quantile(share), simulated.quantile(share))
+    errors = [ours / real - 1.0 for real, ours in times if real > 0.0]
+    figures["mape"] = _mean([abs(error) for error in errors]) if errors else None
+    figures["bias"] = _mean(errors) if errors else None
+    return figures
+
+
+def _figure(measured: float, simulated: float) -> dict[str, float | None]:
+    if math.isnan(measured):
+        return {"measured": None, "simulated": None, "error": None}
+    error = simulated / measured - 1.0 if measured > 0.0 else None
+    return {"measured": measured, "simulated": simulated, "error": error}
+
+
+def _good(pairs: Sequence[Pair], slos: dict[str, SloPlan], *, real: bool) -> float:
+    """The share of requests within all targets of their class."""
+    good = 0
+    for pair in pairs:
+        slo = slos.get(pair.row.slo or "")
+        ttft_s, e2e_s = pair.ttft_s, pair.e2e_s
+        if real:
+            ttft_s, e2e_s = pair.real_ttft_s, pair.real_e2e_s
+        tpot_s = _decode_s(pair, real=real) if pair.row.output_tokens > 1 else 0.0
+        good += slo is None or all(
+            limit is None or time <= limit
+            for time, limit in ((ttft_s, slo.ttft_s), (tpot_s, slo.tpot_s), (e2e_s, slo.e2e_s))
+        )
+    return good / len(pairs)
+
+
+# What to do about it
+
+
+class _Mending:
+    """Looks for what is wrong, one thing after the other: what was found is mended first.
+
+    Slow steps also delay first tokens, and slow prompts the tokens of others, so each is looked for
+    in a simulation that has the ones before put right.
+    """
+
+    def __init__(self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest]) -> None:
+        self._trace = trace
+        self._rows = rows
+        self.plan = plan
+        self.advice: list[Advice] = []
+        self.mended = False
+
+    def look(self, pairs: list[Pair]) -> list[Pair]:
+        """The pairs with everything mended that can be."""
+        for part in (self._steps, self._prefill, self._overheads):
+            pool = part(pairs)
+            if pool is None:
+                break
+            if pool is not self._pool:
+                self.plan = msgspec.structs.replace(self.plan, pools=(pool,))
+                self.mended = True
+                pairs = _Replay(self.plan, self._trace, self._rows).pairs
+        return pairs
+
+    @property
+    def _pool(self) -> PoolPlan:
+        return self.plan.pools[0]
+
+    def _parameter(self, name: str) -> float | None:
+        """A step-time parameter, if there is one pool and its model has that."""
+        value = self._pool.step_time.parameters.get(name)
+        alone = len(self.plan.pools) == 1
+        return float(value) if alone and isinstance(value, int | float) else None
+
+    # Each says what is wrong, and returns the pool without it; None: it must be calibrated first.
+
+    def _steps(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+        times = _times(pairs)["tpot"]
+        if not times:
+            return self._pool
+        real_s, ours_s = _median([real for real, _ in times]), _median([ours for _, ours in times])
+        more_s = _median([real - ours for real, ours in times])
+        if abs(more_s) <= WORTH_MENDING * real_s:
+            return self._pool
+        slower = "slower" if more_s > 0 else "faster"
+        says = (
+            f"a token after the first takes {format_duration(real_s)}, simulated "
+            f"{format_duration(ours_s)}: steps are {abs(more_s / ours_s):.1%} {slower}"
+        )
+        for field, name in (("fixed", "fixed_s"), ("per_step", "per_step_s")):
+            now_s = self._parameter(name)
+            if now_s is not None and now_s + more_s >= 0.0:
+                return self._with_parameter("steps", says, field, now_s + more_s)
+        calibrate = (
+            "measure them with `windtunnel profile` and fit them with `windtunnel calibrate`"
+        )
+        self.advice.append(Advice("steps", f"{says}; {calibrate}, then compare again"))
+        return None
+
+    def _prefill(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+        calm = self._calm(pairs)
+        if calm is None:
+            return None
+        prompts = [float(pair.computed_tokens) for pair in calm]
+        more_s, error_s = _slope(prompts, [pair.real_ttft_s - pair.ttft_s for pair in calm])
+        ours_s, _ = _slope(prompts, [pair.ttft_s for pair in calm])
+        mean_s = _mean([pair.real_ttft_s for pair in calm])
+        small = abs(more_s) * _mean(prompts) <= WORTH_MENDING * mean_s
+        if small or ours_s <= 0.0 or abs(more_s) <= CLEAR * error_s:
+            return self._pool
+        slower = "slower" if more_s > 0 else "faster"
+        says = f"prompts are computed {abs(more_s / ours_s):.1%} {slower} than simulated"
+        now_s = self._parameter("per_prefill_token_s")
+        if now_s is not None and now_s + more_s >= 0.0:
+            return self._with_parameter("prefill", says, "per_prefill_token", now_s + more_s)
+        calibrate = "calibrate the step times, then compare again"
+        self.advice.append(Advice("prefill", f"{says}; {calibrate}"))
+        return None
+
+    def _overheads(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+        calm = self._calm(pairs)
+        if calm is None:
+            return None
+        more_s = _median([pair.real_ttft_s - pair.ttft_s for pair in calm])
+        if abs(more_s) <= WORTH_MENDING * _mean([pair.real_ttft_s for pair in calm]):
+            return self._pool
+        later = "later" if more_s > 0 else "sooner"
+        says = f"every first token comes {format_duration(abs(more_s))} {later} than simulated"
+        wanted_s = self._pool.overheads.queueing_s + more_s
+        if len(self.plan.pools) > 1 or wanted_s < 0.0:
+            self.advice.append(Advice("overheads", f"{says}; look at the overheads of the pools"))
+            return None
+        setting = _setting("overheads.queueing", wanted_s)
+        self.advice.append(Advice("overheads", says, (setting,)))
+        changed = msgspec.structs.replace(self._pool.overheads, queueing_s=wanted_s)
+        return msgspec.structs.replace(self._pool, overheads=changed)
+
+    def _calm(self, pairs: Sequence[Pair]) -> list[Pair] | None:
+        """Requests whose first token says nothing of the queue; None, and why, if there are few."""
+        steps = [ours for _, ours in _times(pairs)["tpot"]]
+        patience_s = CALM_STEPS * _median(steps) if steps else 0.0
+        calm = [pair for pair in pairs if pair.queue_s <= patience_s]
+        if len(calm) >= FEWEST_CALM:
+            return calm
+        says = "nearly all requests waited, so overheads and prefill cannot be told from the queue"
+        self.advice.append(Advice("queue", f"{says}: measure at a lower rate first"))
+        return None
+
+    def _with_parameter(self, about: str, says: str, field: str, value: float) -> PoolPlan:
+        step = self._pool.step_time
+        setting = _setting(f"step_time.{field}", value)
+        self.advice.append(Advice(about, says, (setting,)))
+        parameters = {**step.parameters, f"{field}_s": value}
+        changed = msgspec.structs.replace(step, parameters=parameters)
+        return msgspec.structs.replace(self._pool, step_time=changed)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _slope(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Of the straight line with the least squares, and the standard error of that."""
+    middle_x, middle_y = _mean(xs), _mean(ys)
+    spread = math.fsum((x - middle_x) ** 2 for x in xs)
+    if spread == 0.0:
+        return 0.0, 0.0
+    pairs = list(zip(xs, ys, strict=True))
+    slope = math.fsum((x - middle_x) * (y - middle_y) for x, y in pairs) / spread
+    rest = math.fsum((y - middle_y - slope * (x - middle_x)) ** 2 for x, y in pairs)
+    return slope, math.sqrt(rest / (len(xs) - 2) / spread)
+
+
+def _setting(field: str, seconds: float) -> str:
+    written = f"{1e3 * seconds:.4g}ms" if seconds >= 1e-4 else f"{1e6 * seconds:.4g}us"
+    return f"serving.pools.0.{field}={written}"
+
+
+def _cache_advice(measured: float, simulated: float) -> Advice:
+    says = (
+        f"the server found {measured:.1%} of all prompt tokens in its prefix cache, simulated "
+        f"{simulated:.1%}: look at prefix_caching, block_size and kv_blocks"
+    )
+    return Advice("prefix cache", says)
