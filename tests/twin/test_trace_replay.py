@@ -155,7 +155,7 @@ def test_a_few_bad_rows_may_be_left_out_and_are_told(tmp_path: Path) -> None:
     simulation = compose(load_text(scenario(path, ", skip_bad: 1")))
     simulation.run(breathe)
     assert simulation.recorder.arrived == 2
-    assert simulation.traffic.left_out() == [LeftOut(str(path), empty=1, bad=1)]
+    assert simulation.traffic.left_out() == [LeftOut(str(path), empty=1, bad=1, adapters=0)]
 
 
 def test_a_header_may_be_named_instead_of_its_rows(tmp_path: Path) -> None:
@@ -214,3 +214,92 @@ def test_hashes_of_blocks_are_hits_as_if_prompts_were_compared(
         found = min(longest * 512, tokens) // 16 * 16
         assert request.prefix_hit_tokens == min(found, (tokens - 1) // 16 * 16)
         before.append(keys)
+
+
+SESSIONS = "arrived,prompt_tokens,output_tokens,session,turn,e2e,think\n"
+TALKS = """\
+0,40,10,a,0,3,
+2,60,10,a,1,,
+4,10,1,,,,
+5,40,10,b,0,2,
+9,80,10,a,2,,1.5
+11,60,10,b,1,,
+"""
+CLOSED = ", sessions: closed"
+
+
+def talks(tmp_path: Path, trace: str, *sets: str) -> tuple[dict[str, Any], list[Request]]:
+    path = written(tmp_path, SESSIONS + TALKS, "talks.csv")
+    rows = Rows()
+    result = run(load_text(scenario(path, trace), sets=sets), rows=rows, check=True).result
+    return result, [rows.found[number] for number in sorted(rows.found)]
+
+
+def test_open_sessions_come_at_the_trace_s_times(tmp_path: Path) -> None:
+    result, requests = talks(tmp_path, "")
+    assert [request.arrived_s for request in requests] == [0, 2, 4, 5, 9, 11]
+    assert (result["sessions"]["count"], result["sessions"]["turns"]) == (2, 5)
+    assert sum(result["sessions"]["ended"].values()) == 0
+
+
+def test_closed_sessions_go_on_as_their_turns_end(tmp_path: Path) -> None:
+    """An answer takes 10 steps of 10 ms here; the pauses are those of the trace."""
+    result, requests = talks(tmp_path, CLOSED)
+    by_time = [(round(request.arrived_s, 6), int(request.prompt_tokens)) for request in requests]
+    assert by_time == [
+        (0.0, 40),
+        (0.1, 60),  # came 2 s after a turn that took 3: nobody thought
+        (1.7, 80),  # at 0.2 its `think` begins, 1.5 s
+        (4.0, 10),  # of no session, at its own time
+        (5.0, 40),
+        (9.1, 60),  # 6 s after a turn of 2 s: a pause of 4
+    ]
+    assert [int(request.turn) for request in requests] == [0, 1, 2, 0, 0, 1]
+    assert result["sessions"]["ended"] == {"completed": 2, "cancelled": 0, "interrupted": 0}
+    assert result["sessions"]["count"] == 2
+
+
+def test_closed_sessions_faster_and_with_a_pause_of_one_s_own(tmp_path: Path) -> None:
+    _, faster = talks(tmp_path, f"{CLOSED}, speedup: 2")
+    assert [round(request.arrived_s, 6) for request in faster] == [0, 0.1, 0.95, 2, 2.5, 4.6]
+    _, own = talks(tmp_path, f"{CLOSED}, speedup: 2, think: 7s")
+    assert [round(request.arrived_s, 6) for request in own] == [0, 2, 2.5, 7.1, 9.6, 14.2]
+
+
+def test_a_closed_session_ends_with_a_turn_that_failed(tmp_path: Path) -> None:
+    result, requests = talks(tmp_path, CLOSED, "workload.0.timeout=95ms")
+    assert [request.arrived_s for request in requests] == [0, 4, 5]
+    assert result["requests"]["timed_out"] == 2
+    assert result["sessions"]["ended"] == {"completed": 0, "cancelled": 2, "interrupted": 0}
+
+
+@pytest.mark.parametrize(
+    ("duration", "interrupted"), [("50ms", 1), ("1s", 1), ("5.05s", 1), ("3s", 0)]
+)
+def test_a_closed_session_may_be_cut_off_in_a_turn_or_in_thought(
+    tmp_path: Path, duration: str, interrupted: int
+) -> None:
+    result, _ = talks(tmp_path, CLOSED, f"duration={duration}")
+    ended = result["sessions"]["ended"]
+    assert ended["interrupted"] == interrupted
+    assert sum(ended.values()) == result["sessions"]["count"]
+
+
+def test_adapters_of_a_trace_are_loaded_or_told(tmp_path: Path) -> None:
+    columns = "arrived,prompt_tokens,output_tokens,adapter,prefix_keys,prefix_ends\n"
+    rows = "0,64,5,law,7,48\n1,64,5,,7,48\n2,64,5,law,7,48\n3,64,5,med,7,48\n"
+    path = written(tmp_path, columns + rows, "t.csv")
+    result, requests = replayed(scenario(path))
+    assert [int(request.adapter) for request in requests] == [-1] * 4
+    (finding,) = (one for one in result["trust"]["findings"] if one["code"] == "left-out")
+    assert "3 for adapters that no pool has slots for went to the base model" in finding["says"]
+    rows_of = Rows()
+    slots = ["serving.pools.0.engine.lora={slots: 2, load: 10ms}"]
+    result = run(load_text(scenario(path), sets=slots), rows=rows_of, check=True).result
+    assert {name: one["requests"] for name, one in result["adapters"].items()} == {
+        "law": 2,
+        "med": 1,
+    }
+    # Each adapter has a cache of its own.
+    hits = [int(rows_of.found[number].prefix_hit_tokens) for number in range(4)]
+    assert hits == [0, 0, 48, 0]

@@ -202,8 +202,8 @@ def test_rows_that_were_not_replayed_are_told(tmp_path: Path) -> None:
     assert about(trust(one_server(), entry), "left-out") == [
         (
             "caution",
-            f"Of {path}, 2 without a prompt or an output and 1 that could not be read were not "
-            "replayed.",
+            f"Of {path}, 2 without a prompt or an output were not replayed, 1 that could not be "
+            "read were not replayed.",
         )
     ]
     path.write_text("arrived,prompt_tokens,output_tokens\n0,5,5\n")

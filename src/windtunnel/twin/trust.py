@@ -300,10 +300,15 @@ def _lengths(plan: ScenarioPlan) -> Iterator[Finding]:
 
 def _left_out(simulation: Simulation) -> Iterator[Finding]:
     for trace in simulation.traffic.left_out():
-        nouns = {"without a prompt or an output": trace.empty, "that could not be read": trace.bad}
+        nouns = {
+            "without a prompt or an output were not replayed": trace.empty,
+            "that could not be read were not replayed": trace.bad,
+            "for adapters that no pool has slots for went to the base model": trace.adapters,
+        }
         told = [f"{count:,} {noun}" for noun, count in nouns.items() if count]
-        says = f"Of {trace.path}, {' and '.join(told)} were not replayed."
+        says = f"Of {trace.path}, {', '.join(told)}."
         figures = {"path": trace.path, "empty": trace.empty, "bad": trace.bad}
+        figures |= {"adapters": trace.adapters}
         yield Finding("left-out", CAUTION, says, figures)
 
 

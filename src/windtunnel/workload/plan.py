@@ -136,6 +136,12 @@ class TraceReplay(msgspec.Struct, frozen=True, tag_field="from", tag="trace"):
     slo: str | None
     timeout_s: float | None
     count: int | None
+    adapters: bool = False
+    """Whether there are slots for the adapters that its requests ask for."""
+    closed: bool = False
+    """Whether a turn of a session waits for the end of the last one."""
+    think: Times | None = None
+    """Then: the pause between the two; None: as far as the file says."""
 
 
 Entry = Source | TraceReplay

@@ -1,14 +1,18 @@
-"""Replays a trace: its requests at the times that it says, read as they are taken."""
+"""Replays a trace: its requests at the times that it says, or its sessions as they go on."""
 
 import math
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import Final
 
+from windtunnel.core.random import Streams
+from windtunnel.workload.lengths import TimeDraw
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.register import Register
 from windtunnel.workload.request import PrefixChain, Request
+from windtunnel.workload.sessions import Sessions
 from windtunnel.workload.sources import RequestSource
-from windtunnel.workload.traces.opening import Opened
+from windtunnel.workload.traces.opening import LeftOut, Opened
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
 DEFAULT_TENANT: Final = "default"
@@ -18,19 +22,19 @@ FACTOR: Final = 1_181_783_497_276_652_981
 """Any large number will do."""
 
 
-class TraceSource(RequestSource):
-    """The requests of one trace, one of them read ahead."""
+class Replay(RequestSource):
+    """Makes requests of the rows of one trace."""
 
     def __init__(self, entry: int, plan: TraceReplay, register: Register) -> None:
         super().__init__(entry)
         self._entry: Final = entry
         self._register: Final = register
-        self.opened: Final = Opened(plan, register.classes.names)
-        self._requests: Final[Iterator[TraceRequest]] = self.opened.requests
+        self._opened: Final = Opened(plan, register.classes.names)
+        self._rows: Final[Iterator[TraceRequest]] = self._opened.requests
         self._speedup: Final[float] = plan.speedup
         self._left: int = plan.count if plan.count is not None else -1
         self._own_names: Final = plan.name is None
-        self._source: Final = register.sources.number(plan.name or self.opened.name)
+        self._source: Final = register.sources.number(plan.name or self._opened.name)
         self._own_tenants: Final = plan.tenant is None
         self._tenant = -1
         if plan.tenant is not None:
@@ -38,27 +42,27 @@ class TraceSource(RequestSource):
         self._own_classes: Final = plan.slo is None
         self._slo: Final = register.classes.number(plan.slo or DEFAULT_SLO)
         self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else -1.0
+        self._has_slots: Final[bool] = plan.adapters
+        self._adapters_left_out = 0
         self._sessions: Final[dict[str, int]] = {}
-        self._ahead: TraceRequest | None = None
-        self._step()
 
-    def _step(self) -> None:
-        ahead: TraceRequest | None = None
-        if self._left != 0:
-            self._left -= 1
-            ahead = next(self._requests, None)
-        self._ahead = ahead
-        self.wake_s = ahead.arrived_s / self._speedup if ahead is not None else math.inf
+    def _next_row(self) -> TraceRequest | None:
+        if self._left == 0:
+            return None
+        self._left -= 1
+        return next(self._rows, None)
 
-    def take(self, number: int) -> Request:
-        row = self._ahead
-        assert row is not None
-        arrived_s = self.wake_s
+    def left_out(self) -> LeftOut:
+        """What was not replayed so far."""
+        return self._opened.left_out(self._adapters_left_out)
+
+    def _request(self, row: TraceRequest, number: int, arrived_s: float) -> Request:
+        adapter = self._adapter(row)
         chain: PrefixChain | None = None
         answer_key = -1
         segments = len(row.prefix_keys)
         if segments:
-            keys = self._joined(row)
+            keys = self._joined(row, adapter)
             if len(keys) > segments:
                 answer_key = keys.pop()
             chain = PrefixChain(keys, list(row.prefix_ends))
@@ -78,6 +82,7 @@ class TraceSource(RequestSource):
         if self._own_names and row.source is not None:
             request.source = self._register.sources.number(row.source)
         request.tenant = self._tenant_of(row)
+        request.adapter = adapter
         request.answer_key = answer_key
         media = row.media_tokens
         if media is not None:
@@ -90,16 +95,15 @@ class TraceSource(RequestSource):
             request.deadline_s = arrived_s + self._timeout_s
         elif deadline_s is not None:
             request.deadline_s = arrived_s + deadline_s
-        self._step()
         return request
 
-    def _joined(self, row: TraceRequest) -> list[int]:
+    def _joined(self, row: TraceRequest, adapter: int) -> list[int]:
         """The keys of a prompt's segments, and that of its answer where one is named.
 
         Caches know a segment by its key alone, so that must stand for all that precedes it. A file
         may give one key to segments after different starts. Each is therefore joined with those
         before it, as a polynomial in a prime field: of a million, two meet in one of a million
-        runs.
+        runs. What an adapter makes of the same tokens is another cache.
         """
         keys = list(row.prefix_keys)
         ends = list(row.prefix_ends)
@@ -108,11 +112,20 @@ class TraceSource(RequestSource):
             keys.append(answer)
             ends.append(row.prompt_tokens + row.output_tokens)
         made: list[int] = []
-        joined = 0
-        for key, end in zip(keys, ends, strict=True):
-            joined = (joined * FACTOR + key * 2 * MOST_TOKENS + end) % PRIME
+        joined = adapter + 1
+        for at in range(len(keys)):
+            joined = (joined * FACTOR + keys[at] * 2 * MOST_TOKENS + ends[at]) % PRIME
             made.append(self._register.own(self._entry, joined))
         return made
+
+    def _adapter(self, row: TraceRequest) -> int:
+        name = row.adapter
+        if name is None:
+            return -1
+        if not self._has_slots:
+            self._adapters_left_out += 1
+            return -1
+        return self._register.adapters.number(name)
 
     def _tenant_of(self, row: TraceRequest) -> int:
         if self._own_tenants:
@@ -134,3 +147,134 @@ class TraceSource(RequestSource):
             number = len(self._sessions)
             self._sessions[name] = number
         return self._register.own(self._entry, number)
+
+
+class TraceSource(Replay):
+    """The requests of a trace at its times, one of them read ahead."""
+
+    def __init__(self, entry: int, plan: TraceReplay, register: Register) -> None:
+        super().__init__(entry, plan, register)
+        self._ahead: TraceRequest | None = None
+        self._step()
+
+    def _step(self) -> None:
+        ahead = self._next_row()
+        self._ahead = ahead
+        self.wake_s = ahead.arrived_s / self._speedup if ahead is not None else math.inf
+
+    def take(self, number: int) -> Request:
+        row = self._ahead
+        assert row is not None
+        request = self._request(row, number, self.wake_s)
+        self._step()
+        return request
+
+
+class Talk:
+    """The turns of one session of a trace, while it lasts."""
+
+    def __init__(self) -> None:
+        self.rows: Final[list[TraceRequest]] = []
+        self.turn = 0
+        self.started_s = 0.0
+
+
+class SessionReplay(Replay):
+    """A trace whose sessions go on as their turns end, not when they did where it was recorded.
+
+    A turn follows the end of the last after a pause: what the trace says of that, else the time
+    between the two arrivals less what the first took, as far as that is known. Sessions are put
+    together before the run, so all of the trace is in memory.
+    """
+
+    def __init__(
+        self,
+        entry: int,
+        plan: TraceReplay,
+        register: Register,
+        streams: Streams,
+        sessions: Sessions,
+    ) -> None:
+        super().__init__(entry, plan, register)
+        think = plan.think
+        self._thinks: Final = TimeDraw(think) if think is not None else None
+        self._stream: Final = streams[f"workload.{plan.name or self._opened.name}.think"]
+        self._states: Final = sessions
+        self._live: Final[dict[int, Talk]] = {}  # by the number of its request under way
+        self._ready: Final[list[tuple[float, int, Talk]]] = []
+        self._order = 0
+        talks: dict[str, Talk] = {}
+        while True:
+            row = self._next_row()
+            if row is None:
+                break
+            session = row.session
+            talk = talks.get(session) if session is not None else None
+            if talk is None:
+                talk = Talk()
+                if session is not None:
+                    talks[session] = talk
+                self._push(row.arrived_s / self._speedup, talk)
+            talk.rows.append(row)
+        self._wake()
+
+    def _push(self, time_s: float, talk: Talk) -> None:
+        heappush(self._ready, (time_s, self._order, talk))
+        self._order += 1
+
+    def _wake(self) -> None:
+        self.wake_s = self._ready[0][0] if self._ready else math.inf
+
+    def take(self, number: int) -> Request:
+        arrived_s, _, talk = heappop(self._ready)
+        row = talk.rows[talk.turn]
+        request = self._request(row, number, arrived_s)
+        if row.session is not None:
+            request.turn = talk.turn
+            request.followed = True
+            self._live[number] = talk
+            if talk.turn == 0:
+                talk.started_s = arrived_s
+                self._states.started += 1
+                self._states.live += 1
+        self._wake()
+        return request
+
+    def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: FBT001
+        talk = self._live.pop(request.id)
+        talk.turn += 1
+        if completed and talk.turn < len(talk.rows):
+            self._push(now_s + self._pause_s(talk), talk)
+            self._wake()
+            return
+        self._states.live -= 1
+        if completed:
+            self._states.completed += 1
+            self._states.duration_s.add(now_s - talk.started_s)
+            self._states.turns.add(float(len(talk.rows)))
+        else:
+            self._states.cancelled += 1
+
+    def _pause_s(self, talk: Talk) -> float:
+        """From the end of the last turn to the one that is due."""
+        if self._thinks is not None:
+            return self._thinks.draw(self._stream)
+        row = talk.rows[talk.turn]
+        before = talk.rows[talk.turn - 1]
+        pause_s = row.think_s
+        if pause_s is None:
+            took_s = before.e2e_s
+            pause_s = row.arrived_s - before.arrived_s
+            if took_s is not None:
+                pause_s = max(pause_s - took_s, 0.0)
+        return pause_s / self._speedup
+
+    def stop(self, now_s: float) -> None:  # noqa: ARG002
+        going_on = len(self._live)
+        for _, _, talk in self._ready:
+            going_on += 1 if talk.turn > 0 else 0
+        self._states.interrupted += going_on
+        self._states.live -= going_on
+        self._live.clear()
+        self._ready.clear()
+        self.wake_s = math.inf

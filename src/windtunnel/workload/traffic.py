@@ -8,12 +8,12 @@ from typing import Final
 
 from windtunnel.core.agenda import Actor, Agenda
 from windtunnel.core.random import Streams
-from windtunnel.workload.plan import Entry, Source
+from windtunnel.workload.plan import Entry, Source, TraceReplay
 from windtunnel.workload.register import Register
 from windtunnel.workload.request import Request
 from windtunnel.workload.sessions import Sessions, SessionSource
 from windtunnel.workload.sources import ClosedSource, OpenSource, RequestSource
-from windtunnel.workload.trace_source import TraceSource
+from windtunnel.workload.trace_source import Replay, SessionReplay, TraceSource
 from windtunnel.workload.traces.opening import LeftOut
 
 
@@ -41,8 +41,9 @@ class Traffic:
         self.tenants: Final = self._register.tenants.names
         self.adapters: Final = self._register.adapters.names
         self.sessions: Final = Sessions()
-        self._traces: Final[list[TraceSource]] = []
-        self._followers: Final[dict[int, RequestSource]] = {}  # by number of the source
+        self._traces: Final[list[Replay]] = []
+        self._followers: Final[list[RequestSource]] = []  # who want to hear how requests end
+        self._following: Final[dict[int, RequestSource]] = {}  # by request
         actors: list[Actor] = []
         for entry, plan in enumerate(entries):
             actors.append(self._source(entry, plan, streams))
@@ -55,7 +56,7 @@ class Traffic:
     def _source(self, entry: int, plan: Entry, streams: Streams) -> RequestSource:
         register = self._register
         if not isinstance(plan, Source):
-            trace = TraceSource(entry, plan, register)
+            trace = self._replay(entry, plan, streams)
             self._traces.append(trace)
             return trace
         if plan.conversation is None and plan.arrivals.process != "closed":
@@ -65,8 +66,15 @@ class Traffic:
             source = SessionSource(entry, plan, register, streams, self.sessions)
         else:
             source = ClosedSource(entry, plan, register, streams)
-        self._followers[register.sources.number(plan.name)] = source
+        self._followers.append(source)
         return source
+
+    def _replay(self, entry: int, plan: TraceReplay, streams: Streams) -> Replay:
+        if not plan.closed:
+            return TraceSource(entry, plan, self._register)
+        trace = SessionReplay(entry, plan, self._register, streams, self.sessions)
+        self._followers.append(trace)
+        return trace
 
     def _look(self) -> None:
         """Sets when the next request arrives; infinity when none is on its way."""
@@ -78,6 +86,8 @@ class Traffic:
         source = self._agenda.first()
         assert isinstance(source, RequestSource)
         request = source.take(self.taken)
+        if request.followed:
+            self._following[request.id] = source
         self.taken += 1
         self._agenda.moved(source)
         self._look()
@@ -87,7 +97,7 @@ class Traffic:
         """Hears that a request with `followed` has ended, well or not; another may follow."""
         if self._stopped or not request.followed:
             return
-        source = self._followers[request.source]
+        source = self._following.pop(request.id)
         source.ended(request, completed, now_s)
         self._agenda.moved(source)
         self._look()
@@ -97,11 +107,11 @@ class Traffic:
         if self._stopped:
             return
         self._stopped = True
-        for source in self._followers.values():
+        for source in self._followers:
             source.stop(now_s)
         self._look()
 
     def left_out(self) -> list[LeftOut]:
         """What traces have that was not replayed."""
-        found = [trace.opened.left_out() for trace in self._traces]
-        return [one for one in found if one.empty or one.bad]
+        found = [trace.left_out() for trace in self._traces]
+        return [one for one in found if one.empty or one.bad or one.adapters]

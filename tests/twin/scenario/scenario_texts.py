@@ -79,7 +79,7 @@ workload:
     arrivals: {process: closed, users: 4, think: {distribution: exponential, mean: 200ms}}
     prompt_tokens: 30
     output_tokens: 8
-  - trace: {path: t.csv}
+  - trace: {path: t.csv, sessions: closed, think: {distribution: exponential, mean: 1s}}
 serving:
   encode: {}
   pools:

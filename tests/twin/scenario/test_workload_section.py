@@ -161,6 +161,10 @@ def test_a_trace_with_every_option() -> None:
         path="folder/t/x.csv", format="azure", speedup=2.0, skip_bad=3, sort=True, name="n",
         tenant="t", slo="batch", timeout_s=9.0, count=5,
     )  # fmt: skip
+    closed = "{trace: {path: x, sessions: closed, think: 2s}}"
+    (found,) = load_text(SMALL, sets=[f"workload.0={closed}"]).workload
+    assert isinstance(found, TraceReplay)
+    assert (found.closed, found.think) == (True, Times("constant", 2.0, 0.0, 2.0, 2.0))
     (found,) = load_text(SMALL, sets=["workload.0={trace: {path: x}}"]).workload
     assert found == TraceReplay("x", None, 1.0, 0, False, None, None, None, None, None)
 
@@ -277,7 +281,12 @@ TRACE_FAULTS = {
     "{trace: {path: x, format: asure}}": "trace.format: 'asure' is not known here; allowed: azure, "
     "burstgpt, mooncake, blis, windtunnel, csv, jsonl, parquet (did you mean 'azure'?)",
     "{trace: x.csv}": "trace: 'x.csv' is not a mapping; "
-    "allowed: a mapping with the keys path, format, speedup, sort, skip_bad",
+    "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, skip_bad",
+    "{trace: {path: x, think: 5s}}": "trace.think: turns come at the trace's times, and nobody "
+    "thinks (add sessions: closed)",
+    "{trace: {path: x, sessions: closed, think: {distribution: uniform, min: 5s, max: 1s}}}": (
+        "trace.think.min: 5 s is more than max, which is 1 s"
+    ),
     "{trace: {path: x, speedup: 0}}": "trace.speedup: 0 is too small; "
     "allowed: a number from 1e-06 to 1000000",
 }

@@ -246,6 +246,16 @@ def variant(word: str) -> Tag:
     return Tag(TAG_MARK + word)
 
 
+class Chooser(Discriminator):
+    """A discriminator that is only equal to itself, so that what it chooses among may be left out.
+
+    The original is equal by its parts, of which one has no hash, and `X | None` wants one.
+    """
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
 def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
     """Chooses the member of a union by the word at `key`; what is no mapping is `bare`."""
 
@@ -254,7 +264,7 @@ def chosen_by(key: str, *words: str, bare: str | None = None) -> Discriminator:
         return TAG_MARK + word if isinstance(word, str) and word in (*words, bare) else None
 
     context: dict[str, int | str | float] = {"key": key, "words": WORD_BREAK.join(words)}
-    return Discriminator(
+    return Chooser(
         choose,
         custom_error_type=VARIANT,
         custom_error_message="no variant",

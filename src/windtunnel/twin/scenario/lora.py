@@ -9,7 +9,7 @@ from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
 from windtunnel.twin.scenario.plan import LoraPlan
 from windtunnel.twin.scenario.serving_spec import EngineSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
-from windtunnel.twin.scenario.workload_spec import SourceSpec
+from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec
 
 
 def lora_plan(lora: LoraSpec | None) -> LoraPlan | None:
@@ -31,6 +31,8 @@ def adapters_plan(adapters: AdaptersSpec | None) -> tuple[tuple[str, float], ...
 
 def lora_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     asking: list[KeyPath] = []
+    any_slots = any(pool.engine.lora is not None for pool in spec.serving.pools)
+    traces = any(isinstance(entry, ReplaySpec) for entry in spec.workload)
     for index, source in enumerate(spec.workload):
         if isinstance(source, SourceSpec) and source.adapters is not None:
             path = ("workload", index, "adapters")
@@ -39,9 +41,11 @@ def lora_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     for index, pool in enumerate(spec.serving.pools):
         section = ("serving", "pools", index, "engine", "lora")
         if pool.engine.lora is not None:
-            yield from _lora_faults(section, pool.engine.lora, pool.engine, asking)
-        elif asking:
-            what = f"missing, but {dotted(asking[0])} asks for adapters"
+            asked = bool(asking) or traces  # what a trace asks for is known when it is read
+            yield from _lora_faults(section, pool.engine.lora, pool.engine, asked=asked)
+        elif asking or (traces and any_slots):
+            who = dotted(asking[0]) if asking else "a trace perhaps"
+            what = f"missing, but {who} asks for adapters"
             hint = "every pool must have slots for them"
             yield Fault(section, what, hint=hint, because_of=tuple(asking))
 
@@ -59,9 +63,9 @@ def _adapters_faults(path: KeyPath, adapters: AdaptersSpec) -> Iterator[Fault]:
 
 
 def _lora_faults(
-    path: KeyPath, lora: LoraSpec, engine: EngineSpec, asking: list[KeyPath]
+    path: KeyPath, lora: LoraSpec, engine: EngineSpec, *, asked: bool
 ) -> Iterator[Fault]:
-    if not asking:
+    if not asked:
         what = "no source asks for adapters, so that it would change nothing"
         yield Fault(path, what, hint="give a source of the workload `adapters`")
     if lora.memory and engine.kv_blocks != "auto":

@@ -37,12 +37,13 @@ from windtunnel.twin.scenario.workload_spec import SloSpec
 def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
+    slots = all(pool.engine.lora is not None for pool in spec.serving.pools)
     return ScenarioPlan(
         name=spec.name or _name_of(file),
         seed=spec.seed,
         duration_s=spec.duration,
         model=_path_or_name(spec.model, file),
-        workload=workload_plan(spec.workload, slos, file),
+        workload=workload_plan(spec.workload, slos, file, slots=slots),
         slos=slos,
         pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),

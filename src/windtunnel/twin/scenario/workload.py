@@ -58,11 +58,16 @@ from windtunnel.workload.traces.formats import named
 
 
 def workload_plan(
-    entries: Sequence[WorkloadEntry], slos: Mapping[str, SloPlan], file: Path
+    entries: Sequence[WorkloadEntry], slos: Mapping[str, SloPlan], file: Path, *, slots: bool
 ) -> tuple[Entry, ...]:
-    """The plans of all entries; paths in them count from the file's folder."""
+    """The plans of all entries; paths in them count from the file's folder.
+
+    `slots` is whether every pool has some for LoRA adapters.
+    """
     return tuple(
-        _replay(entry, file) if isinstance(entry, ReplaySpec) else _source(entry, slos, file)
+        _replay(entry, file, slots=slots)
+        if isinstance(entry, ReplaySpec)
+        else _source(entry, slos, file)
         for entry in entries
     )
 
@@ -90,7 +95,7 @@ def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], obje
     ]
 
 
-def _replay(entry: ReplaySpec, file: Path) -> TraceReplay:
+def _replay(entry: ReplaySpec, file: Path, *, slots: bool) -> TraceReplay:
     trace = entry.trace
     return TraceReplay(
         path=str(file.parent / trace.path),
@@ -103,6 +108,9 @@ def _replay(entry: ReplaySpec, file: Path) -> TraceReplay:
         slo=entry.slo,
         timeout_s=entry.timeout,
         count=entry.count,
+        adapters=slots,
+        closed=trace.sessions == "closed",
+        think=pauses_plan(trace.think) if trace.think is not None else None,
     )
 
 

@@ -23,7 +23,7 @@ from windtunnel.twin.scenario.lengths_spec import (
 from windtunnel.twin.scenario.limits import FASTEST_RATE, LONGEST_TRAFFIC_S, SLOWEST_RATE
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import arrivals_plan, curve_plan, pauses_plan
-from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec, WorkloadEntry
+from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec, TraceSpec, WorkloadEntry
 from windtunnel.workload.arrivals import curve_of
 from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.traces.lines import unpacked_name
@@ -42,6 +42,8 @@ def workload_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             yield from _class_faults((*path, "slo"), entry.slo, spec)
         if isinstance(entry, SourceSpec):
             yield from _source_faults(path, entry, spec)
+        elif entry.trace.think is not None:
+            yield from _think_faults((*path, "trace"), entry.trace)
 
 
 def _name_faults(entries: Sequence[WorkloadEntry]) -> Iterator[Fault]:
@@ -56,6 +58,15 @@ def _name_faults(entries: Sequence[WorkloadEntry]) -> Iterator[Fault]:
             hint = "give it a name" if entry.name is None else None
             yield Fault(("workload", index, "name"), what, hint=hint)
         first.setdefault(name, index)
+
+
+def _think_faults(path: KeyPath, trace: TraceSpec) -> Iterator[Fault]:
+    if trace.sessions == "open":
+        what = "turns come at the trace's times, and nobody thinks"
+        because = _beside(path, "sessions")
+        yield Fault((*path, "think"), what, hint="add sessions: closed", because_of=because)
+    if trace.think is not None:
+        yield from _pause_faults((*path, "think"), trace.think)
 
 
 def _class_faults(path: KeyPath, name: str, spec: ScenarioSpec) -> Iterator[Fault]:

@@ -168,6 +168,18 @@ class TraceSpec(Section):
         default=False,
         description="Sort all of it in memory first; without, a request may come 8192 rows late.",
     )
+    sessions: Literal["open", "closed"] = Field(
+        default="open",
+        description="`open`: every turn comes at the trace's time. `closed`: a turn comes when the "
+        "last one of its session has ended and its reader has thought; all of the trace is then "
+        "read before the run.",
+    )
+    think: Pauses | None = Field(
+        default=None,
+        description="With `sessions: closed`: the pause before a turn. Left out: as the trace says "
+        "(its `think`, else the time between two arrivals less the E2E of the first, if known), "
+        "divided by speedup.",
+    )
     skip_bad: Annotated[int, Whole(0, MOST_REQUESTS)] = Field(
         default=0, description="Up to this many rows that cannot be read are left out, and counted."
     )

@@ -10,7 +10,15 @@ from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest, key_of
 
 COLUMNS = ("request_id", "input_tokens", "output_tokens", "arrival_time_us")
-NAMES = ("client_id", "tenant_id", "slo_class", "session_id", "model", "prefix_group")
+NAMES = (
+    "client_id",
+    "tenant_id",
+    "slo_class",
+    "session_id",
+    "model",
+    "prefix_group",
+    "adapter",
+)
 COUNTS = (
     "round_index",
     "prefix_length",
@@ -19,6 +27,7 @@ COUNTS = (
     "first_chunk_time_us",
     "last_chunk_time_us",
     "server_input_tokens",
+    "think_time_us",
     "image_tokens",
     "audio_tokens",
     "video_tokens",
@@ -88,11 +97,11 @@ def _parser(columns: Columns) -> RowParser:
         arrival_us = whole(row[arrival_at])
         if arrival_us < 0:
             raise ValueError(f"arrival_time_us is negative ({row[arrival_at][:60]})")
-        client, tenant, slo, session, model, group = (
+        client, tenant, slo, session, model, group, adapter = (
             names(row[at]) if at >= 0 else None for at in names_at
         )
         counts = [whole(row[at] or "0") if at >= 0 else 0 for at in counts_at]
-        turn, prefix, deadline_us, send_us, first_chunk_us, last_chunk_us, served, *media = counts
+        turn, prefix, deadline_us, send_us, shown_us, done_us, served, think_us, *media = counts
         if prefix < 0:
             raise ValueError(f"the prefix_length is {prefix}")
         name = names(row[id_at])
@@ -118,9 +127,11 @@ def _parser(columns: Columns) -> RowParser:
             session=session,
             turn=turn if session is not None else None,
             model=model,
+            adapter=adapter,
             deadline_s=max(deadline_us - sent_us, 0) / 1e6 if deadline_us else None,
-            ttft_s=(first_chunk_us - sent_us) / 1e6 if first_chunk_us else None,
-            e2e_s=(last_chunk_us - sent_us) / 1e6 if last_chunk_us else None,
+            ttft_s=(shown_us - sent_us) / 1e6 if shown_us else None,
+            e2e_s=(done_us - sent_us) / 1e6 if done_us else None,
+            think_s=think_us / 1e6 if think_us else None,
             media_tokens=sum(media) or None,
             prefix_keys=(key_of(group),) if group is not None and prefix else (),
             prefix_ends=(prefix,) if prefix else (),

@@ -19,6 +19,8 @@ class LeftOut(NamedTuple):
     """Requests without a prompt or an output."""
     bad: int
     """Rows that could not be read."""
+    adapters: int
+    """Requests for adapters that nobody has slots for, served by the base model."""
 
 
 class Opened:
@@ -34,6 +36,6 @@ class Opened:
             path, plan.format, sort=plan.sort, notes=self._notes
         )
 
-    def left_out(self) -> LeftOut:
-        """What was not read so far."""
-        return LeftOut(self._notes.path, self._notes.empty, self._notes.bad)
+    def left_out(self, adapters: int) -> LeftOut:
+        """What was not read so far, and whose adapters were not asked for."""
+        return LeftOut(self._notes.path, self._notes.empty, self._notes.bad, adapters)

@@ -13,7 +13,7 @@ LONGEST_NAME = 256
 MOST_SEGMENTS = 100_000
 """Prefix segments of one request."""
 MOST_TURNS = 10**6
-SPANS = ("deadline_s", "ttft_s", "e2e_s")
+SPANS = ("deadline_s", "ttft_s", "e2e_s", "think_s")
 SMALLEST_KEY, LARGEST_KEY = -(2**63), 2**63 - 1
 
 
@@ -32,12 +32,16 @@ class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     turn: int | None = None
     """Of its session, from 0."""
     model: str | None = None
+    adapter: str | None = None
+    """The LoRA adapter that it asks for; None: the base model."""
     deadline_s: float | None = None
     """How long after its arrival the client gives up."""
     ttft_s: float | None = None
     """Time to first token, as it was observed."""
     e2e_s: float | None = None
     """Time to the last token, as it was observed."""
+    think_s: float | None = None
+    """From the end of its session's last turn to this one, as it was observed."""
     answer_key: int | None = None
     """Names the answer as a segment of prompts to come; None: nobody goes on from it."""
     media_tokens: int | None = None

@@ -16,12 +16,12 @@ from windtunnel.workload.traces.record import TraceRequest
 NEEDED = ("arrived", "prompt_tokens", "output_tokens")
 NAMES = ("id", "source", "tenant", "slo", "session")
 TURN = "turn"
-MODEL = "model"
-SPANS = ("deadline", "ttft", "e2e")
+MODELS = ("model", "adapter")
+SPANS = ("deadline", "ttft", "e2e", "think")
 ANSWER = "answer_key"
 MEDIA = "media_tokens"
 PREFIX = ("prefix_keys", "prefix_ends")
-COLUMNS = (*NEEDED, *NAMES, TURN, MODEL, *SPANS, ANSWER, MEDIA, *PREFIX)
+COLUMNS = (*NEEDED, *NAMES, TURN, *MODELS, *SPANS, ANSWER, MEDIA, *PREFIX)
 """All columns in the order of TraceRequest's fields; only the first three must be there."""
 
 
@@ -38,9 +38,11 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
     session: str | int | None = None
     turn: int | None = None
     model: str | None = None
+    adapter: str | None = None
     deadline: float | None = None
     ttft: float | None = None
     e2e: float | None = None
+    think: float | None = None
     answer_key: int | None = None
     media_tokens: int | None = None
     prefix_keys: tuple[int, ...] = ()
@@ -66,9 +68,11 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
             name(line.session),
             line.turn,
             name(line.model),
+            name(line.adapter),
             line.deadline,
             line.ttft,
             line.e2e,
+            line.think,
             line.answer_key,
             line.media_tokens,
             line.prefix_keys,
@@ -94,8 +98,8 @@ def read_csv(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 def _parser(columns: Columns) -> RowParser:
     time_at, prompt_at, output_at = columns.need(*NEEDED)
     name_ats = columns.want(*NAMES)
-    turn_at, model_at, answer_at, media_at = columns.want(TURN, MODEL, ANSWER, MEDIA)
-    span_ats, prefix_ats = columns.want(*SPANS), columns.want(*PREFIX)
+    turn_at, answer_at, media_at = columns.want(TURN, ANSWER, MEDIA)
+    model_ats, span_ats, prefix_ats = (columns.want(*names) for names in (MODELS, SPANS, PREFIX))
     names, ids = Names(), IdCheck()
 
     def parse(row: Row) -> TraceRequest:
@@ -105,7 +109,7 @@ def _parser(columns: Columns) -> RowParser:
             whole(row[output_at]),
             *(names(row[at]) if at >= 0 else None for at in name_ats),
             whole(row[turn_at]) if turn_at >= 0 and row[turn_at] else None,
-            names(row[model_at]) if model_at >= 0 else None,
+            *(names(row[at]) if at >= 0 else None for at in model_ats),
             *(seconds(row[at]) if at >= 0 and row[at] else None for at in span_ats),
             whole(row[answer_at]) if answer_at >= 0 and row[answer_at] else None,
             whole(row[media_at]) if media_at >= 0 and row[media_at] else None,
