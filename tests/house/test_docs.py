@@ -16,6 +16,8 @@ pytestmark = pytest.mark.once
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples/README.md"])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
@@ -31,6 +33,37 @@ def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What GitHub and MyST both make of the headings of a page."""
+    headings = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    links = ANCHOR.findall(page.read_text(encoding="utf-8"))
+    lost = [
+        f"{path}#{anchor}"
+        for path, anchor in links
+        if anchor not in anchors_of(page.parent / path if path else page)
+    ]
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_nothing_on_a_page_is_for_sphinx_alone(page: Path) -> None:
+    """GitHub shows a directive as it is written; only the front page has one, its contents."""
+    directives = re.findall(r"^`{3,}\{(\w+)\}", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(directives) <= ({"toctree"} if page == ROOT / "docs" / "index.md" else set())
+
+
+@pytest.mark.parametrize(("example", "start"), [("first", "workload:"), ("physics", "serving:")])
+def test_the_tutorial_shows_the_examples_as_they_are(example: str, start: str) -> None:
+    whole = (ROOT / "examples" / f"{example}.yaml").read_text(encoding="utf-8")
+    tutorial = (ROOT / "docs" / "tutorial" / "first-run.md").read_text(encoding="utf-8")
+    assert f"```yaml\n{whole[whole.index(start) :]}```\n" in tutorial
 
 
 @pytest.mark.parametrize("target", ["make demo", "make test"])

@@ -16,9 +16,7 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
-FILES = sorted(
-    value for name, value in vars(contents).items() if name.isupper() and name != "EVENTS"
-)
+FILES = sorted(name for name in contents.ALL if name != contents.EVENTS)
 
 
 def everything(folder: Path) -> list[str]:
@@ -64,6 +62,34 @@ def test_a_run_that_fails_leaves_the_results_of_the_one_before(tmp_path: Path) -
         fill(folder, "name=b")
     assert everything(tmp_path) == FILES
     assert json.loads((tmp_path / "result.json").read_text())["name"] == "b"
+
+
+def test_a_folder_holds_the_files_of_one_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text("mine")
+    (tmp_path / "kept").mkdir()
+    with RunFolder(tmp_path) as folder:
+        plan = load_text(one_server())
+        folder.finish(run(plan, rows=folder.rows(plan), events=folder.events()))
+    foreign = ["kept", "notes.jsonl"]
+    assert everything(tmp_path) == sorted([*contents.ALL, *foreign])
+    with RunFolder(tmp_path) as folder:
+        fill(folder)
+    assert everything(tmp_path) == sorted([*FILES, *foreign])
+    assert (tmp_path / "notes.jsonl").read_text() == "mine"
+
+
+def test_a_run_that_fails_keeps_the_events_of_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / contents.EVENTS).write_text("{}\n")
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path):
+        raise KeyboardInterrupt
+    assert everything(tmp_path) == [contents.EVENTS]
+
+
+def test_every_name_of_a_file_is_in_the_list() -> None:
+    names = [
+        value for name, value in vars(contents).items() if name.isupper() and isinstance(value, str)
+    ]
+    assert names == list(contents.ALL)
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "file/much/below"])

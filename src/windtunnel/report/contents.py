@@ -7,3 +7,5 @@ TIMELINE = "timeline.parquet"
 TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file's name, of no secret
 EVENTS = "events.jsonl"
 REPORT = "report.html"
+ALL = (RESULT, SCENARIO, REQUESTS, TIMELINE, TOKEN_GAPS, EVENTS, REPORT)
+"""Whatever else is in a folder is not ours."""

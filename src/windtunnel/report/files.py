@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -44,10 +44,15 @@ def _sentences(path: Path, hint: str) -> Iterator[None]:
 
 
 class WholeFolder:
-    """A folder whose files appear together. It is made at once: a bad place is found at once."""
+    """A folder whose files appear together. It is made at once: a bad place is found at once.
 
-    def __init__(self, path: Path) -> None:
+    `owned` are the files that it may have. Those that are not written this time are taken away,
+    for they are of an earlier run; files of other names are somebody else's.
+    """
+
+    def __init__(self, path: Path, owned: Sequence[str] = ()) -> None:
         self.path = path
+        self._owned = owned
         self._made: list[Path] = []
         try:
             with self._place():
@@ -77,6 +82,11 @@ class WholeFolder:
                     )  # says that it cannot, before any is replaced
             for file in finished:
                 file.replace(self.path / file.name)
+            names = [file.name for file in finished]
+            for name in self._owned:
+                old = self.path / name
+                if name not in names and (old.is_file() or old.is_symlink()):
+                    old.unlink()
 
     def __exit__(
         self,
@@ -107,7 +117,7 @@ class RunFolder(WholeFolder):
     """The folder of one run."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, contents.ALL)
         self._rows: RequestRows | None = None
         self._events: JsonlSink | None = None
 

@@ -63,6 +63,16 @@ def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:
     assert not re.search(r"\son[a-z]+=", page)
 
 
+def test_a_service_level_says_what_share_kept_it(tmp_path: Path) -> None:
+    done = run_into(tmp_path, full(rate=60))
+    share = done.result["slo"]["critical"]["attained"]
+    assert share < 0.9
+    page = page_of(tmp_path)
+    assert f'{share:.1%} <span class="word">kept</span>' in page
+    assert 'class="fill bad"' in page
+    assert "missed" not in page
+
+
 def test_an_overload_is_said_and_marked(tmp_path: Path) -> None:
     run_into(tmp_path, full(rate=60))
     page = page_of(tmp_path)

@@ -26,13 +26,13 @@ class Tile(msgspec.Struct, frozen=True):
 
 
 class Attainment(msgspec.Struct, frozen=True):
-    """A class of service: its share, its targets, and a word that says how it stands."""
+    """A class of service: the share that kept its targets, and how good that is."""
 
     name: str
     share: float | None
     requests: int
     targets: str
-    word: str
+    state: str
 
 
 def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) -> list[str]:
@@ -127,18 +127,18 @@ def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attain
             if plan.get(f"{key}_s") is not None
         ]
         if share is None:
-            word = "no requests"
+            state = "none"
         elif share >= GOOD:
-            word = "kept"
+            state = "good"
         else:
-            word = "mostly kept" if share >= FAIR else "missed"
+            state = "fair" if share >= FAIR else "bad"
         found.append(
             Attainment(
                 name,
                 share,
                 slo["requests"],
                 ", ".join(targets) or "no targets: completed is enough",
-                word,
+                state,
             )
         )
     return found
