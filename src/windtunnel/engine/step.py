@@ -72,7 +72,7 @@ class StepClock:
         self._host_s: Final = on_tick(limits.host_overhead_s, self._ticks_per_s)
 
     def on_tick(self, time_s: float) -> float:
-        return on_tick(time_s, self._ticks_per_s)
+        return on_tick(time_s, self._ticks_per_s) if self._ticks_per_s else time_s
 
     def one(self, work: StepWork, factor: float, loads_s: float) -> float:
         """The time of a step, made longer by adapters that are used and loaded in it."""
