@@ -38,6 +38,7 @@ class Signals:
         self.in_flight = [0] * servers  # sent there and not ended: exact at any time
         self._watchers: Final[list[Watcher]] = []
         self._ends = [0] * servers  # since the last look
+        self._answers = [0] * servers  # those among them with more than one token
         self._ttft_sums = [0.0] * servers
         self._tpot_sums = [0.0] * servers
 
@@ -52,8 +53,10 @@ class Signals:
         for server, ends in enumerate(self._ends):
             if ends:
                 self.ttft_s[server] = self._ttft_sums[server] / ends
-                self.tpot_s[server] = self._tpot_sums[server] / ends
+                if self._answers[server]:
+                    self.tpot_s[server] = self._tpot_sums[server] / self._answers[server]
                 self._ends[server] = 0
+                self._answers[server] = 0
                 self._ttft_sums[server] = 0.0
                 self._tpot_sums[server] = 0.0
 
@@ -73,7 +76,12 @@ class Signals:
             watcher.moved(server)
 
     def heard(self, server: i64, ttft_s: float, tpot_s: float) -> None:
-        """How long a request that has completed took; its server reports the mean when asked."""
+        """How long a request that has completed took there; its server reports means when asked.
+
+        The first token counts from when it was sent there. A time per token of 0: it had but one.
+        """
         self._ends[server] += 1
+        if tpot_s > 0.0:
+            self._answers[server] += 1
         self._ttft_sums[server] += ttft_s
         self._tpot_sums[server] += tpot_s

@@ -63,7 +63,7 @@ class Handoff:
         self.moved_tokens: i64 = 0
         self.present_tokens: i64 = 0  # cached on the decoding server: not moved
 
-    def begin(self, request: Request, prefill_server: int) -> Request:
+    def begin(self, request: Request, prefill_server: int, now_s: float) -> Request:
         """The leg to send to the prefill server."""
         leg = Request(
             request.id,
@@ -78,6 +78,7 @@ class Handoff:
         leg.keeps_blocks = True
         leg.adapter = request.adapter
         leg.server = prefill_server
+        leg.sent_s = now_s
         request.prefill_server = prefill_server
         self.splits[request.id] = Split(request, leg)
         self.begun += 1
@@ -138,6 +139,7 @@ class Handoff:
         request = split.request
         del self.splits[request.id]
         self.stayed += 1
+        request.sent_s = now_s
         self._cluster.adopt(request, split.leg, now_s)
         request.prefix_hit_tokens = split.leg.prefix_hit_tokens
         self._cluster.submit_arrived(request, now_s)
@@ -145,7 +147,7 @@ class Handoff:
     def arrived(self, request: Request, now_s: float) -> None:
         """The KV is there: the prefill server's copy goes, the decoding starts."""
         split = self.splits.pop(request.id)
-        request.transfer_end_s = now_s
+        request.transfer_end_s = request.sent_s = now_s
         self.transfer.add(now_s - request.transfer_start_s)
         self._cluster.let_go(split.leg, now_s)
         self._cluster.submit_arrived(request, now_s)

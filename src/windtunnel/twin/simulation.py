@@ -241,6 +241,7 @@ class Simulation:
         if self.counterfactual is not None:
             judgement = self.counterfactual.look(request, server.index, self.now_s)
         request.server = server.index
+        request.sent_s = self.now_s
         self._signals.sent(server.index)
         if self._story is not None:
             self._story.routed(self.now_s, request, judgement)
@@ -272,7 +273,7 @@ class Simulation:
             self._story.tell(
                 self.now_s, told.SPLIT, request, reason, prefill=prefill, cached=int(cached)
             )
-        leg = splitting.handoff.begin(request, prefill)
+        leg = splitting.handoff.begin(request, prefill, self.now_s)
         self._keep(request, SPLIT)
         self._signals.sent(leg.server)
         queued_s = self._overheads[leg.server].queued_s(self.now_s)
@@ -375,6 +376,8 @@ class Simulation:
         assert self.splitting is not None
         self.legs -= 1
         self._signals.ended(leg.server)
+        if self.splitting.router.reads_signals and not leg.dropped:
+            self._hear(leg)
         if self.splitting.handoff.prefilled(leg, self.now_s):
             self._settle(request)
         else:
@@ -392,11 +395,14 @@ class Simulation:
             request.alarm = None
         if request.server >= 0:
             self._signals.ended(request.server)
+        if outcome == COMPLETED:
+            # Servers speak of their own times, before they become the client's.
+            if self.router.reads_signals:
+                self._hear(request)
+            self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
         if self._story is not None:
             self._story.ended(self.now_s, request, outcome)
-        if outcome == COMPLETED and self.router.reads_signals:
-            self._hear(request)
         if self.door is not None:
             self._look_for(self.door)
             self._obey(self.door.ended(request, self.now_s))
@@ -409,7 +415,7 @@ class Simulation:
         tpot_s = 0.0
         if gaps > 0:
             tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
-        self._signals.heard(request.server, request.first_token_s - request.arrived_s, tpot_s)
+        self._signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
 
     def _time_out(self, request: Request) -> None:
         """The client leaves; a step that ends at this very instant still counts."""

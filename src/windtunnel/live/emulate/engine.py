@@ -261,13 +261,13 @@ class Engine:
         if request.id in replica.streams and around.completion_s > 0.0:
             self._tell(answer, replica, tokens, request.finished_s)
         self._forget(answer, replica)
-        request.first_token_s += around.per_token_s
-        request.finished_s += around.per_token_s * tokens + around.completion_s
         if self._router.reads_signals:
             gaps = max(tokens - 1, 1)
             spent_s = request.finished_s - request.first_token_s
             ttft_s = request.first_token_s - request.arrived_s
             self._signals.heard(request.server, ttft_s, spent_s / gaps)
+        request.first_token_s += around.per_token_s
+        request.finished_s += around.per_token_s * tokens + around.completion_s
         self._meter.completed(request)
         if around.per_token_s > 0.0 or around.completion_s > 0.0:
             self._put(request.finished_s, _END, answer, tokens)
