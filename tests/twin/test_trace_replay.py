@@ -13,7 +13,6 @@ from tests.workload.traces.trace_files import AZURE, BLIS, BLIS_HEADER, BURSTGPT
 from windtunnel.cli.simulate import simulate as simulate_command
 from windtunnel.core.errors import InputError
 from windtunnel.twin.compose import compose
-from windtunnel.twin.recorder import RowSink
 from windtunnel.twin.run import breathe, run, simulate
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.workload.request import Request
@@ -38,7 +37,7 @@ def scenario(path: Path | str, trace: str = "", entry: str = "", blocks: int = 4
     return SCENARIO.format(path=path, trace=trace, entry=entry, blocks=blocks)
 
 
-class Rows(RowSink):
+class Rows:
     """Keeps the requests of a run by number."""
 
     def __init__(self) -> None:
