@@ -237,3 +237,10 @@ def test_the_wait_for_room_and_the_transfer_are_told_apart() -> None:
     assert result["transfer"]["mean"] == pytest.approx(0.101)
     assert result["room"]["p50"] > 0.0
     assert split()["disaggregation"]["room"]["max"] == 0.0
+
+
+def test_prefill_servers_are_no_room_for_requests() -> None:
+    """Four servers that compute prompts beside one that answers: fifty may be in flight."""
+    text = SPLIT.format(**(PARTS | {"count": 300, "rate": "100000/s", "prefills": 4}))
+    flow = "{policy: flow-control, detector: {kind: concurrency, max_per_server: 50}}"
+    assert run(text, f"serving.admission={flow}")["gateway"]["waiting_peak"] == 250

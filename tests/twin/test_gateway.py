@@ -291,7 +291,7 @@ serving:
     decider: prefix-threshold
     transfer: {{bandwidth: 1MB/s, latency: 1ms, bytes_per_token: 1kB}}
   admission: {{policy: flow-control, eviction: true,
-              detector: {{kind: concurrency, max_per_server: 1}}}}
+              detector: {{kind: concurrency, max_per_server: 2}}}}
 """
 """`chat` stays whole on the decode server. `night` is on its way for 5 ms, its prompt is computed
 for 111 ms and moved for 101 ms; then it decodes, or without blocks there it tries again and again.

@@ -23,8 +23,14 @@ class Watcher:
 class Signals:
     """Lists with an entry per server, taken together at `taken_s`."""
 
-    def __init__(self, slots: list[int], staleness_s: float) -> None:
+    def __init__(
+        self, slots: list[int], staleness_s: float, answering: list[int] | None = None
+    ) -> None:
         servers = len(slots)
+        # The servers that answer requests, by number; the others compute prompts for them. Whoever
+        # asks how much room there is looks at these alone: a request is on one of them.
+        self.answering: Final = list(range(servers)) if answering is None else answering
+        self.answering_slots: Final = sum(slots[server] for server in self.answering)
         self.slots: Final = slots  # requests that may run at once
         self.staleness_s: Final = staleness_s
         self.taken_s = -math.inf

@@ -149,7 +149,7 @@ def build_counterfactual(
     What a router only guesses at is replaced by what it guesses, and its habits have no say. A
     policy that scores nothing is held against the default scorers.
     """
-    fresh = Signals(signals.slots, 0.0)
+    fresh = Signals(signals.slots, 0.0, signals.answering)
     fresh.in_flight = signals.in_flight
     fresh.ttft_s, fresh.tpot_s = signals.ttft_s, signals.tpot_s
     fresh.adapters = signals.adapters

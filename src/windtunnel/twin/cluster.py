@@ -17,11 +17,13 @@ from windtunnel.workload.request import Request
 class Cluster:
     """Servers, the link between them when there is one, and what a control plane sees of them."""
 
-    def __init__(self, servers: list[Server], link: Link | None, staleness_s: float) -> None:
+    def __init__(
+        self, servers: list[Server], answering: list[int], link: Link | None, staleness_s: float
+    ) -> None:
         self.servers: Final = servers
         self.link: Final = link
         self.signals: Final = Signals(
-            [int(server.limits.max_num_seqs) for server in servers], staleness_s
+            [int(server.limits.max_num_seqs) for server in servers], staleness_s, answering
         )
         actors: list[Actor] = [*servers]
         if link is not None:

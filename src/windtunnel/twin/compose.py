@@ -56,7 +56,7 @@ def compose(
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
     queue = EventQueue()
     link = _link(plan, len(servers))
-    cluster = Cluster(servers, link, plan.router.staleness_s)
+    cluster = Cluster(servers, _with_role(plan, "decode"), link, plan.router.staleness_s)
     streams = Streams(plan.seed)
     routing = Routing(plan, cluster, streams)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))

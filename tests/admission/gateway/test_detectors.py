@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.admission.gateway.fleet import signals
 from windtunnel.admission.gateway import Concurrency, Detector, Utilization
+from windtunnel.core.signals import Signals
 
 
 def test_never_is_never_unless_there_is_nobody() -> None:
@@ -80,3 +81,12 @@ def test_sending_one_more_never_makes_the_fleet_look_emptier(
         seen.kv_used[number] = kv_used
     detector.look(seen, 3)
     assert detector.saturation(3 + sent + 1) >= detector.saturation(3 + sent)
+
+
+def test_servers_that_only_compute_prompts_are_no_room() -> None:
+    seen = Signals([10, 10, 10], 0.0, answering=[2])
+    seen.in_flight[2] = seen.waiting[2] = 4
+    for detector in (Concurrency(8), Utilization(8.0, 0.8, 0.05)):
+        detector.look(seen, 4)
+        assert detector.servers == 1
+        assert detector.saturation(4) == 0.5

@@ -17,6 +17,7 @@ from windtunnel.admission.gateway import (
     TierShed,
     TokenBucket,
 )
+from windtunnel.core.signals import Signals
 
 
 def test_always_admits_and_counts() -> None:
@@ -175,3 +176,9 @@ def test_what_the_inner_gateway_rejects_is_not_held() -> None:
     assert gateway.held(0) == 0
     desk.arrive(tokens=1)
     assert gateway.held(0) == gateway.in_flight == 1
+
+
+def test_a_budget_is_a_share_of_the_slots_where_requests_are_answered() -> None:
+    desk = Desk(budgets(a=0.1), Signals([10, 10, 10], 0.0, answering=[1]))
+    assert desk.arrive(tenant=0, priority=-1) == "admit 0 always"
+    assert desk.arrive(tenant=0, priority=-1) == "reject 1 over-budget"

@@ -11,7 +11,7 @@ NO_BUDGET: Final = -1.0
 
 
 class TenantBudgets(Gateway):
-    """Holds each tenant to a share of all slots; waiting requests count like those in flight.
+    """Holds each tenant to a share of the slots; waiting requests count like those in flight.
 
     Over its budget a tenant loses its sheddable requests, or with `reject_all` every one. A share
     above 0 is good for one request however few slots there are. A tenant without a share is free.
@@ -52,7 +52,7 @@ class TenantBudgets(Gateway):
             self._held.append(0)
         share = self._share_of[tenant]
         if share != NO_BUDGET and (self.reject_all or ticket.sheddable):
-            budget = share * sum(signals.slots)
+            budget = share * signals.answering_slots
             if 0.0 < budget < 1.0:
                 budget = 1.0
             wanted = float(self._held[tenant] + 1)

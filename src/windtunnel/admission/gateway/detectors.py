@@ -31,7 +31,7 @@ class Detector:
 
     def look(self, signals: Signals, in_flight: int) -> None:
         """Takes in what is known."""
-        self.servers = len(signals.slots)
+        self.servers = len(signals.answering)
 
     def saturation(self, in_flight: int) -> float:
         """With so many in flight now, the ones sent since the look among them."""
@@ -76,7 +76,7 @@ class Utilization(Detector):
         return True
 
     def look(self, signals: Signals, in_flight: int) -> None:
-        servers = len(signals.slots)
+        servers = len(signals.answering)
         same = signals.taken_s == self._taken_s and servers == self.servers
         if same and signals.staleness_s > 0.0:
             return
@@ -99,11 +99,11 @@ def mean_use(signals: Signals, queue_depth: float, kv_used: float, *, count_unse
 
     With `count_unseen`, what is in flight and not running is queued, seen there or not.
     """
-    servers = len(signals.slots)
+    servers = len(signals.answering)
     if servers == 0:
         return NO_SERVERS
     total = 0.0
-    for server in range(servers):
+    for server in signals.answering:
         queued = signals.waiting[server]
         if count_unseen:
             unseen = signals.in_flight[server] - signals.running[server]

@@ -95,7 +95,7 @@ class SaturationShed(Gateway):
 
     def _seen(self, signals: Signals) -> float:
         """The mean use; it is worked out anew when there is something new to see."""
-        servers = len(signals.slots)
+        servers = len(signals.answering)
         if signals.looks != self._looks or servers != self._servers:
             self._looks = signals.looks
             self._servers = servers
