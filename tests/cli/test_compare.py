@@ -103,7 +103,12 @@ def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> No
         (["shared.yaml"], "shared.yaml: there is one design, and nothing to compare it with (give"),
         (["shared.yaml", "nowhere.yaml"], "nowhere.yaml: "),
         (["shared.yaml", "--vary", "x"], "--vary x: this is not a path and its values; allowed: "),
-        (["shared.yaml", "--vary", "seed=1"], "--vary seed=1: these are not two or more values; "),
+        (["shared.yaml", "--vary", "name=a"], "--vary name=a: these are not two or more values; "),
+        (
+            ["shared.yaml", "--vary", "seed=1,2"],
+            "--vary seed=1,2: every design runs with the same seeds, so a seed makes no design "
+            "(--seeds says how many, --seed the first of them)",
+        ),
         (["shared.yaml", "--vary", "a=1,,2"], "--vary a=1,,2: these are not two or more values; "),
         (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is there twice"),
         (

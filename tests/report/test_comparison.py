@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
-from tests.twin.test_comparison import LEAST, SHARED, compared
+from tests.twin.test_comparison import LEAST, SHARED, compared, replay
 from windtunnel.report.comparison import difference_cell, show, shown_metrics, signed, value_cell
 from windtunnel.report.page.comparison import comparison_page
 
@@ -60,7 +60,11 @@ def test_differences_are_percent_or_points_or_counts() -> None:
     assert difference_cell("share", {**ends, "low": -0.01, "high": 0.0}) == "-1.0 to 0 points"
     ratio = {"mean": 1.5, "low": 0.9, "high": 2.5}
     assert difference_cell("s", {**ends, "ratio": ratio}) == "-10.0 to +150%"
-    assert difference_cell("s", {**ends, "low": None}) == "-"
+    assert difference_cell("s", {**ends, "mean": None, "low": None}) == "-"
+    wide = {"mean": 27.0, "low": 0.007, "high": 95_648.0}
+    assert difference_cell("s", {**ends, "ratio": wide}) == "-99.3 to >+10,000%"
+    one = {"mean": 1.5, "low": None, "high": None}
+    assert difference_cell("s", {**ends, "low": None, "high": None, "ratio": one}) == "+50.0%"
 
 
 def test_each_design_has_a_table_and_what_is_nothing_everywhere_is_left_out(
@@ -74,6 +78,35 @@ def test_each_design_has_a_table_and_what_is_nothing_everywhere_is_left_out(
     assert len(shown_metrics(found)) < len(found["metrics"])
     assert "doubt (2): " in out
     assert out.endswith("open runs/x/compare.html\n")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+def test_the_first_design_is_in_every_table(width: int) -> None:
+    pushed = ("serving.pools.0.replicas=1", "serving.pools.0.engine.max_num_seqs=12")
+    wide = compared(SHARED, (), (LEAST,), pushed, seeds=2)
+    base = {one["name"]: one["designs"][0] for one in wide["metrics"]}["TTFT mean"]["mean"]
+    out = text(wide, width)
+    rows = [row for row in out.splitlines() if row.startswith("TTFT mean")]
+    assert len(rows) == 2
+    assert all(value_cell("s", base) in row for row in rows)
+    assert ("too few seeds to tell" if width >= 60 else "too few") in out
+
+
+def test_one_sample_is_said_in_the_table_and_on_the_page(tmp_path: Path) -> None:
+    alone = compared(replay(tmp_path), (), (LEAST,), seeds=3)
+    out = text(alone, 80)
+    assert out.startswith("1 against 0  seed 3\n")
+    assert "95%" not in out
+    assert not re.search(r"\b(better|worse)$", out, re.MULTILINE)
+    assert re.search(r"^TTFT mean .+[0-9]%  one sample", out, re.MULTILINE)
+    assert "note: A replay has one sample: no interval." in out
+    page = html.unescape(comparison_page(alone))
+    assert "one run each: no interval" in page
+    assert "A replay has one sample: no interval." in page
+    assert "1: one sample, so nobody knows which differences are chance." in page
+    assert "95% interval" not in page
+    assert "nan" not in page
+    assert page.count('class="dot"') == len(shown_metrics(alone))
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 120])

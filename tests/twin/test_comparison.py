@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 from tests.report.page.runs import run_into
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.intervals import Interval, mean_interval, paired_interval, paired_ratio
+from windtunnel.twin.chance import draws
 from windtunnel.twin.comparison import (
+    ALIKE,
     BETTER,
     FIXED,
     HIGHER,
     LOWER,
+    ONE_SAMPLE,
     SAME,
+    SMALLEST_EFFECT,
+    TOO_FEW,
     UNKNOWN,
     UNSEEN,
     VERDICTS,
@@ -112,8 +117,8 @@ def test_every_design_gets_the_very_same_requests(tmp_path: Path) -> None:
 
 
 def test_pairs_tell_what_separate_runs_would_not() -> None:
-    """One more slot hardly matters beside what seeds do, but in every seed it does the same."""
-    found = compared(SHARED, (), ("serving.pools.0.step_time.fixed=5.05ms",), seeds=6)
+    """Slower steps hardly matter beside what seeds do, but in every seed they do the same."""
+    found = compared(SHARED, (), ("serving.pools.0.step_time.fixed=5.2ms",), seeds=6)
     e2e = metric(found, "latency.e2e.mean")
     slow, fast = e2e["designs"][1], e2e["designs"][0]
     assert slow["difference"]["verdict"] == WORSE
@@ -185,16 +190,120 @@ def test_each_design_says_how_far_to_believe_it() -> None:
 @given(st.floats(-10, 10), st.floats(0, 5), st.sampled_from([LOWER, HIGHER]))
 def test_a_verdict_needs_an_interval_off_the_line(middle: float, reach: float, better: str) -> None:
     interval = Interval(middle, middle - reach, middle + reach)
-    found = verdict(better, interval, 0.0)
+    found = verdict(better, interval, 0.0, SMALLEST_EFFECT)
     if interval.holds(0.0):
         assert found == (SAME if interval == (0.0, 0.0, 0.0) else UNSEEN)
+    elif abs(middle) < SMALLEST_EFFECT:
+        assert found == ALIKE
     else:
         assert found == (BETTER if (middle < 0) == (better == LOWER) else WORSE)
 
 
 def test_seeds_follow_the_first_design() -> None:
-    one, other = load_text(one_server(), seed=7), load_text(one_server(), seed=9)
+    text = one_server().replace("process: constant", "process: poisson")
+    one, other = load_text(text, seed=7), load_text(text, seed=9)
     other = msgspec.structs.replace(other, name="other")
     found = compare([Design("a", one), Design("b", other)], 2, lambda *_: None)
     assert found["seeds"] == [7, 8]
     assert metric(found, "latency.e2e.mean")["designs"][1]["difference"]["verdict"] == SAME
+
+
+# Where a seed changes nothing
+
+TRACE = "arrived,prompt_tokens,output_tokens\n"
+ROWS = "".join(f"{0.02 * n:.2f},{40 + 37 * n % 90},{5 + 11 * n % 40}\n" for n in range(60))
+
+
+def replay(folder: Path) -> str:
+    """The servers of the shared scenario under a trace."""
+    (folder / "trace.csv").write_text(TRACE + ROWS)
+    start, end = SHARED.index("  - name: chat"), SHARED.index("slo:\n  critical")
+    return f"{SHARED[:start]}  - trace: {{path: {folder / 'trace.csv'}}}\n{SHARED[end:]}"
+
+
+def runs_of(text: str, *variants: tuple[str, ...], seeds: int) -> tuple[dict[str, Any], int]:
+    """A comparison, and how many runs it took."""
+    counts: list[int] = []
+    found = compare(
+        designs(text, *variants), seeds, lambda count, _: counts.append(count), workers=1
+    )
+    json.dumps(found, allow_nan=False)
+    return found, counts[-1]
+
+
+def test_a_replay_has_one_sample_and_no_interval(tmp_path: Path) -> None:
+    found, runs = runs_of(replay(tmp_path), (), (LEAST,), seeds=3)
+    assert (found["seeds"], runs) == ([3], 2)
+    verdicts = set()
+    for one in found["metrics"]:
+        ours, base = one["designs"][1], one["designs"][0]
+        difference = ours["difference"]
+        verdicts.add(difference["verdict"])
+        assert ours["low"] is ours["high"] is base["low"] is None
+        assert difference["low"] is difference["high"] is None
+        if difference["ratio"] is not None:
+            assert difference["ratio"]["low"] is difference["ratio"]["high"] is None
+            assert difference["ratio"]["mean"] == ours["mean"] / base["mean"]
+    assert ONE_SAMPLE in verdicts
+    assert verdicts <= {ONE_SAMPLE, SAME, UNKNOWN}
+    (note,) = found["notes"]
+    assert note["code"] == "one-sample"
+    assert note["says"].startswith("A replay has one sample: no interval. ")
+
+
+def test_a_policy_that_draws_has_intervals_also_of_a_replay(tmp_path: Path) -> None:
+    drawing = ("serving.router.policy=random",)
+    found, runs = runs_of(replay(tmp_path), (), (LEAST,), drawing, seeds=3)
+    assert (found["seeds"], runs) == ([3, 4, 5], 2 + 3)
+    ttft = metric(found, "latency.ttft.mean")["designs"]
+    assert len(set(ttft[0]["values"])) == 1
+    assert len(set(ttft[2]["values"])) == 3
+    assert ttft[1]["difference"]["verdict"] in (ONE_SAMPLE, SAME)
+    assert ttft[1]["difference"]["low"] is None
+    assert ttft[2]["difference"]["low"] < ttft[2]["difference"]["high"]
+
+
+def test_what_draws_nothing_is_the_same_with_any_seed(tmp_path: Path) -> None:
+    for text, sets, drawing in (
+        (replay(tmp_path), (), False),
+        (replay(tmp_path), ("serving.router.policy=power-of-two",), True),
+        (one_server(count=5), (), False),
+        (one_server(count=5), ("workload.0.prefix={tokens: 9, groups: 2}",), True),
+        (one_server(count=5), ("workload.0.arrivals.process=poisson",), True),
+        (SHARED, (), True),
+    ):
+        assert draws(load_text(text, sets=sets)) == drawing
+        one, other = (simulate(load_text(text, sets=sets, seed=seed)) for seed in (1, 2))
+        if not drawing:
+            assert one["latency"] == other["latency"]
+
+
+# Sure, and too small to matter; large, and not sure
+
+
+def test_a_sure_difference_that_is_too_small_to_matter_is_none_to_act_on() -> None:
+    found = compared(SHARED, (), ("serving.pools.0.step_time.fixed=5.01ms",))
+    difference = metric(found, "latency.e2e.mean")["designs"][1]["difference"]
+    assert 1.0 < difference["ratio"]["low"] <= difference["ratio"]["mean"] < 1.01
+    assert difference["verdict"] == ALIKE
+
+
+def test_an_interval_that_tells_nothing_says_that_seeds_are_too_few() -> None:
+    found = compared(
+        SHARED,
+        (),
+        ("serving.pools.0.replicas=1", "serving.pools.0.engine.max_num_seqs=12"),
+        seeds=2,
+    )
+    wide = [
+        one["designs"][1]["difference"]
+        for one in found["metrics"]
+        if one["designs"][1]["difference"]["verdict"] == TOO_FEW
+    ]
+    assert wide
+    for difference in wide:
+        ratio = difference["ratio"]
+        assert ratio is None or ratio["low"] < 1.0 < ratio["high"] / ratio["mean"] / 10.0
+    (note,) = [note for note in found["notes"] if note["code"] == "too-few-seeds"]
+    assert note["says"].startswith(f"2 seeds are too few to tell {len(wide)} difference")
+    assert "more seeds (--seeds 5)" in note["says"]

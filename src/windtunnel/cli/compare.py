@@ -37,7 +37,7 @@ OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
     type=click.IntRange(2, MOST_SEEDS),
     default=USUAL_SEEDS,
     show_default=True,
-    help="How many seeds each design runs with.",
+    help="How many seeds each design runs with; a replay runs once.",
 )
 @click.option("--seed", type=int, help="The first seed. [default: that of the first scenario]")
 @click.option(
@@ -175,6 +175,9 @@ def _values(text: str) -> list[Variant]:
     allowed = "PATH=A,B,..., as in serving.pools.0.replicas=2,4,8"
     if not equals or not path.strip():
         raise InputError("this is not a path and its values", where=where, allowed=allowed)
+    if path.strip() == "seed":
+        what = "every design runs with the same seeds, so a seed makes no design"
+        raise InputError(what, where=where, hint="--seeds says how many, --seed the first of them")
     values = [value.strip() for value in _split(listed)]
     if len(values) < 2 or not all(values):
         raise InputError("these are not two or more values", where=where, allowed=allowed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -10,29 +10,63 @@ from rich.text import Text
 
 from windtunnel.core.units import format_count
 from windtunnel.report.layout import duration_cell, indented, plain_table, print_fitting
-from windtunnel.twin.comparison import BETTER, WORSE
+from windtunnel.twin.comparison import (
+    ALIKE,
+    BETTER,
+    ONE_SAMPLE,
+    SAME,
+    TOO_FEW,
+    UNKNOWN,
+    UNSEEN,
+    WORSE,
+)
 from windtunnel.twin.trust import GOOD
 
 DATA = "compare.json"
 PAGE = "compare.html"
 NOTHING = "-"
 COLOURS = {BETTER: "green", WORSE: "red"}
+BRIEF = {
+    BETTER: "better",
+    WORSE: "worse",
+    ALIKE: "alike",
+    UNSEEN: "unseen",
+    TOO_FEW: "too few",
+    SAME: "same",
+    ONE_SAMPLE: "one run",
+    UNKNOWN: NOTHING,
+}
+"""Verdicts for screens that have no room for them."""
 LONGEST_HEADER = 16
-NARROW = (
-    (0, 1, 2, 3, 4),
-    (0, 2, 3, 4),
-    (0, 3, 4),
-    (0, 4),
+LARGEST_PERCENT = 10_000.0
+"""Beyond it nobody reads the digits."""
+
+
+class Layout(NamedTuple):
+    """What is left of a table on narrower and narrower screens."""
+
+    columns: tuple[int, ...] = (0, 1, 2, 3, 4)
+    named: bool = False  # columns by the names of the designs
+    ends: bool = True  # both ends of intervals
+    brief: bool = False  # verdicts in a word
+
+
+LAYOUTS = (
+    Layout(named=True),
+    Layout(),
+    Layout(ends=False),
+    Layout((0, 1, 2, 4), ends=False),
+    Layout((0, 1, 2, 4), ends=False, brief=True),
+    Layout((0, 1, 4), ends=False, brief=True),
 )
-"""Which columns are left on narrower and narrower screens."""
+"""The figures of the first design are in all: what is a difference without what it is of?"""
 
 
 def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> None:
     """Prints a table for each design but the first, and where the page is."""
     names = [design["name"] for design in comparison["designs"]]
-    seeds = comparison["seeds"]
     title = Text.assemble((title_of(comparison), "bold"))
-    console.print(title.append(f"  seeds {seeds[0]} to {seeds[-1]}", "dim"))
+    console.print(title.append(f"  {seeds_of(comparison)}", "dim"))
     for place, name in enumerate(names[1:], start=1):
         console.print()
         if len(names) > 2:
@@ -57,27 +91,42 @@ def title_of(comparison: dict[str, Any]) -> str:
     return f"{who} against {first}"
 
 
+def seeds_of(comparison: dict[str, Any]) -> str:
+    """Which seeds have run."""
+    first, last = comparison["seeds"][0], comparison["seeds"][-1]
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+
 def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
     names = [comparison["designs"][number]["name"] for number in (0, place)]
     long = any(len(name) > LONGEST_HEADER for name in names)
-    first, other = ("first", "this one") if long else names
-    headers = ("metric", first, other, "difference, 95%", "")
-    for kept in NARROW:
-        table = plain_table(*(headers[number] for number in kept))
+    interval = "difference, 95%" if len(comparison["seeds"]) > 1 else "difference"
+    for layout in LAYOUTS[1:] if long else LAYOUTS:
+        first, other = names if layout.named else ("first", "this one")
+        headers = ("metric", first, other, interval if layout.ends else "difference", "")
+        table = plain_table(*(headers[number] for number in layout.columns))
         table.columns[-1].justify = "left"
         for metric in shown_metrics(comparison):
-            base, ours = metric["designs"][0], metric["designs"][place]
-            difference = ours["difference"]
-            verdict = difference["verdict"]
-            cells = (
-                Text(metric["name"]),
-                Text(value_cell(metric["unit"], base["mean"])),
-                Text(value_cell(metric["unit"], ours["mean"])),
-                Text(difference_cell(metric["unit"], difference)),
-                Text(verdict, COLOURS.get(verdict, "dim")),
-            )
-            table.add_row(*(cells[number] for number in kept))
+            cells = _cells(metric, place, layout)
+            table.add_row(*(cells[number] for number in layout.columns))
         yield table
+
+
+def _cells(metric: dict[str, Any], place: int, layout: Layout) -> tuple[Text, ...]:
+    unit, base, ours = metric["unit"], metric["designs"][0], metric["designs"][place]
+    verdict = said = ours["difference"]["verdict"]
+    between = (difference_cell if layout.ends else middle_cell)(unit, ours["difference"])
+    if layout.brief:
+        said = BRIEF[verdict]
+    elif verdict == TOO_FEW and 3 in layout.columns:
+        between, said = TOO_FEW, ""  # in place of an interval that tells nothing
+    return (
+        Text(metric["name"]),
+        Text(value_cell(unit, base["mean"])),
+        Text(value_cell(unit, ours["mean"])),
+        Text(between),
+        Text(said, COLOURS.get(verdict, "dim")),
+    )
 
 
 def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -121,13 +170,18 @@ def value_cell(unit: str, value: float | None) -> str:
 
 
 def ends_of(unit: str, difference: dict[str, Any]) -> tuple[list[float], str] | None:
-    """Low end, middle and high end of a difference, with the unit that people read it in."""
-    if difference["low"] is None:
+    """Low end, middle and high end of a difference, with the unit that people read it in.
+
+    One sample has a middle, and no ends apart from it.
+    """
+    if difference["mean"] is None:
         return None
-    if difference["ratio"] is not None:
-        ratio = difference["ratio"]
-        return [100.0 * (ratio[name] - 1.0) for name in ("low", "mean", "high")], "%"
-    ends = [difference[name] for name in ("low", "mean", "high")]
+    ratio = difference["ratio"]
+    found = difference if ratio is None else ratio
+    names = ("mean",) * 3 if found["low"] is None else ("low", "mean", "high")
+    ends = [found[name] for name in names]
+    if ratio is not None:
+        return [100.0 * (end - 1.0) for end in ends], "%"
     return ([100.0 * end for end in ends], " points") if unit == "share" else (ends, "")
 
 
@@ -137,8 +191,21 @@ def difference_cell(unit: str, difference: dict[str, Any]) -> str:
     if found is None:
         return NOTHING
     ends, sign = found
-    low, high = signed(ends[0]), signed(ends[2])
+    low, high = bounded(ends[0], sign), bounded(ends[2], sign)
     return f"{low}{sign}" if low == high else f"{low} to {high}{sign}"
+
+
+def middle_cell(unit: str, difference: dict[str, Any]) -> str:
+    """The middle of an interval, in the same units."""
+    found = ends_of(unit, difference)
+    return NOTHING if found is None else f"{bounded(found[0][1], found[1])}{found[1]}"
+
+
+def bounded(value: float, sign: str) -> str:
+    """A number with its sign; of percent no more digits than tell something."""
+    if sign == "%" and value > LARGEST_PERCENT:
+        return f">{signed(LARGEST_PERCENT)}"
+    return signed(value)
 
 
 def signed(value: float) -> str:

@@ -3,6 +3,9 @@
 Streams of chance are named, so two designs that differ in a router or in a number of servers get
 the very same requests at the very same times. What a seed does to both is gone from their
 difference, and a few seeds tell small differences from none.
+
+Where nothing is left to chance, as with a replay, a seed changes nothing: such a design runs once,
+and one sample has no interval.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +22,7 @@ from windtunnel.core.intervals import (
     paired_ratio,
     ratio_interval,
 )
+from windtunnel.twin.chance import draws
 from windtunnel.twin.repeat import Progress, Repeat, run_all
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -29,11 +33,24 @@ BETTER, WORSE, UNSEEN, SAME, UNKNOWN = (
     "the same",
     "not comparable",
 )
-VERDICTS = (BETTER, WORSE, UNSEEN, SAME, UNKNOWN)
+ALIKE = "about the same"
+TOO_FEW = "too few seeds to tell"
+ONE_SAMPLE = "one sample"
+VERDICTS = (BETTER, WORSE, ALIKE, UNSEEN, TOO_FEW, SAME, ONE_SAMPLE, UNKNOWN)
 LOWER, HIGHER = "lower", "higher"
 
 RATIOS = ("s", "$", "requests/s", "tokens/s")
 """Units of what spreads by factors."""
+
+SMALLEST_EFFECT = 0.01
+"""Of times, rates and costs: a smaller difference matters to nobody, however sure it is."""
+SMALLEST_SHARE = 0.001
+"""The same of shares, as a tenth of a point: from 99.9 % to 99 % is ten times as many too late."""
+
+WIDEST_FACTOR = 10.0
+"""An interval that reaches from a tenth to ten times its middle, or further, tells nothing."""
+WIDEST_SHARE = 1.0
+"""So does one that reaches further than from none to all."""
 
 MOST_DIFFERENCES = 40
 """Settings in which designs differ that are listed."""
@@ -67,7 +84,7 @@ FIXED = (
     Metric("throughput.requests_per_s", "completed", "throughput", "requests/s", HIGHER),
     Metric("throughput.output_tokens_per_s", "output tokens", "throughput", "tokens/s", HIGHER),
     Metric("cost.total", "cost", "cost", "$", LOWER),
-    Metric("cost.per_million_output_tokens", "cost per million tokens", "cost", "$", LOWER),
+    Metric("cost.per_million_output_tokens", "cost per M tokens", "cost", "$", LOWER),
     Metric("requests.rejected", "rejected", "not completed", "requests", LOWER),
     Metric("requests.timed_out", "timed out", "not completed", "requests", LOWER),
     Metric("requests.dropped", "dropped", "not completed", "requests", LOWER),
@@ -106,14 +123,20 @@ def compare(
 ) -> dict[str, Any]:
     """Runs all designs with as many seeds, from the first one's on, and says how they differ."""
     first = designs[0].plan.seed
-    numbers = [first + number for number in range(seeds)]
+    chance = [draws(design.plan) for design in designs]
+    numbers = [first + number for number in range(seeds if any(chance) else 1)]
     repeats = [
         Repeat(msgspec.structs.replace(plan, seed=seed), name=name)
         for seed in numbers
-        for name, plan in designs
+        for (name, plan), varies in zip(designs, chance, strict=True)
+        if varies or seed == first
     ]
-    found = run_all(repeats, figures_of, done, workers)
-    runs = [found[place :: len(designs)] for place in range(len(designs))]
+    found = iter(run_all(repeats, figures_of, done, workers))
+    runs: list[list[Mapping[str, Any]]] = [[] for _ in designs]
+    for seed in numbers:
+        for own, varies in zip(runs, chance, strict=True):
+            own.append(next(found) if varies or seed == first else own[0])
+    metrics = [_metric(metric, runs, chance) for metric in _metrics(runs)]
     return {
         "windtunnel": windtunnel.__version__,
         "seeds": numbers,
@@ -128,8 +151,8 @@ def compare(
             for (name, plan), own in zip(designs, runs, strict=True)
         ],
         "settings": settings(designs),
-        "notes": _notes(designs, runs),
-        "metrics": [_metric(metric, runs) for metric in _metrics(runs)],
+        "notes": _notes(designs, runs, chance, metrics),
+        "metrics": metrics,
     }
 
 
@@ -144,29 +167,58 @@ def _metrics(runs: Sequence[Sequence[Mapping[str, Any]]]) -> list[Metric]:
     return [*FIXED[:place], *attained, *FIXED[place:]]
 
 
-def _metric(metric: Metric, runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def _metric(
+    metric: Metric, runs: Sequence[Sequence[Mapping[str, Any]]], chance: Sequence[bool]
+) -> dict[str, Any]:
     values = [[run["figures"].get(metric.path) for run in own] for own in runs]
     return {
         **metric._asdict(),
-        "designs": [_standing(metric, own, values[0], place) for place, own in enumerate(values)],
+        "designs": [
+            {
+                "values": own,
+                **_ends(_own_interval(metric, own), sure=varies),
+                "difference": _against(metric, own, values[0], one_sample=not (varies or chance[0]))
+                if place
+                else None,
+            }
+            for place, (own, varies) in enumerate(zip(values, chance, strict=True))
+        ],
     }
 
 
-def _standing(
-    metric: Metric, values: list[float | None], base: list[float | None], place: int
+def _own_interval(metric: Metric, values: list[float | None]) -> Interval | None:
+    """How a design does by itself."""
+    whole = _all_known(values)
+    if whole is None:
+        return None
+    if len(whole) == 1:
+        return Interval(*whole * 3)
+    spreads = metric.unit in RATIOS and min(whole) > 0.0
+    return ratio_interval(whole) if spreads else mean_interval(whole)
+
+
+def _against(
+    metric: Metric, values: list[float | None], base: list[float | None], *, one_sample: bool
 ) -> dict[str, Any]:
-    """How a design does by itself, and against the first."""
-    whole, against = _all_known(values), _all_known(base)
-    interval = None
-    if whole is not None:
-        spreads = metric.unit in RATIOS and min(whole) > 0.0
-        interval = ratio_interval(whole) if spreads else mean_interval(whole)
-    difference = None
-    if place:
-        difference = {"verdict": UNKNOWN, **_ends(None), "ratio": None}
-        if whole is not None and against is not None:
-            difference = _difference(metric, whole, against)
-    return {"values": values, **_ends(interval), "difference": difference}
+    """How a design does against the first."""
+    ours, theirs = _all_known(values), _all_known(base)
+    if ours is None or theirs is None:
+        return {"verdict": UNKNOWN, **_ends(None), "ratio": None}
+    if one_sample:
+        return _one_difference(metric, ours[0], theirs[0])
+    return _difference(metric, ours, theirs)
+
+
+def _one_difference(metric: Metric, our: float, their: float) -> dict[str, Any]:
+    """Of two runs that are all there is: a difference, and nobody knows how far by luck."""
+    spreads = metric.unit in RATIOS and min(our, their) > 0.0
+    middle = our - their
+    ratio = Interval(*[our / their] * 3) if spreads else None
+    return {
+        "verdict": SAME if our == their else ONE_SAMPLE,
+        **_ends(Interval(middle, middle, middle), sure=False),
+        "ratio": None if ratio is None else _ends(ratio, sure=False),
+    }
 
 
 def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[str, Any]:
@@ -178,20 +230,28 @@ def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[
     interval = paired_interval(ours, theirs)
     if metric.unit in RATIOS and min(*ours, *theirs) > 0.0:
         ratio = paired_ratio(ours, theirs)
-        return {
-            "verdict": verdict(metric.better, ratio, 1.0),
-            **_ends(interval),
-            "ratio": _ends(ratio),
-        }
-    return {"verdict": verdict(metric.better, interval, 0.0), **_ends(interval), "ratio": None}
+        found = verdict(metric.better, ratio, 1.0, SMALLEST_EFFECT)
+        if found == UNSEEN and ratio.high > WIDEST_FACTOR * ratio.middle:
+            found = TOO_FEW
+        return {"verdict": found, **_ends(interval), "ratio": _ends(ratio)}
+    share = metric.unit == "share"
+    found = verdict(metric.better, interval, 0.0, SMALLEST_SHARE if share else 0.0)
+    if found == UNSEEN and share and interval.high - interval.middle > WIDEST_SHARE:
+        found = TOO_FEW
+    return {"verdict": found, **_ends(interval), "ratio": None}
 
 
-def verdict(better: str, interval: Interval, same: float) -> str:
-    """What an interval says of ours against theirs; `same` is where neither is better."""
+def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
+    """What an interval says of ours against theirs; `same` is where neither is better.
+
+    A difference that is sure, but smaller than the smallest that matters, is none to act on.
+    """
     if interval.low == interval.high == same:
         return SAME
     if interval.holds(same):
         return UNSEEN
+    if abs(interval.middle - same) < smallest:
+        return ALIKE
     return BETTER if (interval.middle < same) == (better == LOWER) else WORSE
 
 
@@ -200,9 +260,10 @@ def _all_known(values: list[float | None]) -> list[float] | None:
     return known if len(known) == len(values) else None
 
 
-def _ends(interval: Interval | None) -> dict[str, float | None]:
+def _ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | None]:
+    """As plain data; what is not `sure` has a middle alone."""
     middle, low, high = interval if interval is not None else (None, None, None)
-    return {"mean": middle, "low": low, "high": high}
+    return {"mean": middle, "low": low if sure else None, "high": high if sure else None}
 
 
 # What is not the same
@@ -236,7 +297,10 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def _notes(
-    designs: Sequence[Design], runs: Sequence[Sequence[Mapping[str, Any]]]
+    designs: Sequence[Design],
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    chance: Sequence[bool],
+    metrics: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, str]]:
     """What a reader must know of the comparison: a code and a sentence each."""
     notes = []
@@ -250,4 +314,17 @@ def _notes(
             says = f"Fewer or more requests arrived with {name} than with {designs[0].name}, since "
             says += "users wait for answers before they go on."
             notes.append({"code": "other-arrivals", "says": says})
+    alone = [name for (name, _), varies in zip(designs, chance, strict=True) if not varies]
+    if len(alone) > 1 and not chance[0]:
+        says = "A replay has one sample: no interval. No seed changes anything in "
+        says += f"{'these designs' if len(alone) == len(designs) else ', '.join(alone)}, so each "
+        says += "ran once, and whether another such day would show the same differences is unknown."
+        notes.append({"code": "one-sample", "says": says})
+    verdicts = [one["difference"]["verdict"] for of in metrics for one in of["designs"][1:]]
+    if TOO_FEW in verdicts:
+        count = verdicts.count(TOO_FEW)
+        noun = "difference" if count == 1 else "differences"
+        says = f"{len(runs[0])} seeds are too few to tell {count} {noun} from chance: more seeds "
+        says += f"(--seeds {2 * len(runs[0]) + 1}), or longer runs, tell more."
+        notes.append({"code": "too-few-seeds", "says": says})
     return notes

@@ -11,27 +11,51 @@ from windtunnel.report.comparison import (
     NOTHING,
     difference_cell,
     doubts,
-    ends_of,
+    middle_cell,
+    seeds_of,
     shown_metrics,
-    signed,
     title_of,
     value_cell,
 )
 from windtunnel.report.page.document import document
-from windtunnel.twin.comparison import BETTER, LOWER, SAME, UNKNOWN, UNSEEN, WORSE
+from windtunnel.twin.comparison import (
+    ALIKE,
+    BETTER,
+    LOWER,
+    ONE_SAMPLE,
+    SAME,
+    TOO_FEW,
+    UNKNOWN,
+    UNSEEN,
+    WORSE,
+)
 
 STYLES = ("report.css", "compare.css")
-LOOKS = {BETTER: "better", WORSE: "worse", UNSEEN: "unseen", SAME: "unseen", UNKNOWN: "unknown"}
+LOOKS = {
+    BETTER: "better",
+    WORSE: "worse",
+    ALIKE: "unseen",
+    UNSEEN: "unseen",
+    TOO_FEW: "unseen",
+    SAME: "unseen",
+    ONE_SAMPLE: "unseen",
+    UNKNOWN: "unknown",
+}
 MARKS = {
     BETTER: "\N{CHECK MARK}",
     WORSE: "\N{MULTIPLICATION SIGN}",
+    ALIKE: "\N{ALMOST EQUAL TO}",
     UNSEEN: "\N{ALMOST EQUAL TO}",
+    TOO_FEW: "?",
     SAME: "=",
+    ONE_SAMPLE: "1",
     UNKNOWN: NOTHING,
 }
 EDGE = 6.0
 """Percent of a picture's width that stay empty on either side."""
 LONGEST_VALUE = 80
+OTHER_TRAFFIC = ("other-traffic", "other-arrivals")
+"""Notes after which nobody may say that all designs got the same requests."""
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -65,13 +89,14 @@ def comparison_page(comparison: dict[str, Any]) -> str:
     """The page of a comparison, as HTML."""
     names = [design["name"] for design in comparison["designs"]]
     cards = [_card(metric, names) for metric in shown_metrics(comparison)]
-    seeds = comparison["seeds"]
+    several = len(comparison["seeds"]) > 1
     values = {
         "title": title_of(comparison),
         "first": names[0],
         "others": names[1:],
-        "seeds": f"seeds {seeds[0]} to {seeds[-1]}",
-        "runs": len(seeds) * len(names),
+        "seeds": seeds_of(comparison),
+        "several": several,
+        "other_traffic": any(note["code"] in OTHER_TRAFFIC for note in comparison["notes"]),
         "sentences": [
             _sentence(name, [card.bars[place] for card in cards], cards)
             for place, name in enumerate(names[1:])
@@ -99,6 +124,8 @@ def _sentence(name: str, bars: list[Bar], cards: list[Card]) -> str:
         found = [card.name for card, bar in zip(cards, bars, strict=True) if bar.look == look]
         if found:
             parts.append(f"{word} {_listed(found)}")
+    if not parts and any(bar.verdict == ONE_SAMPLE for bar in bars):
+        return f"{name}: one sample, so nobody knows which differences are chance."
     if not parts:
         return f"{name}: no difference was seen."
     return f"{name} is {', and '.join(parts)}."
@@ -133,7 +160,6 @@ def _card(metric: dict[str, Any], names: list[str]) -> Card:
     bars = []
     for name, other, place in zip(names[1:], others, places, strict=True):
         verdict = other["difference"]["verdict"]
-        found = ends_of(metric["unit"], other["difference"])
         at = [across(one) for one in place] if place is not None else [0.0, 0.0, 0.0]
         bars.append(
             Bar(
@@ -142,7 +168,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> Card:
                 look=LOOKS[verdict],
                 mark=MARKS[verdict],
                 verdict=verdict,
-                middle_text=NOTHING if found is None else f"{signed(found[0][1])}{found[1]}",
+                middle_text=middle_cell(metric["unit"], other["difference"]),
                 ends_text=difference_cell(metric["unit"], other["difference"]),
                 low=at[0],
                 middle=at[1],
@@ -163,14 +189,16 @@ def _card(metric: dict[str, Any], names: list[str]) -> Card:
 def _places(base: dict[str, Any], other: dict[str, Any]) -> list[float] | None:
     """Low, middle, high and every seed, on a scale on which 0 is no difference."""
     difference = other["difference"]
-    if difference["low"] is None:
+    if difference["mean"] is None:
         return None
     pairs = list(zip(other["values"], base["values"], strict=True))
-    if difference["ratio"] is not None:
-        ratio = difference["ratio"]
-        ends = [math.log(ratio[name]) for name in ("low", "mean", "high")]
+    ratio = difference["ratio"]
+    found = difference if ratio is None else ratio
+    names = ("mean",) * 3 if found["low"] is None else ("low", "mean", "high")
+    if ratio is not None:
+        ends = [math.log(ratio[name]) for name in names]
         return ends + [math.log(our / their) for our, their in pairs]
-    return [difference[name] for name in ("low", "mean", "high")] + [a - b for a, b in pairs]
+    return [difference[name] for name in names] + [a - b for a, b in pairs]
 
 
 def _brief(value: Any) -> str:

@@ -1,0 +1,43 @@
+"""Whether a seed changes anything: a replay under a policy that draws nothing is one run, always.
+
+Runs of other seeds are then the same run again. Intervals from them would have no width, and
+would call the smallest difference certain.
+"""
+
+import inspect
+
+from windtunnel.routing.custom import is_custom, policy_class
+from windtunnel.routing.plan import RouterPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.plan import Source, lengths_of
+
+DRAWING = ("random", "power-of-two")
+"""Policies that draw; so may a class of one's own that takes a `stream`."""
+
+
+def draws(plan: ScenarioPlan) -> bool:
+    """Whether anything in a run depends on its seed."""
+    return _router_draws(plan.router) or any(_source_draws(source) for source in plan.sources)
+
+
+def _router_draws(router: RouterPlan) -> bool:
+    if is_custom(router.policy):
+        chosen = policy_class(router.policy, router.folder)
+        return "stream" in inspect.signature(chosen).parameters
+    return router.policy in DRAWING
+
+
+def _source_draws(source: Source) -> bool:
+    """Traffic at equal gaps, of requests that are all alike, is as certain as a trace."""
+    arrivals, prefix = source.arrivals, source.prefix
+    if source.conversation is not None or source.population > 1 or len(source.adapters) > 1:
+        return True
+    if any(extra is not None and extra.share < 1.0 for extra in (source.media, source.reasoning)):
+        return True
+    if any(lengths.distribution != "constant" for lengths in lengths_of(source).values()):
+        return True
+    if prefix is not None and prefix.groups > 1:
+        return True
+    if arrivals.think is not None:
+        return arrivals.think.distribution != "constant"
+    return arrivals.cv > 0.0
