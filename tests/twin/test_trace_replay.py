@@ -87,6 +87,18 @@ def test_what_a_file_knows_of_a_request_stays_with_it(tmp_path: Path) -> None:
     assert (result["sessions"]["count"], result["sessions"]["turns"]) == (2, 3)
 
 
+def test_sessions_at_a_traces_times_end_in_one_state_each(tmp_path: Path) -> None:
+    rows = "0,40,4,,,,a,0,,\n0.5,40,4,,,,a,1,,\n"  # both turns completed
+    rows += "0,40,400,,,,b,0,0.1,\n0.5,40,4,,,,b,1,,\n"  # the first is given up
+    rows += "0.7,40,400,,,,c,0,,\n1.9,40,4,,,,d,0,,\n"  # under way at the end; never came
+    text = scenario(written(tmp_path, OWN + rows, "t.csv"))
+    result, _ = replayed(text.replace("name: replay", "name: replay\nduration: 1s"))
+    assert result["sessions"]["count"] == 3
+    assert result["sessions"]["ended"] == {"completed": 1, "cancelled": 1, "interrupted": 1}
+    whole, _ = replayed(text)
+    assert whole["sessions"]["ended"] == {"completed": 3, "cancelled": 1, "interrupted": 0}
+
+
 def test_a_scenario_has_the_last_word(tmp_path: Path) -> None:
     rows = "0.5,40,4,app,acme,batch,,,9,\n0.75,30,3,,,,,,,\n9,1,1,,,,,,,\n"
     path = written(tmp_path, OWN + rows, "t.csv")
@@ -238,7 +250,7 @@ def test_open_sessions_come_at_the_trace_s_times(tmp_path: Path) -> None:
     result, requests = talks(tmp_path, "")
     assert [request.arrived_s for request in requests] == [0, 2, 4, 5, 9, 11]
     assert (result["sessions"]["count"], result["sessions"]["turns"]) == (2, 5)
-    assert sum(result["sessions"]["ended"].values()) == 0
+    assert result["sessions"]["ended"] == {"completed": 2, "cancelled": 0, "interrupted": 0}
 
 
 def test_closed_sessions_go_on_as_their_turns_end(tmp_path: Path) -> None:

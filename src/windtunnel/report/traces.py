@@ -30,6 +30,7 @@ NOT_FITTED = {
     "session": "requests belong to sessions",
     "slo": "requests have classes of service",
     "tenant": "requests belong to tenants",
+    "adapter": "requests are for LoRA adapters",
 }
 
 
@@ -75,7 +76,7 @@ def _sentences(figures: dict[str, Any], width: int) -> list[str]:
         lines.append(
             f"correlation of prompt and output lengths: {figures['length_correlation']:+.2f}"
         )
-    names = ("sources", "tenants", "models", "slos", "sessions")
+    names = ("sources", "tenants", "models", "adapters", "slos", "sessions")
     counted = [f"{figures[name]} {_noun(name, figures)}" for name in names if figures[name]]
     if counted:
         lines.append(", ".join(counted))

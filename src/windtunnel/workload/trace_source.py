@@ -149,11 +149,26 @@ class Replay(RequestSource):
         return self._register.own(self._entry, number)
 
 
-class TraceSource(Replay):
-    """The requests of a trace at its times, one of them read ahead."""
+class Standing:
+    """How a session goes whose turns come at the trace's times, whatever became of the last."""
 
-    def __init__(self, entry: int, plan: TraceReplay, register: Register) -> None:
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.failed = False
+
+
+class TraceSource(Replay):
+    """The requests of a trace at its times, one of them read ahead.
+
+    Which turn of a session is its last is known when all is read, so sessions end with the run.
+    """
+
+    def __init__(
+        self, entry: int, plan: TraceReplay, register: Register, sessions: Sessions
+    ) -> None:
         super().__init__(entry, plan, register)
+        self._states: Final = sessions
+        self._standings: Final[dict[int, Standing]] = {}  # by the number that its requests have
         self._ahead: TraceRequest | None = None
         self._step()
 
@@ -166,8 +181,38 @@ class TraceSource(Replay):
         row = self._ahead
         assert row is not None
         request = self._request(row, number, self.wake_s)
+        if request.session >= 0:
+            request.followed = True
+            self._standing(request.session).under_way += 1
         self._step()
         return request
+
+    def _standing(self, session: int) -> Standing:
+        standing = self._standings.get(session)
+        if standing is None:
+            standing = Standing()
+            self._standings[session] = standing
+            self._states.started += 1
+            self._states.live += 1
+        return standing
+
+    def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: ARG002, FBT001
+        standing = self._standings[request.session]
+        standing.under_way -= 1
+        if not completed:
+            standing.failed = True
+
+    def stop(self, now_s: float) -> None:  # noqa: ARG002
+        for standing in self._standings.values():
+            if standing.failed:
+                self._states.cancelled += 1
+            elif standing.under_way:
+                self._states.interrupted += 1
+            else:
+                self._states.completed += 1
+        self._states.live -= len(self._standings)
+        self._standings.clear()
+        self.wake_s = math.inf
 
 
 class Talk:

@@ -70,9 +70,11 @@ class Traffic:
         return source
 
     def _replay(self, entry: int, plan: TraceReplay, streams: Streams) -> Replay:
-        if not plan.closed:
-            return TraceSource(entry, plan, self._register)
-        trace = SessionReplay(entry, plan, self._register, streams, self.sessions)
+        trace: Replay
+        if plan.closed:
+            trace = SessionReplay(entry, plan, self._register, streams, self.sessions)
+        else:
+            trace = TraceSource(entry, plan, self._register, self.sessions)
         self._followers.append(trace)
         return trace
 

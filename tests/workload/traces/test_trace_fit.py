@@ -139,12 +139,13 @@ def test_what_is_not_fitted_is_said() -> None:
             session=f"{number % 5}",
             tenant="t",
             slo="batch",
+            adapter="poet",
             prefix_keys=(1, 2),
             prefix_ends=(10, 20 + number),
         )
         for number in range(50)
     ]
-    left_out = ["length_correlation", "prefix", "session", "slo", "tenant"]
+    left_out = ["length_correlation", "prefix", "session", "slo", "tenant", "adapter"]
     assert fitted(trace).figures["left_out"] == left_out
 
 

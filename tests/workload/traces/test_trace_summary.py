@@ -63,8 +63,9 @@ def test_an_endless_cache_finds_what_came_before() -> None:
 
 def test_names_are_counted() -> None:
     named = [TraceRequest(0.0, 1, 1, tenant=t, session=s) for t in "ab" for s in ("x", "y", "z")]
-    figures = summarise(named).figures()
+    figures = summarise([*named, TraceRequest(0.0, 1, 1, adapter="poet")]).figures()
     assert (figures["tenants"], figures["sessions"], figures["models"]) == (2, 3, 0)
+    assert figures["adapters"] == 1
     assert figures["at_least"] == []
 
 

@@ -230,6 +230,7 @@ def _left_out(observed: Observed, prefix: Prefix | None) -> list[str]:
         *(["session"] if there["sessions"] else []),
         *(["slo"] if there["slos"] else []),
         *(["tenant"] if there["tenants"] else []),
+        *(["adapter"] if there["adapters"] else []),
     ]
 
 

@@ -17,6 +17,9 @@ FINEST_BUCKET_S = 1.0
 SHARES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95,
           "p99": 0.99}  # fmt: skip
 
+DISTINCT = ("tenant", "model", "adapter", "source", "slo", "session")
+"""Names of which the different ones are counted."""
+
 
 class RateProfile:
     """Arrivals over time in at most MOST_BUCKETS buckets of equal width."""
@@ -166,7 +169,7 @@ class TraceSummary:
         self.gaps, self.lengths = Moments(), Moments()
         self.rate = RateProfile()
         self.cache = IdealCache()
-        self.names = {name: Distinct() for name in ("tenant", "model", "source", "slo", "session")}
+        self.names = {name: Distinct() for name in DISTINCT}
         self._by_second, self._by_minute = WindowCounts(1.0), WindowCounts(60.0)
 
     def add(self, request: TraceRequest) -> None:
