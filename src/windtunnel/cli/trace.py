@@ -144,7 +144,8 @@ def head(file: Path, count: int, **options: Any) -> None:
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "to_format", metavar="FORMAT",
-              help="parquet, csv, jsonl, azure, mooncake. [default: by OUT's ending]")  # fmt: skip
+              help="parquet, csv, jsonl, azure, burstgpt, mooncake, blis. "
+                   "[default: by OUT's ending]")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, metavar="X",
               help="Let requests arrive X times as fast.")  # fmt: skip
 @click.option("--first", type=click.IntRange(1, MOST_TAKEN), metavar="N",

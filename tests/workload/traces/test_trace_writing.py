@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,8 +76,9 @@ def test_nothing_is_left_of_a_trace_that_breaks_off(tmp_path: Path, name: str) -
     def broken() -> list[TraceRequest]:
         raise InputError("broke off")
 
+    ending = "csv" if name == "blis" else "parquet"
     with pytest.raises(InputError, match="broke off"):
-        write_trace((broken()[0] for _ in range(3)), tmp_path / "out.parquet", name)
+        write_trace((broken()[0] for _ in range(3)), tmp_path / f"out.{ending}", name)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,7 +137,7 @@ def test_the_same_trace_is_the_same_bytes(tmp_path: Path) -> None:
     ("file", "name", "sentence"),
     [
         ("out.txt", None, "the format to write is not clear"),
-        ("out.csv", "burstgpt", "no format that can be written; allowed: azure"),
+        ("out.csv", "sharegpt", "no format that can be written; allowed: azure"),
         ("out.parquet.gz", None, "Parquet is packed already"),
     ],
 )
@@ -174,3 +176,69 @@ def test_a_runs_requests_are_a_trace(tmp_path: Path) -> None:
     pq.write_table(pa.table({"arrived": [1.0], "prompt_token": [1]}), path)
     with pytest.raises(InputError, match="did you mean 'prompt_token'"):
         requests_of(path)
+
+
+@given(trace=any_trace())
+def test_blis_keeps_all_that_it_has_columns_for(
+    tmp_path_factory: pytest.TempPathFactory, trace: list[TraceRequest]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    path = folder / "blis.csv"
+    trace = [
+        msgspec.structs.replace(
+            one,
+            arrived_s=round(one.arrived_s),
+            prefix_keys=one.prefix_keys[:1],
+            prefix_ends=(7,) if one.prefix_keys else (),
+            prompt_tokens=max(one.prompt_tokens, 8),
+        )
+        for one in trace
+    ]
+    write_trace(trace, path, "blis", replace=True)
+    back = requests_of(folder / "blis.yaml")
+    start_s = trace[0].arrived_s if trace else 0.0
+    assert len(back) == len(trace)
+    for number, (one, two) in enumerate(zip(trace, back, strict=True)):
+        assert two.id == f"{number}"
+        assert two.arrived_s == one.arrived_s - start_s
+        assert (two.prompt_tokens, two.output_tokens) == (one.prompt_tokens, one.output_tokens)
+        assert two.prefix_ends == one.prefix_ends
+        assert (two.media_tokens or 0) == (one.media_tokens or 0)
+        for name in ("source", "tenant", "slo", "session", "model", "adapter"):
+            assert getattr(two, name) == getattr(one, name)
+        for name in ("deadline_s", "ttft_s", "e2e_s", "think_s"):
+            wanted, found = getattr(one, name), getattr(two, name)
+            if found is None:  # it has no zero: that is nothing
+                assert wanted is None or one.arrived_s + wanted < 1e-6 or wanted < 1e-6
+            else:
+                assert found == pytest.approx(wanted, abs=2e-6)
+    shared = {one.prefix_keys: two.prefix_keys for one, two in zip(trace, back, strict=True)}
+    assert len(set(shared.values())) == len(shared)
+
+
+def test_blis_refuses_what_it_cannot_say(tmp_path: Path) -> None:
+    several = TraceRequest(0.0, 900, 5, prefix_keys=(7, 8), prefix_ends=(600, 700))
+    with pytest.raises(OutputError, match="request 1: a prefix of 2 segments cannot be written"):
+        write_trace([several], tmp_path / "out.csv", "blis")
+    with pytest.raises(InputError, match=r"a name that ends in \.csv"):
+        write_trace([], tmp_path / "out.csv.gz", "blis")
+    (tmp_path / "out.yaml").write_text("mine")
+    with pytest.raises(OutputError, match=r"out\.yaml: the file is there already"):
+        write_trace([], tmp_path / "out.csv", "blis")
+    assert (tmp_path / "out.yaml").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.yaml"]
+
+
+@given(trace=any_trace())
+def test_burstgpt_keeps_times_lengths_sessions_and_models(
+    tmp_path_factory: pytest.TempPathFactory, trace: list[TraceRequest]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "burst.csv"
+    write_trace(trace, path, "burstgpt", replace=True)
+    back = requests_of(path)
+    kept = ("prompt_tokens", "output_tokens", "session", "model", "source", "e2e_s")
+    start_s = trace[0].arrived_s if trace else 0.0
+    for one, two in zip(trace, back, strict=True):
+        assert two.arrived_s == pytest.approx(one.arrived_s - start_s)
+        for name in kept:
+            assert getattr(two, name) == getattr(one, name)

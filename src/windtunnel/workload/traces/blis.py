@@ -1,5 +1,7 @@
 """BLIS TraceV2: a CSV of requests and, beside it, a YAML header of the same name."""
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,3 +140,48 @@ def _parser(columns: Columns) -> RowParser:
         )
 
     return parse
+
+
+WRITTEN = (
+    "request_id", "client_id", "tenant_id", "slo_class", "session_id", "round_index",
+    "prefix_group", "prefix_length", "streaming", "input_tokens", "output_tokens", "text_tokens",
+    "image_tokens", "audio_tokens", "video_tokens", "reason_ratio", "model", "deadline_us",
+    "server_input_tokens", "arrival_time_us", "send_time_us", "first_chunk_time_us",
+    "last_chunk_time_us", "num_chunks", "status", "error_message", "finish_reason", "adapter",
+    "think_time_us",
+)  # fmt: skip
+"""BLIS reads all but the last two by place."""
+WRITTEN_HEADER = """\
+trace_version: 3
+time_unit: microseconds
+mode: generated
+warm_up_requests: 0
+"""
+"""The file that goes beside the rows."""
+
+
+def row(request: TraceRequest, number: int) -> str:
+    """A request as a row; its own id is lost, since BLIS counts requests."""
+    if len(request.prefix_keys) > 1:
+        what = f"a prefix of {len(request.prefix_keys)} segments"
+        raise ValueError(f"{what} cannot be written as one prefix_group")
+    prefix = request.prefix_ends[0] if request.prefix_ends else 0
+    group = f"{request.prefix_keys[0] % 2**64:x}" if request.prefix_keys else None
+    media = request.media_tokens or 0
+    arrival_us = round(request.arrived_s * 1e6)
+
+    def after(span_s: float | None) -> int:
+        return 0 if span_s is None else arrival_us + round(span_s * 1e6)
+
+    own = request.prompt_tokens - prefix
+    fields = (
+        number, request.source, request.tenant, request.slo, request.session, request.turn or 0,
+        group, prefix, "true", own, request.output_tokens, max(own - media, 0),
+        media, 0, 0, 0, request.model, after(request.deadline_s),
+        0, arrival_us, arrival_us, after(request.ttft_s),
+        after(request.e2e_s), 0, "ok", None, None, request.adapter,
+        round((request.think_s or 0.0) * 1e6),
+    )  # fmt: skip
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
+    return text.getvalue()

@@ -1,5 +1,7 @@
 """BurstGPT traces: seconds, model and token counts, with or without session and elapsed time."""
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,3 +42,24 @@ def _parser(columns: Columns) -> RowParser:
         )
 
     return parse
+
+
+WRITTEN = ("Timestamp", SESSION, ELAPSED, *COLUMNS[1:], "Total tokens", LOG)
+
+
+def row(request: TraceRequest) -> str:
+    """A request as a row of the files with sessions."""
+    prompt, output = request.prompt_tokens, request.output_tokens
+    fields = (
+        repr(float(request.arrived_s)),
+        request.session,
+        None if request.e2e_s is None else repr(float(request.e2e_s)),
+        request.model,
+        prompt,
+        output,
+        prompt + output,
+        request.source,
+    )
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
+    return text.getvalue()

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import IO, Any
 
 from windtunnel.core.errors import InputError, OutputError, nearest
-from windtunnel.workload.traces import azure, mooncake, parquet, windtunnel
+from windtunnel.workload.traces import azure, blis, burstgpt, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.formats import OWN, by_ending
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
-TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest], str | bytes]]] = {
-    "azure": (",".join(azure.COLUMNS) + "\n", azure.row),
-    "mooncake": ("", mooncake.line),
-    "csv": (windtunnel.header(), windtunnel.row),
-    "jsonl": ("", windtunnel.line),
+TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest, int], str | bytes]]] = {
+    "azure": (",".join(azure.COLUMNS) + "\n", lambda request, _: azure.row(request)),
+    "burstgpt": (",".join(burstgpt.WRITTEN) + "\n", lambda request, _: burstgpt.row(request)),
+    "mooncake": ("", lambda request, _: mooncake.line(request)),
+    "blis": (",".join(blis.WRITTEN) + "\n", blis.row),
+    "csv": (windtunnel.header(), lambda request, _: windtunnel.row(request)),
+    "jsonl": ("", lambda request, _: windtunnel.line(request)),
 }
-"""The first line, and what makes a line of a request."""
+"""The first line, and what makes a line of a request and its number."""
 WRITABLE = (*TEXT_FORMATS, "parquet")
 
 
@@ -38,6 +40,9 @@ def written_format(name: str | None, path: Path) -> str:
     packed = path.suffix.lower() in (".gz", ".zst")
     if name == "parquet" and packed:
         raise InputError("Parquet is packed already", where=str(path), allowed="a .parquet file")
+    if name == "blis" and path.suffix.lower() != ".csv":
+        what = "BLIS reads rows from a .csv, and a .yaml of the same name beside it"
+        raise InputError(what, where=str(path), allowed="a name that ends in .csv")
     return name
 
 
@@ -51,8 +56,10 @@ def write_trace(
     """Writes requests to a file, all or nothing; returns how many. Takes them as a stream."""
     path = Path(path)
     name = written_format(format, path)
+    header = path.with_suffix(".yaml") if name == "blis" else None
     try:
         place = place_of(path, replace=replace)
+        header_place = place_of(header, replace=replace) if header is not None else None
         handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{path.name}-")
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -61,6 +68,8 @@ def write_trace(
         with os.fdopen(handle, "wb") as file:
             count = _write(_checked(requests, path), file, name, path.suffix.lower())
         draft.chmod(0o644)
+        if header_place is not None:
+            header_place.write_text(blis.WRITTEN_HEADER, encoding="utf-8")
         draft.replace(place)
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -110,7 +119,7 @@ def _write(requests: Iterable[TraceRequest], file: Any, name: str, ending: str) 
         count = 0
         for request in requests:
             try:
-                text = line(request)
+                text = line(request, count)
             except ValueError as error:
                 raise OutputError(f"request {count + 1}: {error}") from None
             packed.write(text if isinstance(text, bytes) else text.encode())
