@@ -30,6 +30,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "adapters": None,
     "gateway": None,
     "routing": None,
+    "encode": None,
     "disaggregation": None,
     "pools": None,
     "servers": None,

@@ -112,6 +112,11 @@ def part_lines(result: Entry) -> list[str]:
         cold, warm = (_seconds(sessions[key]["p50"]) for key in ("cold_ttft", "warm_ttft"))
         turns = f"{sessions['count']} sessions, {sessions['turns']} turns"
         lines.append(f"{turns}; TTFT p50 {cold} of first turns, {warm} of later ones")
+    encode = result["encode"]
+    if encode is not None and encode["requests"]:
+        waits = ", ".join(f"{key} {_seconds(encode['wait'][key])}" for key in ("p50", "p99"))
+        busy = f"encoders busy {share(encode['busy'])} of the time"
+        lines.append(f"{encode['requests']} requests with media, {busy}; wait {waits}")
     split = result["disaggregation"]
     if split is not None and split["split"]:
         took = ", ".join(f"{key} {_seconds(split['transfer'][key])}" for key in ("p50", "p99"))

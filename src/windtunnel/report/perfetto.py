@@ -161,7 +161,7 @@ class PerfettoTrace:
     def _slices(self, request: Request, outcome: str, end_s: float) -> list[Event]:
         """A request from arrival to end, its phases inside; what never came ends with the run."""
         split = request.prefill_server >= 0 and request.prefill_server != request.server
-        passed = phases(times_of(request), end_s, split=split)
+        passed = phases(times_of(request), end_s, split=split, sent=request.server >= 0)
         pid = self._pools[request.server] if request.server >= 0 else self._cluster
         about = {
             "request": int(request.id),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-GATEWAY, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
+GATEWAY, ENCODE, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
     "gateway",
+    "encode",
     "queue",
     "prefill",
     "room",
@@ -17,6 +18,7 @@ GATEWAY, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
 )
 NAMES = {
     GATEWAY: "at the gateway",
+    ENCODE: "having its media encoded",
     QUEUE: "in line",
     PREFILL: "computing its prompt",
     ROOM: "waiting for room where it is decoded",
@@ -43,6 +45,7 @@ class Times(msgspec.Struct, frozen=True):
 
     arrived: float
     admitted: float | None
+    encoded: float | None
     scheduled: float | None
     prefilled: float | None
     transfer_start: float | None
@@ -51,13 +54,16 @@ class Times(msgspec.Struct, frozen=True):
     finished: float | None
 
 
-def phases(times: Times, end_s: float, *, split: bool) -> list[Phase]:
+def phases(times: Times, end_s: float, *, split: bool, sent: bool) -> list[Phase]:
     """The phases that a request came to, of which the last may be cut short.
 
     They follow each other without gaps from its arrival to its end, or to that of the run. `split`:
-    its prompt was computed on another server than its answer.
+    its prompt was computed on another server than its answer. `sent`: it was sent to a server.
     """
-    left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted), (QUEUE, times.scheduled)]
+    left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted)]
+    if times.encoded is not None or not sent:
+        left.append((ENCODE, times.encoded))  # between the gateway and a server is nothing else
+    left.append((QUEUE, times.scheduled))
     if split:
         left += [
             (PREFILL, times.prefilled),

@@ -30,6 +30,7 @@ def times_of(request: Request) -> Times:
     return Times(
         request.arrived_s,
         admitted_s(request),
+        _time(request.encoded_s),
         _time(request.scheduled_s),
         _time(request.prefilled_s),
         _time(request.transfer_start_s),
@@ -92,6 +93,7 @@ class RequestRows:
             "turn": [r.turn if r.session >= 0 else None for r in requests],
             "arrived": [r.arrived_s for r in requests],
             "admitted": [admitted_s(r) for r in requests],
+            "encoded": [_time(r.encoded_s) for r in requests],
             "scheduled": [_time(r.scheduled_s) for r in requests],
             "prefilled": [_time(r.prefilled_s) for r in requests],
             "transfer_start": [_time(r.transfer_start_s) for r in requests],

@@ -242,6 +242,8 @@ class Recorder:
         came_s = request.arrived_s
         if request.admitted_s > came_s:
             came_s = request.admitted_s
+        if request.encoded_s > came_s:
+            came_s = request.encoded_s
         server.waited_s += request.scheduled_s - came_s
 
     def flush(self) -> None:

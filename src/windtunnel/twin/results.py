@@ -67,6 +67,7 @@ def result_of(
         "gateway": gateway_of(simulation.door),
         "adapters": adapters_of(simulation, seconds),
         "routing": _routing(simulation),
+        "encode": _encode(simulation),
         "disaggregation": _disaggregation(simulation),
         "pools": _pools(plan, simulation),
         "servers": servers_of(plan, simulation),
@@ -98,6 +99,19 @@ def _routing(simulation: Simulation) -> dict[str, Any] | None:
     """How good choices were, held against fresh signals; None where nobody asked."""
     counterfactual = simulation.counterfactual
     return counterfactual.summary() if counterfactual is not None else None
+
+
+def _encode(simulation: Simulation) -> dict[str, Any] | None:
+    """What making tokens of images and sound took; None where that is no stage of its own."""
+    encoders = simulation.encoders
+    if encoders is None:
+        return None
+    return {
+        "requests": int(encoders.taken),
+        "tokens": int(encoders.tokens),
+        "busy": encoders.busy(simulation.now_s),
+        "wait": summary(encoders.wait),
+    }
 
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:

@@ -320,6 +320,7 @@ class Simulation:
         if request.parent is None:
             del self.elsewhere[request.id]
         if kind == ENCODED:
+            request.encoded_s = self.now_s
             self._route(request)
         else:
             self._enqueue(request, self.servers[request.server])

@@ -47,6 +47,7 @@ CODES = {
 SMALL_ERROR, FAIR_ERROR = 0.05, 0.15  # of step times, on average
 LITTLE_BEYOND, MUCH_BEYOND = 0.01, 0.1  # of the time in steps
 MUCH_SATURATED = 0.2  # of the run
+BUSY_ENCODERS, FULL_ENCODERS = 0.8, 0.95  # of the encoders' time
 LONG_WARM_UP = 0.1  # of the time in which requests arrive
 SOME_UNFINISHED, MANY_UNFINISHED = 0.01, 0.1  # of the requests that arrived
 FAR_FROM_ASKED, VERY_FAR_FROM_ASKED = 0.05, 0.25  # of a mean length
@@ -75,6 +76,7 @@ def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         *(_calibration(*pool) for pool in pools),
         *_extrapolation(pools),
         _saturation(saturated, simulation.now_s),
+        *_encoders(simulation),
         *_steadiness(steady),
         *_unfinished(simulation.recorder),
         *_sample_sizes(simulation.recorder),
@@ -224,6 +226,18 @@ def _saturation(found: list[Stretch], seconds: float) -> Finding:
     says += f"{causes}): there a small error of step times becomes a large error of waits."
     severity = DOUBT if share >= MUCH_SATURATED else CAUTION
     return Finding("saturation", severity, says, {"seconds": total_s, "share": share})
+
+
+def _encoders(simulation: Simulation) -> Iterator[Finding]:
+    encoders = simulation.encoders
+    if encoders is None:
+        return
+    busy = encoders.busy(simulation.now_s)
+    if busy >= BUSY_ENCODERS:
+        says = f"The encoders were busy {busy:.0%} of the time: what requests with media wait "
+        says += "there hangs on small errors of what encoding takes."
+        severity = DOUBT if busy >= FULL_ENCODERS else CAUTION
+        yield Finding("saturation", severity, says, {"encoders": busy})
 
 
 def _steadiness(steady: Steadiness) -> Iterator[Finding]:

@@ -75,6 +75,7 @@ class Request:
         self.server: i64 = -1
         self.prefill_server: i64 = -1  # where the prompt was computed, if not there
         self.admitted_s = UNSET
+        self.encoded_s = UNSET  # its media were tokens then, where an encoder made them
         self.sent_s = UNSET  # to the server that has it: what that server does counts from here
         self.scheduled_s = UNSET
         self.prefilled_s = UNSET  # the prompt was computed there

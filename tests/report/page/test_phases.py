@@ -22,9 +22,10 @@ END_S = 1000.0
 def requests(draw: st.DrawFn, *, completed: bool = False) -> Ended:
     """A request that came as far as it came: split, whole, or kept where its prompt was."""
     kind = draw(st.sampled_from(["whole", "split", "stayed"]))
-    names = [*MOMENTS[1:3], *(MOMENTS[3:6] if kind == "split" else ()), *MOMENTS[6:]]
-    if kind == "stayed":
-        names.insert(2, "prefilled")
+    media = draw(st.booleans())
+    names = ["admitted", *(["encoded"] if media else []), "scheduled"]
+    names += {"whole": [], "split": MOMENTS[4:7], "stayed": ["prefilled"]}[kind]
+    names += ["first_token", "finished"]
     reached = len(names) if completed else draw(st.integers(0, len(names)))
     steps = draw(st.lists(st.floats(0.0, 50.0), min_size=len(names), max_size=len(names)))
     times: dict[str, float | None] = dict.fromkeys(MOMENTS)
@@ -41,6 +42,8 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> Ended:
         owner |= {"prefill_pool": other, "prefill_replica": owner["replica"]}
     else:
         owner |= {"prefill_pool": None, "prefill_replica": None}
+    if media and times["encoded"] is None:
+        owner = dict.fromkeys(owner)  # it was sent nowhere
     about: dict[str, Any] = {"source": "chat", "slo": "standard", "reason": None}
     about |= {"prompt_tokens": 10, "output_tokens": 5, "prefix_hit_tokens": 0, "preemptions": 0}
     about |= times

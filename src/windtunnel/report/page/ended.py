@@ -39,4 +39,5 @@ class Ended(Times, frozen=True, kw_only=True):
 
     def phases(self, end_s: float) -> list[Phase]:
         """Where its time went, in a run that ended so."""
-        return phases(self, end_s, split=self.prompt_server != self.server)
+        split = self.prompt_server != self.server
+        return phases(self, end_s, split=split, sent=self.pool is not None)

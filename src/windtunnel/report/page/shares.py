@@ -9,6 +9,7 @@ import msgspec
 from windtunnel.report.page.latencies import of_outcomes
 from windtunnel.report.phases import (
     DECODE,
+    ENCODE,
     GATEWAY,
     PHASES,
     PREFILL,
@@ -116,9 +117,11 @@ def phases_of_many(rows: Any, times: dict[str, Floats]) -> dict[str, Floats]:
         return np.where(split, times[end] - times[start], 0.0)
 
     computed = np.where(split, times["prefilled"], times["first_token"])
+    sent = np.where(np.isnan(times["encoded"]), times["admitted"], times["encoded"])
     return {
         GATEWAY: times["admitted"] - times["arrived"],
-        QUEUE: times["scheduled"] - times["admitted"],
+        ENCODE: sent - times["admitted"],
+        QUEUE: times["scheduled"] - sent,
         PREFILL: computed - times["scheduled"],
         ROOM: apart("transfer_start", "prefilled"),
         TRANSFER: apart("transfer_end", "transfer_start"),

@@ -13,6 +13,7 @@ from windtunnel.report.page.ended import Ended, Owner
 from windtunnel.report.page.latencies import of_outcomes
 from windtunnel.report.phases import (
     DECODE,
+    ENCODE,
     GATEWAY,
     PREFILL,
     QUEUE,
@@ -109,6 +110,8 @@ class Worst:
         if longest.name == GATEWAY:
             ahead = int(series.whole["at_gateway"][sample])
             return f"waited {took} at the gateway, where {ahead:,} waited when it came"
+        if longest.name == ENCODE:
+            return f"its images or sound took {took} to encode, with the wait for an encoder"
         if longest.name == QUEUE:
             return f"waited {took}{_why_it_waited(request, series, sample, slots)}"
         if longest.name == TRANSFER:
