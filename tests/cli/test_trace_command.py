@@ -49,6 +49,18 @@ def test_describe_is_for_people_and_for_programs(tmp_path: Path) -> None:
     assert (printed["format"], printed["requests"]) == ("mooncake", 3)
     assert printed["prefix"]["segments"] == 5
     assert printed["left_out"] == {"empty": 0, "bad": 0}
+    assert printed["repaired"] == {"late": 0, "first_late": 0, "blank": 0, "first_blank": 0}
+
+
+def test_what_was_repaired_is_said(tmp_path: Path) -> None:
+    columns = "arrived,prompt_tokens,output_tokens\n"
+    path = written(tmp_path, columns + "0,5,5\n3,5,5\n\n1,5,5\n2,5,5\n")
+    shown = run("describe", path).output
+    assert "repaired: 2 rows were out of order (the first: 5) and put in order" in shown
+    assert "repaired: 1 empty line was passed over (the first: 4)" in shown
+    lines = '{"arrived": 0, "prompt_tokens": 5, "output_tokens": 5}\n\n \n'
+    path = written(tmp_path, lines, "t.jsonl")
+    assert "repaired: 2 empty lines were passed over (the first: 2)" in run("describe", path).output
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ class Opening:
         if notes.bad:
             lines.append(f"left out: {notes.bad} bad rows, the first of them:")
             lines += [f"  {fault.where}: {fault.what}" for fault in notes.faults]
+        lines += [f"repaired: {sentence}" for sentence in notes.repairs.sentences()]
+        if notes.prefix_tokens:
+            found = f"{notes.prefix_tokens:,} tokens of prompts were found in a run's caches"
+            lines.append(f"left out: {found}, and its requests do not say who shares them")
         return lines
 
 
@@ -119,6 +123,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
     kind = named(options["from_format"], file)
     figures = {"format": kind, **summarise(opening()).figures()}
     figures["left_out"] = {"empty": opening.notes.empty, "bad": opening.notes.bad}
+    figures["repaired"] = opening.notes.repairs._asdict()
     if json_to is not None:
         _write_json(json_to, figures)
     if json_to != TERMINAL:

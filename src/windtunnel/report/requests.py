@@ -8,7 +8,7 @@ from windtunnel.report.phases import Times
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.request import UNSET, Request
+from windtunnel.workload.request import NEVER, UNSET, Request
 
 TIMES = Times.__struct_fields__
 """Columns in the order in which their times come, as far as they do."""
@@ -16,6 +16,10 @@ TIMES = Times.__struct_fields__
 
 def _time(value: float) -> float | None:
     return None if value == UNSET else value
+
+
+def _patience(request: Request) -> float | None:
+    return None if request.deadline_s == NEVER else request.deadline_s - request.arrived_s
 
 
 def admitted_s(request: Request) -> float | None:
@@ -91,6 +95,7 @@ class RequestRows:
             "adapter": [names.adapters[r.adapter] if r.adapter >= 0 else None for r in requests],
             "session": [r.session if r.session >= 0 else None for r in requests],
             "turn": [r.turn if r.session >= 0 else None for r in requests],
+            "deadline": [_patience(r) for r in requests],
             "arrived": [r.arrived_s for r in requests],
             "admitted": [admitted_s(r) for r in requests],
             "encoded": [_time(r.encoded_s) for r in requests],
@@ -104,6 +109,7 @@ class RequestRows:
             "reason": [reason or None for reason in reasons],
             "prompt_tokens": [r.prompt_tokens for r in requests],
             "output_tokens": [r.output_tokens for r in requests],
+            "media_tokens": [r.media_tokens for r in requests],
             "prefix_hit_tokens": [r.prefix_hit_tokens for r in requests],
             "preemptions": [r.preemptions for r in requests],
             "pool": [pools[r.server] for r in requests],
@@ -123,12 +129,18 @@ def _schema() -> Any:
             *((column, name) for column in ("source", "tenant", "slo", "adapter")),
             ("session", pa.int64()),
             ("turn", pa.int32()),
+            ("deadline", pa.float64()),
             *((column, pa.float64()) for column in TIMES),
             ("outcome", name),
             ("reason", name),
             *(
                 (column, pa.int64())
-                for column in ("prompt_tokens", "output_tokens", "prefix_hit_tokens")
+                for column in (
+                    "prompt_tokens",
+                    "output_tokens",
+                    "media_tokens",
+                    "prefix_hit_tokens",
+                )
             ),
             ("preemptions", pa.int32()),
             ("pool", name),

@@ -39,7 +39,8 @@ CODES = {
     "unfinished": "requests that had not ended",
     "sample-size": "percentiles of few requests",
     "lengths": "lengths whose bounds move their mean",
-    "left-out": "rows of traces that were not replayed",
+    "left-out": "what traces have that was not replayed",
+    "repaired": "what was wrong with a trace that was replayed all the same",
     "latency-interval": "what errors of step times and chance do to the latencies",
 }
 """What a finding can be about."""
@@ -82,6 +83,7 @@ def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         *_sample_sizes(simulation.recorder),
         *_lengths(plan),
         *_left_out(simulation),
+        *_repaired(simulation),
     ]
     return {
         **as_section(findings),
@@ -318,12 +320,26 @@ def _left_out(simulation: Simulation) -> Iterator[Finding]:
             "without a prompt or an output were not replayed": trace.empty,
             "that could not be read were not replayed": trace.bad,
             "for adapters that no pool has slots for went to the base model": trace.adapters,
+            "tokens of prompts were found in caches, and a run's requests do not say which prompts "
+            "share them, so that a replay finds none": trace.prefix_tokens,
         }
         told = [f"{count:,} {noun}" for noun, count in nouns.items() if count]
+        if not told:
+            continue
         says = f"Of {trace.path}, {', '.join(told)}."
         figures = {"path": trace.path, "empty": trace.empty, "bad": trace.bad}
-        figures |= {"adapters": trace.adapters}
+        figures |= {"adapters": trace.adapters, "prefix_tokens": trace.prefix_tokens}
         yield Finding("left-out", CAUTION, says, figures)
+
+
+def _repaired(simulation: Simulation) -> Iterator[Finding]:
+    for trace in simulation.traffic.left_out():
+        told = trace.repairs.sentences()
+        if told:
+            says = f"Of {trace.path}, {', and '.join(told)}."
+            figures = {"path": trace.path, **trace.repairs._asdict()}
+            severity = CAUTION if trace.repairs.late else GOOD
+            yield Finding("repaired", severity, says, figures)
 
 
 def _severity(share: float, small: float, fair: float) -> str:

@@ -114,6 +114,5 @@ class Traffic:
         self._look()
 
     def left_out(self) -> list[LeftOut]:
-        """What traces have that was not replayed."""
-        found = [trace.left_out() for trace in self._traces]
-        return [one for one in found if one.empty or one.bad or one.adapters]
+        """What traces have that was not replayed, or not as it stood there; one for each trace."""
+        return [trace.left_out() for trace in self._traces]

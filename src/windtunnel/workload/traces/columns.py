@@ -65,6 +65,7 @@ def csv_requests(
         try:
             row = next(rows)
             if not row or (len(row) == 1 and not row[0].strip()):
+                notes.blank(rows.number)
                 continue
             request = parse(_even(row, width))
         except StopIteration:

@@ -128,6 +128,8 @@ class Lines:
                 self.number += 1
                 if line and not line.isspace():
                     yield line
+                else:
+                    self._notes.blank(self.number)
 
     def _checked(self, raw: bytes) -> str | None:
         if b"\0" in raw:

@@ -34,6 +34,29 @@ SCENARIO_WORDS = Words(
 )
 
 
+class Repairs(NamedTuple):
+    """What was not as it should be in a file, and was read all the same."""
+
+    late: int = 0
+    """Requests that stood after one that arrived later; put in order."""
+    first_late: int = 0
+    """The line of the first, as below."""
+    blank: int = 0
+    """Empty lines between others; passed over."""
+    first_blank: int = 0
+
+    def sentences(self) -> list[str]:
+        """What was repaired, without the file's name."""
+        told = []
+        if self.late:
+            rows = "1 row was" if self.late == 1 else f"{self.late:,} rows were"
+            told.append(f"{rows} out of order (the first: {self.first_late}) and put in order")
+        if self.blank:
+            lines = "1 empty line was" if self.blank == 1 else f"{self.blank:,} empty lines were"
+            told.append(f"{lines} passed over (the first: {self.first_blank})")
+        return told
+
+
 class TraceNotes:
     """Counts what a reader leaves out of one file, and decides whether it may."""
 
@@ -49,6 +72,9 @@ class TraceNotes:
         """Rows that could not be read and were left out."""
         self.empty = 0
         """Requests with no prompt or no output, which failed where they were recorded; left out."""
+        self.repairs = Repairs()
+        self.prefix_tokens = 0
+        """That a run found in its caches, where its file does not say which prompts share them."""
         self.faults: list[InputError] = []
         """The first of the rows that were left out as bad."""
 
@@ -64,6 +90,18 @@ class TraceNotes:
         self.bad += 1
         if len(self.faults) < MOST_FAULTS_KEPT:
             self.faults.append(fault)
+
+    def late(self) -> None:
+        """The latest request stands after one that arrived later."""
+        found = self.repairs
+        first = found.first_late if found.late else self.line
+        self.repairs = found._replace(late=found.late + 1, first_late=first)
+
+    def blank(self, line: int) -> None:
+        """This line is empty."""
+        found = self.repairs
+        first = found.first_blank if found.blank else line
+        self.repairs = found._replace(blank=found.blank + 1, first_blank=first)
 
     def check_class(self, slo: str, line: int) -> None:
         """Refuses a class of service that nobody has defined."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.traces.lines import unpacked_name
-from windtunnel.workload.traces.notes import SCENARIO_WORDS, TraceNotes
+from windtunnel.workload.traces.notes import SCENARIO_WORDS, Repairs, TraceNotes
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
 
@@ -21,6 +21,9 @@ class LeftOut(NamedTuple):
     """Rows that could not be read."""
     adapters: int
     """Requests for adapters that nobody has slots for, served by the base model."""
+    prefix_tokens: int = 0
+    """Of a run's own requests: tokens it found in its caches, which a replay cannot find."""
+    repairs: Repairs = Repairs()
 
 
 class Opened:
@@ -38,4 +41,6 @@ class Opened:
 
     def left_out(self, adapters: int) -> LeftOut:
         """What was not read so far, and whose adapters were not asked for."""
-        return LeftOut(self._notes.path, self._notes.empty, self._notes.bad, adapters)
+        notes = self._notes
+        told = notes.empty, notes.bad, adapters, notes.prefix_tokens, notes.repairs
+        return LeftOut(notes.path, *told)

@@ -21,6 +21,7 @@ from windtunnel.workload.traces.windtunnel import (
 
 BATCH_ROWS = 16_384
 ROW_GROUP_ROWS = 65_536
+FOUND = "prefix_hit_tokens"
 RUN_COLUMNS = ("first_token", "finished", "outcome")
 """What tells a run's requests from a trace; its rows are in order of ending."""
 BY_END: dict[bytes | str, bytes | str] = {b"windtunnel.rows": b"in order of ending"}
@@ -76,6 +77,8 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
                 what = f"the column {name!r} is missing (found: {', '.join(present)[:200]})"
                 raise notes.fault(what, hint=nearest(name, present))
         wanted = [name for name in (*COLUMNS, *RUN_COLUMNS[:2]) if name in present]
+        if FOUND in present and PREFIX[0] not in present:
+            wanted.append(FOUND)
         names, ids, row = Names(), IdCheck(), 0
         for columns in _batches(file, wanted, notes):
             for fields in zip(*(columns[name] for name in COLUMNS), strict=True):
@@ -119,7 +122,7 @@ def _batches(file: Any, wanted: list[str], notes: TraceNotes) -> Iterator[dict[s
     import pyarrow as pa
 
     kinds = {field.name: field.type for field in schema()}
-    kinds |= {name: pa.float64() for name in RUN_COLUMNS[:2]}
+    kinds |= {FOUND: pa.int64()} | {name: pa.float64() for name in RUN_COLUMNS[:2]}
     try:
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
             columns = {}
@@ -132,6 +135,7 @@ def _batches(file: Any, wanted: list[str], notes: TraceNotes) -> Iterator[dict[s
             if "ttft" not in columns and set(RUN_COLUMNS[:2]) <= columns.keys():
                 for name, observed in zip(("ttft", "e2e"), RUN_COLUMNS, strict=False):
                     columns[name] = _since(columns["arrived"], columns[observed])
+            notes.prefix_tokens += sum(found or 0 for found in columns.get(FOUND, ()))
             nothing = [None] * batch.num_rows
             yield {name: columns.get(name, nothing) for name in COLUMNS}
     except (pa.ArrowException, OSError) as error:

@@ -1,10 +1,11 @@
 """Opens a trace of any format as a stream of requests in order of arrival."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from windtunnel.core.errors import InputError
 from windtunnel.workload.traces import parquet, sharegpt
@@ -52,31 +53,47 @@ def open_trace(
         raise notes.fault(what, hint=notes.words.rate)
     else:
         requests = sharegpt.read(path, notes, arrivals)
-    sort = sort or not kind.ordered or (name == "parquet" and parquet.is_by_end(path))
-    ordered = _sorted(requests, notes) if sort else _reordered(requests, notes)
+    if name == "parquet" and parquet.is_by_end(path):
+        ordered = _sorted(requests, notes, _by_id)
+    elif sort or not kind.ordered:
+        ordered = _sorted(requests, notes, _ARRIVED)
+    else:
+        ordered = _reordered(requests, notes)
     return _from_first(ordered) if kind.from_first else ordered
 
 
-def _sorted(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
+def _by_id(request: TraceRequest) -> tuple[float, int, str]:
+    """Who came at one instant came in the order of the ids, which count up, not of the ends."""
+    name = request.id or ""
+    return request.arrived_s, len(name), name
+
+
+def _sorted(
+    requests: Iterator[TraceRequest], notes: TraceNotes, key: Callable[[TraceRequest], Any]
+) -> Iterator[TraceRequest]:
     held = list(islice(requests, SORT_LIMIT + 1))
     if len(held) > SORT_LIMIT:
         raise notes.fault(
             f"the rows are not in order of time, and more than {SORT_LIMIT} are too many to sort",
             hint="sort the file by its time column first, as with `sort -t, -k1,1`",
         )
-    held.sort(key=_ARRIVED)
+    held.sort(key=key)
     yield from held
 
 
 def _reordered(requests: Iterator[TraceRequest], notes: TraceNotes) -> Iterator[TraceRequest]:
     """Puts right what is a few rows out of order; more than that is an error."""
     held: list[TraceRequest] = []
-    until_s = -math.inf
+    until_s = latest_s = -math.inf
     while True:
         fresh = 0
         for request in islice(requests, REORDER_WINDOW):
             if request.arrived_s < until_s:
                 raise _disorder(request, until_s, notes)
+            if request.arrived_s < latest_s:
+                notes.late()
+            else:
+                latest_s = request.arrived_s
             held.append(request)
             fresh += 1
         if not fresh:
