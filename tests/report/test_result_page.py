@@ -4,9 +4,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
 from tests.twin.runs import BUSY, run
 from tests.twin.test_comparison import SHARED, compared
+from tests.twin.test_gateway import ONE_AT_A_TIME, source, steps
+from tests.twin.test_lora import ROUND_ROBIN
+from tests.twin.test_offload import STICKY
+from windtunnel.core.telemetry import MemorySink
+from windtunnel.report import contents
+from windtunnel.twin.run import run as simulate
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.story import KINDS, ROUTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
@@ -88,6 +97,35 @@ def value_at(result: dict[str, Any], path: str) -> Any:
     return value["mean"] if isinstance(value, dict) and list(value) == FIGURES else value
 
 
+WEIGHTED = "serving.router={policy: weighted, counterfactual: 1}"
+EVICTING = steps(
+    f"{{policy: flow-control, eviction: true, max_waiting: 1, {ONE_AT_A_TIME}}}",
+    source("night", 0.010, output=10, slo="batch"),
+    source("late", 0.012, output=10, slo="batch"),
+    source("now", 0.030, output=2, slo="critical"),
+)
+
+
+def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
+    sink = MemorySink()
+    for text in (EVICTING, SPLIT, ROUND_ROBIN, STICKY, BUSY):
+        sets = [WEIGHTED] if text is BUSY else []
+        simulate(load_text(text, sets=sets), events=sink)
+    found: dict[str, set[str]] = {}
+    for event in sink.events:
+        found.setdefault(event.kind, set()).update(event.data)
+    rows = {row[0].strip("`"): row for row in rows_of("events.jsonl")}
+    assert set(rows) == set(KINDS) == set(found)
+    for kind, names in found.items():
+        told = set(re.findall(r"`([a-z_]+)`", rows[kind][3]))
+        assert told == names, kind
+
+
+def test_the_folder_s_files_are_on_the_page() -> None:
+    table = PAGE.partition("| file | has |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)) == sorted(contents.ALL)
+
+
 def test_exit_codes_are_those_of_the_command() -> None:
     from windtunnel.cli.main import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
     from windtunnel.core.errors import InvariantBroken
@@ -103,3 +141,18 @@ def test_every_key_of_a_comparison_is_on_the_page() -> None:
         re.sub(r"\.difference\..*", ".difference", path).removesuffix("[]") for path in paths(found)
     )
     assert [row[0].strip("`") for row in rows_of("compare.json")] == list(ours)
+
+
+def scores_of(policy: str) -> list[Any]:
+    sink = MemorySink()
+    plan = load_text(BUSY, sets=[f"serving.router={{policy: {policy}}}"])
+    simulate(plan, events=sink)
+    return [event.data.get("score") for event in sink.events if event.kind == ROUTED]
+
+
+def test_a_router_that_compares_servers_tells_the_score_of_its_choice() -> None:
+    for policy in ("weighted", "least-loaded"):
+        scores = scores_of(policy)
+        assert scores[0] == 1.0  # everybody is idle
+        assert 0.0 <= min(scores) < max(scores) == 1.0
+    assert set(scores_of("round-robin")) == {None}

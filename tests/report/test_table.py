@@ -13,6 +13,7 @@ from tests.report.page.runs import GATED, SPLIT, TALKS
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
+from windtunnel.report.page.headline import tiles
 from windtunnel.report.table import show
 from windtunnel.twin.scenario.plan import SloPlan
 
@@ -258,6 +259,29 @@ def test_sessions_and_transfers_have_a_line_each() -> None:
     slos = SLOS | {"batch": SloPlan("batch", 0, None, None, 5.0)}
     out = shown(result, 80, slos=slos)
     assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)
+    busy = result["disaggregation"]["link_busy"]
+    assert 0.0 < busy <= 1.0
+    assert f"\nthe link between servers was busy {busy:.1%} of the time\n" in out
+
+
+def test_prefix_hits_are_told_when_there_are_any() -> None:
+    result = run(TALKS)
+    tokens = result["tokens"]
+    assert tokens["prefix_hit"] > 0
+    share = tokens["prefix_hit"] / tokens["prompt"]
+    assert f"\nprefix hits: {share:.1%} of prompt tokens\n" in shown(result, 80)
+    tile = next(tile for tile in tiles(result) if tile.name == "prefix hits")
+    assert tile.figure == f"{share:.1%}"
+    cold = run(one_server())
+    assert "prefix hits" not in shown(cold, 80)
+    assert "prefix hits" not in [tile.name for tile in tiles(cold)]
+
+
+def test_files_that_were_asked_for_are_named_last() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=40, highlight=False, _environ={})
+    show(run(one_server()), SLOS, Path("out"), console, {"a trace": Path("deep/trace.json")})
+    assert file.getvalue().splitlines()[-1] == "a trace: deep/trace.json"
 
 
 def test_adapters_and_slower_tiers_have_a_line_each() -> None:

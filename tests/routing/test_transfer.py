@@ -152,6 +152,18 @@ def test_what_the_link_has_carried_is_known_at_any_time() -> None:
     assert link.moved_bytes == 100.0
 
 
+def test_the_link_is_busy_while_something_moves() -> None:
+    link = Link(0, 100.0, 1.0, True)
+    link.start(request(1), 100.0, 0.0)
+    assert link.busy_until(0.9) == 0.0
+    assert run(link, 1.0) == []
+    assert link.busy_until(1.5) == pytest.approx(0.5)
+    second = link.start(request(2), 300.0, 1.5)
+    run(link, 2.5)
+    link.abandon(second, 3.5)
+    assert link.busy_until(9.0) == pytest.approx(2.0)
+
+
 def test_without_contention_the_link_carries_every_transfer_at_full_speed() -> None:
     link = Link(0, 100.0, 0.0, False)
     link.start(request(1), 100.0, 0.0)

@@ -111,7 +111,7 @@ def test_a_share_in_time_is_of_all_that_arrived() -> None:
 
 
 def test_decisions_are_written_and_not_only_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The peer keeps them in memory and prints a summary."""
     monkeypatch.chdir(tmp_path)
@@ -124,6 +124,8 @@ def test_decisions_are_written_and_not_only_counted(
     ended = [event for event in events if event["kind"] == "request.ended"]
     assert len(ended) == result["requests"]["arrived"] - result["requests"]["unfinished"]
     assert all(event["reason"] for event in events if event["kind"] == "request.rejected")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"every decision with its reason: {Path('out', contents.EVENTS)}"
 
 
 def test_a_run_has_its_history_and_its_cost(tmp_path: Path) -> None:

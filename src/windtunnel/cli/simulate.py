@@ -146,7 +146,20 @@ def simulate(
     from windtunnel.report.layout import screen
     from windtunnel.report.table import show
 
-    show(done.result, plan.slos, folder.path if folder is not None else None, screen())
+    shown = folder.path if folder is not None else None
+    show(done.result, plan.slos, shown, screen(), _also(shown if events else None, perfetto))
+
+
+def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:
+    """The files that are written only when somebody asks, by what they have."""
+    from windtunnel.report.contents import EVENTS
+
+    also = {}
+    if events is not None:
+        also["every decision with its reason"] = events / EVENTS
+    if perfetto is not None:
+        also["a trace for ui.perfetto.dev"] = Path(perfetto)
+    return also
 
 
 class Repeats(NamedTuple):

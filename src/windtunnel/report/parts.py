@@ -34,6 +34,13 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
+def prefix_share(result: Entry) -> float | None:
+    """The share of the prompt tokens of completed requests that prefix caches spared."""
+    tokens = result["tokens"]
+    spared: float | None = tokens["prefix_hit"] / tokens["prompt"] if tokens["prompt"] else None
+    return spared
+
+
 def _seconds(value: float | None) -> str:
     return "-" if value is None else duration_cell(value)
 
@@ -93,8 +100,11 @@ def _cells(entry: Entry, figures: Sequence[Figure]) -> list[str]:
 
 
 def part_lines(result: Entry) -> list[str]:
-    """A sentence each on what the run had: tenants, a gateway, sessions, transfers and so on."""
+    """A sentence each on what the run had: cached prompts, tenants, a gateway and so on."""
     lines = []
+    spared = prefix_share(result)
+    if spared:
+        lines.append(f"prefix hits: {share(spared)} of prompt tokens")
     fairness = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
     if len(result["tenants"]) > 1 and fairness[0] is not None:
         in_time = "" if fairness[1] is None else f", {fairness[1]:.3f} of requests in time"
@@ -122,6 +132,7 @@ def part_lines(result: Entry) -> list[str]:
         took = ", ".join(f"{key} {_seconds(split['transfer'][key])}" for key in ("p50", "p99"))
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
+        lines.append(f"the link between servers was busy {share(split['link_busy'])} of the time")
     return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
 
 

@@ -55,9 +55,16 @@ ENDINGS = {
 
 
 def show(
-    result: dict[str, Any], slos: Mapping[str, SloPlan], folder: Path | None, console: Console
+    result: dict[str, Any],
+    slos: Mapping[str, SloPlan],
+    folder: Path | None,
+    console: Console,
+    also: Mapping[str, Path] | None = None,
 ) -> None:
-    """Prints a result for people, and where its files are; `slos` are those of its scenario."""
+    """Prints a result for people, and where its files are; `slos` are those of its scenario.
+
+    `also` are files that were asked for, by what they have.
+    """
     promised = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
     console.print()
@@ -82,6 +89,8 @@ def show(
         console.print()
         # Not wrapped: a path that is broken in two cannot be copied.
         console.print(Text(f"open {folder / REPORT}; the results are beside it"), soft_wrap=True)
+    for what, path in (also or {}).items():
+        console.print(Text(f"{what}: {path}"), soft_wrap=True)
 
 
 def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:

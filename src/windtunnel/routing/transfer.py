@@ -52,6 +52,7 @@ class Link(Actor):
         self.abandoned: i64 = 0
         self.moved_bytes = 0.0  # of transfers that arrived
         self._carried_bytes = 0.0  # of all, as far as they came
+        self._busy_s = 0.0
         self._joins: Final[deque[Transfer]] = deque()
         self._ends: Final[list[tuple[float, int, Transfer]]] = []
         self._mark = 0.0
@@ -67,6 +68,10 @@ class Link(Actor):
             return self._carried_bytes
         since_s = now_s - self._settled_s
         return self._carried_bytes + since_s * self._speed() * float(self.moving)
+
+    def busy_until(self, now_s: float) -> float:
+        """Seconds in which something was moving."""
+        return self._busy_s + (now_s - self._settled_s if self.moving else 0.0)
 
     def start(self, request: Request, size: float, now_s: float) -> Transfer:
         transfer = Transfer(request, size, now_s + self.latency_s)
@@ -116,7 +121,9 @@ class Link(Actor):
     def _settle(self, now_s: float) -> None:
         """Counts what has been moved since the last change."""
         if self.moving:
-            each = (now_s - self._settled_s) * self._speed()
+            since_s = now_s - self._settled_s
+            each = since_s * self._speed()
+            self._busy_s += since_s
             self._mark += each
             self._carried_bytes += each * float(self.moving)
         self._settled_s = now_s

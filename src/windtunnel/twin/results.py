@@ -127,6 +127,7 @@ def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
         "present_tokens": int(handoff.present_tokens),
         "stayed": int(handoff.stayed),
         "moved_bytes": link.moved_bytes,
+        "link_busy": per(link.busy_until(simulation.now_s), simulation.now_s),
         "room": summary(handoff.room),
         "transfer": summary(handoff.transfer),
     }

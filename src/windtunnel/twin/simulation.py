@@ -27,7 +27,7 @@ from windtunnel.twin.recorder import (
 )
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.workload.request import NEVER, UNSET, Request
+from windtunnel.workload.request import NEVER, Request
 from windtunnel.workload.traffic import Traffic
 
 # What can be planned, in the order in which things of the same instant happen.
@@ -236,6 +236,9 @@ class Simulation:
     def _route(self, request: Request) -> None:
         if self.router.reads_signals:
             self.cluster.look(self.now_s)
+        opinions: list[tuple[int, float]] = []
+        if self._story is not None:
+            opinions = self.router.explain(request, self.now_s)
         server = self.servers[self.router.choose(request, self.now_s)]
         judgement: Judgement | None = None
         if self.counterfactual is not None:
@@ -244,7 +247,7 @@ class Simulation:
         request.sent_s = self.now_s
         self._signals.sent(server.index)
         if self._story is not None:
-            self._story.routed(self.now_s, request, judgement)
+            self._story.routed(self.now_s, request, opinions, judgement)
         if self.splitting is not None and self._split(request, server):
             return
         queued_s = self._overheads[server.index].queued_s(self.now_s)
@@ -350,9 +353,7 @@ class Simulation:
             del self.elsewhere[request.id]
             request.place = AT_SERVER
             if self._story is not None:
-                reason = "stayed" if request.transfer_end_s == UNSET else ""
-                took_s = request.transfer_end_s - request.transfer_start_s
-                self._story.tell(self.now_s, told.MOVED, request, reason, took_s=took_s)
+                self._story.moved(self.now_s, request)
             server = self.servers[request.server]
             if server.finished:
                 self._collect(server)

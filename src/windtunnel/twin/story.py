@@ -19,6 +19,7 @@ ENDED: Final = "request.ended"
 FETCHED: Final = "request.fetched"
 LOADED: Final = "adapter.loaded"
 UNLOADED: Final = "adapter.evicted"
+KINDS: Final = (*VERDICTS, ROUTED, SPLIT, MOVED, ENDED, FETCHED, LOADED, UNLOADED)
 
 
 class Story:
@@ -58,14 +59,32 @@ class Story:
             self.tell(now_s, FETCHED, load.request, reason, tokens=tokens, wait_s=wait_s)
         loads.clear()
 
-    def routed(self, now_s: float, request: Request, judgement: Judgement | None) -> None:
-        """Where a request was sent and, when that was looked into, what others would have been."""
+    def routed(
+        self,
+        now_s: float,
+        request: Request,
+        opinions: list[tuple[int, float]],
+        judgement: Judgement | None,
+    ) -> None:
+        """Where a request was sent and, when that was looked into, what others would have been.
+
+        `opinions` are what the router thought of each server; none when it does not compare them.
+        """
         data: dict[str, Plain] = {"server": int(request.server)}
+        for server, score in opinions:
+            if server == request.server:
+                data["score"] = score
         if judgement is not None:
-            data["score"] = judgement.score
+            data["fresh_score"] = judgement.score
             data["regret"] = judgement.regret
             data["others"] = [[server, score] for server, score in judgement.others]
         self.tell(now_s, ROUTED, request, self._policy, **data)
+
+    def moved(self, now_s: float, request: Request) -> None:
+        """The KV of a split request is where its answer is made."""
+        stayed = request.transfer_end_s == UNSET
+        took_s = None if stayed else request.transfer_end_s - request.transfer_start_s
+        self.tell(now_s, MOVED, request, "stayed" if stayed else "", took_s=took_s)
 
     def stepped(self, now_s: float, server: Server) -> None:
         """What a server has decided by itself, beside its steps."""

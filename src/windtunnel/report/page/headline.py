@@ -9,6 +9,7 @@ import msgspec
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.page.axes import brief
 from windtunnel.report.page.tables import NOTHING, percent, rate
+from windtunnel.report.parts import prefix_share
 from windtunnel.report.table import ENDINGS
 from windtunnel.twin.saturation import Stretch
 
@@ -97,6 +98,10 @@ def tiles(result: dict[str, Any]) -> list[Tile]:
             f"{format_count(result['tokens']['output'])} in all",
         ),
     ]
+    spared = prefix_share(result)
+    if spared:
+        note = f"of {format_count(result['tokens']['prompt'])} prompt tokens"
+        shown.append(Tile("prefix hits", percent(spared), note))
     if cost["total"]:
         each = cost["per_million_output_tokens"]
         note = f"${each:,.2f} per million output tokens" if each else "at list prices"

@@ -237,6 +237,7 @@ def transfers(result: Entry) -> Table | None:
     spared = split["present_tokens"] / tokens if tokens else 0.0
     lead = f"{split['split']:,} of {result['requests']['arrived']:,} requests were split; {moved}"
     lead += f", {percent(spared)} of tokens were there already"
+    lead += f"; the link was busy {percent(split['link_busy'])} of the time"
     lead += f"; {split['retries']:,} tries found no room." if split["retries"] else "."
     figures = ("mean", "p50", "p90", "p99", "max")
     rows = [
