@@ -1,5 +1,7 @@
 """The form that every section of a file has."""
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -7,3 +9,6 @@ class Section(BaseModel):
     """A mapping with known keys: an unknown key is a fault, and nothing is converted silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    to_come: ClassVar[tuple[str, ...]] = ()
+    """Keys that are planned: whoever writes one hears that it is not simulated yet."""

@@ -285,6 +285,8 @@ class PoolSpec(Section):
 class ServingSpec(Section):
     """The servers, and what stands before them."""
 
+    to_come = ("startup",)
+
     pools: list[PoolSpec] = Field(
         min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
     )

@@ -14,6 +14,8 @@ from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 class ScenarioSpec(Section):
     """A scenario: what arrives, what serves it, and what counts as good."""
 
+    to_come = ("scaling", "gangs", "fleet", "faults")
+
     name: Annotated[str, Name()] | None = Field(
         default=None,
         description="Names the run and its folder; left out: the file's name without its ending.",
