@@ -208,8 +208,15 @@ def test_intervals_have_a_table() -> None:
     ends = {figure: [10.0, 20.0] for figure in ("mean", "p50", "p90", "p95")}
     last = {"ttft": [0.998, 1.0], "tpot": None, "e2e": [0.998, 1.0]}
     kinds = {kind: {**ends, "p99": p99} for kind, p99 in last.items()}
+    repeats = {"by_chance": kinds, "by_model": None}
     result["trust"] |= {"verdict": "good", "findings": [], "latency_intervals": kinds}
+    result["trust"]["repeats"] = repeats
     assert INTERVALS in shown(result, 72)
+    result["trust"]["repeats"] = {"by_chance": None, "by_model": kinds}
+    out = shown(result, 72)
+    assert "\nfast to slow steps " in out
+    assert "further runs" not in out
+    assert "figures of one seed" not in out
     assert "--trust" not in shown(result, 72)
 
 

@@ -2,11 +2,13 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.twin.runs import BUSY, one_server
+from tests.twin.test_comparison import replay
 from tests.twin.test_trust import physics
 from windtunnel.core.intervals import next_positive_interval
 from windtunnel.twin.latency_intervals import FIGURES, add_intervals
@@ -95,3 +97,36 @@ def test_the_gravest_finding_stays_first() -> None:
     assert result["trust"]["findings"][0]["severity"] == result["trust"]["verdict"] == "doubt"
     ratios = [one["figures"].get("ratio", 1.0) for one in result["trust"]["findings"]]
     assert all(ratio is None or math.isfinite(ratio) for ratio in ratios)
+
+
+def test_a_run_that_no_seed_changes_is_repeated_with_other_steps_alone(tmp_path: Path) -> None:
+    plan = load_text(replay(tmp_path))
+    result = simulate(plan)
+    counts: list[tuple[int, int]] = []
+    add_intervals(result, plan, 10, 0.1, lambda *count: counts.append(count), workers=1)
+    assert counts[-1] == (2, 2), "fast steps, and slow ones"
+    repeats = result["trust"]["repeats"]
+    assert repeats["seeds"] == [plan.seed]
+    assert repeats["by_chance"] is None
+    assert repeats["by_model"]["e2e"]["p50"] == result["trust"]["latency_intervals"]["e2e"]["p50"]
+    low, high = repeats["by_model"]["e2e"]["p50"]
+    assert low < result["latency"]["e2e"]["p50"] < high
+    (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
+    assert found["says"].startswith(
+        "Other seeds change nothing in this scenario; with step times up to 10.0% off either way, "
+    )
+    assert "chance:" not in found["says"]
+
+
+def test_without_chance_and_errors_there_is_nothing_to_repeat(tmp_path: Path) -> None:
+    plan = load_text(replay(tmp_path))
+    result = simulate(plan)
+    counts: list[int] = []
+    add_intervals(result, plan, 10, None, lambda count, _: counts.append(count))
+    assert counts == []
+    assert result["trust"]["latency_intervals"] is None
+    assert result["trust"]["repeats"]["by_chance"] is None
+    assert result["trust"]["repeats"]["by_model"] is None
+    (found,) = [one for one in result["trust"]["findings"] if one["code"] == "latency-interval"]
+    assert found["severity"] == "caution"
+    assert "--step-error" in found["says"]

@@ -140,6 +140,34 @@ def test_requests_that_had_not_ended_are_told_from_one_in_a_hundred() -> None:
     assert not about(trust(text, "duration=100.9s"), "unfinished")
 
 
+def test_attainment_that_a_cut_makes_look_bad_is_told_with_both_numbers() -> None:
+    # Ten come, a second apart, each takes about 0.2 s, and the last one is cut.
+    text = one_server(count=1000, rate="1/s", output=14)
+    ((severity, says),) = about(trust(text, "duration=10.1s"), "unfinished")
+    assert severity == "doubt"
+    assert says.endswith(
+        "Attainment counts them as missed, though the servers kept up: 90% of all requests were in "
+        "time, and 100% of those that ended."
+    )
+    overload = trust(one_server(count=800, rate="20/s", output=30), "duration=30s")
+    assert "Attainment" not in about(overload, "unfinished")[0][1], "that is the servers' doing"
+
+
+def test_a_long_tail_is_told_with_what_includes_it() -> None:
+    # The last of 21 arrives at 21 s and takes about 5 s.
+    text = one_server(count=21, rate="1/s", output=400)
+    result = run(text, check=False)
+    ((severity, says),) = about(result["trust"], "tail")
+    assert severity == "caution"
+    (figures,) = [one["figures"] for one in result["trust"]["findings"] if one["code"] == "tail"]
+    assert figures["last_arrival"] + figures["seconds"] == result["simulated_seconds"]
+    assert figures["share"] == figures["seconds"] / result["simulated_seconds"] > 0.1
+    assert says.startswith("The last request arrived at 21 s, and the run went on for ")
+    assert "Requests/s and cost include that tail; a duration ends the run" in says
+    assert not about(trust(text, "duration=21s"), "tail")
+    assert "a shorter duration" in about(trust(text, "duration=60s"), "tail")[0][1]
+
+
 def test_servers_that_fill_for_long_are_told() -> None:
     even = "workload.0.arrivals={process: constant, rate: 10/s}"
     long = (even, "duration=20s", "workload.0.output_tokens=600")

@@ -20,7 +20,7 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
     verdict = trust["verdict"]
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
     if trust["latency_intervals"] is not None:
-        print_fitting(console, _intervals(trust["latency_intervals"]))
+        print_fitting(console, _intervals(trust["latency_intervals"], intervals_are(trust)))
     grave = [one for one in trust["findings"] if one["severity"] != GOOD]
     for one in grave[:MOST_LINES]:
         lines, start = indented(console, f"{one['severity']}: {one['says']}")
@@ -29,14 +29,20 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
         console.print(text, soft_wrap=True)
     if len(grave) > MOST_LINES:
         console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in result.json", "dim"))
-    if trust["latency_intervals"] is None:
+    if trust["repeats"] is None:
         console.print(Text("figures of one seed: --trust repeats the run for intervals", "dim"))
 
 
-def _intervals(intervals: dict[str, dict[str, Any]]) -> Iterable[Table]:
+def intervals_are(trust: dict[str, Any]) -> str:
+    """What intervals are of: of chance too, or of errors of step times alone."""
+    of_chance = trust["repeats"] is None or trust["repeats"]["by_chance"] is not None
+    return "95% of further runs" if of_chance else "fast to slow steps"
+
+
+def _intervals(intervals: dict[str, dict[str, Any]], whose: str) -> Iterable[Table]:
     """What further runs may show, narrower and narrower."""
     for figures in (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99")):
-        table = plain_table("95% of further runs", *figures)
+        table = plain_table(whose, *figures)
         for kind, name in INTERVALS.items():
             table.add_row(name, *(interval_cell(intervals[kind][figure]) for figure in figures))
         yield table

@@ -4,6 +4,9 @@ Every seed runs three times: as it is, with every step faster by the error of it
 every step slower by it. That is the worst that errors of this size can do, all in one direction.
 An interval reaches from what the next seed may show with fast steps to what it may show with slow
 ones (19 times in 20).
+
+Where nothing is left to chance, as in a replay, other seeds would be the same run again: then one
+seed runs, and an interval reaches from fast steps to slow ones.
 """
 
 import math
@@ -15,6 +18,7 @@ import msgspec
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.intervals import next_positive_interval
 from windtunnel.core.units import format_duration
+from windtunnel.twin.chance import draws
 from windtunnel.twin.repeat import Progress, Repeat, run_all
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.trust import CAUTION, DOUBT, GOOD, Finding, as_section
@@ -23,6 +27,7 @@ FIGURES = ("mean", *(name for name, _ in PERCENTILES))
 LARGEST_ERROR = 0.9
 """Steps that take no time at all would let a run go on for ever."""
 
+UNCHANGED = "Other seeds change nothing in this scenario"
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
 JUDGED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 
@@ -49,6 +54,8 @@ def add_intervals(
     `step_error` stands for the errors of all models where it is given.
     """
     trust = result["trust"]
+    varies = draws(plan)
+    seeds = seeds if varies else 1
     errors = {
         name: _error(pool["error"]["mape"], step_error) for name, pool in trust["pools"].items()
     }
@@ -60,9 +67,11 @@ def add_intervals(
     repeats = [repeat for group in groups for repeat in group]
     found = run_all(repeats, latencies_of, done, workers)
     as_it_is, *scaled = _regrouped([latencies_of(result), *found], seeds)
-    chance = _intervals(as_it_is)
-    both = _hull([_intervals(group) for group in (as_it_is, *scaled)])
+    chance = _intervals(as_it_is) if varies else None
     model = _means(scaled) if scaled else None
+    both = None
+    if varies or scaled:
+        both = _hull([_intervals(group) for group in (as_it_is, *scaled)])
     trust["latency_intervals"] = both
     trust["repeats"] = {
         "seeds": [one.seed for one in plans],
@@ -97,10 +106,16 @@ def _intervals(group: Sequence[Latencies]) -> Intervals:
     for kind in group[0]:
         found[kind] = {}
         for figure in FIGURES:
-            values = _values(group, kind, figure)
-            interval = next_positive_interval(values) if values is not None else None
-            found[kind][figure] = None if interval is None else [interval.low, interval.high]
+            found[kind][figure] = _ends(_values(group, kind, figure))
     return found
+
+
+def _ends(values: list[float] | None) -> list[float] | None:
+    """One run that no seed changes is all that a further one may show."""
+    if values is None or len(values) == 1:
+        return None if values is None else values * 2
+    interval = next_positive_interval(values)
+    return [interval.low, interval.high]
 
 
 def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
@@ -140,28 +155,30 @@ def _ratio(interval: Sequence[float] | None) -> float:
 
 
 def _finding(
-    both: Intervals,
-    chance: Intervals,
+    both: Intervals | None,
+    chance: Intervals | None,
     model: Intervals | None,
     errors: Mapping[str, float | None],
     seeds: int,
 ) -> Finding:
     known = [error for error in errors.values() if error is not None]
+    over = f"Over {seeds} seeds" if chance is not None else UNCHANGED
+    if both is None:
+        says = f"{UNCHANGED}, and no error of step times is known: one run is all there is, and it "
+        says += "has no intervals. --step-error says how far step times may be off."
+        return Finding("latency-interval", CAUTION, says, {"seeds": seeds})
     widest = max(JUDGED, key=lambda kind: _ratio(both[kind]["p99"]))
     ends, ratio = both[widest]["p99"], _ratio(both[widest]["p99"])
     if ends is None:
-        says = f"Over {seeds} seeds, not every run has latencies: there are no intervals."
+        says = f"{over}; not every run has latencies, so there are no intervals."
         return Finding("latency-interval", DOUBT, says, {"seeds": seeds})
     severity = GOOD if ratio <= NARROW else CAUTION if ratio <= WIDE else DOUBT
     low, high = (format_duration(end) for end in ends)
-    off = f" and with step times up to {max(known):.1%} off either way" if known else ""
-    says = f"Over {seeds} seeds{off}, the p99 of {JUDGED[widest]} is {low} to {high}."
+    off = f"with step times up to {max(known):.1%} off either way" if known else ""
+    joined = f"{over}; {off}" if chance is None else f"{over} and {off}" if off else over
+    says = f"{joined}, the p99 of {JUDGED[widest]} is {low} to {high}."
     if model is not None and severity != GOOD:
-        by_chance, by_model = _ratio(chance[widest]["p99"]), _ratio(model[widest]["p99"])
-        if by_chance >= by_model:
-            says += " Most of that is chance: a longer run, or more seeds, narrows it."
-        else:
-            says += " Most of that is the error of step times: better ones narrow it."
+        says += _cause(chance, model, widest)
     if len(known) < len(errors):
         says += " Errors of step times that are unknown are not in there."
     figures = {
@@ -170,3 +187,12 @@ def _finding(
         "ratio": ratio if math.isfinite(ratio) else None,
     }
     return Finding("latency-interval", severity, says, figures)
+
+
+def _cause(chance: Intervals | None, model: Intervals, kind: str) -> str:
+    """What makes an interval wide, and what narrows it."""
+    by_model = _ratio(model[kind]["p99"])
+    if chance is not None and _ratio(chance[kind]["p99"]) >= by_model:
+        return " Most of that is chance: a longer run, or more seeds, narrows it."
+    whole = "All" if chance is None else "Most"
+    return f" {whole} of that is the error of step times: better ones narrow it."

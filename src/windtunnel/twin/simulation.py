@@ -88,6 +88,7 @@ class Simulation:
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
         self.now_s = 0.0
+        self.last_arrival_s = 0.0
         self.events = 0
         self.elsewhere: Final[dict[int, Request]] = {}  # inside, and not (whole) at a server
         self.legs = 0  # prefill halves at servers: no requests of their own
@@ -148,6 +149,7 @@ class Simulation:
     def _arrive(self, request: Request) -> None:
         """The one way into a run: first requests, follow-ups of users, replays."""
         self.recorder.arrive(request)
+        self.last_arrival_s = self.now_s
         if request.deadline_s != NEVER:
             gone_s = max(self.now_s, request.deadline_s)
             request.alarm = self._queue.push(gone_s, TIMEOUT, request)

@@ -37,6 +37,7 @@ CODES = {
     "queue-growth": "queues that grew to the end",
     "warm-up": "servers that were still filling",
     "unfinished": "requests that had not ended",
+    "tail": "time after the last arrival, which rates and cost include",
     "sample-size": "percentiles of few requests",
     "lengths": "lengths whose bounds move their mean",
     "left-out": "what traces have that was not replayed",
@@ -51,6 +52,8 @@ MUCH_SATURATED = 0.2  # of the run
 BUSY_ENCODERS, FULL_ENCODERS = 0.8, 0.95  # of the encoders' time
 LONG_WARM_UP = 0.1  # of the time in which requests arrive
 SOME_UNFINISHED, MANY_UNFINISHED = 0.01, 0.1  # of the requests that arrived
+MISLEADING_UNFINISHED = 0.05  # of them: attainment is then about the cut, not the servers
+LONG_TAIL = 0.1  # of the run
 FAR_FROM_ASKED, VERY_FAR_FROM_ASKED = 0.05, 0.25  # of a mean length
 FEWEST_BEYOND = 10  # requests beyond a percentile that is worth stating
 
@@ -79,7 +82,8 @@ def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         _saturation(saturated, simulation.now_s),
         *_encoders(simulation),
         *_steadiness(steady),
-        *_unfinished(simulation.recorder),
+        *_unfinished(simulation.recorder, kept_up=not saturated),
+        *_tail(simulation, plan.duration_s),
         *_sample_sizes(simulation.recorder),
         *_lengths(plan),
         *_left_out(simulation),
@@ -257,14 +261,41 @@ def _steadiness(steady: Steadiness) -> Iterator[Finding]:
             yield Finding("warm-up", CAUTION, says, figures)
 
 
-def _unfinished(recorder: Recorder) -> Iterator[Finding]:
+def _unfinished(recorder: Recorder, *, kept_up: bool) -> Iterator[Finding]:
     count = recorder.outcomes[UNFINISHED]
     share = count / recorder.arrived if recorder.arrived else 0.0
-    if share >= SOME_UNFINISHED:
-        says = f"{count:,} requests ({share:.0%}) had not ended when the run did; latencies are "
-        says += "without them, and slow requests are most likely to be among them."
-        severity = DOUBT if share >= MANY_UNFINISHED else CAUTION
-        yield Finding("unfinished", severity, says, {"requests": count, "share": share})
+    if share < SOME_UNFINISHED:
+        return
+    attained = sum(int(account.attained) for account in recorder.classes)
+    of_all, of_ended = per(attained, recorder.arrived), per(attained, recorder.arrived - count)
+    says = f"{count:,} requests ({share:.0%}) had not ended when the run did; latencies are "
+    says += "without them, and slow requests are most likely to be among them."
+    if share > MISLEADING_UNFINISHED and kept_up and of_ended is not None:
+        says += f" Attainment counts them as missed, though the servers kept up: {of_all:.0%} of "
+        says += f"all requests were in time, and {of_ended:.0%} of those that ended."
+    figures = {
+        "requests": count,
+        "share": share,
+        "attained": of_all,
+        "attained_of_ended": of_ended,
+    }
+    yield Finding("unfinished", DOUBT if share >= MANY_UNFINISHED else CAUTION, says, figures)
+
+
+def _tail(simulation: Simulation, duration_s: float | None) -> Iterator[Finding]:
+    """A run that goes on long after its traffic has rates and costs of an emptying cluster."""
+    last_s, seconds = simulation.last_arrival_s, simulation.now_s
+    tail_s = seconds - last_s
+    if not simulation.recorder.arrived or tail_s <= LONG_TAIL * seconds:
+        return
+    share = tail_s / seconds
+    last = format_duration(last_s)
+    says = f"The last request arrived at {last}, and the run went on for {format_duration(tail_s)} "
+    says += f"({share:.0%} of it). Requests/s and cost include that tail; "
+    says += "a shorter duration" if duration_s is not None else "a duration"
+    says += " ends the run with its arrivals." if last_s > 0.0 else " ends the run earlier."
+    figures = {"last_arrival": last_s, "seconds": tail_s, "share": share}
+    yield Finding("tail", CAUTION, says, figures)
 
 
 def _sample_sizes(recorder: Recorder) -> Iterator[Finding]:

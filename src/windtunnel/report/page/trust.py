@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.report.trust import INTERVALS, interval_cell
+from windtunnel.report.trust import INTERVALS, interval_cell, intervals_are
 from windtunnel.twin.trust import CAUTION, DOUBT, GOOD
 
 HEADLINES = {
@@ -24,6 +24,8 @@ class TrustBox(msgspec.Struct, frozen=True):
     headline: str
     findings: list[tuple[str, str, str]]
     figures: tuple[str, ...]
+    whose: str  # what the intervals are of
+    repeated: bool
     intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
 
 
@@ -36,4 +38,12 @@ def trust_box(result: dict[str, Any]) -> TrustBox:
         for kind, name in INTERVALS.items()
         if trust["latency_intervals"] is not None
     ]
-    return TrustBox(trust["verdict"], HEADLINES[trust["verdict"]], findings, figures, rows)
+    return TrustBox(
+        verdict=trust["verdict"],
+        headline=HEADLINES[trust["verdict"]],
+        findings=findings,
+        figures=figures,
+        whose=intervals_are(trust),
+        repeated=trust["repeats"] is not None,
+        intervals=rows,
+    )
