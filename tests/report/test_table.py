@@ -215,6 +215,7 @@ def test_intervals_have_a_table() -> None:
     result["trust"]["repeats"] = {"by_chance": None, "by_model": kinds}
     out = shown(result, 72)
     assert "\nfast to slow steps " in out
+    assert "\nother seeds change nothing: step times alone are varied\n" in out
     assert "further runs" not in out
     assert "figures of one seed" not in out
     assert "--trust" not in shown(result, 72)

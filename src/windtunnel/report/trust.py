@@ -21,6 +21,8 @@ def show_trust(trust: dict[str, Any], console: Console) -> None:
     console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
     if trust["latency_intervals"] is not None:
         print_fitting(console, _intervals(trust["latency_intervals"], intervals_are(trust)))
+        if trust["repeats"] is not None and trust["repeats"]["by_chance"] is None:
+            console.print(Text("other seeds change nothing: step times alone are varied", "dim"))
     grave = [one for one in trust["findings"] if one["severity"] != GOOD]
     for one in grave[:MOST_LINES]:
         lines, start = indented(console, f"{one['severity']}: {one['says']}")
