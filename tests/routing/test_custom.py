@@ -10,6 +10,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.routing import custom
 from windtunnel.routing.build import build_router
+from windtunnel.routing.custom import Labels
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.routing.router import Router
 
@@ -72,8 +73,9 @@ def build(fleet: Fleet, policy: str, folder: str) -> Router:
     plan = RouterPlan(policy, cache_delay_s=0.0, folder=folder)
     pools = ["main"] * len(fleet.servers)
     stream = Stream(1, "router")
+    labels = Labels(["critical", "standard"], ["acme", "zeta"], [f"adapter-{n}" for n in range(8)])
     return build_router(
-        plan, fleet.servers, fleet.everyone, fleet.signals, stream, fleet.journal, pools
+        plan, fleet.servers, fleet.everyone, fleet.signals, stream, fleet.journal, pools, labels
     )
 
 
@@ -112,13 +114,19 @@ def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
     fleet.see(waiting=[1, 2], running=[3, 4], kv_used=[0.5, 0.25])
     fleet.send(1)
     router = own(fleet, "Telling", folder)
-    router.choose(prompt(9, session=4, adapter=7), 0.0)
+    request = prompt(9, session=4, adapter=7)
+    request.slo, request.tenant = 1, 0
+    router.choose(request, 0.0)
     told = router._chooser  # type: ignore[attr-defined]
     assert told.seen == [
         (0, "main", 8, 1, 3, 0, 0.5, []),
-        (1, "main", 8, 2, 4, 1, 0.25, [7]),
+        (1, "main", 8, 2, 4, 1, 0.25, ["adapter-7"]),
     ]
-    assert (told.request.id, told.request.session, told.request.adapter) == (9, 4, 7)
+    seen = told.request
+    assert (seen.id, seen.session, seen.adapter) == (9, 4, "adapter-7")
+    assert (seen.slo, seen.tenant) == ("standard", "acme")
+    router.choose(prompt(), 0.0)
+    assert told.request.adapter is None
 
 
 def test_a_class_is_found_inside_another(folder: str) -> None:

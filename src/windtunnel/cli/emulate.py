@@ -191,6 +191,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     from windtunnel.live.emulate.pace import AtOnce, Pace
     from windtunnel.live.emulate.prompts import Sharing
     from windtunnel.routing.build import build_router
+    from windtunnel.routing.custom import Labels
     from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
     from windtunnel.workload.lengths import LengthDraw
     from windtunnel.workload.plan import Lengths
@@ -235,7 +236,10 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
         )
         candidates = list(range(len(servers)))
         stream = streams["router"]
-        router = build_router(plan.router, servers, candidates, signals, stream, None, pools)
+        labels = Labels(adapters=adapters_of(plan))
+        router = build_router(
+            plan.router, servers, candidates, signals, stream, None, pools, labels
+        )
         engine = Engine(servers, arounds, router, signals, metrics)
         backend = Pace(engine, settings.speedup, loop)
     return Desk(served, backend, metrics, loop.time, unix_s)

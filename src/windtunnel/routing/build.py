@@ -8,7 +8,7 @@ from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.custom import CustomRouter, is_custom, load_policy, policy_class
+from windtunnel.routing.custom import CustomRouter, Labels, is_custom, load_policy, policy_class
 from windtunnel.routing.least_loaded import LeastLoaded, PowerOfTwo
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
@@ -74,11 +74,13 @@ def build_router(
     stream: Stream,
     journal: CacheJournal | None = None,
     pools: list[str] | None = None,
+    labels: Labels | None = None,
 ) -> Router:
     """A router over some of the servers.
 
     Routers that run side by side share `journal`, and servers write to it only when one of them
-    reads what is cached. `pools` names the pool of each server, for policies of your own.
+    reads what is cached. `pools` names the pool of each server and `labels` what requests have as
+    numbers, for policies of your own.
     """
     journal = journal or CacheJournal(servers)
     policy = plan.policy
@@ -101,7 +103,7 @@ def build_router(
     index = CacheIndex(journal, candidates, plan.cache_delay_s)
     names = pools or [""] * len(servers)
     chooser = load_policy(policy, plan.folder, stream)
-    return CustomRouter(policy, chooser, candidates, signals, index, names)
+    return CustomRouter(policy, chooser, candidates, signals, index, names, labels or Labels())
 
 
 def unknown_policy(policy: str) -> InputError:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
@@ -19,35 +19,47 @@ from windtunnel.core.signals import Signals
 from windtunnel.routing.prefixes import CacheIndex
 from windtunnel.routing.router import Router
 from windtunnel.workload.request import Request
+from windtunnel.workload.trace_source import DEFAULT_SLO, DEFAULT_TENANT
 
 ENTRY_POINTS = "windtunnel.routers"
+
+
+class Labels(NamedTuple):
+    """The names that the numbers of a request stand for. The lists may grow during a run."""
+
+    classes: Sequence[str] = (DEFAULT_SLO,)
+    tenants: Sequence[str] = (DEFAULT_TENANT,)
+    adapters: Sequence[str] = ()
 
 
 class RequestView:
     """What a router knows of a request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, labels: Labels) -> None:
         self._request = request
         self.id = int(request.id)
         self.arrived_s = request.arrived_s
         self.prompt_tokens = int(request.prompt_tokens)
         self.priority = int(request.priority)
-        self.slo = int(request.slo)
-        self.tenant = int(request.tenant)
+        self.slo = labels.classes[request.slo]
+        self.tenant = labels.tenants[request.tenant]
         self.session = int(request.session)
         self.turn = int(request.turn)
-        self.adapter = int(request.adapter)
+        self.adapter = labels.adapters[request.adapter] if request.adapter >= 0 else None
 
 
 class ServerView:
     """What a router knows of a server: as it was last seen, but for `in_flight`, which is exact."""
 
-    def __init__(self, number: int, pool: str, signals: Signals, index: CacheIndex) -> None:
+    def __init__(
+        self, number: int, pool: str, signals: Signals, index: CacheIndex, labels: Labels
+    ) -> None:
         self.number = number
         self.pool = pool
         self.slots = signals.slots[number]
         self._signals = signals
         self._index = index
+        self._labels = labels
 
     def __repr__(self) -> str:
         return f"<server {self.number}>"
@@ -70,9 +82,9 @@ class ServerView:
         return self._signals.kv_used[self.number]
 
     @property
-    def adapters(self) -> Sequence[int]:
+    def adapters(self) -> Sequence[str]:
         """LoRA adapters that are loaded."""
-        return self._signals.adapters[self.number]
+        return [self._labels.adapters[number] for number in self._signals.adapters[self.number]]
 
     def prefix_tokens(self, request: RequestView) -> int:
         """How many tokens of the prompt's start are cached there."""
@@ -96,27 +108,33 @@ class CustomRouter(Router):
         signals: Signals,
         index: CacheIndex,
         pools: list[str],
+        labels: Labels,
     ) -> None:
         super().__init__(candidates)
         self.reads_signals = True
         self._name = name
         self._chooser = chooser
         self._index = index
-        self._views = [ServerView(n, pool, signals, index) for n, pool in enumerate(pools)]
-        self._shown = tuple(self._views[number] for number in candidates)
+        self._labels = labels
+        self._views = [ServerView(n, pool, signals, index, labels) for n, pool in enumerate(pools)]
+        self._show(candidates)
 
     def set_candidates(self, candidates: list[int]) -> None:
         super().set_candidates(candidates)
+        self._show(candidates)
+
+    def _show(self, candidates: list[int]) -> None:
         self._shown = tuple(self._views[number] for number in candidates)
+        self._allowed = frozenset(candidates)
 
     def choose(self, request: Request, now_s: float) -> int:
         self._index.catch_up(now_s)
         try:
-            chosen: object = self._chooser.choose(RequestView(request), self._shown)
+            chosen: object = self._chooser.choose(RequestView(request, self._labels), self._shown)
         except Exception as error:
             raise failed(self._name, "in choose", error) from error
         number = chosen.number if isinstance(chosen, ServerView) else chosen
-        if isinstance(number, int) and not isinstance(number, bool) and number in self.candidates:
+        if isinstance(number, int) and not isinstance(number, bool) and number in self._allowed:
             return number
         what = f"{self._name} chose {chosen!r} for request {request.id}"
         raise InputError(what, allowed="one of the servers that it was shown, or its number")

@@ -13,6 +13,7 @@ from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.scaled import Scaled
 from windtunnel.routing.build import build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.routing.custom import Labels
 from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router
 from windtunnel.routing.split import Decider
@@ -58,8 +59,9 @@ def compose(
     link = _link(plan, len(servers))
     cluster = Cluster(servers, _with_role(plan, "decode"), link, plan.router.staleness_s)
     streams = Streams(plan.seed)
-    routing = Routing(plan, cluster, streams)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))
+    labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
+    routing = Routing(plan, cluster, streams, labels)
     names = Names(traffic.sources, traffic.classes, traffic.tenants, traffic.adapters)
     recorder = Recorder(names, _targets(plan), overheads, sink)
     return Simulation(
@@ -82,10 +84,13 @@ def compose(
 class Routing:
     """The routers of a run: one for each role, over the same signals and caches."""
 
-    def __init__(self, plan: ScenarioPlan, cluster: Cluster, streams: Streams) -> None:
+    def __init__(
+        self, plan: ScenarioPlan, cluster: Cluster, streams: Streams, labels: Labels
+    ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._streams = streams
+        self._labels = labels
         self._journal = CacheJournal(cluster.servers)
 
     def router(self, role: str) -> Router:
@@ -99,6 +104,7 @@ class Routing:
             self._streams["router" if role == "decode" else f"router.{role}"],
             self._journal,
             pools,
+            self._labels,
         )
 
     def counterfactual(self) -> Counterfactual | None:
