@@ -190,6 +190,16 @@ def test_roles_without_a_partner_are_faults(change: str, sentence: str) -> None:
         load_text(text, sets=[change])
 
 
+def test_prefill_servers_alone_lack_a_partner_and_nothing_else() -> None:
+    """Where nothing can be moved, its size is no question."""
+    text = SPLIT.format(**PARTS)
+    sets = ["serving.pools.1.role=prefill", "serving.disaggregation=null"]
+    with pytest.raises(InputError) as fault:
+        load_text(text, sets=sets)
+    assert "no pool has the role 'decode' or 'both'" in str(fault.value)
+    assert "bytes_per_token" not in str(fault.value)
+
+
 def test_a_section_that_nothing_can_use_is_a_fault() -> None:
     text = SPLIT.format(
         count=1,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.twin.runs import one_server, run
+from windtunnel.core.errors import InputError
 from windtunnel.engine.encoder import Encoders
 from windtunnel.report.page.ended import Ended
 from windtunnel.report.requests import times_of
@@ -56,6 +57,11 @@ def test_encoding_is_part_of_ttft_and_of_no_servers_queue() -> None:
     assert encode["wait"]["mean"] == pytest.approx(0.075, abs=2e-6)
     assert encode["busy"] == pytest.approx(0.300 / result["simulated_seconds"])
     assert run(PAIR)["encode"] is None
+
+
+def test_encoders_without_media_are_a_fault() -> None:
+    with pytest.raises(InputError, match=r"serving\.encode: no source has media"):
+        load_text(PAIR, sets=[ENCODE])
 
 
 def test_encoders_that_are_always_busy_are_said_to_be() -> None:

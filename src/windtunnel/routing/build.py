@@ -66,6 +66,12 @@ DEFAULT_SCORERS = (
 )
 
 
+def looks_at_servers(scorer: str) -> bool:
+    """Whether a scorer goes by what servers say when they are asked, which may be old."""
+    make = BY_SIGNALS.get(scorer)
+    return make is not None and make(Signals([1], 0.0)).reads_signals()
+
+
 def build_router(
     plan: RouterPlan,
     servers: list[Server],

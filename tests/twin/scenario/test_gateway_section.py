@@ -175,11 +175,32 @@ def test_a_fault_has_its_sentence(admission: str) -> None:
     [
         (FLOW + "limit: 0.5}", ".limit: all requests have the same priority"),
         (FLOW + "eviction: true}", ".eviction: no request has a priority below 0"),
+        (
+            "{policy: saturation}",
+            ".policy: no request has a priority below 0, so that 'saturation'",
+        ),
+        (
+            "{policy: always, budgets: {default: 0.5}}",
+            ".budgets: no request has a priority below 0, so that nobody would be turned away",
+        ),
         (FLOW + "order: slo-deadline}", ".order: no class of a source has a ttft to go by"),
     ],
 )
 def test_options_that_this_traffic_leaves_without_a_use(admission: str, told: str) -> None:
     assert sentence(admission, text=SMALL).startswith(told)
+
+
+def test_budgets_that_hold_for_all_need_nothing_to_shed() -> None:
+    strict = "{policy: always, budgets: {default: 0.5}, over_budget: reject-all}"
+    assert plan(strict, text=SMALL).reject_all
+
+
+def test_null_is_left_out() -> None:
+    parts = "  router: {policy: weighted}\n  admission: {policy: tier-shed, min_priority: 5}\n"
+    sets = ["serving.admission=null", "serving.router=null"]
+    found = load_text(SMALL + parts, sets=sets)
+    assert found.sha256 == load_text(SMALL).sha256
+    assert found.gateway.is_open
 
 
 def test_members_of_a_population_are_tenants() -> None:

@@ -75,6 +75,9 @@ FAULTS = {
     "{policy: weighted, scorers: {queue-depth: 1}, cache_delay: 1s}": ".cache_delay: weighted has "
     "no use for it; allowed: only with policy: weighted with prefix-cache or no-hit-lru, "
     "or a class of your own",
+    "{policy: weighted, scorers: {load-balance: 1, prefix-affinity: 1}, staleness: 1s}": "."
+    "staleness: weighted has no use for it; allowed: only with policy: weighted with a scorer that "
+    "looks at servers, such as queue-depth",
     "{policy: weighted, virtual_nodes: 3}": ".virtual_nodes: weighted has no use for it",
     "{policy: random, load_factor: 2}": ".load_factor: random has no use for it",
     "{policy: consistent-hash, load_factor: 0.5}": ".load_factor: 0.5 is too small",

@@ -7,6 +7,7 @@ from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec
 from windtunnel.twin.scenario.plan import EncodePlan, SplitPlan
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.workload_spec import SourceSpec
 
 DEFAULT_THRESHOLD = 16
 PREFILLS = ("prefill", "both")
@@ -36,6 +37,16 @@ def encode_plan(serving: ServingSpec) -> EncodePlan | None:
     return EncodePlan(encode.servers, encode.fixed, encode.per_token)
 
 
+def encode_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    """Encoders that nobody needs; a trace may have media in any row."""
+    if spec.serving.encode is None:
+        return
+    if not any(not isinstance(entry, SourceSpec) or entry.media for entry in spec.workload):
+        what = "no source has media, so that there is nothing to encode"
+        hint = "give a source `media`, or leave it out"
+        yield Fault(("serving", "encode"), what, hint=hint, because_of=(("workload",),))
+
+
 def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     serving = spec.serving
     section = ("serving", "disaggregation")
@@ -51,11 +62,15 @@ def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             what = "every pool has the role 'both', so that nothing is split"
             yield Fault(section, what, hint="give pools the roles 'prefill' and 'decode'")
         return
+    alone = False
     for index, role in enumerate(roles):
         partner = DECODES if role == "prefill" else PREFILLS
         if role != "both" and not any(other in partner for other in roles):
             what = f"'{role}', but no pool has the role '{partner[0]}' or 'both'"
+            alone = True
             yield Fault(("serving", "pools", index, "role"), what)
+    if alone:
+        return  # nothing would be moved
     if spec.model is None and (split is None or split.transfer.bytes_per_token is None):
         what = "missing, and the scenario has no model that says how large the KV of a token is"
         yield Fault((*section, "transfer", "bytes_per_token"), what, "a size, such as 128KiB")

@@ -12,6 +12,7 @@ from windtunnel.admission.gateway.plan import (
     TierShedPlan,
     TokenBucketPlan,
 )
+from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW
 from windtunnel.core.errors import nearest
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
@@ -109,12 +110,29 @@ def gateway_faults(spec: ScenarioSpec, priorities: Mapping[str, int]) -> Iterato
     if admission.over_budget is not None and admission.budgets is None:
         what = "there are no budgets"
         yield Fault((*SECTION, "over_budget"), what, hint="give some, or leave it out")
+    used = _classes(spec, priorities)
+    yield from _shedding_faults(admission, [priorities.get(name, 0) for name in sorted(used)])
     if isinstance(admission, FlowControlSpec):
-        used = _classes(spec, priorities)
         yield from _order_faults(admission, spec, used)
         yield from _band_faults(admission, {priorities.get(name, 0) for name in used})
         yield from _named_tenants("weights", admission.weights, spec)
         yield from _detector_faults(admission.detector, _staleness_s(spec.serving))
+
+
+def _shedding_faults(admission: AdmissionSpec, used: list[int]) -> Iterator[Fault]:
+    """What sheds requests of a priority below 0 needs some; `used` are those that there are."""
+    if any(priority < SHEDDABLE_BELOW for priority in used):
+        return
+    none = "no request has a priority below 0"
+    hint = "give a source a class such as `batch`"
+    because = (("slo",),)
+    if isinstance(admission, SaturationSpec):
+        what = f"{none}, so that 'saturation' lets everybody in"
+        yield Fault((*SECTION, "policy"), what, hint=hint, because_of=because)
+    if admission.budgets and admission.over_budget != "reject-all":
+        what = f"{none}, so that nobody would be turned away over a budget"
+        hint += ", or set over_budget: reject-all"
+        yield Fault((*SECTION, "budgets"), what, hint=hint, because_of=because)
 
 
 def _named_tenants(

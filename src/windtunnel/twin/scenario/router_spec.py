@@ -17,6 +17,7 @@ from windtunnel.routing.build import (
     DEFAULT_SCORERS,
     POLICIES,
     SCORERS,
+    looks_at_servers,
     unknown_policy,
 )
 from windtunnel.routing.custom import is_custom
@@ -118,11 +119,13 @@ def router_faults(path: KeyPath, router: RouterSpec, *, watched: bool) -> Iterat
             yield Fault((*path, "scorers", alias), what)
     chosen = names or [scorer.name for scorer in DEFAULT_SCORERS]
     looks_at_caches = own or (weighted and any(name in BY_CACHE for name in chosen))
+    looks = own or watched or (weighted and any(looks_at_servers(name) for name in chosen))
     usable = {
         "scorers": (weighted, "policy: weighted"),
         "staleness": (
-            weighted or own or watched,
-            "policy: weighted, a class of your own, or an admission that looks at servers",
+            looks,
+            "policy: weighted with a scorer that looks at servers, such as queue-depth, a class of "
+            "your own, or an admission that looks at servers",
         ),
         "cache_delay": (
             looks_at_caches,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from windtunnel.core.spec.faults import Fault, dotted
 from windtunnel.core.spec.yaml_source import KeyPath
-from windtunnel.twin.scenario.disaggregation import disaggregation_faults
+from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
@@ -32,6 +32,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from disaggregation_faults(spec)
+    yield from encode_faults(spec)
     yield from lora_faults(spec)
     yield from offload_faults(spec)
     yield from gateway_faults(spec, _priorities(spec))

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from windtunnel.core.spec.fields import (
     Duration,
@@ -286,6 +286,18 @@ class ServingSpec(Section):
     """The servers, and what stands before them."""
 
     to_come = ("startup",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, data: object) -> object:
+        """As in sections that may be absent, so that `--set` can take any of them out."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            key: value
+            for key, value in data.items()
+            if value is not None or key not in ("router", "admission")
+        }
 
     pools: list[PoolSpec] = Field(
         min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
