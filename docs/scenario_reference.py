@@ -3,14 +3,18 @@
 Run it after a change of a field: `python docs/scenario_reference.py`. A test holds the page to it.
 """
 
+import inspect
+import math
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from windtunnel.core.spec.fields import Leaf
+from windtunnel.core.spec.fields import Bandwidth, Duration, Leaf, Rate, Size
+from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 
@@ -54,7 +58,7 @@ def page() -> str:
 
 def _add_section(parts: list[str], title: str, path: str, section: type[BaseModel]) -> None:
     parts.append(f"## {title}\n")
-    parts.append(f"{section.__doc__}\n")
+    parts.append(f"{inspect.cleandoc(section.__doc__ or '')}\n")
     below: list[tuple[str, Any]] = []
     rows = ["| key | what is written | default | meaning |", "|---|---|---|---|"]
     for key, field in section.model_fields.items():
@@ -76,10 +80,38 @@ def _default(field: FieldInfo) -> str:
         return "required"
     if field.default_factory is not None or field.default is None:
         return "left out"
-    if isinstance(field.default, bool):
-        return f"`{str(field.default).lower()}`"
-    is_time = "a duration" in _written(field)
-    return f"`{field.default:g}s`" if is_time else f"`{field.default}`"
+    return f"`{as_written(field.default, leaf_of(field))}`"
+
+
+def as_written(value: Any, leaf: Leaf | None) -> str:
+    """A value as a person writes it: the largest unit of which it is a whole number."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(leaf, Size):
+        return _whole(value, SIZE_UNITS, "B")
+    if isinstance(leaf, Bandwidth):
+        return f"{_whole(value, SIZE_UNITS, 'B')}/s"
+    if isinstance(leaf, Rate):
+        return f"{value:g}/s"
+    if isinstance(leaf, Duration):
+        shorter = {unit: size for unit, size in DURATION_UNITS.items() if unit not in ("d", "min")}
+        return _whole(value, shorter, "s")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _whole(value: float, units: Mapping[str, float], bare: str) -> str:
+    for unit, size in sorted(units.items(), key=lambda one: -one[1]):
+        many = value / size
+        if many >= 1.0 and math.isclose(many, round(many), rel_tol=1e-9):
+            return f"{round(many)}{unit}"
+    return f"{value:g}{bare}"
+
+
+def leaf_of(field: FieldInfo) -> Leaf | None:
+    """What reads a field, where it is one value."""
+    annotated = [part for part in get_args(field.annotation) if get_origin(part) is Annotated]
+    found = [*field.metadata, *(word for part in annotated for word in get_args(part)[1:])]
+    return next((word for word in found if isinstance(word, Leaf)), None)
 
 
 def _written(field: FieldInfo) -> str:

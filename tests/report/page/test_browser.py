@@ -142,3 +142,19 @@ def test_the_heat_map_shows_what_is_chosen(browser: Browser, tmp_path: Path) -> 
     assert browser.value(shown) == ["waiting"]
     browser.value("document.getElementById('layer-kv_used').click()")
     assert browser.value(shown) == ["kv_used"]
+
+
+@pytest.mark.parametrize("width", [360, 718, 1180])
+def test_levels_are_written_beside_the_curves(browser: Browser, tmp_path: Path, width: int) -> None:
+    run_into(tmp_path, SPLIT)
+    browser.open(tmp_path / "report.html", width)
+    gaps = browser.value(
+        "[...document.querySelectorAll('.plot .level')].map(label => {"
+        "const box = label.getBoundingClientRect(), strip = label.closest('.strip');"
+        "const plot = strip.querySelector('.plot').getBoundingClientRect();"
+        "const name = strip.querySelector('.strip-name').getBoundingClientRect();"
+        "const beside = name.right < plot.left ? name.right : 0;"
+        "return [box.left - beside, plot.left - box.right]; })"
+    )
+    assert len(gaps) >= 18
+    assert min(min(pair) for pair in gaps) >= 0.0

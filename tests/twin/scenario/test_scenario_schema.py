@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.twin.scenario.scenario_texts import EVERYTHING, LARGE, SMALL
+from windtunnel.core.spec.fields import Bandwidth, Duration, Number, Rate, Size
 from windtunnel.twin.scenario.load import json_schema, load, load_text
 
 ROOT = Path(__file__).parents[3]
@@ -80,3 +81,21 @@ def test_the_reference_page_is_up_to_date() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "scenario_reference.py"))["page"]()
     written = (ROOT / "docs" / "reference" / "scenario.md").read_text(encoding="utf-8")
     assert written == page, "run `python docs/scenario_reference.py`"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "text"),
+    [
+        (Duration("0s", "366d"), ["0s", "50us", "5ms", "90s", "24h", "14h", "1500ms", "30ns"]),
+        (Size("0B", "1TB"), ["0B", "16GB", "512MiB", "80GiB", "1500MB"]),
+        (Bandwidth("1kB/s", "1PB/s"), ["25GB/s", "900MiB/s"]),
+        (Rate("0/s", "1000/s"), ["40/s", "0.5/s"]),
+        (Number(0, 10), ["0", "1", "0.8"]),
+    ],
+    ids=["duration", "size", "bandwidth", "rate", "number"],
+)
+def test_the_page_writes_defaults_as_people_do(leaf: Number | Duration, text: list[str]) -> None:
+    as_written = runpy.run_path(str(ROOT / "docs" / "scenario_reference.py"))["as_written"]
+    for one in text:
+        value = leaf.read(float(one) if isinstance(leaf, Number) else one)
+        assert as_written(value, leaf) == one

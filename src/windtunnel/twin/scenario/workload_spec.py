@@ -160,7 +160,11 @@ class TraceSpec(Section):
     format: (
         Literal["azure", "burstgpt", "mooncake", "blis", "windtunnel", "csv", "jsonl", "parquet"]
         | None
-    ) = Field(default=None, description="Left out: recognised by what the file starts with.")
+    ) = Field(
+        default=None,
+        description="Left out: recognised by what the file starts with. "
+        "Conversations of ShareGPT have no times: `windtunnel trace convert` gives them some.",
+    )
     speedup: Annotated[float, Number(1 / FASTEST_REPLAY, FASTEST_REPLAY)] = Field(
         default=1.0, description="Requests arrive this many times as fast."
     )
