@@ -59,12 +59,6 @@ def test_ttft_has_the_whole_prefill_the_transfer_and_the_first_decode_step() -> 
     assert latency["e2e"]["mean"] == pytest.approx(ttft_s + 2 * 0.024, rel=1e-9)
 
 
-def test_the_transfer_starts_when_the_prefill_has_ended_and_not_a_step_before() -> None:
-    """The peer starts it at the start of the last prefill step: its TTFT lacks the prefill."""
-    slow = split(prompt=1001)["latency"]["ttft"]["mean"]
-    assert slow == pytest.approx((0.010 + 1.001) + (0.001 + 1.0) + 0.022, rel=1e-9)
-
-
 def test_never_runs_everything_whole_on_the_decode_server() -> None:
     result = split(decider="decider: never")
     assert result["latency"]["ttft"]["mean"] == pytest.approx(0.020 + 2 * 0.101, rel=1e-9)
@@ -76,24 +70,6 @@ def test_a_threshold_splits_only_what_lacks_more_than_it() -> None:
     assert whole["pools"]["first"]["utilization"] == 0.0
     parts = split(decider="decider: prefix-threshold\n    threshold: 100")
     assert parts["pools"]["first"]["utilization"] > 0.0
-
-
-def test_two_transfers_share_the_bandwidth_and_one_that_stays_gets_all_of_it() -> None:
-    """Both prefills end together; 200 kB at 1 MB/s for two transfers are there after 200 ms.
-
-    The second one arrives a microsecond after the first, whose step it has to wait for.
-    """
-    result = split(count=2, rate="1000000/s", prefills=2, latency="0s")
-    latest = 0.111 + 0.200 + 0.022 + (0.020 + 0.002 + 0.004)
-    assert result["latency"]["ttft"]["max"] == pytest.approx(latest, abs=1e-5)
-
-
-def test_only_blocks_that_the_decode_server_lacks_are_moved() -> None:
-    """The second request's first 96 tokens (six blocks) are in both caches by then."""
-    result = split(count=2, prompt=5, more="prefix: {tokens: 96}")
-    assert result["requests"]["completed"] == 2
-    assert result["disaggregation"]["moved_tokens"] == 100 + 4
-    assert result["disaggregation"]["present_tokens"] == 96
 
 
 def test_a_decode_server_without_room_makes_requests_wait_and_loses_none() -> None:
@@ -127,24 +103,6 @@ def test_a_request_that_can_never_be_decoded_is_dropped_with_the_reason() -> Non
     result = split(blocks=5)
     assert result["requests"]["dropped"] == 1
     assert result["pools"]["first"]["utilization"] == 0.0, "it was prefilled for nothing"
-
-
-def test_another_accelerator_in_one_pool_changes_its_speed() -> None:
-    """The peer changes the number of KV blocks alone."""
-    text = """\
-name: two-kinds
-model: llama-3.1-8b
-workload:
-  - {name: chat, count: 20, arrivals: {process: constant, rate: 2/s}, prompt_tokens: 500,
-     output_tokens: 50}
-serving:
-  pools:
-    - {name: first, role: prefill, accelerator: h100}
-    - {name: second, role: decode, accelerator: h100}
-"""
-    fast = run(text)["latency"]["tpot"]["mean"]
-    slow = run(text, "serving.pools.1.accelerator=l40s")["latency"]["tpot"]["mean"]
-    assert slow > 2 * fast
 
 
 def test_a_run_may_end_in_the_middle_of_everything() -> None:
