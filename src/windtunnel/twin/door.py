@@ -27,8 +27,6 @@ class Door:
             request.tenant,
             request.priority,
             request.prompt_tokens,
-            request.slo,
-            now_s,
             now_s + self._targets_s[request.slo],
         )
         self._requests[request.id] = request

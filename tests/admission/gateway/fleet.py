@@ -39,7 +39,7 @@ class Desk:
         target_s: float = math.inf,
     ) -> str:
         """The next ticket comes; what was decided, as words."""
-        ticket = Ticket(len(self.tickets), tenant, priority, tokens, 0, now_s, target_s)
+        ticket = Ticket(len(self.tickets), tenant, priority, tokens, target_s)
         self.tickets[ticket.id] = ticket
         return self._told(self.gateway.arrive(ticket, self.signals, now_s))
 

@@ -102,8 +102,7 @@ class FlowMachine(RuleBasedStateMachine):
     )
     def arrive(self, priority: int, tenant: int, tokens: int, target_s: float) -> None:
         one, other = (
-            Ticket(self.count, tenant, priority, tokens, 0, self.now_s, self.now_s + target_s)
-            for _ in range(2)
+            Ticket(self.count, tenant, priority, tokens, self.now_s + target_s) for _ in range(2)
         )
         self.queued[self.count] = (one, other)
         self.count += 1

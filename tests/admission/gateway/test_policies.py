@@ -65,9 +65,9 @@ def test_what_no_full_bucket_could_pay_for_is_told_apart() -> None:
 
 def test_a_rejection_carries_the_numbers_that_tipped_it() -> None:
     gateway = TokenBucket(100.0, 10.0)
-    ticket = Ticket(0, 0, 0, 80, 0, 0.0, math.inf)
+    ticket = Ticket(0, 0, 0, 80, math.inf)
     gateway.arrive(ticket, signals(0), 0.0)
-    decision = gateway.arrive(Ticket(1, 0, 0, 80, 0, 1.0, math.inf), signals(0), 1.0)[0]
+    decision = gateway.arrive(Ticket(1, 0, 0, 80, math.inf), signals(0), 1.0)[0]
     assert (decision.reason, decision.seen, decision.limit) == (Reason.BUCKET_SHORT, 80.0, 30.0)
     assert repr(decision) == "reject 1: bucket-short (80, 30)"
 
@@ -78,7 +78,7 @@ def test_a_bucket_never_gives_more_than_it_got(asked: list[tuple[float, int]]) -
     now_s, given_out = 0.0, 0
     for number, (gap_s, tokens) in enumerate(asked):
         now_s += gap_s
-        ticket = Ticket(number, 0, 0, tokens, 0, now_s, math.inf)
+        ticket = Ticket(number, 0, 0, tokens, math.inf)
         if gateway.arrive(ticket, signals(0), now_s)[0].kind == ADMIT:
             given_out += tokens
         assert gateway.check() is None

@@ -28,11 +28,9 @@ class Ticket(Node):
     __slots__ = (
         "after",
         "ahead",
-        "arrived_s",
         "id",
         "priority",
         "queued_s",
-        "slo",
         "state",
         "target_s",
         "tenant",
@@ -45,8 +43,6 @@ class Ticket(Node):
         tenant: int,
         priority: int,
         tokens: int,
-        slo: int,
-        arrived_s: float,
         target_s: float,
     ) -> None:
         super().__init__()
@@ -54,8 +50,6 @@ class Ticket(Node):
         self.tenant: Final = tenant  # by number
         self.priority: Final = priority
         self.tokens: Final = tokens  # of the prompt
-        self.slo: Final = slo  # its class, by number
-        self.arrived_s: Final = arrived_s
         self.target_s: Final = target_s  # it wants its first token by then; infinity: no target
         self.state = NEW
         self.queued_s = 0.0
