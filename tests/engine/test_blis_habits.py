@@ -13,6 +13,7 @@ from tests.engine.test_schedule import (
     shared,
 )
 from windtunnel.core.errors import InputError
+from windtunnel.engine.limits import TierLimits
 from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.models.blis import BlisTrainedPhysics
 from windtunnel.models.catalog import resolve_model
@@ -130,6 +131,12 @@ def test_the_last_token_may_take_a_block_just_before_the_end(engine: Make) -> No
 def test_habits_between_steps_need_steps_one_after_the_other(habit: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"but async_scheduling is true.*async_scheduling: false"):
         limits(async_scheduling=True, **habit)
+
+
+@pytest.mark.parametrize("habit", [{"last_step_blocks": False}, {"compute_whole_hits": False}])
+def test_whoever_waits_for_a_tier_is_not_answered_at_once(habit: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"tiers below.*last_step_blocks: true and compute_whole"):
+        limits(tiers=[TierLimits("cpu", 10, 0.1, 0.0)], **habit)
 
 
 def test_steps_end_on_whole_microseconds_to_the_last_digit(engine: Make) -> None:

@@ -210,3 +210,11 @@ def test_what_is_written_stands_against_the_habits_of_blis() -> None:
     assert (engine.preemption, engine.last_step_blocks) == ("recompute", True)
     assert (engine.compute_whole_hits, engine.store_last_token) == (True, False)
     assert engine.over_length == "refuse"
+
+
+def test_tiers_take_the_habits_of_blis_that_they_cannot_have() -> None:
+    offload = "serving.pools.0.engine.offload=[{tier: cpu, size: 10GiB}]"
+    (pool,) = load_text(BLIS, sets=["serving.pools.0.accelerator=h100", offload]).pools
+    engine = pool.engine
+    assert (engine.last_step_blocks, engine.compute_whole_hits) == (True, True)
+    assert (engine.preemption, engine.store_last_token) == ("restart", True)
