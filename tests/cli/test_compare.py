@@ -100,6 +100,11 @@ def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> No
     ("args", "sentence"),
     [
         ([], "there is nothing to compare (give two scenarios, or one and --vary)"),
+        (
+            ["shared.yaml", "--vary", "a.b=1,2", "--vary", "a.b=3,4"],
+            "--vary a.b: this path is varied twice (give all values at once: --vary a.b=A,B,C)",
+        ),
+        (["shared.yaml", "--vary", "name=a,b"], "--vary name=a,b: a name makes no design"),
         (["shared.yaml"], "shared.yaml: there is one design, and nothing to compare it with (give"),
         (["shared.yaml", "nowhere.yaml"], "nowhere.yaml: "),
         (["shared.yaml", "--vary", "x"], "--vary x: this is not a path and its values; allowed: "),

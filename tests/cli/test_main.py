@@ -1,8 +1,10 @@
 """The command line: what it prints where, and how it exits."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -143,3 +145,17 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdin.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_a_terminal_that_lacks_a_letter_ends_nothing(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    rows = [f"2023-11-16 18:17:{second},4,5" for second in range(10, 60)]
+    trace.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows, ""]))
+    told = subprocess.run(
+        [sys.executable, "-m", "windtunnel", "trace", "describe", str(trace)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert told.stderr == b""
+    assert b"?" in told.stdout

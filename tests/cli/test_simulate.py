@@ -154,9 +154,12 @@ def test_an_interrupted_run_leaves_nothing(simulate: Run, monkeypatch: pytest.Mo
     assert left_behind() == []
 
 
-def test_a_terminated_run_leaves_nothing(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_run_leaves_nothing(
+    simulate: Run, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
     def terminated(simulation: Simulation) -> str | None:
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(how)
         return None
 
     planted = Invariant[Simulation]("patience", "systems wait", terminated)

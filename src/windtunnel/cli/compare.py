@@ -136,6 +136,11 @@ def _designs(
     if not scenarios:
         hint = "give two scenarios, or one and --vary"
         raise InputError("there is nothing to compare", hint=hint)
+    keys = [text.partition("=")[0].strip() for text in varied]
+    for key in keys:
+        if keys.count(key) > 1:
+            hint = f"give all values at once: --vary {key}=A,B,C"
+            raise InputError("this path is varied twice", where=f"--vary {key}", hint=hint)
     axes = [_values(text) for text in varied]
     combinations = list(itertools.product(*axes))
     count = len(scenarios) * len(combinations)
@@ -181,6 +186,8 @@ def _values(text: str) -> list[Variant]:
     values = [value.strip() for value in _split(listed)]
     if len(values) < 2 or not all(values):
         raise InputError("these are not two or more values", where=where, allowed=allowed)
+    if path.strip() == "name":
+        raise InputError("a name makes no design", where=where, allowed=allowed)
     if len(set(values)) < len(values):
         raise InputError("a value is there twice", where=where)
     key = path.strip().rpartition(".")[2]

@@ -5,6 +5,7 @@ that `windtunnel --help` imports none of them.
 """
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -123,6 +124,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except FormRefused as refused:
         _say(str(refused))
         sys.exit(EXIT_USAGE)
+    _bear_any_letter()
     try:
         with _orderly_termination():
             code = cli.main(args, prog_name="windtunnel", standalone_mode=False)
@@ -148,17 +150,31 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _bear_any_letter() -> None:
+    """A terminal that lacks a letter shows a question mark; no command fails over it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 @contextmanager
 def _orderly_termination() -> Iterator[None]:
-    """Lets SIGTERM unwind as Ctrl-C does, so that no half-written file stays behind."""
+    """Lets SIGTERM and SIGHUP unwind as Ctrl-C does, so that no half-written file stays behind.
+
+    Who asked that a closed terminal be ignored, as `nohup` does, is obeyed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    heard = [signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    before = [signal.signal(one, _terminate) for one in heard]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in zip(heard, before, strict=True):
+            signal.signal(one, handler)
 
 
 def _terminate(*_: object) -> NoReturn:

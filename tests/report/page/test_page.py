@@ -156,9 +156,13 @@ def json_of(folder: Path) -> dict[str, Any]:
 def test_a_folder_of_another_version_is_a_sentence(tmp_path: Path) -> None:
     run_into(tmp_path, one_server())
     result = json_of(tmp_path)
+    for fault in ({"tokens": 5}, {"slo": None}, {"pools": ["main"]}, {"trust": "yes"}):
+        (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result | fault))
+        with pytest.raises(InputError, match="it has not all that a report shows"):
+            report_page(tmp_path)
     del result["fairness"], result["slo"]
     (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result))
-    with pytest.raises(InputError, match="it has not all that a report shows: 'slo'") as caught:
+    with pytest.raises(InputError, match="or not as it should be: 'slo'") as caught:
         report_page(tmp_path)
     assert "simulate again" in str(caught.value)
 

@@ -40,8 +40,8 @@ def report_page(folder: Path) -> str:
 
     try:
         return render(read_run(folder))
-    except (KeyError, UndefinedError) as error:
-        what = f"it has not all that a report shows: {error}"
+    except (AttributeError, KeyError, TypeError, UndefinedError, ValueError) as error:
+        what = f"it has not all that a report shows, or not as it should be: {error}"
         hint = "another version wrote it: simulate again, or make the report with that version"
         raise InputError(what, where=str(folder / RESULT), hint=hint) from error
 
