@@ -234,7 +234,7 @@ async def model_of(
         async with asyncio.timeout(LONGEST_GREETING_S):
             models = await served_models(transport)
     except (Broken, TimeoutError) as error:
-        why = str(error) or f"it did not answer in {LONGEST_GREETING_S:g} s"
+        why = transport.hide(str(error)) or f"it did not answer in {LONGEST_GREETING_S:g} s"
         raise InputError(f"the server cannot be reached: {why}", where=address) from None
     if wanted is not None:
         return wanted
@@ -242,7 +242,11 @@ async def model_of(
         return models[0]
     if models is not None and plan.model in models:
         return plan.model
-    said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
+    said = (
+        f"it has {transport.hide(', '.join(models))[:200]}"
+        if models
+        else "it does not say which it has"
+    )
     what = f"the name of the model is not clear: {said}"
     raise InputError(what, where=address, hint="give it with --model NAME")
 

@@ -281,10 +281,12 @@ def test_a_redirect_is_never_followed_and_the_key_stays_home(
 def test_a_bug_of_ours_stops_the_run_and_what_is_finished_stays(
     tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(reply: Reply, api: Api, *, has_answered: bool) -> Answer | Failure:
+    def broken(
+        reply: Reply, api: Api, redact: Callable[[str], str], *, has_answered: bool
+    ) -> Answer | Failure:
         if len(server.asked) > 10:
             raise KeyError("sk-very-secret-0123456789")
-        return judge(reply, api, has_answered=has_answered)
+        return judge(reply, api, redact, has_answered=has_answered)
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     monkeypatch.setattr("windtunnel.live.batch.run.judge", broken)

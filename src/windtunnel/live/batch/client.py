@@ -45,6 +45,7 @@ class Client:
         from yarl import URL
 
         self._session = session
+        self.redact = keys.redact_text
         self._headers: dict[str, dict[str, str]] = {}
         self._urls: dict[tuple[str, str], URL] = {}
         for endpoint in endpoints:

@@ -1,7 +1,7 @@
 """Which servers there are, whether they answer, and which of them has which model."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -97,7 +97,7 @@ async def _models(client: Client, endpoint: EndpointPlan, wait_s: float) -> tupl
             said = "it takes connections and says nothing"
         else:
             if reply.status < 500:
-                return _listed(endpoint, reply)
+                return _listed(endpoint, reply, client.redact)
             said = f"it answers {reply.status}"
         if loop.time() + LOOK_AGAIN_S > until_s:
             raise InputError(
@@ -108,14 +108,16 @@ async def _models(client: Client, endpoint: EndpointPlan, wait_s: float) -> tupl
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
-def _listed(endpoint: EndpointPlan, reply: Reply) -> tuple[str, ...] | None:
+def _listed(
+    endpoint: EndpointPlan, reply: Reply, redact: Callable[[str], str]
+) -> tuple[str, ...] | None:
     if reply.status == 200:
         try:
             data = msgspec.json.decode(reply.body)["data"]
             return tuple(str(model["id"]) for model in data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError):
             return None
-    judged = judge(reply, Api.CHAT, has_answered=False)
+    judged = judge(reply, Api.CHAT, redact, has_answered=False)
     if isinstance(judged, Failure) and judged.means is Means.STOP and reply.status not in NO_LIST:
         raise refused_sentence(endpoint, judged.code, judged.message)
     return None

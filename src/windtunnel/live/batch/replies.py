@@ -1,6 +1,6 @@
 """What a server's reply means for a row: an answer, wait, try again, drop the row, or stop."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -89,8 +89,13 @@ class Failure:
         self.request_id: Final = request_id
 
 
-def judge(reply: Reply, api: Api, *, has_answered: bool) -> Answer | Failure:
-    """What a reply means; `has_answered`: this model has answered other rows of this run."""
+def judge(
+    reply: Reply, api: Api, redact: Callable[[str], str], *, has_answered: bool
+) -> Answer | Failure:
+    """What a reply means; `has_answered`: this model has answered other rows of this run.
+
+    `redact` takes keys out of what a server said before it is cut: half a key is a secret too.
+    """
     request_id = reply.headers.get("x-request-id", "")
     try:
         body = msgspec.json.decode(reply.body)
@@ -98,10 +103,10 @@ def judge(reply: Reply, api: Api, *, has_answered: bool) -> Answer | Failure:
         body = None
     if reply.status == 200:
         return _answer(body, api, request_id)
-    message = _message(body, reply.body)
+    message = _message(body, reply.body, redact)
     means, code, outcome = _refusal(reply.status, body, has_answered=has_answered)
     if code == "redirect":
-        message = f"the server sends requests on to {_target(reply.headers)}"
+        message = f"the server sends requests on to {_target(reply.headers, redact)}"
     return Failure(
         means,
         code,
@@ -174,14 +179,14 @@ def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:
     return (text if isinstance(text, str) else None), ""
 
 
-def _message(body: Any, raw: bytes) -> str:
+def _message(body: Any, raw: bytes, redact: Callable[[str], str]) -> str:
     """What the server said went wrong, as one short line."""
     said: Any = None
     if isinstance(body, dict):
         said = body.get("error", body.get("message", body.get("detail")))
     if isinstance(said, dict):
         said = said.get("message")
-    text = said if isinstance(said, str) else raw[: 4 * LONGEST_MESSAGE].decode(errors="replace")
+    text = redact(said if isinstance(said, str) else raw.decode(errors="replace"))
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(line.split())[:LONGEST_MESSAGE]
 
@@ -192,9 +197,9 @@ def _error_code(body: Any) -> str:
     return code if isinstance(code, str) else ""
 
 
-def _target(headers: Mapping[str, str]) -> str:
+def _target(headers: Mapping[str, str], redact: Callable[[str], str]) -> str:
     """Where a redirect leads, without what may be secret in it."""
-    place = headers.get("location", "") or "nowhere"
+    place = redact(headers.get("location", "")) or "nowhere"
     return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
 
 

@@ -208,7 +208,9 @@ class Runner:
         except NoReply as error:
             judged = Failure(Means.AGAIN, error.code, error.what, error.outcome)
         else:
-            judged = judge(reply, route.api, has_answered=route in self._answered)
+            judged = judge(
+                reply, route.api, self.parts.redact, has_answered=route in self._answered
+            )
             observed = observed_limits(reply.headers, unix_s())
         took_s = self.limiter.now() - began_s
         if isinstance(judged, Answer):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.live.observe.prompts import PromptWriter
-from windtunnel.live.observe.stream import Answered, BadStream, error_text
+from windtunnel.live.observe.stream import LONGEST_ERROR, Answered, BadStream, error_text
 from windtunnel.live.observe.transport import Broken, Reply, Transport
 from windtunnel.workload.request import NEVER, Request
 from windtunnel.workload.traces.measured import (
@@ -166,7 +166,7 @@ class Observer:
             if not self._stopping:
                 raise
         if error is not None:
-            error = self._transport.hide(error)
+            error = self._transport.hide(error)[:LONGEST_ERROR]
         request.finished_s = self._clock_s()
         measured = self._measured(request, sent_s, answered, outcome, status, error)
         if outcome == COMPLETED:

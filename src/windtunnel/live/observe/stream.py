@@ -100,12 +100,12 @@ class Answered:
 
 
 def error_text(body: bytes) -> str:
-    """What a server says went wrong, in one short line."""
+    """What a server says went wrong, in one line; whoever shows it hides keys, then cuts it."""
     try:
         data: Any = msgspec.json.decode(body)
         error = data.get("error", data)
         said = error.get("message", error) if isinstance(error, dict) else error
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, RecursionError):
-        said = body[: 4 * LONGEST_ERROR].decode(errors="replace")
+        said = body.decode(errors="replace")
     line = " ".join(str(said).split())
-    return "".join(c if c.isprintable() else "?" for c in line)[:LONGEST_ERROR]
+    return "".join(c if c.isprintable() else "?" for c in line)
