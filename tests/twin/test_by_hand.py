@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 
 from tests.twin.runs import one_server, run
+from windtunnel.twin.accounts import Names
+from windtunnel.twin.run import run as run_plan
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.workload.request import UNSET, Request
 
 FIXED, PREFILL, DECODE, CONTEXT = 10e-3, 1e-3, 2e-3, 100e-6
 """The step times of `one_server`, in seconds."""
@@ -148,3 +152,20 @@ def test_overheads_are_seen_by_clients_and_not_by_the_engine() -> None:
     busy = [result["pools"]["main"]["utilization"] for result in (plain, around)]
     seconds = [result["simulated_seconds"] for result in (plain, around)]
     assert busy[0] * seconds[0] == pytest.approx(busy[1] * seconds[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("until", ["workload.0.timeout=3ms", "duration=1.003"])
+def test_who_goes_before_the_step_that_was_planned_for_it_was_never_in_one(until: str) -> None:
+    """The host needs 50 ms before the first step; whoever goes before that has only waited."""
+    ended: list[Request] = []
+
+    class Sink:
+        def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+            ended.extend(requests)
+
+    plan = load_text(one_server(output=10, overlapped=True, host="50ms"), sets=[until])
+    result = run_plan(plan, rows=Sink(), check=True).result
+    (request,) = ended
+    assert result["requests"]["completed"] == 0
+    assert request.scheduled_s == UNSET
+    assert request.reason in ("", "the client left while it waited for a server")

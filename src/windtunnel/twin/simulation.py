@@ -27,7 +27,7 @@ from windtunnel.twin.recorder import (
 )
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.workload.request import NEVER, Request
+from windtunnel.workload.request import NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
 
 # What can be planned, in the order in which things of the same instant happen.
@@ -436,6 +436,7 @@ class Simulation:
         """Takes a request out of wherever it is."""
         if request.place == AT_SERVER:
             self.cluster.cancel(request, self.now_s)
+            self._take_back(request)
             return
         del self.elsewhere[request.id]
         if request.place == AT_THE_DOOR:
@@ -459,6 +460,11 @@ class Simulation:
             self.legs -= 1
             self.cluster.cancel(leg, self.now_s)
 
+    def _take_back(self, request: Request) -> None:
+        """A step that was planned for it, and has not begun by its end, never was."""
+        if request.scheduled_s > self.now_s:
+            request.scheduled_s = UNSET
+
     def _account_for_the_rest(self) -> None:
         """At the horizon, whatever is still somewhere is unfinished, and counted."""
         rest = list(self.elsewhere.values())
@@ -473,6 +479,7 @@ class Simulation:
         self.legs = 0
         rest.sort(key=request_id)
         for request in rest:
+            self._take_back(request)
             self.recorder.end(request, UNFINISHED)
         self.traffic.stop(self.now_s)
 
