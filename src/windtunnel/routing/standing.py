@@ -103,9 +103,10 @@ class Standing(Watcher):
                 level.points += scorer.points(scorer.score(level.counts[index], low, high))
 
     def _join(self, server: i64) -> None:
-        key = 0
+        key: int = 0
         for scorer in self._live:
-            key = (key << 32) + scorer.measure(server)
+            count = int(scorer.measure(server))  # a key of several counts outgrows 64 bits
+            key = (key << 32) + count
         level = self._by_counts.get(key)
         if level is None:
             counts = [int(scorer.measure(server)) for scorer in self._live]
@@ -128,7 +129,7 @@ class Standing(Watcher):
             self._drop(level)
 
     def _drop(self, level: Level) -> None:
-        key = 0
+        key: int = 0
         for count in level.counts:
             key = (key << 32) + count
         del self._by_counts[key]
