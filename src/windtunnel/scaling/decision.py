@@ -1,0 +1,68 @@
+"""What an autoscaler answers: how many replicas of each variant, and how it came to that."""
+
+from typing import Final
+
+
+class Limit:
+    """A step between the recommendation and the decision: who bound it, and by how much."""
+
+    def __init__(self, name: str, before: int, after: int, without: int, reason: str) -> None:
+        self.name: Final = name  # e.g. "maximum", "scale-down window", "panic"
+        self.before: Final = before
+        self.after: Final = after
+        self.without: Final = without  # what would have been decided without this limit
+        self.reason: Final = reason  # a sentence with the numbers
+
+    def as_data(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "before": self.before,
+            "after": self.after,
+            "without": self.without,
+            "reason": self.reason,
+        }
+
+
+class Decision:
+    """The size that a variant should have. One that changes nothing says why not."""
+
+    def __init__(
+        self,
+        model: str,
+        variant: str,
+        *,
+        role: str,
+        current: int,
+        recommended: int,
+        target: int,
+        reason: str,
+        metrics: dict[str, float],
+        limits: list[Limit],
+    ) -> None:
+        self.model: Final = model
+        self.variant: Final = variant
+        self.role: Final = role
+        self.current: Final = current  # what was asked for until now
+        self.recommended: Final = recommended  # before any limit
+        self.target: Final = target  # what should be from now on
+        self.reason: Final = reason
+        self.metrics: Final = metrics  # the numbers that it was made of
+        self.limits: Final = limits  # only those that changed it, in order
+
+    @property
+    def changes(self) -> bool:
+        return self.target != self.current
+
+    def as_data(self) -> dict[str, object]:
+        """Plain data for events and reports."""
+        return {
+            "model": self.model,
+            "variant": self.variant,
+            "role": self.role,
+            "current": self.current,
+            "recommended": self.recommended,
+            "target": self.target,
+            "reason": self.reason,
+            "metrics": self.metrics,
+            "limits": [limit.as_data() for limit in self.limits],
+        }

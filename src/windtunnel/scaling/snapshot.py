@@ -1,0 +1,171 @@
+"""What an autoscaler sees: models, their variants and replicas, the traffic since the last look.
+
+The twin and a live cluster fill the same values, so a policy cannot tell which of the two it runs
+in. A variant is one way to run a model (accelerator, parallelism, role); a pool of a scenario is
+one, a Deployment or a scaling group of a cluster is one. Everything is as of `taken_s`, which may
+be some time before the decision.
+"""
+
+from typing import Final
+
+
+class StepTimes:
+    """How long an engine of a variant takes for a step: what a predictive policy plans with."""
+
+    def step_s(self, prefill_tokens: float, decoding: float, context_tokens: float) -> float:
+        """Seconds of a step with these new prompt tokens and so many sequences that decode.
+
+        `context_tokens` is the sum of what the decoding sequences attend to.
+        """
+        raise NotImplementedError
+
+
+class Replica:
+    """A ready replica, as it was last asked."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        waiting: int = 0,
+        running: int = 0,
+        kv_tokens_used: float = 0.0,
+        kv_tokens: float = 0.0,
+        ttft_s: float = 0.0,
+        tpot_s: float = 0.0,
+    ) -> None:
+        self.name: Final = name
+        self.waiting: Final = waiting  # requests in its queue
+        self.running: Final = running  # requests in its batch
+        self.kv_tokens_used: Final = kv_tokens_used
+        self.kv_tokens: Final = kv_tokens  # tokens that fit
+        self.ttft_s: Final = ttft_s  # mean over the answers that ended lately; 0: none did
+        self.tpot_s: Final = tpot_s
+
+    @property
+    def kv_used(self) -> float:
+        """The share of its KV cache in use."""
+        return self.kv_tokens_used / self.kv_tokens if self.kv_tokens > 0 else 0.0
+
+
+class Variant:
+    """One way to run a model, and its replicas by state."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        role: str = "both",
+        accelerator: str = "",
+        accelerators: int = 1,
+        price_per_hour: float = 0.0,
+        minimum: int = 0,
+        maximum: int = 1_000_000,
+        target: int = 0,
+        starting: int = 0,
+        draining: int = 0,
+        pending: int = 0,
+        replicas: list[Replica] | None = None,
+        startup_s: float = 0.0,
+        kv_tokens: float = 0.0,
+        max_num_seqs: int = 0,
+        max_num_batched_tokens: int = 0,
+        step_times: StepTimes | None = None,
+    ) -> None:
+        self.name: Final = name
+        self.role: Final = role  # both, prefill or decode
+        self.accelerator: Final = accelerator
+        self.accelerators: Final = accelerators  # of one replica
+        self.price_per_hour: Final = price_per_hour  # of one replica
+        self.minimum: Final = minimum
+        self.maximum: Final = maximum
+        self.target: Final = target  # what was last asked for
+        self.starting: Final = starting  # placed, and loading the model
+        self.draining: Final = draining  # no new requests, and some left to finish
+        self.pending: Final = pending  # asked for, and not placed
+        self.replicas: Final[list[Replica]] = replicas or []  # the ready ones
+        self.startup_s: Final = startup_s  # mean time from placed to ready
+        self.kv_tokens: Final = kv_tokens  # tokens that fit on a replica; 0: unknown
+        self.max_num_seqs: Final = max_num_seqs  # 0: unknown
+        self.max_num_batched_tokens: Final = max_num_batched_tokens  # 0: unknown
+        self.step_times: Final = step_times
+
+    @property
+    def ready(self) -> int:
+        return len(self.replicas)
+
+    @property
+    def coming(self) -> int:
+        """Replicas that are asked for and cannot serve yet."""
+        return self.starting + self.pending
+
+
+class Flow:
+    """The traffic of a model over the `interval_s` before the snapshot."""
+
+    def __init__(
+        self,
+        interval_s: float = 0.0,
+        *,
+        arrived: int = 0,
+        completed: int = 0,
+        prompt_tokens: float = 0.0,
+        output_tokens: float = 0.0,
+        prefix_hit: float = 0.0,
+        ttft_s: float = 0.0,
+        tpot_s: float = 0.0,
+        e2e_s: float = 0.0,
+    ) -> None:
+        self.interval_s: Final = interval_s
+        self.arrived: Final = arrived
+        self.completed: Final = completed
+        self.prompt_tokens: Final = prompt_tokens  # mean of those that arrived; 0: none did
+        self.output_tokens: Final = output_tokens  # mean of those that completed; 0: none did
+        self.prefix_hit: Final = prefix_hit  # share of prompt tokens found in a cache
+        self.ttft_s: Final = ttft_s  # means of those that completed; 0: none did
+        self.tpot_s: Final = tpot_s
+        self.e2e_s: Final = e2e_s
+
+
+class Objective:
+    """What the model's users were promised; 0 is no promise."""
+
+    def __init__(
+        self, ttft_s: float = 0.0, tpot_s: float = 0.0, e2e_s: float = 0.0, attained: float = 0.95
+    ) -> None:
+        self.ttft_s: Final = ttft_s
+        self.tpot_s: Final = tpot_s
+        self.e2e_s: Final = e2e_s
+        self.attained: Final = attained  # the share of requests for which it must hold
+
+
+class Model:
+    """A model, the variants that serve it, what comes in, and what waits before any replica."""
+
+    def __init__(
+        self,
+        name: str,
+        variants: list[Variant],
+        *,
+        flow: Flow | None = None,
+        queued: int = 0,
+        queued_prompt_tokens: float = 0.0,
+        objective: Objective | None = None,
+    ) -> None:
+        self.name: Final = name
+        self.variants: Final = variants
+        self.flow: Final = flow or Flow()
+        self.queued: Final = queued  # requests at the gateway, on no replica
+        self.queued_prompt_tokens: Final = queued_prompt_tokens
+        self.objective: Final = objective or Objective()
+
+
+class Snapshot:
+    """All models at one moment."""
+
+    def __init__(
+        self, taken_s: float, models: list[Model], free: dict[str, int] | None = None
+    ) -> None:
+        self.taken_s: Final = taken_s
+        self.models: Final = models
+        self.free: Final = free  # accelerators that nobody uses, by kind; None: without end
