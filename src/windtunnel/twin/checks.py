@@ -1,8 +1,9 @@
 """What must hold of a simulation at every event, by name."""
 
 from windtunnel.core.invariants import Invariant
+from windtunnel.twin.places import AT_THE_DOOR
 from windtunnel.twin.recorder import UNFINISHED
-from windtunnel.twin.simulation import AT_THE_DOOR, Simulation
+from windtunnel.twin.simulation import Simulation
 
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:

@@ -25,7 +25,8 @@ from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Overheads, Recorder, RowSink
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
-from windtunnel.twin.simulation import Simulation, Splitting
+from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic

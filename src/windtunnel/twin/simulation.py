@@ -4,17 +4,15 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, Decision
-from windtunnel.core.events import Entry, EventQueue
+from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Counterfactual, Judgement
 from windtunnel.routing.router import Router
-from windtunnel.routing.split import Decider
-from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.door import Door
-from windtunnel.twin.handoff import RETRY, Handoff
+from windtunnel.twin.handoff import RETRY
+from windtunnel.twin.places import AT_SERVER, AT_THE_DOOR, ENCODING, ENDED, ON_THE_WAY, SPLIT
 from windtunnel.twin.reasons import stage_of
 from windtunnel.twin.recorder import (
     COMPLETED,
@@ -25,38 +23,22 @@ from windtunnel.twin.recorder import (
     Overheads,
     Recorder,
 )
+from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
+from windtunnel.twin.verdicts import DISPATCH, Inside, Verdicts
 from windtunnel.workload.request import NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
 
-# What can be planned, in the order in which things of the same instant happen.
+# What can be planned beside the handoff's and the gateway's own, by who goes first of one instant.
 ENQUEUE: Final = 0
 ENCODED: Final = 1
-DISPATCH: Final = 3
 TIMEOUT: Final = 9
-
-# Where a request is.
-AT_THE_DOOR: Final = 1
-ENCODING: Final = 2
-ON_THE_WAY: Final = 3
-SPLIT: Final = 4
-AT_SERVER: Final = 5
-ENDED: Final = 6
 
 EVENTS_PER_LOOK: Final = 16_384
 
 
-class Splitting:
-    """Disaggregation: who decides, who computes prompts, and how KV gets across."""
-
-    def __init__(self, decider: Decider, router: Router, handoff: Handoff) -> None:
-        self.decider: Final = decider
-        self.router: Final = router
-        self.handoff: Final = handoff
-
-
-class Simulation:
+class Simulation(Inside):
     """Servers under traffic. One run each: `run` takes it from the first arrival to the end."""
 
     def __init__(
@@ -96,9 +78,9 @@ class Simulation:
         self._overheads: Final = overheads
         self._queue: Final = queue
         self._story: Final = story
-        self._verdicts: Final[list[Decision]] = []  # of the gateway, still to be carried out
-        self._obeying = False
-        self._dispatch: Entry | None = None  # when the gateway wants to look again
+        self._gate: Final = (
+            Verdicts(door, self, cluster, queue, story) if door is not None else None
+        )
 
     def run(
         self,
@@ -153,73 +135,28 @@ class Simulation:
         if request.deadline_s != NEVER:
             gone_s = max(self.now_s, request.deadline_s)
             request.alarm = self._queue.push(gone_s, TIMEOUT, request)
-        if self.door is None:
+        if self._gate is None:
             self._admit(request)
         else:
             self._keep(request, AT_THE_DOOR)
-            self._look_for(self.door)
-            self._obey(self.door.arrive(request, self.now_s))
+            self._gate.arrive(request, self.now_s)
 
-    def _look_for(self, door: Door) -> None:
-        """Servers are asked for a gateway that wants to know how they are, and for no other."""
-        if door.reads_signals:
-            self.cluster.look(self.now_s)
+    def let_in(self, request: Request) -> None:
+        del self.elsewhere[request.id]
+        self._admit(request)
 
-    def _obey(self, verdicts: list[Decision]) -> None:
-        """Does what the gateway says. Doing it may make it say more, which is done after that."""
-        self._verdicts.extend(verdicts)
-        if not self._obeying:
-            self._carry_all_out()
+    def turn_away(self, request: Request, reason: str) -> None:
+        del self.elsewhere[request.id]
+        self._reject(request, reason)
 
-    def _carry_all_out(self) -> None:
-        self._obeying = True
-        done = 0
-        while done < len(self._verdicts):
-            self._carry_out(self._verdicts[done])
-            done += 1
-        self._verdicts.clear()
-        self._obeying = False
-        self._plan_dispatch()
+    def stop(self, request: Request, reason: str) -> None:
+        self._withdraw(request)
+        self._reject(request, reason)
 
-    def _carry_out(self, verdict: Decision) -> None:
-        assert self.door is not None
-        request = self.door.hear(verdict)
-        if request is None:
-            return
-        if self._story is not None:
-            kind = told.VERDICTS[verdict.kind]
-            reason = str(verdict.reason)
-            self._story.tell(
-                self.now_s, kind, request, reason, seen=verdict.seen, limit=verdict.limit
-            )
-        if verdict.kind == ADMIT:
-            del self.elsewhere[request.id]
-            self._admit(request)
-        elif verdict.kind == REJECT:
-            del self.elsewhere[request.id]
-            self.door.turned_away(request)
-            self._turn_away(request, verdict)
-        elif verdict.kind == EVICT:
-            self._withdraw(request)
-            self._turn_away(request, verdict)
-
-    def _turn_away(self, request: Request, verdict: Decision) -> None:
-        request.reason = str(verdict.reason)
+    def _reject(self, request: Request, reason: str) -> None:
+        request.reason = reason
         request.finished_s = self.now_s
         self._end(request, REJECTED)
-
-    def _plan_dispatch(self) -> None:
-        """Keeps one event in the queue for when the gateway wants to look again."""
-        assert self.door is not None
-        next_s = self.door.gateway.next_s
-        planned = self._dispatch
-        if planned is not None:
-            if planned[0] == next_s:
-                return
-            self._queue.cancel(planned)
-            self._dispatch = None
-        if next_s != math.inf:
-            self._dispatch = self._queue.push(max(next_s, self.now_s), DISPATCH, None)
 
     def _admit(self, request: Request) -> None:
         request.admitted_s = self.now_s
@@ -250,44 +187,24 @@ class Simulation:
         self._signals.sent(server.index)
         if self._story is not None:
             self._story.routed(self.now_s, request, opinions, judgement)
-        if self.splitting is not None and self._split(request, server):
-            return
+        if self.splitting is not None:
+            leg = self.splitting.leg_of(request, server, self.cluster, self._story, self.now_s)
+            if leg is not None:
+                self._keep(request, SPLIT)
+                self._signals.sent(leg.server)
+                self._send(leg, self.servers[leg.server])
+                return
+        self._send(request, server)
+
+    def _send(self, request: Request, server: Server) -> None:
         queued_s = self._overheads[server.index].queued_s(self.now_s)
         if queued_s > self.now_s:
-            self._keep(request, ON_THE_WAY)
+            request.place = ON_THE_WAY
+            if request.parent is None:
+                self.elsewhere[request.id] = request
             request.planned = self._queue.push(queued_s, ENQUEUE, request)
         else:
             self._enqueue(request, server)
-
-    def _split(self, request: Request, server: Server) -> bool:
-        """Sends the prompt to a prefill server, if the decider wants it; the whole waits for it."""
-        splitting = self.splitting
-        assert splitting is not None
-        if server.refusal(request):
-            return False
-        cached = server.cached_tokens(request)
-        if not splitting.decider.split(request.prompt_tokens, cached):
-            return False
-        if splitting.router.reads_signals:
-            self.cluster.look(self.now_s)
-        prefill = splitting.router.choose(request, self.now_s)
-        if prefill == server.index:
-            return False
-        if self._story is not None:
-            reason = splitting.decider.kind
-            self._story.tell(
-                self.now_s, told.SPLIT, request, reason, prefill=prefill, cached=int(cached)
-            )
-        leg = splitting.handoff.begin(request, prefill, self.now_s)
-        self._keep(request, SPLIT)
-        self._signals.sent(leg.server)
-        queued_s = self._overheads[leg.server].queued_s(self.now_s)
-        if queued_s > self.now_s:
-            leg.place = ON_THE_WAY
-            leg.planned = self._queue.push(queued_s, ENQUEUE, leg)
-        else:
-            self._enqueue(leg, self.servers[leg.server])
-        return True
 
     def _enqueue(self, request: Request, server: Server) -> None:
         request.place = AT_SERVER
@@ -305,10 +222,8 @@ class Simulation:
         assert entry is not None
         kind = entry[1]
         if kind == DISPATCH:
-            assert self.door is not None
-            self._dispatch = None
-            self._look_for(self.door)
-            self._obey(self.door.tick(self.now_s))
+            assert self._gate is not None
+            self._gate.due(self.now_s)
             return
         request = entry[3]
         assert isinstance(request, Request)
@@ -364,17 +279,16 @@ class Simulation:
         finished = server.finished[:]
         server.finished.clear()
         # All that ended have to be seen to before the gateway may stop one of them.
-        obeying = self._obeying
-        self._obeying = True
+        gate = self._gate
+        held = gate.hold() if gate is not None else False
         for request in finished:
             parent = request.parent
             if parent is None:
                 self._end(request, DROPPED if request.dropped else COMPLETED)
             else:
                 self._end_leg(request, parent)
-        self._obeying = obeying
-        if self.door is not None and not obeying:
-            self._carry_all_out()
+        if gate is not None:
+            gate.release(held, self.now_s)
 
     def _end_leg(self, leg: Request, request: Request) -> None:
         assert self.splitting is not None
@@ -407,9 +321,8 @@ class Simulation:
         self.recorder.end(request, outcome)
         if self._story is not None:
             self._story.ended(self.now_s, request, outcome)
-        if self.door is not None:
-            self._look_for(self.door)
-            self._obey(self.door.ended(request, self.now_s))
+        if self._gate is not None:
+            self._gate.ended(request, self.now_s)
         if request.followed:
             self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
 
@@ -440,9 +353,8 @@ class Simulation:
             return
         del self.elsewhere[request.id]
         if request.place == AT_THE_DOOR:
-            assert self.door is not None
-            self.door.leave(request, self.now_s)
-            self._plan_dispatch()
+            assert self._gate is not None
+            self._gate.leave(request, self.now_s)
             return
         if request.planned is not None:
             self._queue.cancel(request.planned)
