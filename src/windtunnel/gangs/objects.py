@@ -1,0 +1,449 @@
+"""The objects of the gang layer: pods, cliques, scaling groups, sets, gangs, nodes.
+
+They are the state of a cluster as a controller sees it, in one namespace of names: an object of the
+namespace `default` is called by its name, one of another by `namespace/name`. A controller reads
+them and returns commands; only the `View` that holds them, and the cluster behind it, changes them.
+Times are seconds of the run; `NEVER` stands for what has not happened.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.templates import CliqueTemplate, SetSpec
+
+NEVER: Final = -1.0
+
+GATE: Final = "grove.io/podgang-pending-creation"
+"""The scheduling gate that every pod is born with, and that its gang takes off."""
+
+POD: Final = "Pod"
+CLIQUE: Final = "PodClique"
+GROUP: Final = "PodCliqueScalingGroup"
+SET: Final = "PodCliqueSet"
+GANG: Final = "PodGang"
+
+PENDING: Final = "Pending"
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+UNKNOWN: Final = "Unknown"
+STARTING: Final = "Starting"
+_ENDED: Final = (FAILED, SUCCEEDED)
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+
+WARNING: Final = "Warning"
+NORMAL: Final = "Normal"
+
+
+class Condition:
+    """One thing that is known of an object; its time moves only when the status changes."""
+
+    __slots__ = ("message", "reason", "since_s", "status", "type")
+
+    def __init__(self, type: str, status: str, reason: str, message: str, since_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
+        self.type: Final = type
+        self.status: Final = status
+        self.reason: Final = reason
+        self.message: Final = message
+        self.since_s: Final = since_s
+
+    def says(self, status: str, reason: str, message: str) -> bool:
+        """Whether it already says just this, since whenever."""
+        return self.status == status and self.reason == reason and self.message == message
+
+
+class Event:
+    """Something worth telling, once: a second event of the same `key` is the same event."""
+
+    __slots__ = ("at_s", "key", "kind", "level", "message", "name", "reason")
+
+    def __init__(
+        self, key: str, level: str, kind: str, name: str, reason: str, message: str, at_s: float
+    ) -> None:
+        self.key: Final = key
+        self.level: Final = level
+        self.kind: Final = kind
+        self.name: Final = name
+        self.reason: Final = reason
+        self.message: Final = message
+        self.at_s: Final = at_s
+
+
+class Thing:
+    """What every object has: a name, an id that no other object ever had, and its dates."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.uid = 0
+        """Issued by the view; 0 before that."""
+        self.created_s = NEVER
+        self.deleted_s = NEVER
+        """Since when it is being deleted."""
+        self.conditions: Final[dict[str, Condition]] = {}
+
+    @property
+    def terminating(self) -> bool:
+        return self.deleted_s >= 0.0
+
+
+class Node(Thing):
+    """A machine that pods are placed on."""
+
+    def __init__(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> None:
+        super().__init__(name)
+        self.capacity: Final = capacity
+        """What it has for pods, by resource: `cpu`, `memory`, `nvidia.com/gpu`, `pods`."""
+        self.labels: Final = labels
+        self.cordoned = False
+        """No new pod is placed here."""
+        self.ready = True
+        """False while it has failed: nothing runs here."""
+
+
+class Pod(Thing):
+    """One pod of a clique. What the cluster does to it comes first, what it was made of after."""
+
+    def __init__(self, name: str, clique: "PodClique", index: int) -> None:
+        super().__init__(name)
+        self.gates: list[str] = [GATE]
+        self.node = ""
+        self.scheduled_s = NEVER
+        """When it was bound to its node."""
+        self.phase = PENDING
+        self.started = False
+        """Some container has started."""
+        self.ready = False
+        self.ready_s = NEVER
+        """When it last became ready."""
+        self.erroneous = False
+        """It is not ready, and a container of it last ended with an exit code other than 0."""
+        self.index: Final = index
+        """Its place in the clique: lowest free first, so that host names survive it."""
+        self.clique: Final = clique.name
+        self.clique_uid: Final = clique.uid
+        self.set_name: Final = clique.set_name
+        self.replica: Final = clique.replica
+        self.group: Final = clique.group
+        self.group_replica: Final = clique.group_replica
+        self.gang: Final = clique.gang
+        self.base_gang: Final = clique.base_gang
+        self.template: Final = clique.template
+        self.template_hash: Final = clique.template.hash
+        self.requests: Final = clique.template.requests
+        self.scheduler: Final = clique.template.scheduler
+        self.waits_for: Final = clique.starts_after
+        """Its containers start only once each of these cliques has so many pods ready."""
+
+    @property
+    def scheduled(self) -> bool:
+        return self.node != ""
+
+    @property
+    def gated(self) -> bool:
+        return len(self.gates) > 0
+
+    @property
+    def active(self) -> bool:
+        """It holds its place in the clique: neither leaving nor at its end."""
+        return self.deleted_s < 0.0 and self.phase not in _ENDED
+
+
+class CliqueStatus:
+    """What was last seen of a clique. A new one replaces it whole."""
+
+    __slots__ = (
+        "first_scheduled_s",
+        "gated",
+        "losses",
+        "observed",
+        "ready",
+        "replicas",
+        "scheduled",
+        "update_ended_s",
+        "update_started_s",
+        "updated",
+        "updated_ready",
+    )
+
+    def __init__(self) -> None:
+        self.observed = False
+        """It has been looked at since it was created."""
+        self.replicas = 0
+        self.ready = 0
+        self.updated = 0
+        """Pods made from the template that the clique has now."""
+        self.updated_ready = 0
+        self.gated = 0
+        self.scheduled = 0
+        self.first_scheduled_s = NEVER
+        """When a pod of it was first bound: what was never scheduled is never terminated."""
+        self.losses = 0
+        """How often it went from some scheduled pods to none."""
+        self.update_started_s = NEVER
+        self.update_ended_s = NEVER
+
+    @property
+    def updating(self) -> bool:
+        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
+
+
+class PodClique(Thing):
+    """One role: pods of one template, of which `min_available` are placed together."""
+
+    def __init__(
+        self,
+        name: str,
+        set_name: str,
+        replica: int,
+        group: str,
+        group_replica: int,
+        gang: str,
+        base_gang: str,
+        template: CliqueTemplate,
+        replicas: int,
+        starts_after: tuple[tuple[str, int], ...],
+    ) -> None:
+        super().__init__(name)
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        self.group: Final = group
+        """The scaling group's full name; empty for a clique that stands alone."""
+        self.group_replica: Final = group_replica
+        """Which replica of the scaling group it belongs to; -1 for none."""
+        self.gang: Final = gang
+        self.base_gang: Final = base_gang
+        """The gang that must be placed before this one; empty in a base gang."""
+        self.template = template
+        """Its pods are made from this; an update replaces it."""
+        self.role: Final = template.name
+        self.replicas = replicas
+        self.min_available: Final = template.min_available
+        self.starts_after: Final = starts_after
+        """Cliques that come before it, each with how many of its pods must be ready."""
+        self.status = CliqueStatus()
+        self.pods: Final[dict[str, Pod]] = {}
+        """Its pods by name, those that are leaving included; kept by the view."""
+        self.places: Final[dict[int, Pod]] = {}
+        """The last pod that was given each index; kept by the view."""
+
+
+class GroupStatus:
+    """What was last seen of a scaling group. A new one replaces it whole."""
+
+    __slots__ = (
+        "available",
+        "first_scheduled_s",
+        "losses",
+        "observed",
+        "recycled",
+        "replicas",
+        "revision",
+        "scheduled",
+        "update_ended_s",
+        "update_started_s",
+        "updated",
+    )
+
+    def __init__(self) -> None:
+        self.observed = False
+        self.replicas = 0
+        self.scheduled = 0
+        self.available = 0
+        self.updated = 0
+        self.first_scheduled_s = NEVER
+        self.losses = 0
+        self.update_started_s = NEVER
+        self.update_ended_s = NEVER
+        self.revision = ""
+        """The revision of the set that all of its replicas have."""
+        self.recycled: dict[int, int] = {}
+        """By replica: cliques of it with an id up to this are to go. See `termination`."""
+
+    @property
+    def updating(self) -> bool:
+        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
+
+
+class ScalingGroup(Thing):
+    """Roles that scale together: each replica is one copy of every member clique."""
+
+    def __init__(
+        self,
+        name: str,
+        short: str,
+        set_name: str,
+        replica: int,
+        replicas: int,
+        min_available: int,
+        members: tuple[str, ...],
+    ) -> None:
+        super().__init__(name)
+        self.short: Final = short
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        self.replicas = replicas
+        self.min_available: Final = min_available
+        self.members: Final = members
+        self.status = GroupStatus()
+        self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
+        """Its cliques by replica and role; kept by the view."""
+
+
+class Pack:
+    """A wish to be placed close together, as keys of node labels; an empty one is no wish."""
+
+    __slots__ = ("preferred", "required")
+
+    def __init__(self, required: str = "", preferred: str = "") -> None:
+        self.required: Final = required
+        self.preferred: Final = preferred
+
+    def same(self, other: "Pack | None") -> bool:
+        return (
+            other is not None
+            and self.required == other.required
+            and self.preferred == other.preferred
+        )
+
+
+class PodGroup:
+    """The pods of one clique within a gang: `min_replicas` of them count for admission."""
+
+    __slots__ = ("min_replicas", "name", "pack", "pods")
+
+    def __init__(self, name: str, min_replicas: int, pack: Pack | None = None) -> None:
+        self.name: Final = name
+        self.min_replicas: Final = min_replicas
+        self.pack: Final = pack
+        self.pods: tuple[str, ...] = ()
+        """The names of its pods, sorted; empty until every pod of the gang exists."""
+
+
+class PackGroup:
+    """Pod groups that are packed as one, such as the cliques of one scaling group replica."""
+
+    __slots__ = ("name", "pack", "pod_groups")
+
+    def __init__(self, name: str, pod_groups: tuple[str, ...], pack: Pack) -> None:
+        self.name: Final = name
+        self.pod_groups: Final = pod_groups
+        self.pack: Final = pack
+
+
+class PodGang(Thing):
+    """What a scheduler admits whole or not at all."""
+
+    def __init__(self, name: str, set_name: str, replica: int, base: str = "") -> None:
+        super().__init__(name)
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        self.base: Final = base
+        """The gang that must be placed first; empty for a base gang."""
+        self.groups: tuple[PodGroup, ...] = ()
+        self.pack: Pack | None = None
+        """Packs the whole gang."""
+        self.pack_groups: tuple[PackGroup, ...] = ()
+        self.priority_class = ""
+        self.scheduler = ""
+        self.topology = ""
+        """The ClusterTopologyBinding whose levels the constraints were translated by."""
+        self.reuse = ""
+        """An earlier gang whose placement is to be tried first."""
+        self.phase = PENDING
+        self.placement_score = 0.0
+        """How close together it was placed, 0 to 1; written by the scheduler."""
+        self.why_pending = ""
+        """Why it waits, in one sentence; written by the scheduler."""
+
+
+class Replica:
+    """The parts of one set replica that exist; kept by the view."""
+
+    __slots__ = ("cliques", "gangs", "groups")
+
+    def __init__(self) -> None:
+        self.cliques: Final[dict[str, PodClique]] = {}
+        """The cliques that stand alone, by role."""
+        self.groups: Final[dict[str, ScalingGroup]] = {}
+        """By the short name."""
+        self.gangs: Final[dict[str, PodGang]] = {}
+        """By the full name."""
+
+
+class Revision:
+    """The pod templates of a set at one time, kept so that one can go back to them."""
+
+    __slots__ = ("hash", "number", "priority_class", "templates")
+
+    def __init__(
+        self,
+        number: int,
+        hash: str,  # noqa: A002 - as Kubernetes calls it
+        templates: dict[str, CliqueTemplate],
+        priority_class: str,
+    ) -> None:
+        self.number: Final = number
+        self.hash: Final = hash
+        self.templates: Final = templates
+        self.priority_class: Final = priority_class
+
+
+class SetStatus:
+    """What was last seen of a set. A new one replaces it whole."""
+
+    def __init__(self) -> None:
+        self.observed_generation = 0
+        self.replicas = 0
+        self.available = 0
+        self.updated = 0
+        self.revision = ""
+        """The hash of the pod templates that the set is at, or on its way to."""
+        self.revisions: tuple[Revision, ...] = ()
+        """Oldest first; the last is the one that it is at."""
+        self.update_started_s = NEVER
+        self.update_ended_s = NEVER
+        self.progressed_s = NEVER
+        """When the update last came on."""
+        self.updating: tuple[int, ...] = ()
+        """The replicas whose turn it is."""
+        self.done: tuple[int, ...] = ()
+        """The replicas that this update has behind them."""
+        self.recycled: dict[int, int] = {}
+        """By replica: cliques of it with an id up to this are to go. See `termination`."""
+        self.scales: dict[str, int] = {}
+        """Replicas of cliques that stand alone, as they were when a recycle took them away."""
+
+    @property
+    def rolling(self) -> bool:
+        return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
+
+
+class PodCliqueSet(Thing):
+    """N copies of a whole serving system; what a person writes."""
+
+    def __init__(self, name: str, spec: SetSpec) -> None:
+        super().__init__(name)
+        self.spec = spec
+        self.replicas = spec.replicas
+        """How many are wanted: what `spec` says, until it is scaled."""
+        self.generation = 1
+        """Counts the changes of `spec`."""
+        self.status = SetStatus()
+        self.parts: Final[dict[int, Replica]] = {}
+        """What exists of each replica; kept by the view."""
+
+
+class Attachment(Thing):
+    """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
+
+    def __init__(
+        self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
+    ) -> None:
+        super().__init__(name)
+        self.kind: Final = kind
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        """The set replica that it goes with; -1 when it is the set's own."""
+        self.owner: Final = owner
+        self.spec: Final = spec

@@ -1,0 +1,111 @@
+"""The store of a cluster: who owns what, what goes with whom, and who is told."""
+
+from windtunnel.gangs.commands import Command, Create, CreatePod, Delete, Emit, Scale, Ungate
+from windtunnel.gangs.objects import (
+    CLIQUE,
+    GROUP,
+    POD,
+    SET,
+    Event,
+    PodClique,
+    PodGang,
+    ScalingGroup,
+)
+from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
+from windtunnel.gangs.view import View
+
+
+def template(name: str, replicas: int = 1) -> CliqueTemplate:
+    return CliqueTemplate(name, replicas, replicas, {}, {"cpu": 1.0}, f"hash-{name}")
+
+
+def two_roles() -> View:
+    """A set of one role that stands alone and a scaling group of another."""
+    view = View()
+    a, b = template("a"), template("b")
+    view.add_set("web", SetSpec(1, (a, b), (GroupTemplate("g", ("b",)),)), 0.0)
+    alone = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", a, 1, ())
+    group = ScalingGroup("web-0-g", "g", "web", 0, 1, 1, ("b",))
+    member = PodClique("web-0-g-0-b", "web", 0, "web-0-g", 0, "web-0", "", b, 1, ())
+    for kind, thing in [(CLIQUE, alone), (GROUP, group), (CLIQUE, member)]:
+        view.apply(Create(kind, thing), 1.0)
+    view.apply(Create("PodGang", PodGang("web-0", "web", 0)), 1.0)
+    for clique in (alone, member):
+        view.apply(CreatePod(clique, 0), 2.0)
+    return view
+
+
+def test_a_pod_is_born_gated_with_a_name_and_an_id_of_its_own() -> None:
+    view = two_roles()
+    pods = list(view.pods.values())
+    assert [pod.clique for pod in pods] == ["web-0-a", "web-0-g-0-b"]
+    assert len({pod.uid for pod in pods}) == len({pod.name[-5:] for pod in pods}) == 2
+    assert all(pod.gated and pod.created_s == 2.0 and pod.template_hash for pod in pods)
+    view.apply(Ungate(pods[0].name), 3.0)
+    assert [pod.gated for pod in pods] == [False, True]
+
+
+def test_a_command_that_no_longer_fits_does_nothing() -> None:
+    view = two_roles()
+    clique = view.cliques["web-0-a"]
+    stale: list[Command] = [
+        CreatePod(clique, 0),  # the index is taken
+        Create(CLIQUE, PodClique("web-0-a", "web", 0, "", -1, "x", "", template("a"), 1, ())),
+        Delete(CLIQUE, "web-0-a", clique.uid + 100, "it was another one"),
+        Scale(CLIQUE, "web-9-a", 7),
+    ]
+    for command in stale:
+        view.apply(command, 5.0)
+    assert view.cliques["web-0-a"] is clique
+    assert len(view.pods) == 2
+
+
+def test_what_is_owned_goes_with_its_owner() -> None:
+    view = two_roles()
+    for pod in view.pods.values():
+        pod.node = "n1"
+    view.apply(Delete(GROUP, "web-0-g", view.groups["web-0-g"].uid, "test"), 5.0)
+    assert list(view.cliques) == ["web-0-a"]
+    assert [pod.terminating for pod in view.pods.values()] == [False, True]
+    view.apply(Delete(SET, "web", view.sets["web"].uid, "test"), 6.0)
+    assert not view.cliques
+    assert not view.gangs
+    assert not view.sets
+    assert [pod.deleted_s for pod in view.pods.values()] == [6.0, 5.0]
+    for pod in list(view.pods.values()):
+        view.remove_pod(pod)
+    assert not view.pods
+
+
+def test_a_pod_on_no_node_goes_at_once() -> None:
+    view = two_roles()
+    pod = next(iter(view.pods.values()))
+    view.apply(Delete(POD, pod.name, pod.uid, "test"), 5.0)
+    assert pod.name not in view.pods
+    assert pod.name not in view.cliques[pod.clique].pods
+
+
+def test_a_watcher_is_told_what_changed_and_only_that() -> None:
+    view = two_roles()
+    changes = view.watch()
+    assert list(changes.cliques) == ["web-0-a", "web-0-g-0-b"]
+    assert list(changes.sets) == ["web"]
+    changes.clear()
+    pod = next(iter(view.pods.values()))
+    pod.node = "n1"
+    view.pod_changed(pod)
+    assert list(changes.pods) == [pod.name]
+    assert list(changes.cliques) == ["web-0-a"]
+    assert not changes.sets
+    assert not changes.parts
+    view.clique_changed(view.cliques["web-0-g-0-b"])
+    assert list(changes.groups) == ["web-0-g"]
+    assert changes.parts == {"web": {0: None}}
+    view.unwatch(changes)
+
+
+def test_an_event_is_told_once() -> None:
+    view = two_roles()
+    for at_s in (1.0, 2.0):
+        view.apply(Emit(Event("one", "Warning", SET, "web", "Why", "because", at_s)), at_s)
+    assert [event.at_s for event in view.events.values()] == [1.0]
