@@ -1,0 +1,129 @@
+"""Optimizers: how many more or fewer replicas, and of which variant, cheapest first."""
+
+import math
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.parts import Allocation, Finding, Group, Optimizer
+
+ORDERS: Final = ("price-per-capacity", "price")
+ENGINES: Final = ("unlimited", "greedy")
+
+
+class CostOrdered(Optimizer):
+    """Grows where capacity is cheapest and shrinks where it is dearest.
+
+    Any analyzer that asks for more is heard; to shrink, all that know something must agree. Engine
+    `greedy` grows only onto accelerators that are free and goes on to the next variant where there
+    are none; `unlimited` does not mind them. `one_variant`: all that a tick adds goes to the first
+    variant in order and all that it takes comes from the last, at least one (as BLIS has it).
+    """
+
+    def __init__(
+        self,
+        *,
+        order: str = "price-per-capacity",
+        engine: str = "greedy",
+        one_variant: bool = False,
+    ) -> None:
+        super().__init__("cost-ordered")
+        if order not in ORDERS:
+            raise InputError(f"{order!r} is no order", where="order", allowed=", ".join(ORDERS))
+        if engine not in ENGINES:
+            raise InputError(f"{engine!r} is no engine", where="engine", allowed=", ".join(ENGINES))
+        self._per_capacity: Final = order == "price-per-capacity"
+        self._greedy: Final = engine == "greedy"
+        self._one_variant: Final = one_variant
+
+    def allocate(
+        self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
+    ) -> list[Allocation]:
+        allocations = []
+        for number, group in enumerate(groups):
+            known = [finding for finding in findings[number] if finding.known]
+            allocations.append(self._of(group, known, free if self._greedy else None))
+        return allocations
+
+    def _of(self, group: Group, known: list[Finding], free: dict[str, int] | None) -> Allocation:
+        up, down = self._orders(group, known)
+        more = self._more(group, known, up, free)
+        fewer = self._fewer(group, known, down) if more == 0 else 0
+        return Allocation(group, group.current + more - fewer, up=up, down=down, free=free)
+
+    def _orders(self, group: Group, known: list[Finding]) -> tuple[list[int], list[int]]:
+        """Variants from the cheapest to the dearest, and the other way round."""
+        numbers = list(range(len(group.variants)))
+        if len(numbers) == 1:
+            return numbers, numbers
+        keys: list[tuple[float, str, int]] = []
+        for number in numbers:
+            variant = group.variants[number]
+            price = variant.price_per_hour
+            if self._per_capacity and known:
+                capacity = known[0].per_replica[number]
+                # One of which nothing is known is tried when all others are full.
+                price = price / capacity if capacity > 0 else math.inf
+            keys.append((price, variant.name, number))
+        keys.sort()
+        up = [key[2] for key in keys]
+        return up, up[::-1]
+
+    def _more(
+        self, group: Group, known: list[Finding], up: list[int], free: dict[str, int] | None
+    ) -> int:
+        needs = [finding for finding in known if finding.required > 0]
+        if not needs:
+            return 0
+        if self._one_variant:
+            return max(1, _covering(needs, [finding.required for finding in needs], up[0]))
+        left = [finding.required for finding in needs]
+        there = None if free is None else dict(free)
+        more = 0
+        for number in up:
+            variant = group.variants[number]
+            room = max(0, variant.maximum - variant.target)
+            if there is not None:
+                kind = variant.accelerator
+                room = min(room, max(0, there.get(kind, 0) // variant.accelerators))
+            taken = min(_covering(needs, left, number), room)
+            if there is not None:
+                there[kind] = there.get(kind, 0) - taken * variant.accelerators
+            more += taken
+            for index, finding in enumerate(needs):
+                left[index] -= taken * finding.per_replica[number]
+            if not any(rest > 0 for rest in left):
+                return max(1, more)
+        # More than there is room for: asked for all the same, so that the limit is seen.
+        return more + max(1, _covering(needs, left, up[0]))
+
+    def _fewer(self, group: Group, known: list[Finding], down: list[int]) -> int:
+        if not known or any(finding.spare <= 0 for finding in known):
+            return 0
+        left = [finding.spare for finding in known]
+        fewer = 0
+        for number in down:
+            variant = group.variants[number]
+            there = variant.target if self._one_variant else variant.target - variant.minimum
+            if there <= 0:
+                continue
+            most = there
+            for index, finding in enumerate(known):
+                capacity = finding.per_replica[number]
+                # Where nobody knows what would go with one, none goes.
+                most = min(most, math.floor(left[index] / capacity)) if capacity > 0 else 0
+            if self._one_variant:
+                return max(1, most)
+            fewer += most
+            for index, finding in enumerate(known):
+                left[index] -= most * finding.per_replica[number]
+        return fewer
+
+
+def _covering(needs: list[Finding], left: list[float], number: int) -> int:
+    """Replicas of a variant that cover what is left of all needs; one where nothing is known."""
+    count = 0
+    for index, finding in enumerate(needs):
+        capacity = finding.per_replica[number]
+        if left[index] > 0:
+            count = max(count, math.ceil(left[index] / capacity) if capacity > 0 else 1)
+    return count

@@ -1,0 +1,238 @@
+"""The parts of a policy and what they hand on: groups of variants, findings, allocations.
+
+Collect -> Analyze -> Optimize -> Stabilise -> Actuate. A policy is an analyzer or several, an
+optimizer, and a chain of limiters (`limits.py`); `policy.py` runs them, `scaler.py` runs policies.
+"""
+
+from typing import Final
+
+from windtunnel.scaling.snapshot import Model, Variant
+
+
+class Part:
+    """What remembers something. Memory is plain JSON data, so that it survives a restart.
+
+    `state` has an entry for each key that the part chose (as a rule the key of a group); `restore`
+    takes what fits and leaves the rest, so that memory also survives a policy that was edited.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+
+    def state(self) -> dict[str, object]:
+        return {}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Takes back what `state` gave."""
+
+
+class Group:
+    """Variants of a model that are decided together: those of a role, or one alone."""
+
+    def __init__(self, model: Model, role: str, variants: list[Variant], key: str) -> None:
+        assert variants
+        self.model: Final = model
+        self.role: Final = role
+        self.variants: Final = variants
+        self.key: Final = key
+        current = 0
+        ready = 0
+        minimum = 0
+        maximum = 0
+        for variant in variants:
+            current += variant.target
+            ready += variant.ready
+            minimum += variant.minimum
+            maximum += variant.maximum
+        self.current: Final = current  # what was last asked for
+        self.ready: Final = ready
+        self.minimum: Final = minimum
+        self.maximum: Final = maximum
+
+    def work(self) -> int:
+        """Requests that it must serve: in its replicas, and at the gateway."""
+        work = self.model.queued
+        for variant in self.variants:
+            for replica in variant.replicas:
+                work += replica.running + replica.waiting
+        return work
+
+    def counts(self) -> list[int]:
+        return [variant.target for variant in self.variants]
+
+
+class Finding:
+    """What an analyzer has to say of a group: how much is asked of it, and how much it can do.
+
+    In a unit of the analyzer's own (tokens, requests per second, replicas). Either `required` is
+    above 0 (so much more capacity is wanted) or `spare` (so much could go), or none of the two. One
+    that is not known holds the group where it is: missing data is never taken for zero.
+    """
+
+    def __init__(
+        self,
+        *,
+        unit: str,
+        demand: float,
+        supply: float,
+        coming: float,
+        required: float,
+        spare: float,
+        per_replica: list[float],
+        evidence: dict[str, float],
+        sentence: str,
+        known: bool = True,
+    ) -> None:
+        self.unit: Final = unit
+        self.demand: Final = demand
+        self.supply: Final = supply  # of the replicas that are ready and shall stay
+        self.coming: Final = coming  # of those that were asked for and are not ready
+        self.required: Final = required
+        self.spare: Final = spare
+        self.per_replica: Final = per_replica  # capacity by variant, as in the group; 0: unknown
+        self.evidence: Final = evidence  # the numbers that it was made of, for explanations
+        self.sentence: Final = sentence
+        self.known: Final = known
+
+
+def unknown(group: Group, sentence: str, evidence: dict[str, float] | None = None) -> Finding:
+    """Nothing can be said; the group stays as it is."""
+    return Finding(
+        unit="replicas",
+        demand=0.0,
+        supply=float(group.ready),
+        coming=0.0,
+        required=0.0,
+        spare=0.0,
+        per_replica=[1.0 for _ in group.variants],
+        evidence=evidence if evidence is not None else {},
+        sentence=sentence,
+        known=False,
+    )
+
+
+def replicas_wanted(
+    group: Group, wanted: int, evidence: dict[str, float], sentence: str
+) -> Finding:
+    """The finding of a recommender, which answers a number of replicas itself (HPA and its kin)."""
+    more = wanted - group.current
+    return Finding(
+        unit="replicas",
+        demand=float(wanted),
+        supply=float(group.ready),
+        coming=float(max(0, group.current - group.ready)),
+        required=float(max(0, more)),
+        spare=float(max(0, -more)),
+        per_replica=[1.0 for _ in group.variants],
+        evidence=evidence,
+        sentence=sentence,
+    )
+
+
+class Analyzer(Part):
+    """Says of each group what it needs."""
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        """One finding a group; override it where the roles of a model need each other."""
+        return [self.analyze_group(group, now_s) for group in groups]
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        raise NotImplementedError
+
+
+class Allocation:
+    """How many replicas a group should have in all, and how any total is spread over its variants.
+
+    `counts_at` is the same for the same total, never takes from a variant when the total grows, and
+    always adds up. Within the sum of the bounds every variant is within its own; beyond them it
+    says where the rest would go, so that a limit can be explained.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        total: int,
+        *,
+        up: list[int],
+        down: list[int],
+        free: dict[str, int] | None = None,
+        reason: str = "",
+    ) -> None:
+        assert total >= 0
+        self.group: Final = group
+        self.total: Final = total
+        self.up: Final = up  # numbers of all variants, in the order in which they grow
+        self.down: Final = down  # in the order in which they shrink
+        self.free: Final = free  # accelerators by kind that growth must do with; None: no limit
+        self.reason: Final = reason
+
+    def counts_at(self, total: int) -> list[int]:
+        variants = self.group.variants
+        counts = []
+        left = total
+        for variant in variants:
+            count = min(max(variant.target, variant.minimum), variant.maximum)
+            counts.append(count)
+            left -= count
+        if left > 0:
+            self._grow(counts, left)
+        elif left < 0:
+            self._shrink(counts, -left)
+        return counts
+
+    def reachable(self) -> int:
+        """The largest total for which there are accelerators; -1: there is no such limit."""
+        if self.free is None:
+            return -1
+        counts = self.group.counts()
+        left = self._fill(counts, self.group.maximum)
+        return self.group.current + self.group.maximum - left
+
+    def _grow(self, counts: list[int], left: int) -> None:
+        left = self._fill(counts, left)
+        for number in self.up:  # no accelerators: wished for all the same, and explained
+            if left <= 0:
+                return
+            more = min(left, max(0, self.group.variants[number].maximum - counts[number]))
+            counts[number] += more
+            left -= more
+        counts[self.up[0]] += left
+
+    def _fill(self, counts: list[int], left: int) -> int:
+        """Adds within bounds and free accelerators; what is left over."""
+        free = dict(self.free) if self.free is not None else None
+        for number in self.up:
+            if left <= 0:
+                break
+            variant = self.group.variants[number]
+            more = min(left, max(0, variant.maximum - counts[number]))
+            if free is not None:
+                kind = variant.accelerator
+                there = free.get(kind, 0) // variant.accelerators
+                more = min(more, max(0, there))
+                free[kind] = free.get(kind, 0) - more * variant.accelerators
+            counts[number] += more
+            left -= more
+        return left
+
+    def _shrink(self, counts: list[int], left: int) -> None:
+        for number in self.down:
+            if left <= 0:
+                return
+            less = min(left, max(0, counts[number] - self.group.variants[number].minimum))
+            counts[number] -= less
+            left -= less
+        for number in self.down:  # below the minimum: the limit that forbids it explains itself
+            less = min(left, counts[number])
+            counts[number] -= less
+            left -= less
+
+
+class Optimizer(Part):
+    """Turns findings into numbers of replicas: how many in all, and of which variant first."""
+
+    def allocate(
+        self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
+    ) -> list[Allocation]:
+        """One a group; `findings` has a list a group, from every analyzer, some maybe not known."""
+        raise NotImplementedError

@@ -1,0 +1,226 @@
+"""A policy: analyzers, an optimizer and limiters, run over one model after another."""
+
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.decision import Decision, Limit
+from windtunnel.scaling.limits import Accelerators, Bounds, Context, Limiter, Work
+from windtunnel.scaling.parts import Allocation, Analyzer, Finding, Group, Optimizer, Part
+from windtunnel.scaling.snapshot import Model, Variant
+
+
+class Look:
+    """A model, and what the analyzers of its policy found."""
+
+    def __init__(
+        self, model: Model, groups: list[Group], findings: list[list[Finding]], urgency: float
+    ) -> None:
+        self.model: Final = model
+        self.groups: Final = groups
+        self.findings: Final = findings  # by group, then by analyzer
+        self.urgency: Final = urgency  # replicas that are missing, times the policy's priority
+
+
+class Policy:
+    """How a model is scaled. Its memory is by model, so that models may share one.
+
+    `by_variant`: each variant is decided alone, as a Deployment with an autoscaler of its own is;
+    otherwise the variants of a role are. `wake`: a replica stays or starts where there is work.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        analyzers: list[Analyzer],
+        optimizer: Optimizer,
+        limiters: list[Limiter],
+        *,
+        by_variant: bool = False,
+        wake: bool = True,
+        priority: float = 1.0,
+    ) -> None:
+        if not analyzers:
+            raise InputError("a policy without an analyzer decides nothing", where=name)
+        self.name: Final = name
+        self.by_variant: Final = by_variant
+        self.priority: Final = priority
+        self._analyzers: Final = analyzers
+        self._optimizer: Final = optimizer
+        self._chain: Final[list[Limiter]] = [*limiters, Accelerators(), Bounds()]
+        if wake:
+            self._chain.append(Work())
+        self._parts: Final[list[Part]] = [*analyzers, optimizer, *limiters]
+        seen: dict[str, bool] = {}
+        for part in self._parts:
+            if part.name in seen:
+                raise InputError(f"two parts are called {part.name!r}", where=name)
+            seen[part.name] = True
+
+    def look(self, model: Model, now_s: float) -> Look:
+        """Analyzes a model."""
+        groups = self._groups(model)
+        findings: list[list[Finding]] = [[] for _ in groups]
+        for analyzer in self._analyzers:
+            found = analyzer.analyze(groups, now_s)
+            for number in range(len(groups)):
+                findings[number].append(found[number])
+        urgency = 0.0
+        for of_group in findings:
+            for finding in of_group:
+                capacity = max(finding.per_replica)
+                if finding.known and finding.required > 0 and capacity > 0:
+                    urgency += finding.required / capacity
+        return Look(model, groups, findings, urgency * self.priority)
+
+    def decide(self, look: Look, free: dict[str, int] | None, now_s: float) -> list[Decision]:
+        """Optimizes and stabilises; what growth takes is taken from `free`."""
+        groups, findings = look.groups, look.findings
+        allocations = self._optimizer.allocate(groups, findings, free)
+        held = [not any(finding.known for finding in of_group) for of_group in findings]
+        context = Context(now_s, groups, findings, allocations, held)
+        wanted = []
+        for number, group in enumerate(groups):
+            wanted.append(group.current if held[number] else allocations[number].total)
+        steps = [wanted]
+        for limiter in self._chain:
+            steps.append(limiter.limit(steps[-1], context))
+        decided = steps[-1]
+        decisions: list[Decision] = []
+        for number in range(len(groups)):
+            decisions.extend(self._explain(number, steps, context, free))
+        for limiter in self._chain:
+            limiter.record(wanted, decided, context)
+        return decisions
+
+    def state(self) -> dict[str, object]:
+        return {part.name: part.state() for part in self._parts}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for part in self._parts:
+            saved = state.get(part.name)
+            if isinstance(saved, dict):
+                part.restore(saved)
+
+    def _groups(self, model: Model) -> list[Group]:
+        if self.by_variant:
+            return [
+                Group(model, variant.role, [variant], f"{model.name}/{variant.role}/{variant.name}")
+                for variant in model.variants
+            ]
+        by_role: dict[str, list[Variant]] = {}
+        for variant in model.variants:
+            of_role = by_role.get(variant.role)
+            if of_role is None:
+                by_role[variant.role] = [variant]
+            else:
+                of_role.append(variant)
+        return [
+            Group(model, role, variants, f"{model.name}/{role}")
+            for role, variants in by_role.items()
+        ]
+
+    def _explain(
+        self, number: int, steps: list[list[int]], context: Context, free: dict[str, int] | None
+    ) -> list[Decision]:
+        """The decision for each variant of a group, with the limits that bound it."""
+        group, allocation = context.groups[number], context.allocations[number]
+        counts = allocation.counts_at(steps[0][number])
+        recommended = counts
+        limits: list[list[Limit]] = [[] for _ in group.variants]
+        for position, limiter in enumerate(self._chain):
+            before, after = steps[position][number], steps[position + 1][number]
+            if before == after:
+                continue
+            limited = allocation.counts_at(after)
+            without = allocation.counts_at(self._without(position, steps, context)[number])
+            why = limiter.why(before, after, number, context)
+            _note(limits, limiter.name, counts, limited, without, why)
+            counts = limited
+        kept = _kept(group, counts)
+        if kept >= 0:
+            limited = list(counts)
+            limited[kept] += 1
+            why = f"It is the last that is ready, and {group.work()} requests are there."
+            _note(limits, "last ready", counts, limited, counts, why)
+            counts = limited
+        if free is not None:
+            _take(free, group, counts)
+        return _decisions(group, context.findings[number], recommended, counts, limits, allocation)
+
+    def _without(self, position: int, steps: list[list[int]], context: Context) -> list[int]:
+        totals = steps[position]
+        for limiter in self._chain[position + 1 :]:
+            totals = limiter.limit(totals, context)
+        return totals
+
+
+def _note(
+    limits: list[list[Limit]],
+    name: str,
+    before: list[int],
+    after: list[int],
+    without: list[int],
+    why: str,
+) -> None:
+    for number, of_variant in enumerate(limits):
+        if before[number] != after[number]:
+            of_variant.append(Limit(name, before[number], after[number], without[number], why))
+
+
+def _kept(group: Group, counts: list[int]) -> int:
+    """The variant that must keep a replica although its number says otherwise; -1: none.
+
+    Where there is work, and what was decided leaves only replicas that are still to start, the
+    cheapest of those that are ready keeps one until then.
+    """
+    best = -1
+    for number, variant in enumerate(group.variants):
+        if variant.ready == 0:
+            continue
+        if counts[number] > 0:
+            return -1
+        if variant.maximum > 0 and (
+            best < 0 or variant.price_per_hour < group.variants[best].price_per_hour
+        ):
+            best = number
+    return best if best >= 0 and group.work() > 0 else -1
+
+
+def _take(free: dict[str, int], group: Group, counts: list[int]) -> None:
+    for number, variant in enumerate(group.variants):
+        more = counts[number] - variant.target
+        if more > 0:
+            kind = variant.accelerator
+            free[kind] = free.get(kind, 0) - more * variant.accelerators
+
+
+def _decisions(
+    group: Group,
+    findings: list[Finding],
+    recommended: list[int],
+    counts: list[int],
+    limits: list[list[Limit]],
+    allocation: Allocation,
+) -> list[Decision]:
+    metrics: dict[str, float] = {}
+    sentences = []
+    for finding in findings:
+        metrics.update(finding.evidence)
+        sentences.append(finding.sentence)
+    if allocation.reason:
+        sentences.append(allocation.reason)
+    reason = " ".join(sentences)
+    return [
+        Decision(
+            group.model.name,
+            variant.name,
+            role=group.role,
+            current=variant.target,
+            recommended=recommended[number],
+            target=counts[number],
+            reason=reason,
+            metrics=metrics,
+            limits=limits[number],
+        )
+        for number, variant in enumerate(group.variants)
+    ]
