@@ -1,0 +1,1 @@
+"""Which machine belongs to whom: machines, needs, and the cycle that brings them together."""

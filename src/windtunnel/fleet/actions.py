@@ -1,0 +1,86 @@
+"""What a cycle wants done to machines, and what it says of each need."""
+
+from typing import Final
+
+import msgspec
+
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.states import CONFIGURED, IDLE, SPECULATIVE
+
+NOTHING: Final = 0
+BOOTSTRAP: Final = 1
+PROVISION: Final = 2
+ADOPT: Final = 3
+PREEMPT: Final = 4
+RECLAIM: Final = 5
+DELETE: Final = 6
+
+ACTIONS: Final = ("nothing", "bootstrap", "provision", "adopt", "preempt", "reclaim", "delete")
+"""By number: an idle machine joins a cluster; one is created, and joins it; a machine of the
+cluster is counted for another need of it; a machine is drained for a need of higher priority;
+one is drained since its cluster needs it no more; an idle one is given back."""
+
+START_STATE: Final = (-1, IDLE, SPECULATIVE, CONFIGURED, CONFIGURED, CONFIGURED, IDLE)
+"""By action: the state that a machine must be in when it starts. Adoption may also start while
+the machine is configuring."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing to do to one machine, and why."""
+
+    kind: int
+    machine: str
+    cluster: str = ""
+    need: NeedKey | None = None
+    """For whom: who gets the machine, now or once it is drained."""
+    grace_s: float = 0.0
+    """How long the cluster may take to empty it."""
+    priority: int = 0
+    """Of the need that it is for; work of higher priority is started first."""
+    reason: str = ""
+
+
+SATISFIED: Final = 0
+PREEMPTING: Final = 1
+TOPOLOGY_UNSATISFIABLE: Final = 2
+PRIORITY_STARVED: Final = 3
+NO_MATCHING_SUPPLY: Final = 4
+PREEMPTION_EXHAUSTED: Final = 5
+
+VERDICTS: Final = (
+    "SATISFIED",
+    "PREEMPTING",
+    "TOPOLOGY_UNSATISFIABLE",
+    "PRIORITY_STARVED",
+    "NO_MATCHING_SUPPLY",
+    "PREEMPTION_EXHAUSTED",
+)
+"""By number: machines that are there or on their way cover it; the rest is being drained for it;
+machines would suffice, but not within one domain or evenly enough; all that match
+belong to needs of the same or a higher priority; no machine matches; all that
+could be taken from needs of lower priority is not enough."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a need in a cycle, in a word and in a sentence."""
+
+    need: NeedKey
+    verdict: int
+    reason: str
+
+
+NONE: Final = 0
+MEDIUM: Final = 1
+HIGH: Final = 2
+CONFIDENCE: Final = ("none", "medium", "high")
+"""By number: nothing matches; machines could be created; idle machines are there."""
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """What a cluster could get more of, for those who would ask for it."""
+
+    cluster: str
+    fingerprint: str
+    confidence: int
+    price_per_hour: float
+    """Of the cheapest machine that is free; 0 where none is."""

@@ -1,0 +1,114 @@
+"""A machine as a record, as providers list it; one function changes its state."""
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.actions import NOTHING
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.shape import Shape, fault_of_shape
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DRAINING,
+    FAILED,
+    HAS_CLUSTER,
+    HAS_HOST,
+    IDLE,
+    SPECULATIVE,
+    STATES,
+    is_legal,
+    next_states,
+)
+
+_BOUND = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
+"""States in which a machine is for somebody."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One machine, or one place in a quota. Its id is stable for life."""
+
+    id: str
+    shape: Shape
+    state: int = SPECULATIVE
+    host: str = ""
+    """The provider's name for the host; empty while there is none."""
+    cluster: str = ""
+    holder: NeedKey | None = None
+    """The need that it is counted for."""
+    promised: NeedKey | None = None
+    """The need of higher priority that it is being drained for."""
+    planned: int = NOTHING
+    """The action that was decided and has not begun."""
+    since_s: float = 0.0
+    """Since when it has been in its state."""
+    error: str = ""
+
+
+class IllegalTransition(InputError):
+    """Somebody asked for a change of state that no machine can make."""
+
+
+def fault_of(machine: Machine) -> str:
+    """What is wrong with a record, as a sentence; empty when nothing is."""
+    if not machine.id:
+        return "a machine has no id"
+    if not SPECULATIVE <= machine.state <= FAILED:
+        return f"state {machine.state} does not exist; allowed: {SPECULATIVE} to {FAILED}"
+    state, name = machine.state, STATES[machine.state]
+    if HAS_HOST[state] and not machine.host:
+        return f"it is {name} but has no host"
+    if HAS_CLUSTER[state] and not machine.cluster:
+        return f"it is {name} but belongs to no cluster"
+    if state in (SPECULATIVE, CREATING) and (machine.host or machine.cluster):
+        return f"it is {name} but has a host or a cluster"
+    if state == IDLE and machine.cluster:
+        return f"it is {name} but belongs to cluster {machine.cluster!r}"
+    if state == FAILED and not machine.error:
+        return "it is failed but does not say why"
+    return fault_of_shape(machine.shape)
+
+
+def transition(
+    machine: Machine,
+    state: int,
+    now_s: float,
+    *,
+    host: str | None = None,
+    cluster: str | None = None,
+    holder: NeedKey | None = None,
+    error: str = "",
+) -> Machine:
+    """The machine in its new state; the one way in which a record changes state.
+
+    What no longer holds in the new state is dropped here (the cluster of a machine that is idle
+    again, say), so that no caller can forget it. A holder stays while the machine is for somebody.
+    """
+    if not is_legal(machine.state, state):
+        raise IllegalTransition(
+            f"it cannot go from {STATES[machine.state]} to {STATES[state]}",
+            where=f"machine {machine.id!r}",
+            allowed=next_states(machine.state),
+        )
+    bound = state in _BOUND
+    new_host = machine.host if host is None else host
+    new_cluster = machine.cluster if cluster is None else cluster
+    if state in (SPECULATIVE, CREATING):
+        new_host = ""
+    if state not in (CONFIGURING, CONFIGURED, DRAINING, FAILED):
+        new_cluster = ""
+    changed = msgspec.structs.replace(
+        machine,
+        state=state,
+        host=new_host,
+        cluster=new_cluster,
+        holder=(holder or machine.holder) if bound else None,
+        promised=machine.promised if state == DRAINING else None,
+        planned=NOTHING,
+        since_s=now_s,
+        error=error,
+    )
+    fault = fault_of(changed)
+    if fault:
+        raise IllegalTransition(fault, where=f"machine {machine.id!r}")
+    return changed

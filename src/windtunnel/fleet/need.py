@@ -1,0 +1,177 @@
+"""What a cluster asks for: requirements, amounts, priority, penalties; equal ones are merged.
+
+A need is an amount, not a number of machines: resources in sum, and the largest unit that must fit
+on one machine. Needs of one cluster with the same profile and group are one row, so that a fleet
+decides about thousands of rows where there are millions of pods.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.penalties import BUCKETS
+from windtunnel.fleet.requirements import SAME, Requirement, Spread
+from windtunnel.fleet.shape import Resources
+
+MOST_PRIORITY: Final = 2**31 - 1
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """All that must be equal for two needs of a cluster to be merged.
+
+    Only the first Same and the first spread count; where there is a Same, no spread does.
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    priority: int = 0
+    interruption_bucket: int = 0
+    reclamation_bucket: int = 0
+
+    @property
+    def same_key(self) -> str:
+        """The key whose value all machines must share; empty when there is none."""
+        return next((one.key for one in self.requirements if one.operator == SAME), "")
+
+    @property
+    def spread_over(self) -> Spread | None:
+        """The spread that counts."""
+        return self.spread[0] if self.spread and not self.same_key else None
+
+    def fingerprint(self) -> str:
+        """Text that is equal for equal profiles only."""
+        requirements = ";".join(one.text() for one in self.requirements)
+        spreads = ";".join(one.text() for one in self.spread)
+        return (
+            f"p={self.priority}|ipb={self.interruption_bucket}|rpb={self.reclamation_bucket}"
+            f"|reqs={requirements}|spr={spreads}"
+        )
+
+
+class NeedKey(msgspec.Struct, frozen=True, order=True):
+    """Whose need it is. A machine carries it, so that a restart knows what each one was for."""
+
+    cluster: str
+    fingerprint: str
+    group: str = ""
+
+    def priority(self) -> int:
+        return self._number(0, "p=")
+
+    def reclamation_bucket(self) -> int:
+        return self._number(2, "rpb=")
+
+    def interruption_bucket(self) -> int:
+        return self._number(1, "ipb=")
+
+    def _number(self, place: int, name: str) -> int:
+        """A machine outlives the need that it was for, and its key still says how dear it was."""
+        return int(self.fingerprint.split("|", 3)[place].removeprefix(name))
+
+
+class Need(msgspec.Struct, frozen=True):
+    """An amount that a cluster asks for."""
+
+    cluster: str
+    profile: Profile
+    aggregate: Resources
+    """What all machines together must offer."""
+    min_unit: Resources
+    """What every single one of them must offer."""
+    group: str = ""
+    """The gang that it belongs to; gangs are never merged with each other."""
+    arrival_s: float = 0.0
+
+    def key(self) -> NeedKey:
+        return NeedKey(self.cluster, self.profile.fingerprint(), self.group)
+
+
+def profile(
+    requirements: Iterable[Requirement] = (),
+    *,
+    spread: Iterable[Spread] = (),
+    priority: int = 0,
+    interruption_bucket: int = 0,
+    reclamation_bucket: int = 0,
+) -> Profile:
+    """A checked profile, with all that has no order of its own put in order."""
+    for name, bucket in (
+        ("interruption", interruption_bucket),
+        ("reclamation", reclamation_bucket),
+    ):
+        if not 0 <= bucket < BUCKETS:
+            raise InputError(f"the {name} bucket is {bucket}", allowed=f"0 to {BUCKETS - 1}")
+    if abs(priority) > MOST_PRIORITY:
+        raise InputError(f"the priority is {priority}", allowed="a number of 32 bits")
+    return Profile(
+        tuple(sorted(set(requirements))),
+        tuple(sorted(set(spread))),
+        priority,
+        interruption_bucket,
+        reclamation_bucket,
+    )
+
+
+def need(
+    cluster: str,
+    profile: Profile,
+    aggregate: Mapping[str, int],
+    min_unit: Mapping[str, int],
+    *,
+    group: str = "",
+    arrival_s: float = 0.0,
+) -> Need:
+    """A checked need."""
+    where = f"need of cluster {cluster!r}"
+    if not cluster:
+        raise InputError("a need has no cluster", hint="name the cluster that asks")
+    if not aggregate:
+        raise InputError("nothing is asked for", where=where, allowed="one resource or more")
+    if sorted(aggregate) != sorted(min_unit):
+        raise InputError(
+            f"the smallest unit names {', '.join(sorted(min_unit)) or 'nothing'}, "
+            f"the sum names {', '.join(sorted(aggregate))}",
+            where=where,
+            allowed="the same resources in both",
+        )
+    for name, amount in sorted(aggregate.items()):
+        if not 0 < min_unit[name] <= amount:
+            raise InputError(
+                f"of {name!r} the smallest unit is {min_unit[name]} and the sum is {amount}",
+                where=where,
+                allowed="whole amounts above 0, the unit at most the sum",
+            )
+    return Need(
+        cluster,
+        profile,
+        tuple(sorted(aggregate.items())),
+        tuple(sorted(min_unit.items())),
+        group,
+        arrival_s,
+    )
+
+
+def merge(needs: Iterable[Need]) -> list[Need]:
+    """One row per key: amounts are summed, the unit is the largest, the arrival the earliest."""
+    rows: dict[NeedKey, Need] = {}
+    for one in needs:
+        key = one.key()
+        before = rows.get(key)
+        rows[key] = one if before is None else _joined(before, one)
+    return list(rows.values())
+
+
+def _joined(one: Need, other: Need) -> Need:
+    total, unit = dict(one.aggregate), dict(one.min_unit)
+    for name, amount in other.aggregate:
+        total[name] = total.get(name, 0) + amount
+    for name, amount in other.min_unit:
+        unit[name] = max(unit.get(name, 0), amount)
+    return msgspec.structs.replace(
+        one,
+        aggregate=tuple(sorted(total.items())),
+        min_unit=tuple(sorted(unit.items())),
+        arrival_s=min(one.arrival_s, other.arrival_s),
+    )
