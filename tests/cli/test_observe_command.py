@@ -59,7 +59,7 @@ def test_a_real_port_is_measured_and_the_key_is_written_nowhere(
             url,
             "-o",
             str(trace),
-            "--key-from",
+            "--key-env",
             "MY_KEY",
             "--json",
             "-",
@@ -138,7 +138,11 @@ def answered(url: str) -> int:
     ("options", "says"),
     [
         (["--endpoint", "localhost:80"], "--endpoint: 'localhost:80' is no address"),
-        (["--endpoint", "http://127.0.0.1:9"], "http://127.0.0.1:9: the server cannot be reached"),
+        (
+            ["--endpoint", "http://127.0.0.1:9", "--wait", "10ms"],
+            "http://127.0.0.1:9/v1: no answer within 10 ms: no connection: connection refused",
+        ),
+        (["--endpoint", "http://127.0.0.1:9", "--wait", "0s"], "--wait"),
         (["--endpoint", "http://127.0.0.1:9", "--timeout", "soon"], "--timeout"),
         (["--endpoint", "http://127.0.0.1:9", "--speedup", "0"], "--speedup"),
         (["--endpoint", "http://127.0.0.1:9", "--set", "workload.0.count=x"], "count"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.live.observe.transport import Broken
+from windtunnel.live.wire.client import CONNECTION_BROKEN, NoReply
 
 
 class InsideReply:
@@ -17,20 +17,25 @@ class InsideReply:
         self.status = status
         self.headers = headers
         self.body: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.whole = False
+        self.ended = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
         while (piece := await self.body.get()) is not None:
             yield piece
-        if not self.whole:
-            raise Broken("the connection ended before the answer did")
+        if not self.ended:
+            raise NoReply(CONNECTION_BROKEN, "the connection ended before the answer did")
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
 
 
 class Inside:
     """A client of one application; leaving the context is hanging up."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, root: str = "") -> None:
+        """`root` comes before every path."""
         self._app = app
+        self._root = root
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[InsideReply]:
@@ -69,13 +74,13 @@ class Inside:
                 return
             reply = head.result()
             reply.body.put_nowait(message.get("body", b""))
-            reply.whole = not message.get("more_body", False)
+            reply.ended = not message.get("more_body", False)
 
         scope = {
             "type": "http",
             "method": method,
-            "path": path,
-            "raw_path": path.encode(),
+            "path": self._root + path,
+            "raw_path": (self._root + path).encode(),
             "query_string": b"",
             "root_path": "",
             "headers": [(b"content-length", str(len(parts[0])).encode())]
@@ -95,12 +100,12 @@ class Inside:
             gone.set()
             await task
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         return text
 
     async def json(self, path: str, body: Any) -> tuple[int, Any]:
         """A whole exchange."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         async with self.post(path, data) as reply:
-            text = b"".join([piece async for piece in reply.pieces()])
+            text = await reply.whole()
         return reply.status, msgspec.json.decode(text)

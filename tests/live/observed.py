@@ -82,7 +82,7 @@ def observe(
         desk = build_desk(plan, settings, asyncio.get_running_loop())
         found: list[Measured] = []
         writer = PromptWriter(api, "salt")
-        client = Inside(build_app(desk))
+        client = Inside(build_app(desk), root="/v1/")
         observer = Observer(traffic_of(plan), client, writer, manner, found.append)
         await observer.run(during)
         return found

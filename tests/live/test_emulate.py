@@ -11,7 +11,7 @@ from tests.live.inside import InsideReply
 from windtunnel.admission.headers import read_limits
 from windtunnel.cli.emulate import Settings
 from windtunnel.live.emulate.faults import Fault, RateLimit
-from windtunnel.live.observe.transport import Broken
+from windtunnel.live.wire.client import NoReply
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 INSTANT = Settings(speedup=float("inf"))
@@ -299,7 +299,7 @@ def test_a_connection_can_break_in_the_middle_of_an_answer(streams: bool) -> Non
             try:
                 async for piece in reply.pieces():
                     got += piece
-            except Broken:
+            except NoReply:
                 return got
         raise AssertionError("it was whole")
 

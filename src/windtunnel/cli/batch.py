@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from windtunnel.live.batch.columns_file import ColumnsFile
-    from windtunnel.live.batch.plan import Api, BatchPlan, ColumnPlan, EndpointPlan
+    from windtunnel.live.batch.plan import BatchPlan, ColumnPlan, EndpointPlan
+    from windtunnel.live.wire.addresses import Api
 
 EXIT_DROPPED = 4
 EXIT_STALLED = 5
@@ -131,7 +132,7 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
 
 
 def _api(options: Mapping[str, Any]) -> Api:
-    from windtunnel.live.batch.plan import Api
+    from windtunnel.live.wire.addresses import Api
 
     return Api.COMPLETIONS if options["completions"] else Api.CHAT
 
@@ -179,8 +180,9 @@ def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[En
     import os
 
     from windtunnel.live.batch.columns_file import endpoint_plan
-    from windtunnel.live.batch.endpoints import checked_url, name_of, parse_endpoint
-    from windtunnel.live.batch.keys import DEFAULT_ENV
+    from windtunnel.live.batch.endpoints import name_of, parse_endpoint
+    from windtunnel.live.wire.addresses import checked_url
+    from windtunnel.live.wire.keys import named_key
 
     specs = dict(file.endpoints) if file is not None else {}
     urls = {name: checked_url(spec.url, f"endpoint {name}") for name, spec in specs.items()}
@@ -192,7 +194,7 @@ def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[En
             "there is no endpoint to ask",
             hint="--endpoint http://localhost:8000/v1, or `endpoints` in the file of --columns",
         )
-    key_env = options["key_env"] or (DEFAULT_ENV if os.environ.get(DEFAULT_ENV) else "")
+    key_env = named_key(options["key_env"], os.environ)
     plans = []
     for name, url in urls.items():
         plan = endpoint_plan(name, url, specs.get(name), key_env, options["concurrency"])

@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from windtunnel.live.observe.observer import Manner, Observer
     from windtunnel.live.observe.prompts import PromptWriter
     from windtunnel.live.observe.tally import Tally, Targets
-    from windtunnel.live.observe.transport import Transport
+    from windtunnel.live.wire.client import Endpoint
     from windtunnel.twin.scenario.plan import ScenarioPlan
     from windtunnel.workload.traces.measured import Measured, MeasuredTrace
     from windtunnel.workload.traffic import Traffic
 
 STANDARD_OUTPUT = "-"
 EXIT_INTERRUPTED = 130
-LONGEST_GREETING_S = 10.0
-"""In which a server must say that it is there."""
-MOST_IN_FLIGHT = 100_000
+MOST_CONCURRENCY = 100_000
 
 
 @click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
 @click.argument("scenario", type=click.Path(path_type=Path))
 @click.option("--endpoint", required=True, metavar="URL",
-              help="Where the server is, with or without /v1.")  # fmt: skip
+              help="Where the server is; /v1 is added to an address without a path.")  # fmt: skip
 @click.option("-o", "--output", default="trace.parquet", show_default=True, metavar="FILE",
               type=click.Path(path_type=Path), help="Where to write the trace.")  # fmt: skip
 @click.option("--model", metavar="NAME",
@@ -45,12 +43,14 @@ MOST_IN_FLIGHT = 100_000
               help="Ask for answers of exactly the wanted length (ignore_eos).")  # fmt: skip
 @click.option("--speedup", type=float, default=1.0, show_default=True, metavar="X",
               help="Send so many times as fast, to a server that is as much faster.")  # fmt: skip
-@click.option("--in-flight", type=click.IntRange(1, MOST_IN_FLIGHT), default=1024,
-              show_default=True, metavar="N", help="Most requests at a time.")  # fmt: skip
-@click.option("--timeout", default="10m", show_default=True, metavar="DURATION",
+@click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), default=1024,
+              show_default=True, metavar="N", help="Requests in flight at most.")  # fmt: skip
+@click.option("--timeout", default="10m", show_default=True, metavar="TIME",
               help="For requests that have no timeout of their own.")  # fmt: skip
-@click.option("--key-from", default="OPENAI_API_KEY", show_default=True, metavar="VARIABLE",
-              help="The environment variable that has the key, if one is needed.")  # fmt: skip
+@click.option("--wait", default="10s", show_default=True, metavar="TIME",
+              help="How long the server may take to appear at the start.")  # fmt: skip
+@click.option("--key-env", metavar="NAME",
+              help="The environment variable with the key. [default: OPENAI_API_KEY]")  # fmt: skip
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE",
               help="Override a field of the scenario.")  # fmt: skip
 @click.option("--seed", type=int, help="Override the scenario's seed.")
@@ -66,9 +66,10 @@ def observe(
     api: str,
     pin_length: bool,
     speedup: float,
-    in_flight: int,
+    concurrency: int,
     timeout: str,
-    key_from: str,
+    wait: str,
+    key_env: str | None,
     sets: tuple[str, ...],
     seed: int | None,
     json_to: str | None,
@@ -84,19 +85,21 @@ def observe(
     from windtunnel.live.observe.observer import Manner
     from windtunnel.live.observe.prompts import PromptWriter
     from windtunnel.live.observe.tally import Tally
-    from windtunnel.live.observe.transport import Http, address_of
+    from windtunnel.live.wire.addresses import checked_url
+    from windtunnel.live.wire.client import Endpoint, open_session
+    from windtunnel.live.wire.keys import named_key, read_keys
     from windtunnel.report.files import WholeFile, result_bytes
     from windtunnel.report.observed import show_observation
     from windtunnel.twin.scenario.load import load
     from windtunnel.workload.traces.measured import MeasuredTrace
 
-    address = address_of(endpoint)
-    if not 0.0 < speedup < float("inf"):
-        raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed="above 0")
-    _allow(in_flight)
+    url = checked_url(endpoint, "--endpoint")
+    variable = named_key(key_env, os.environ)
+    keys = read_keys([variable] if variable else [], os.environ)
+    _allow(concurrency, speedup)
     plan = load(scenario, sets, seed)
     _refuse_media(plan)
-    longest_s = _duration(timeout, "--timeout")
+    longest_s, wait_s = _duration(timeout, "--timeout"), _duration(wait, "--wait")
     tally = Tally(targets_of(plan))
     writer = PromptWriter(api, salt=f"{unix_s():.6f}")
     with ExitStack() as places:
@@ -104,14 +107,14 @@ def observe(
         if json_to not in (None, STANDARD_OUTPUT):
             figures_file = places.enter_context(WholeFile(Path(json_to), "--json"))
         trace = places.enter_context(MeasuredTrace(output, replace=force))
-        transport = Http(address, os.environ.get(key_from))
         watch = Observation(plan, trace, tally, writer)
 
         async def main() -> bool:
-            async with transport:
-                name = await model_of(transport, model, plan, address)
-                manner = Manner(name, speedup, in_flight, longest_s, pin_length)
-                return await watch.run(transport, manner)
+            async with open_session(name="observe") as session:
+                server = Endpoint(session, url, keys, variable)
+                name = await model_of(server, wait_s, model, plan)
+                manner = Manner(name, speedup, concurrency, longest_s, pin_length)
+                return await watch.run(server, manner)
 
         done = asyncio.run(main())
         figures = tally.figures(watch.seconds)
@@ -138,11 +141,11 @@ class Observation:
         self._writer = writer
         self.seconds = 0.0
 
-    async def run(self, transport: Transport, manner: Manner) -> bool:
+    async def run(self, server: Endpoint, manner: Manner) -> bool:
         """Whether it came to its end."""
         from windtunnel.live.observe.observer import Observer
 
-        observer = Observer(traffic_of(self._plan), transport, self._writer, manner, self._record)
+        observer = Observer(traffic_of(self._plan), server, self._writer, manner, self._record)
         interrupted: list[bool] = []
 
         def stop() -> None:
@@ -193,13 +196,15 @@ def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
     }
 
 
-def _allow(connections: int) -> None:
+def _allow(connections: int, speedup: float) -> None:
     from windtunnel.live.open_files import connections_allowed
 
+    if not 0.0 < speedup < float("inf"):
+        raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed="above 0")
     allowed = connections_allowed(connections)
     if allowed < connections:
         what = f"the system lets this process have {allowed} connections"
-        raise InputError(what, where=f"--in-flight {connections}", hint="`ulimit -n` allows more")
+        raise InputError(what, where=f"--concurrency {connections}", hint="`ulimit -n` allows more")
 
 
 def _refuse_media(plan: ScenarioPlan) -> None:
@@ -224,31 +229,24 @@ def _duration(text: str, where: str) -> float:
     return time_s
 
 
-async def model_of(
-    transport: Transport, wanted: str | None, plan: ScenarioPlan, address: str
-) -> str:
+async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: ScenarioPlan) -> str:
     """What the server calls the model; whatever keeps it from answering is an InputError."""
-    from windtunnel.live.observe.transport import Broken, served_models
+    from windtunnel.live.wire.greeting import models_of
+    from windtunnel.workload.traces.record import LONGEST_NAME
 
-    try:
-        async with asyncio.timeout(LONGEST_GREETING_S):
-            models = await served_models(transport)
-    except (Broken, TimeoutError) as error:
-        why = transport.hide(str(error)) or f"it did not answer in {LONGEST_GREETING_S:g} s"
-        raise InputError(f"the server cannot be reached: {why}", where=address) from None
+    if wanted is not None and not 0 < len(wanted) <= LONGEST_NAME:
+        allowed = f"1 to {LONGEST_NAME} characters"
+        raise InputError(f"the name has {len(wanted)} characters", where="--model", allowed=allowed)
+    models = await models_of(server, wait_s)
     if wanted is not None:
         return wanted
-    if models is not None and len(models) == 1:
+    if models is not None and len(models) == 1 and 0 < len(models[0]) <= LONGEST_NAME:
         return models[0]
     if models is not None and plan.model in models:
         return plan.model
-    said = (
-        f"it has {transport.hide(', '.join(models))[:200]}"
-        if models
-        else "it does not say which it has"
-    )
+    said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
     what = f"the name of the model is not clear: {said}"
-    raise InputError(what, where=address, hint="give it with --model NAME")
+    raise InputError(what, where=server.url, hint="give it with --model NAME")
 
 
 class _Line:

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.live.batch.server import Reply, Server, answer
+from tests.live.server import Reply, Server, answer
 
 
 @pytest.fixture

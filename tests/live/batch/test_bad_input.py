@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.batch.running import batch, prompts, write_rows
-from tests.live.batch.server import Asked, Said, Server, answer
+from tests.live.server import Asked, Said, Server, answer
 
 Serve = Callable[..., Server]
 NOWHERE = "http://127.0.0.1:9"

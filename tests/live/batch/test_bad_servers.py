@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_rows
-from tests.live.batch.server import Asked, Said, Server, answer
-from windtunnel.live.batch import client
-from windtunnel.live.batch.plan import Api
-from windtunnel.live.batch.replies import Answer, Failure, Reply, judge
+from tests.live.server import Asked, Said, Server, answer
+from windtunnel.live.batch.replies import Answer, Failure, judge
+from windtunnel.live.wire.addresses import Api
+from windtunnel.live.wire.client import LARGEST_REPLY, Reply
 
 Serve = Callable[..., Server]
 
@@ -30,7 +30,7 @@ def first_time(bad: Said) -> Callable[[Asked], Said]:
     return reply
 
 
-HUGE = b"[" + b"1," * (client.LARGEST_REPLY // 2 + 10)
+HUGE = b"[" + b"1," * (LARGEST_REPLY // 2 + 10)
 PASSING = {
     "500": Said(500, {"error": {"message": "oops"}}),
     "502 with HTML": Said(502, b"<html>bad gateway</html>", {"content-type": "text/html"}),

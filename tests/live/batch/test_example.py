@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.live.batch.running import batch
-from tests.live.batch.server import Server
+from tests.live.server import Server
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "batch"
 

@@ -4,15 +4,10 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_rows
-from tests.live.batch.server import Asked, Said, Server, answer
-from windtunnel.core.errors import InputError
-from windtunnel.live.batch.keys import Keys, read_keys
+from tests.live.server import Asked, Said, Server, answer
 
 Serve = Callable[..., Server]
 KEY = 'sk-"q\\uote/d-0123456789abcdef'
@@ -173,38 +168,3 @@ columns:
     assert batch(tmp_path, "--columns", tmp_path / "columns.yaml").code == 0
     assert second.prompts == ["Bearer [key]"]
     assert second.asked[0].headers["authorization"] == ""
-
-
-@given(
-    key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40),
-    around=st.text(max_size=20),
-)
-def test_redacting_takes_out_every_key_in_text_and_in_json(key: str, around: str) -> None:
-    keys = Keys({"A": key, "B": key + "-longer"})
-    for text in (key, f"{around}{key}{around}", f"{key}{key}-longer"):
-        assert key not in keys.redact_text(text).replace("[key]", "")
-        encoded = keys.redact(msgspec.json.encode({around: [text, 1.5, None], "k" + key: 3}))
-        assert key not in encoded.decode().replace("[key]", "")
-        if key.isalnum():
-            assert key not in str(msgspec.json.decode(encoded)).replace("[key]", "")
-    assert key not in repr(keys)
-
-
-def test_redacting_leaves_json_whole() -> None:
-    """A key of digits may be met inside an escape or a number."""
-    keys = Keys({"A": "00000000"})
-    for value in ("\x10" + "00000000", {"created": 1000000001, "x": "y"}, ["00000000"]):
-        assert b"00000000" not in keys.redact(msgspec.json.encode(value))
-        assert msgspec.json.decode(keys.redact(msgspec.json.encode(value))) is not None
-    assert keys.redact(b'{"a": 1}') == b'{"a": 1}'
-
-
-def test_placeholders_are_not_taken_out_of_answers() -> None:
-    assert Keys({"A": "EMPTY"}).redact_text("the list is EMPTY") == "the list is EMPTY"
-
-
-def test_keys_are_stripped_of_the_line_end_that_files_leave() -> None:
-    keys = read_keys(["K"], {"K": "sk-from-a-file\n"})
-    assert keys.header("K") == "Bearer sk-from-a-file"
-    with pytest.raises(InputError, match="is not set"):
-        read_keys(["K"], {"K": "  "})

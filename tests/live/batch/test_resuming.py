@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, read, start, write_rows
-from tests.live.batch.server import Asked, Said, Server, answer
+from tests.live.server import Asked, Said, Server, answer
 
 Serve = Callable[..., Server]
 

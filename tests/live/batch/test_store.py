@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import OutputError
-from windtunnel.live.batch.keys import Keys
 from windtunnel.live.batch.store import (
     JOURNAL,
     VERSION,
@@ -21,6 +20,7 @@ from windtunnel.live.batch.store import (
     line_id,
     open_store,
 )
+from windtunnel.live.wire.keys import Keys
 
 NO_KEYS = Keys({})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_rows
-from tests.live.batch.server import Asked, Said, Server, answer
+from tests.live.server import Asked, Said, Server, answer
 from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView
 from windtunnel.report.batch_progress import Pace, line, picture, showing
 

@@ -11,8 +11,9 @@ from windtunnel.core.spec.faults import Fault, checker_faults, input_error
 from windtunnel.core.spec.fields import Leaf, Name, Text, Whole, is_not
 from windtunnel.core.spec.section import Section
 from windtunnel.core.spec.yaml_source import parse_document, read_text
-from windtunnel.live.batch.plan import Api, ColumnPlan, EndpointPlan
+from windtunnel.live.batch.plan import ColumnPlan, EndpointPlan
 from windtunnel.live.batch.templates import Template
+from windtunnel.live.wire.addresses import Api
 
 NOUN = "columns"
 MOST_COLUMNS = 256

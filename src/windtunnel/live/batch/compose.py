@@ -20,7 +20,6 @@ from windtunnel.core.telemetry import Telemetry
 from windtunnel.live.asyncio_front import AsyncLimiter
 from windtunnel.live.batch.client import Client, open_client
 from windtunnel.live.batch.endpoints import Route, find_models, route_of, unlisted
-from windtunnel.live.batch.keys import Keys, read_keys
 from windtunnel.live.batch.plan import BatchPlan, LimiterKind
 from windtunnel.live.batch.rows import Rows, open_rows
 from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
@@ -36,6 +35,7 @@ from windtunnel.live.batch.store import (
 )
 from windtunnel.live.batch.tally import BatchView, Ending, Summary, Tally, look
 from windtunnel.live.open_files import connections_allowed
+from windtunnel.live.wire.keys import Keys, read_keys
 
 RUN = "batch"
 
@@ -91,8 +91,7 @@ async def run_batch(
             is_complete = True
             return _nothing_to_do(plan, prepared)
         async with open_client(plan.endpoints, keys, plan.timeout_s) as client:
-            found = await find_models(client, plan.endpoints, plan.wait_s)
-            models = {name: _without_keys(listed, keys) for name, listed in found.items()}
+            models = await find_models(client, plan.wait_s)
             routes = _routes(plan, rows, models, tell)
             runner = _runner(plan, prepared, client, routes, telemetry, streams)
             with unwrapped(), _signals(runner, tell):
@@ -107,13 +106,6 @@ async def run_batch(
     finally:
         store.close(is_complete=is_complete)
         rows.close()
-
-
-def _without_keys(listed: tuple[str, ...] | None, keys: Keys) -> tuple[str, ...] | None:
-    """Names of models go everywhere; one that repeats a key is none."""
-    if listed is None:
-        return None
-    return tuple(model for model in listed if keys.redact_text(model) == model)
 
 
 async def _watched(runner: Runner, watches: list[Watch]) -> None:

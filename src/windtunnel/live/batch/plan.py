@@ -7,29 +7,10 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.admission.reasons import Domain
+from windtunnel.live.wire.addresses import Api
 
 ANSWER = "answer"
 """The only column, where no file names any."""
-
-
-class Api(StrEnum):
-    """What is asked of a server, by the end of its address."""
-
-    CHAT = "chat/completions"
-    COMPLETIONS = "completions"
-    EMBEDDINGS = "embeddings"
-
-    @property
-    def domain(self) -> Domain:
-        return _DOMAINS[self]
-
-
-_DOMAINS = {
-    Api.CHAT: Domain.CHAT,
-    Api.COMPLETIONS: Domain.COMPLETION,
-    Api.EMBEDDINGS: Domain.EMBEDDING,
-}
 
 
 class LimiterKind(StrEnum):

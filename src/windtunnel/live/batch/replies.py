@@ -1,32 +1,26 @@
 """What a server's reply means for a row: an answer, wait, try again, drop the row, or stop."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
-
-import msgspec
 
 from windtunnel.admission.budgets import Observed
 from windtunnel.admission.headers import read_limits
 from windtunnel.admission.reasons import Outcome
-from windtunnel.live.batch.plan import Api
+from windtunnel.live.wire.addresses import Api
+from windtunnel.live.wire.client import Reply
+from windtunnel.live.wire.refusals import (
+    QUOTA,
+    REDIRECT,
+    Redact,
+    decoded,
+    refusal_code,
+    refusal_line,
+)
 
-LONGEST_MESSAGE = 500
-QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 OVERLOADED = (503, 529)
 PASSING = (408, 409, 425)
 """Refusals that others meet too: the request itself is not at fault."""
-
-
-class Reply:
-    """What came back over the wire."""
-
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status: Final = status
-        self.headers: Final = headers
-        self.body: Final = body
 
 
 class Means(StrEnum):
@@ -89,24 +83,17 @@ class Failure:
         self.request_id: Final = request_id
 
 
-def judge(
-    reply: Reply, api: Api, redact: Callable[[str], str], *, has_answered: bool
-) -> Answer | Failure:
+def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answer | Failure:
     """What a reply means; `has_answered`: this model has answered other rows of this run.
 
     `redact` takes keys out of what a server said before it is cut: half a key is a secret too.
     """
     request_id = reply.headers.get("x-request-id", "")
-    try:
-        body = msgspec.json.decode(reply.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        body = None
+    body = decoded(reply.body)
     if reply.status == 200:
         return _answer(body, api, request_id)
-    message = _message(body, reply.body, redact)
+    message = refusal_line(reply.status, reply.headers, reply.body, redact)
     means, code, outcome = _refusal(reply.status, body, has_answered=has_answered)
-    if code == "redirect":
-        message = f"the server sends requests on to {_target(reply.headers, redact)}"
     return Failure(
         means,
         code,
@@ -128,10 +115,10 @@ def observed_limits(headers: Mapping[str, str], unix_s: float) -> Observed | Non
 
 
 def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str, Outcome]:
-    code = f"http_{status}"
+    code = refusal_code(status, body)
+    if code == QUOTA:
+        return Means.STOP, code, Outcome.PROVIDER_FAILURE
     if status == 429:
-        if _error_code(body) in QUOTA_CODES:
-            return Means.STOP, "quota_exhausted", Outcome.PROVIDER_FAILURE
         return Means.WAIT, "rate_limited", Outcome.RATE_LIMITED
     if status in OVERLOADED:
         return Means.AGAIN, code, Outcome.PROVIDER_OVERLOADED
@@ -139,10 +126,8 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str,
         return Means.AGAIN, code, Outcome.PROVIDER_FAILURE
     if status in (401, 402):
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
-    if 300 <= status < 400:
-        code = "redirect"
     # A model that has answered is there, and may be asked: then it is about this row.
-    if not has_answered and (status in (403, 404, 405) or code == "redirect"):
+    if not has_answered and (status in (403, 404, 405) or code == REDIRECT):
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
     if status >= 300:
         return Means.DROP, code, Outcome.PROVIDER_FAILURE
@@ -177,30 +162,6 @@ def _first_choice(body: dict[str, Any], api: Api) -> tuple[str | None, str]:
             return None, "the reply has no message"
         text = message.get("content")
     return (text if isinstance(text, str) else None), ""
-
-
-def _message(body: Any, raw: bytes, redact: Callable[[str], str]) -> str:
-    """What the server said went wrong, as one short line."""
-    said: Any = None
-    if isinstance(body, dict):
-        said = body.get("error", body.get("message", body.get("detail")))
-    if isinstance(said, dict):
-        said = said.get("message")
-    text = redact(said if isinstance(said, str) else raw.decode(errors="replace"))
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(line.split())[:LONGEST_MESSAGE]
-
-
-def _error_code(body: Any) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    code = (error.get("code") or error.get("type")) if isinstance(error, dict) else None
-    return code if isinstance(code, str) else ""
-
-
-def _target(headers: Mapping[str, str], redact: Callable[[str], str]) -> str:
-    """Where a redirect leads, without what may be secret in it."""
-    place = redact(headers.get("location", "")) or "nowhere"
-    return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
 
 
 def _count(value: Any) -> int:

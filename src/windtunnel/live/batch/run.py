@@ -22,8 +22,8 @@ from windtunnel.admission.reasons import Outcome, RequestDenial
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
 from windtunnel.live.asyncio_front import AsyncLimiter
-from windtunnel.live.batch.client import Client, NoReply
-from windtunnel.live.batch.endpoints import Route, refused_sentence
+from windtunnel.live.batch.client import Client, outcome_of
+from windtunnel.live.batch.endpoints import Route
 from windtunnel.live.batch.plan import EndpointPlan
 from windtunnel.live.batch.replies import Answer, Failure, Means, judge, observed_limits
 from windtunnel.live.batch.rows import RowData, Rows
@@ -31,6 +31,8 @@ from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
 from windtunnel.live.batch.tally import Ending, Tally
 from windtunnel.live.batch.templates import Unfilled
 from windtunnel.live.leasing import Held, Refused
+from windtunnel.live.wire.client import NoReply
+from windtunnel.live.wire.refusals import refused_sentence
 
 SYNC_S: Final = 1.0
 """How long a finished row may be in the system's memory only."""
@@ -206,7 +208,7 @@ class Runner:
         try:
             reply = await self.parts.client.post(endpoint, route.api, data)
         except NoReply as error:
-            judged = Failure(Means.AGAIN, error.code, error.what, error.outcome)
+            judged = Failure(Means.AGAIN, error.code, error.what, outcome_of(error))
         else:
             judged = judge(
                 reply, route.api, self.parts.redact, has_answered=route in self._answered
@@ -221,7 +223,7 @@ class Runner:
             call.ended(judged.outcome, took_s, 0, 0)
             if judged.means is Means.STOP:
                 server = self.parts.endpoints[endpoint]
-                why = refused_sentence(server, judged.code, judged.message)
+                why = refused_sentence(server.url, server.key_env, judged.code, judged.message)
                 self.stop(Ending.REFUSED, str(why))
         return judged
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from windtunnel.core.errors import OutputError
-from windtunnel.live.batch.keys import Keys
+from windtunnel.live.wire.keys import Keys
 
 JOURNAL = "windtunnel batch"
 VERSION = 1

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, Protocol
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.live.batch.columns_file import graph_of
-from windtunnel.live.batch.plan import ANSWER, Api, BatchPlan, ColumnPlan
+from windtunnel.live.batch.plan import ANSWER, BatchPlan, ColumnPlan
 from windtunnel.live.batch.templates import Template
+from windtunnel.live.wire.addresses import Api
 
 Row = Mapping[str, Any]
 PREFIX = "/v1/"

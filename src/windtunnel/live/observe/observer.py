@@ -8,18 +8,21 @@ trace has the time at which it was sent, beside the one at which it was due.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from windtunnel.live.observe.prompts import PromptWriter
-from windtunnel.live.observe.stream import LONGEST_ERROR, Answered, BadStream, error_text
-from windtunnel.live.observe.transport import Broken, Reply, Transport
+from windtunnel.live.observe.stream import Answered, BadStream, ErrorInStream
+from windtunnel.live.wire.client import NoReply
+from windtunnel.live.wire.refusals import error_line, refusal_line
 from windtunnel.workload.request import NEVER, Request
 from windtunnel.workload.traces.measured import (
     COMPLETED,
+    CUT_OFF,
     FAILED,
     REJECTED,
     TIMED_OUT,
@@ -31,7 +34,36 @@ from windtunnel.workload.traffic import Traffic
 
 TOO_MANY = (429, 503)
 """Statuses by which a server turns a request away that it might answer at another time."""
-MOST_ERROR_BYTES = 65_536
+LONGEST_ERROR = 200
+"""Characters that are kept of what a server says went wrong."""
+LONGEST_GOODBYE_S = 1.0
+"""For a server that has sent the end of its answer, and does not end."""
+
+
+class Incoming(Protocol):
+    """A reply whose head has arrived. Reading the rest of it may be `NoReply`."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it arrives."""
+
+    async def whole(self) -> bytes:
+        """The body, all of it."""
+
+
+class Server(Protocol):
+    """Who is observed."""
+
+    @property
+    def redact(self) -> Callable[[str], str]:
+        """Takes what must not be told out of a text, such as a key that the server repeats."""
+
+    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[Incoming]: ...
 
 
 class Manner(NamedTuple):
@@ -53,7 +85,7 @@ class Observer:
     def __init__(
         self,
         traffic: Traffic,
-        transport: Transport,
+        server: Server,
         writer: PromptWriter,
         manner: Manner,
         record: Callable[[Measured], None],
@@ -62,7 +94,7 @@ class Observer:
         self.in_flight = 0
         self.now_s = 0.0
         self._traffic = traffic
-        self._transport = transport
+        self._server = server
         self._writer = writer
         self._manner = manner
         self._record = record
@@ -148,31 +180,52 @@ class Observer:
         try:
             async with (
                 asyncio.timeout(self._patience_s(request, sent_s)),
-                self._transport.post(self._writer.path, body) as reply,
+                self._server.post(self._writer.api, body) as reply,
             ):
                 status = reply.status
                 if status == 200:
-                    async for piece in reply.pieces():
-                        answered.feed(piece, self._clock_s())
-                    outcome, error = _verdict(answered)
+                    await self._hear(reply, answered)
+                    outcome, error = _verdict_of_part(answered, reply)
                 else:
                     outcome = REJECTED if status in TOO_MANY else FAILED
-                    error = error_text(await _beginning(reply))
+                    redact = self._server.redact
+                    error = refusal_line(status, reply.headers, await reply.whole(), redact)
         except TimeoutError:
             outcome = TIMED_OUT
-        except (Broken, BadStream) as broken:
-            outcome, error = FAILED, str(broken)
+        except ErrorInStream as failed:
+            outcome, error = FAILED, error_line(failed.said, self._server.redact)
+        except BadStream as bad:
+            outcome, error = FAILED, str(bad)
+        except NoReply as broken:
+            outcome, error = CUT_OFF if answered.times_s else FAILED, broken.what
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-        if error is not None:
-            error = self._transport.hide(error)[:LONGEST_ERROR]
         request.finished_s = self._clock_s()
+        if answered.ended_s is not None:
+            request.finished_s = answered.ended_s
+            # What has come to its end is whole, whatever became of the connection then.
+            outcome, error = _verdict_of_whole(answered)
+        if error is not None:
+            error = self._server.redact(error)[:LONGEST_ERROR]
         measured = self._measured(request, sent_s, answered, outcome, status, error)
         if outcome == COMPLETED:
             request.output_tokens = measured.request.output_tokens
         self._ended.append((request, measured, answered.text))
         self._news.set()
+
+    async def _hear(self, reply: Incoming, answered: Answered) -> None:
+        """Takes the pieces of an answer, up to its end."""
+        pieces = reply.pieces()
+        async for piece in pieces:
+            answered.feed(piece, self._clock_s())
+            if answered.whole:
+                break
+        # A connection whose end has been read can be used again.
+        with suppress(TimeoutError, NoReply):
+            async with asyncio.timeout(LONGEST_GOODBYE_S):
+                async for _ in pieces:
+                    pass
 
     def _body(self, request: Request) -> bytes:
         manner = self._manner
@@ -219,6 +272,7 @@ class Observer:
             session=str(request.session) if request.session >= 0 else None,
             turn=int(request.turn) if request.session >= 0 else None,
             model=self._manner.model,
+            adapter=traffic.adapters[request.adapter] if request.adapter >= 0 else None,
             deadline_s=request.deadline_s - sent_s if request.deadline_s != NEVER else None,
             ttft_s=times_s[0] - sent_s if times_s else None,
             e2e_s=times_s[-1] - sent_s if times_s and outcome == COMPLETED else None,
@@ -231,21 +285,18 @@ class Observer:
         return Measured(row, due_s, outcome, status, error, answered.cached_tokens, gaps_s)
 
 
-def _verdict(answered: Answered) -> tuple[str, str | None]:
-    """How an answer ended that was sent to its end."""
-    if not answered.times_s:
-        return FAILED, "the server sent no stream of tokens"
-    return COMPLETED, None
+def _verdict_of_whole(answered: Answered) -> tuple[str, str | None]:
+    if answered.times_s:
+        return COMPLETED, None
+    return FAILED, "the answer has no tokens"
 
 
-async def _beginning(reply: Reply) -> bytes:
-    """As much of a body as an error needs."""
-    body = b""
-    async for piece in reply.pieces():
-        body += piece
-        if len(body) > MOST_ERROR_BYTES:
-            break
-    return body
+def _verdict_of_part(answered: Answered, reply: Incoming) -> tuple[str, str]:
+    """Of an answer without its end, of which nothing more will come."""
+    if answered.times_s:
+        return CUT_OFF, "the stream ended without [DONE]"
+    kind = reply.headers.get("content-type", "something of no type")
+    return FAILED, f"the server sent no stream of tokens, but {kind}"
 
 
 def _shared(request: Request, factor: float) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -8,15 +8,12 @@ from array import array
 from hashlib import shake_128
 from typing import Any, NamedTuple
 
+from windtunnel.live.wire.addresses import Api
 from windtunnel.live.words import BYTES_PER_TOKEN, ROUND
 from windtunnel.workload.request import Request
 
 COMPLETIONS, TOKENS, CHAT = "completions", "tokens", "chat"
-APIS = {
-    COMPLETIONS: "/v1/completions",
-    TOKENS: "/v1/completions",
-    CHAT: "/v1/chat/completions",
-}
+APIS = {COMPLETIONS: Api.COMPLETIONS, TOKENS: Api.COMPLETIONS, CHAT: Api.CHAT}
 """How prompts can be sent: as text, as token ids, as messages."""
 
 LOWEST_TOKEN_ID = 1000
@@ -37,7 +34,8 @@ class PromptWriter:
         self._answers: dict[int, str] = {}  # what the server said, by answer key
 
     @property
-    def path(self) -> str:
+    def api(self) -> Api:
+        """Where its prompts go."""
         return APIS[self._api]
 
     def heard(self, request: Request, text: str) -> None:

@@ -1,17 +1,20 @@
 """Reads a streamed answer of an OpenAI-compatible server: when each piece of it came."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from windtunnel.workload.traces.record import MOST_TOKENS
+
 LONGEST_LINE = 1 << 20
-LONGEST_ERROR = 200
-"""Characters that are kept of what a server says went wrong."""
+LARGEST_STREAM = 256 << 20
+"""Bytes: a hundred thousand tokens take a tenth of it."""
 
 
 class _Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -19,13 +22,16 @@ class _Choice(msgspec.Struct):
     delta: _Delta | None = None
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+
+
 class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
     prompt_tokens_details: _Details | None = None
 
 
@@ -39,16 +45,31 @@ class BadStream(Exception):
     """The server sent something that is no stream of completions."""
 
 
+class ErrorInStream(Exception):
+    """The server said in its stream that something went wrong: what, as it came."""
+
+    def __init__(self, said: bytes) -> None:
+        super().__init__(said)
+        self.said = said
+
+
 class Answered:
     """What has come of a streamed answer, with the time of each piece."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.times_s: list[float] = []
-        self.whole = False
+        self.ended_s: float | None = None
+        """When the mark came that ends a stream."""
         self._usage: _Usage | None = None
-        self._rest = b""
+        self._line = bytearray()  # one that has not ended
+        self._bytes = 0
         self._decoder = msgspec.json.Decoder(_Event)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it has come."""
+        return self.ended_s is not None
 
     @property
     def text(self) -> str:
@@ -70,42 +91,41 @@ class Answered:
         return details.cached_tokens if details is not None else None
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Takes what has arrived."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
+        """Takes what has arrived. What comes after the end is not looked at."""
+        self._bytes += len(data)
+        if self._bytes > LARGEST_STREAM:
+            raise BadStream(f"the stream has more than {LARGEST_STREAM >> 20} MiB")
+        first, *others = data.split(b"\n")
+        self._line += first
+        for other in others:
+            self._ended(now_s)
+            self._line += other
+        if len(self._line) > LONGEST_LINE:
             raise BadStream(f"a line of the stream has more than {LONGEST_LINE >> 20} MiB")
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._event(line[5:].strip(), now_s)
+
+    def _ended(self, now_s: float) -> None:
+        """A line is whole."""
+        if self._line.startswith(b"data:") and not self.whole:
+            self._event(bytes(self._line[5:]).strip(), now_s)
+        self._line.clear()
 
     def _event(self, data: bytes, now_s: float) -> None:
         if data == b"[DONE]":
-            self.whole = True
+            self.ended_s = now_s
             return
         try:
             event = self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadStream(f"a piece of the stream cannot be read: {error}") from None
         if event.error is not None:
-            raise BadStream(error_text(data))
+            raise ErrorInStream(data)
         if event.usage is not None:
             self._usage = event.usage
         for choice in event.choices[:1]:
             text = choice.text
             if choice.delta is not None:
-                text = choice.delta.content or choice.delta.reasoning_content
+                delta = choice.delta
+                text = delta.content or delta.reasoning_content or delta.reasoning
             if text:
                 self.texts.append(text)
                 self.times_s.append(now_s)
-
-
-def error_text(body: bytes) -> str:
-    """What a server says went wrong, in one line; whoever shows it hides keys, then cuts it."""
-    try:
-        data: Any = msgspec.json.decode(body)
-        error = data.get("error", data)
-        said = error.get("message", error) if isinstance(error, dict) else error
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, RecursionError):
-        said = body.decode(errors="replace")
-    line = " ".join(str(said).split())
-    return "".join(c if c.isprintable() else "?" for c in line)

@@ -21,9 +21,11 @@ COMPLETED = "completed"
 REJECTED = "rejected"
 TIMED_OUT = "timed_out"
 FAILED = "failed"
+CUT_OFF = "cut_off"
 UNFINISHED = "unfinished"
-OUTCOMES = (COMPLETED, REJECTED, TIMED_OUT, FAILED, UNFINISHED)
-"""How a measured request can end; `failed` is a server's error or a broken connection."""
+OUTCOMES = (COMPLETED, REJECTED, TIMED_OUT, FAILED, CUT_OFF, UNFINISHED)
+"""How a measured request can end. `failed` is a server's error, or no answer at all; `cut_off` is
+an answer that began and broke off."""
 
 
 class Measured(NamedTuple):

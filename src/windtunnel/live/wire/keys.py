@@ -1,6 +1,6 @@
 """Keys of servers: from the environment, into the header of a request, and nowhere else.
 
-Servers repeat what they were sent, in errors above all. So whatever is written or said by a batch
+Servers repeat what they were sent, in errors above all. So whatever a command writes or says
 goes through `redact`, which takes out every key that the run knows.
 """
 
@@ -58,6 +58,11 @@ class Keys:
 
     def __repr__(self) -> str:
         return f"Keys({', '.join(self._headers)})"
+
+
+def named_key(named: str | None, environment: Mapping[str, str]) -> str:
+    """The variable that holds the key: one that was named, or the usual one where that is set."""
+    return named or (DEFAULT_ENV if environment.get(DEFAULT_ENV, "").strip() else "")
 
 
 def read_keys(names: Sequence[str], environment: Mapping[str, str]) -> Keys:

@@ -1,0 +1,150 @@
+"""One HTTP client for all commands: bounded in time and size, and careful with keys.
+
+It follows no redirect, keeps no cookie, uses no proxy or password file of the environment, and
+asks for replies uncompressed and unpacks none, so that a small reply cannot become a large one.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from windtunnel.live.wire.addresses import MODELS, Api
+from windtunnel.live.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    import aiohttp
+
+LARGEST_REPLY = 16 << 20
+CONNECT_S = 10.0
+IDLE_CONNECTION_S = 30.0
+
+CANNOT_CONNECT = "cannot_connect"
+TIMEOUT = "timeout"
+CONNECTION_BROKEN = "connection_broken"
+TOO_LARGE = "reply_too_large"
+PACKED = "reply_packed"
+
+
+class NoReply(Exception):
+    """An exchange that brought no whole reply: a code for it, and a sentence."""
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(what)
+        self.code: Final = code
+        self.what: Final = what
+
+
+class Reply:
+    """A whole reply."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status: Final = status
+        self.headers: Final = headers
+        self.body: Final = body
+
+
+class Incoming:
+    """A reply whose head has arrived. Reading the rest of it may be `NoReply`."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status: Final = response.status
+        self.headers: Final[Mapping[str, str]] = response.headers
+        self._response = response
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it arrives."""
+        return self._response.content.iter_any()
+
+    async def whole(self) -> bytes:
+        """The body, unless it is larger than a reply may be."""
+        parts: list[bytes] = []
+        size = 0
+        async for part in self._response.content.iter_any():
+            size += len(part)
+            if size > LARGEST_REPLY:
+                self._response.close()
+                what = f"the reply is larger than {LARGEST_REPLY >> 20} MiB"
+                raise NoReply(TOO_LARGE, what)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Endpoint:
+    """One server that can be asked. Its key goes into the headers of requests and nowhere else."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, keys: Keys, key_env: str = ""
+    ) -> None:
+        from yarl import URL
+
+        self.url: Final = url
+        self.key_env: Final = key_env
+        self.redact: Final = keys.redact_text
+        self._session = session
+        self._headers = {"Accept-Encoding": "identity", "Accept": "application/json"}
+        authorization = keys.header(key_env)
+        if authorization:
+            self._headers["Authorization"] = authorization
+        self._bodies = {**self._headers, "Content-Type": "application/json"}
+        self._urls = {end: URL(f"{url}/{end}", encoded=True) for end in (MODELS, *Api)}
+
+    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[Incoming]:
+        """Asks for something; `end` is an `Api`."""
+        return self._exchange("POST", end, self._bodies, body)
+
+    def get(self, end: str) -> AbstractAsyncContextManager[Incoming]:
+        return self._exchange("GET", end, self._headers, None)
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, end: str, headers: dict[str, str], body: bytes | None
+    ) -> AsyncIterator[Incoming]:
+        import aiohttp
+
+        try:
+            async with self._session.request(
+                method, self._urls[end], headers=headers, data=body, allow_redirects=False
+            ) as response:
+                packing = response.headers.get("content-encoding", "identity")
+                if packing.strip().lower() not in ("", "identity"):
+                    response.close()
+                    raise NoReply(PACKED, "the reply is compressed, which nobody asked for")
+                yield Incoming(response)
+        except aiohttp.ClientConnectorError as error:
+            number = error.os_error.errno
+            reason = os.strerror(number) if number and number > 0 else "it is not to be found"
+            raise NoReply(CANNOT_CONNECT, f"no connection: {reason.lower()}") from None
+        except aiohttp.ConnectionTimeoutError:
+            raise NoReply(TIMEOUT, "no connection in the time that it may take") from None
+        except TimeoutError:
+            raise NoReply(TIMEOUT, "no reply in the time that a call may take") from None
+        except (aiohttp.ClientError, OSError) as error:
+            # Its own text may hold the request with its headers.
+            what = f"the connection broke ({type(error).__name__})"
+            raise NoReply(CONNECTION_BROKEN, what) from None
+
+
+@asynccontextmanager
+async def open_session(
+    timeout_s: float | None = None, *, name: str
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """Connections for any number of endpoints, closed at the end. `name` is told to servers."""
+    import aiohttp
+
+    connect_s = CONNECT_S if timeout_s is None else min(CONNECT_S, timeout_s)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+        timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        headers={"User-Agent": f"windtunnel-{name}"},
+    ) as session:
+        yield session

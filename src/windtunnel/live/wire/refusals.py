@@ -1,0 +1,82 @@
+"""What a server says when it refuses: in one line, without keys; and what that means for all."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+
+LONGEST_MESSAGE = 500
+QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+QUOTA = "quota_exhausted"
+REDIRECT = "redirect"
+
+Redact = Callable[[str], str]
+
+
+def decoded(body: bytes) -> Any:
+    """What JSON says, or None."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refusal_code(status: int, body: Any) -> str:
+    """A short name for what a status other than 200 says."""
+    if 300 <= status < 400:
+        return REDIRECT
+    if status == 429 and _error_code(body) in QUOTA_CODES:
+        return QUOTA
+    return f"http_{status}"
+
+
+def refusal_line(status: int, headers: Mapping[str, str], raw: bytes, redact: Redact) -> str:
+    """What the server said went wrong, as one short line.
+
+    Keys are taken out before it is cut: half a key is a secret too.
+    """
+    if 300 <= status < 400:
+        return f"the server sends requests on to {_target(headers, redact)}"
+    return error_line(raw, redact)
+
+
+def error_line(raw: bytes, redact: Redact) -> str:
+    """The message in what a server sent, or all of that, as one short line."""
+    body = decoded(raw)
+    said: Any = None
+    if isinstance(body, dict):
+        said = body.get("error", body.get("message", body.get("detail")))
+    if isinstance(said, dict):
+        said = said.get("message")
+    text = redact(said if isinstance(said, str) else raw.decode(errors="replace"))
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(line.split())[:LONGEST_MESSAGE]
+
+
+def refused_sentence(url: str, key_env: str, code: str, message: str) -> InputError:
+    """Why a server will answer nothing, and what to do about it."""
+    key = f"the key in {key_env}" if key_env else "a request without a key"
+    hints = {
+        "http_401": f"it refused {key}; --key-env names the variable that holds the right one",
+        "http_403": f"it refused {key}",
+        "http_402": "it wants to be paid",
+        QUOTA: "the quota is used up",
+        REDIRECT: "give that address as --endpoint; keys are not sent on to other places",
+        "http_404": "is the model's name right, and the address?",
+    }
+    what = f"the server will not answer ({code}): {message}"
+    return InputError(what, where=url, hint=hints.get(code))
+
+
+def _error_code(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    code = (error.get("code") or error.get("type")) if isinstance(error, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def _target(headers: Mapping[str, str], redact: Redact) -> str:
+    """Where a redirect leads, without what may be secret in it."""
+    place = redact(headers.get("location", "")) or "nowhere"
+    return place.partition("?")[0].partition("#")[0].rpartition("@")[2][:200]
