@@ -109,7 +109,9 @@ class Flow:
         *,
         arrived: int = 0,
         completed: int = 0,
+        met: int = 0,
         prompt_tokens: float = 0.0,
+        prompt_cv: float = 0.0,
         output_tokens: float = 0.0,
         prefix_hit: float = 0.0,
         ttft_s: float = 0.0,
@@ -119,7 +121,9 @@ class Flow:
         self.interval_s: Final = interval_s
         self.arrived: Final = arrived
         self.completed: Final = completed
+        self.met: Final = met  # of those that completed: with the promise kept
         self.prompt_tokens: Final = prompt_tokens  # mean of those that arrived; 0: none did
+        self.prompt_cv: Final = prompt_cv  # standard deviation of those, over their mean
         self.output_tokens: Final = output_tokens  # mean of those that completed; 0: none did
         self.prefix_hit: Final = prefix_hit  # share of prompt tokens found in a cache
         self.ttft_s: Final = ttft_s  # means of those that completed; 0: none did
