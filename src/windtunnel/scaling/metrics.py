@@ -1,0 +1,99 @@
+"""The metrics that users name in autoscaling policies, and where a snapshot has them.
+
+A policy written for a cluster says `vllm:num_requests_waiting`; every name that people use for the
+same thing leads to the same number here.
+"""
+
+from difflib import get_close_matches
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.parts import Group
+from windtunnel.scaling.snapshot import Replica
+
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+REQUESTS: Final = "requests"
+KV_USED: Final = "kv_used"
+TTFT: Final = "ttft"
+TPOT: Final = "tpot"
+RATE: Final = "rate"
+
+NAMES: Final[dict[str, list[str]]] = {
+    WAITING: ["waiting", "queue_depth", "num_requests_waiting", "vllm:num_requests_waiting"],
+    RUNNING: ["running", "num_requests_running", "vllm:num_requests_running"],
+    REQUESTS: ["requests", "concurrency", "in_flight"],
+    KV_USED: [
+        "kv_used",
+        "kv_cache_utilization",
+        "kv_cache_usage_perc",
+        "gpu_cache_usage_perc",
+        "vllm:kv_cache_usage_perc",
+        "vllm:gpu_cache_usage_perc",
+    ],
+    TTFT: ["ttft", "time_to_first_token_seconds", "vllm:time_to_first_token_seconds"],
+    TPOT: [
+        "tpot",
+        "time_per_output_token_seconds",
+        "vllm:time_per_output_token_seconds",
+        "vllm:inter_token_latency_seconds",
+    ],
+    RATE: ["rate", "rps", "request_rate"],
+}
+"""What is measured, and the names that people give it. A share is 0 to 1, a time in seconds."""
+
+
+class Metric:
+    """A number of a replica, and of a group as a whole."""
+
+    def __init__(self, name: str, quantity: str) -> None:
+        self.name: Final = name  # as the user wrote it
+        self.quantity: Final = quantity
+
+    def of_replica(self, replica: Replica, group: Group) -> float:
+        if self.quantity == WAITING:
+            return replica.waiting
+        if self.quantity == RUNNING:
+            return replica.running
+        if self.quantity == REQUESTS:
+            return replica.waiting + replica.running
+        if self.quantity == KV_USED:
+            return replica.kv_used
+        if self.quantity == TTFT:
+            return replica.ttft_s
+        if self.quantity == TPOT:
+            return replica.tpot_s
+        return _rate(group) / max(1, group.ready)
+
+    def of_group(self, group: Group) -> float:
+        """The sum over its replicas; requests that wait at the gateway are counted, too."""
+        if self.quantity == RATE:
+            return _rate(group)
+        total = 0.0
+        for variant in group.variants:
+            for replica in variant.replicas:
+                total += self.of_replica(replica, group)
+        if self.quantity in (WAITING, REQUESTS):
+            total += group.model.queued
+        return total
+
+
+def metric(name: str, where: str = "metric") -> Metric:
+    """The metric of this name; an error that lists them where there is none."""
+    known: list[str] = []
+    for quantity, names in NAMES.items():
+        if name in names:
+            return Metric(name, quantity)
+        known.extend(names)
+    near = get_close_matches(name, known, 1)
+    raise InputError(
+        f"{name!r} is not a metric that is measured here",
+        where=where,
+        allowed=", ".join(known),
+        hint=f"did you mean {near[0]!r}?" if near else None,
+    )
+
+
+def _rate(group: Group) -> float:
+    flow = group.model.flow
+    return flow.arrived / flow.interval_s if flow.interval_s > 0 else 0.0

@@ -1,0 +1,49 @@
+"""Every name of a metric leads to the number that is meant."""
+
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.metrics import NAMES, metric
+from windtunnel.scaling.parts import Group
+from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+
+REPLICAS = [
+    Replica(
+        "a", waiting=2, running=3, kv_tokens_used=50, kv_tokens=100, ttft_s=0.25, tpot_s=0.0625
+    ),
+    Replica("b", waiting=0, running=1, kv_tokens_used=25, kv_tokens=100, ttft_s=0.5, tpot_s=0.125),
+]
+
+
+def group() -> Group:
+    variant = Variant("v", replicas=REPLICAS, target=2)
+    model = Model("m", [variant], flow=Flow(10.0, arrived=40), queued=4)
+    return Group(model, "both", [variant], "m/both")
+
+
+@pytest.mark.parametrize(
+    ("name", "of_replica", "of_group"),
+    [
+        ("vllm:num_requests_waiting", 2.0, 6.0),
+        ("vllm:num_requests_running", 3.0, 4.0),
+        ("concurrency", 5.0, 10.0),
+        ("vllm:kv_cache_usage_perc", 0.5, 0.75),
+        ("ttft", 0.25, 0.75),
+        ("tpot", 0.0625, 0.1875),
+        ("rps", 2.0, 4.0),
+    ],
+)
+def test_a_name_leads_to_a_number(name: str, of_replica: float, of_group: float) -> None:
+    found = metric(name)
+    assert found.of_replica(REPLICAS[0], group()) == of_replica
+    assert found.of_group(group()) == of_group
+
+
+def test_no_name_means_two_things() -> None:
+    names = [name for names in NAMES.values() for name in names]
+    assert len(names) == len(set(names))
+
+
+def test_an_unknown_metric_is_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'vllm:num_requests_waiting'"):
+        metric("vllm:num_request_waiting")
