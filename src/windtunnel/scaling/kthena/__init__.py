@@ -1,0 +1,1 @@
+"""Kthena's autoscaler: one target, several kinds of accelerator by cost, or roles with a ratio."""

@@ -1,0 +1,151 @@
+"""Keeps two roles in a ratio: as Kthena ships it, and exactly, on whole numbers.
+
+The shipped rule raises the side that is short, once, and rounds; with a narrow band the rounding
+may leave the band. The exact rule looks for the smallest pair inside the band that is no smaller
+than either wish; where there is none, for the pair that falls short by least; where no pair of
+whole numbers is in the band at all, the wishes stay and the reason says so.
+"""
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from windtunnel.scaling.kthena.settings import Ratio
+
+
+class Bounds:
+    """How few and how many replicas a role may have."""
+
+    def __init__(self, minimum: int, maximum: int) -> None:
+        self.minimum: Final = minimum
+        self.maximum: Final = maximum
+
+    def clamp(self, size: int) -> int:
+        return min(max(size, self.minimum), self.maximum)
+
+
+class Paired:
+    """The sizes of both roles; `reason` is empty when the ratio changed nothing."""
+
+    def __init__(self, numerator: int, denominator: int, reason: str, *, held: bool = True) -> None:
+        self.numerator: Final = numerator
+        self.denominator: Final = denominator
+        self.reason: Final = reason
+        self.held: Final = held  # whether the ratio is in the band
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.numerator, self.denominator
+
+
+def ratio_text(numerator: int, denominator: int) -> str:
+    """The ratio as status shows it; nothing when there is no denominator."""
+    return repr(numerator / denominator).removesuffix(".0") if denominator else ""
+
+
+def shipped(ratio: Ratio, numerator: int, denominator: int, num: Bounds, den: Bounds) -> Paired:
+    """One pass that raises the short side, or, where that is full, cuts the other one."""
+    n, d = num.clamp(numerator), den.clamp(denominator)
+    if n == 0 and d == 0:
+        return Paired(0, 0, "")
+    alone = n == 0 or d == 0
+    n, d = n or num.clamp(1), d or den.clamp(1)
+    if n / d < ratio.minimum:
+        raised = math.ceil(ratio.minimum * d)
+        if raised <= num.maximum:
+            return _paired(ratio, num.clamp(raised), d, _raised(ratio, ratio.numerator))
+        n = num.maximum
+        return _paired(ratio, n, den.clamp(math.floor(n / ratio.minimum)), _full(ratio.numerator))
+    if n / d > ratio.maximum:
+        raised = math.ceil(n / ratio.maximum)
+        if raised <= den.maximum:
+            return _paired(ratio, n, den.clamp(raised), _raised(ratio, ratio.denominator))
+        d = den.maximum
+        return _paired(ratio, num.clamp(math.floor(ratio.maximum * d)), d, _full(ratio.denominator))
+    return Paired(n, d, "One role alone cannot be at zero." if alone else "")
+
+
+def exact(ratio: Ratio, numerator: int, denominator: int, num: Bounds, den: Bounds) -> Paired:
+    """The smallest pair in the band that grants both wishes, or the nearest to that."""
+    n, d = num.clamp(numerator), den.clamp(denominator)
+    grid = _Grid(ratio, num, den)
+    if grid.holds(n, d):
+        return Paired(n, d, "")
+    above = grid.smallest_above(max(n, 1), max(d, 1))
+    if above is not None:
+        short = ratio.numerator if above[0] > n else ratio.denominator
+        return Paired(*above, _raised(ratio, short))
+    nearest = grid.least_short_of(max(n, 1), max(d, 1))
+    if nearest is not None:
+        full = ratio.numerator if nearest[1] < d else ratio.denominator
+        return Paired(*nearest, _full(full))
+    band = f"{ratio.minimum:g} to {ratio.maximum:g}"
+    reason = f"No whole numbers within the bounds have a ratio of {band}: nothing was changed."
+    return Paired(n, d, reason, held=False)
+
+
+class _Grid:
+    """Pairs of whole numbers inside the bounds and the band, in exact arithmetic.
+
+    The limits are taken as they are written: 0.1 is a tenth, not the float next to it.
+    """
+
+    def __init__(self, ratio: Ratio, num: Bounds, den: Bounds) -> None:
+        self._num, self._den = num, den
+        low, high = Fraction(repr(ratio.minimum)), Fraction(repr(ratio.maximum))
+        self._low_n, self._low_d = low.numerator, low.denominator
+        self._high_n, self._high_d = high.numerator, high.denominator
+
+    def holds(self, n: int, d: int) -> bool:
+        if n == 0 or d == 0:
+            return n == d  # both at zero is allowed, one alone is not
+        return n * self._low_d >= self._low_n * d and n * self._high_d <= self._high_n * d
+
+    def smallest_above(self, n: int, d: int) -> tuple[int, int] | None:
+        """The total grows with the denominator, so the first that fits is the smallest."""
+        # Below this denominator, even the largest ratio does not reach n.
+        first = max(d, self._den.minimum, -(-n * self._high_d // self._high_n))
+        for denominator in range(first, self._den.maximum + 1):
+            lowest = max(n, self._num.minimum, self._at_least(denominator))
+            if lowest > self._num.maximum:
+                return None
+            if lowest <= self._at_most(denominator):
+                return lowest, denominator
+        return None
+
+    def least_short_of(self, n: int, d: int) -> tuple[int, int] | None:
+        """The pair with the fewest replicas missing; of equal ones the smaller, then by size."""
+        best: tuple[int, int, int, int] | None = None
+        for denominator in range(max(self._den.minimum, 1), self._den.maximum + 1):
+            lowest = max(self._num.minimum, 1, self._at_least(denominator))
+            if lowest > self._num.maximum:
+                break
+            highest = min(self._num.maximum, self._at_most(denominator))
+            if lowest > highest:
+                continue
+            numerator = min(max(n, lowest), highest)
+            short = max(n - numerator, 0) + max(d - denominator, 0)
+            found = (short, numerator + denominator, numerator, denominator)
+            if best is None or found < best:
+                best = found
+        return None if best is None else (best[2], best[3])
+
+    def _at_least(self, denominator: int) -> int:
+        return -(-self._low_n * denominator // self._low_d)
+
+    def _at_most(self, denominator: int) -> int:
+        return self._high_n * denominator // self._high_d
+
+
+def _paired(ratio: Ratio, n: int, d: int, why: str) -> Paired:
+    held = n == d == 0 or (d > 0 and ratio.minimum <= n / d <= ratio.maximum)
+    return Paired(n, d, why, held=held)
+
+
+def _raised(ratio: Ratio, role: str) -> str:
+    names = f"{ratio.numerator}/{ratio.denominator}"
+    return f"{names} must be {ratio.minimum:g} to {ratio.maximum:g}: {role} was raised."
+
+
+def _full(role: str) -> str:
+    return f"{role} is at its bound, so that the other role is cut to keep the ratio."

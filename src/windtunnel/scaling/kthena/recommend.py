@@ -1,0 +1,132 @@
+"""How many replicas the metrics ask for, before any limit on how fast a size may change.
+
+A target is what one replica should carry. `entries` holds what was read: a mapping per replica, or,
+as Kthena ships it, a single mapping with the sums over all replicas. The rule is the same for both;
+with sums it takes the fleet for one replica, so that the tolerance only works around a size of one.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+LARGEST: Final = 1_000_000_000
+ROUNDING: Final = 1e-12
+"""Relative: what floats may be off after a handful of operations."""
+
+
+class Recommended:
+    """A size within the bounds, and the metric that asked for most."""
+
+    def __init__(self, size: int, wanted: int, reason: str, by_metric: dict[str, int]) -> None:
+        self.size: Final = size
+        self.wanted: Final = wanted  # before the bounds
+        self.reason: Final = reason
+        self.by_metric: Final = by_metric
+
+
+class NoData:
+    """No metric could be read: nothing is decided, and nothing is remembered."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason: Final = reason
+
+
+class Reading:
+    """What is known of one target at one moment."""
+
+    def __init__(
+        self,
+        current: int,
+        entries: Sequence[Mapping[str, float]] = (),
+        *,
+        unready: int = 0,
+        external: Mapping[str, float] | None = None,
+    ) -> None:
+        self.current: Final = current  # what was asked for, not what is ready
+        self.entries: Final = entries
+        self.unready: Final = unready
+        self.external: Final[Mapping[str, float]] = external or {}  # totals of the whole fleet
+
+
+def recommend(
+    reading: Reading, targets: Mapping[str, float], tolerance: float, minimum: int, maximum: int
+) -> Recommended | NoData:
+    """The largest size that any metric asks for, within the bounds."""
+    current = reading.current
+    if current < minimum:
+        reason = f"There are {current} replicas, and the minimum is {minimum}."
+        return Recommended(minimum, current, reason, {})
+    if current > maximum:
+        reason = f"There are {current} replicas, and the maximum is {maximum}."
+        return Recommended(maximum, current, reason, {})
+    wanted: dict[str, int] = {}
+    for name, target in targets.items():
+        size = _wanted(reading, name, target, tolerance)
+        if size is not None:
+            wanted[name] = size
+    if not wanted:
+        return NoData(f"No value of {', '.join(targets) or 'any metric'} could be read.")
+    most = max(wanted.values())
+    first = next(name for name, size in wanted.items() if size == most)
+    reason = f"{first} asks for {most} at a target of {targets[first]:g} per replica."
+    return Recommended(min(max(most, minimum), maximum), most, reason, wanted)
+
+
+def _wanted(reading: Reading, name: str, target: float, tolerance: float) -> int | None:
+    external = reading.external.get(name)
+    if external is not None:
+        return for_total(external, target, reading.current, tolerance)
+    return for_entries(reading, name, target, tolerance)
+
+
+def for_total(total: float, target: float, current: int, tolerance: float) -> int:
+    """The size for a value of the whole fleet, such as a query's answer."""
+    wanted = divided(total, target)
+    if abs(divided(wanted, current) - 1.0) <= tolerance:
+        return current
+    return whole_above(wanted)
+
+
+def for_entries(reading: Reading, name: str, target: float, tolerance: float) -> int | None:
+    """The size for values that were read one by one; None when nobody has one."""
+    values = [entry[name] for entry in reading.entries if name in entry]
+    have, missing = len(values), len(reading.entries) - len(values)
+    if not have:
+        return None
+    total, current = math.fsum(values), reading.current
+    ratio = divided(total / have, target)
+    grows = ratio >= 1.0
+    unready = reading.unready if grows else 0
+    if not unready and not missing:
+        return current if abs(ratio - 1.0) <= tolerance else whole_above(ratio * have)
+    # Who did not answer is taken to be idle when growing and on target when shrinking; who is not
+    # ready is taken to be idle when growing, and left out when shrinking.
+    count = have + missing + unready
+    if not grows:
+        total += missing * target
+    careful = divided(total / count, target)
+    if abs(careful - 1.0) <= tolerance or (careful >= 1.0) != grows:
+        return current
+    size = whole_above(careful * count)
+    reversed_now = size > current if careful < 1.0 else size < current
+    return current if reversed_now else size
+
+
+def divided(amount: float, by: float) -> float:
+    """A quotient that knows infinity: a target of nothing can never be met."""
+    if by != 0:
+        return amount / by
+    return math.nan if amount == 0 or math.isnan(amount) else math.copysign(math.inf, amount)
+
+
+def whole_above(amount: float) -> int:
+    """The next whole number; what is no number or below zero is 0, and there is an end.
+
+    2.1 / 0.3 is 7, although floats make it a little more: nobody pays a replica for rounding.
+    """
+    if math.isnan(amount) or amount <= 0:
+        return 0
+    if amount >= LARGEST:
+        return LARGEST
+    near = round(amount)
+    return near if abs(amount - near) <= ROUNDING * amount else math.ceil(amount)

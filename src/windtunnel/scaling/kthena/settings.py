@@ -1,0 +1,82 @@
+"""What a Kthena policy is set to, with every default filled in.
+
+The defaults are those that its admission webhook fills in where no behaviour is written.
+"""
+
+from typing import Final
+
+import msgspec
+
+OR: Final = "Or"
+AND: Final = "And"
+SUMMED: Final = "summed"
+PER_POD: Final = "per-pod"
+EXACT: Final = "exact"
+AS_SHIPPED: Final = "as-shipped"
+OFF: Final = "Off"
+PREFERRED: Final = "Preferred"
+
+INTERVAL_S: Final = 15.0
+"""How often the controller looks, where nobody says otherwise."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How fast a size may change in one direction, and how long a recommendation must hold."""
+
+    instances: int
+    percent: int
+    period_s: float
+    window_s: float
+    select: str = OR
+    """Or: the looser of the two limits holds. And: the stricter. Any other word: no limit."""
+
+
+class Panic(msgspec.Struct, frozen=True):
+    """When load outruns the size: up at once, and not down for a while."""
+
+    percent: int = 0
+    period_s: float = 0.0
+    threshold_percent: int = 200
+    """Of the current size: a recommendation as high as this starts it."""
+    hold_s: float = 0.0
+    """0: never panic."""
+
+
+UP: Final = Pace(instances=4, percent=100, period_s=60.0, window_s=0.0)
+DOWN: Final = Pace(instances=0, percent=100, period_s=60.0, window_s=300.0)
+
+
+class Behavior(msgspec.Struct, frozen=True):
+    """How a recommendation becomes a size."""
+
+    up: Pace = UP
+    down: Pace = DOWN
+    panic: Panic = Panic()
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """How many replicas of one role there may be for each of another."""
+
+    numerator: str
+    denominator: str
+    minimum: float
+    maximum: float
+
+
+class Band(msgspec.Struct, frozen=True):
+    """The percentage of all replicas that one target should have."""
+
+    minimum: float = 0.0
+    maximum: float = 100.0
+
+
+class Coordination(msgspec.Struct, frozen=True):
+    """Whether pressure moves replicas between the targets of a heterogeneous policy."""
+
+    mode: str = OFF
+    preferred: dict[str, Band] = {}
+
+
+def sync_interval_s(asked_s: float) -> float:
+    """The period of the loop: what was asked for, or 15 s where that makes no sense."""
+    return asked_s if asked_s > 0 else INTERVAL_S
