@@ -1,0 +1,390 @@
+"""The moves of a search: choose a domain for a unit, put a load of pods on nodes.
+
+Each move goes through its alternatives in one fixed order, the most promising first.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Shape, Spread
+from windtunnel.gangs.placement.space import CHILDREN, NODES, Place, Space, Tree
+from windtunnel.gangs.placement.units import Load, Taken, Unit, could_hold, keys_of
+
+Remembered = dict[str, list[str]]
+"""Of an earlier placement: the nodes of each group."""
+
+
+class Attempt:
+    """What the moves for one gang share."""
+
+    def __init__(
+        self, space: Space, gang: GangAsk, siblings: dict[int, int], remembered: Remembered
+    ) -> None:
+        self.space: Final = space
+        self.gang: Final = gang
+        self.tree: Final[Tree] = space.tree(gang.topology, keys_of(gang))
+        self.siblings: Final = siblings  # gangs of the family, by number of the domain
+        self.remembered: Final = remembered
+        self.shapes: Final[list[Shape]] = []
+        self.finest = -1  # the narrowest level that the gang speaks of
+        for key in keys_of(gang):
+            self.finest = max(self.finest, self.tree.level(key))
+        self.soft = True  # whether wishes to spread are kept, too
+        self.exhaustive = False
+        self.work = 0
+        self.moves: Final[list[Move]] = []
+
+
+class Move:
+    """A choice with alternatives. `advance` takes back the one that holds and tries the next."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt: Final = attempt
+        self.taken: list[Taken] = []
+
+    def start(self) -> None:
+        """Begins with the first alternative again."""
+        raise NotImplementedError
+
+    def advance(self) -> bool:
+        """Whether there was another alternative, which now holds."""
+        raise NotImplementedError
+
+    def take_back(self) -> None:
+        for taken in reversed(self.taken):
+            self.attempt.space.shift(taken.node, taken.shape, len(taken.pods))
+        self.taken = []
+
+
+class Enter(Move):
+    """Chooses the domain of a unit: the preferred level first, then broader, up to the required."""
+
+    def __init__(self, attempt: Attempt, unit: Unit) -> None:
+        super().__init__(attempt)
+        self._unit: Final = unit
+        self._levels: Final = self._stages()
+        self._pinned: Place | None = None
+        self._stage = 0
+        self._count = 0
+        self._place = -1
+        self._first: list[Place] = []  # where the earlier placement was
+
+    def start(self) -> None:
+        self._stage = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        lead = self._unit.loads[0] if self._unit.loads else None
+        self._count = len(lead.pods) if lead is not None else 0
+        self._place = -1
+        self._first = []
+        if self._stage < len(self._levels):
+            self._pinned = self._pins(self._levels[self._stage])
+        if self._stage < len(self._levels) and self.attempt.remembered:
+            self._first = self._remembered(self._levels[self._stage])
+
+    def _outer(self) -> Place:
+        parent = self._unit.parent
+        if parent is None or parent.domain is None:
+            return self.attempt.tree.root
+        return parent.domain
+
+    def advance(self) -> bool:
+        while self._stage < len(self._levels):
+            place = self._next(self._levels[self._stage])
+            if place is None:
+                self._stage += 1
+                self._restart()
+            elif self._allows(place):
+                self._unit.domain = place
+                return True
+        return False
+
+    def _next(self, level: int) -> Place | None:
+        """The next domain of a level: of the earlier placement, then the tightest that fits."""
+        outer = self._outer()
+        if level == -1 or outer.level >= level:  # the outer domain is all that there is to choose
+            self._place += 1
+            return outer if self._place == 0 else None
+        if self._first:
+            return self._first.pop()
+        if not self._unit.loads:
+            return None
+        room = self.attempt.space.room(self.attempt.tree, self._unit.loads[0].shape)
+        number = room.ring(outer, level).after(self._count, self._place)
+        if number < 0:
+            return None
+        self._count, self._place = room.slots[number], number
+        return self.attempt.tree.places[number]
+
+    def _allows(self, place: Place) -> bool:
+        if self._pinned is not None and not self._pinned.holds(place):
+            return False
+        if self._unit.parent is None and not self._apart(place):
+            return False
+        return could_hold(self.attempt.space, self.attempt.tree, place, self._unit.loads)
+
+    def _apart(self, place: Place) -> bool:
+        """Whether the gang keeps away from others of its family as far as it asks to."""
+        spread = self.attempt.gang.spread
+        if spread is None or not (spread.required or self.attempt.soft):
+            return True
+        level = self.attempt.tree.level(spread.key)
+        domain: Place | None = place
+        while domain is not None and domain.level != level:
+            domain = domain.parent
+        if domain is None:
+            return not spread.required
+        return self.attempt.siblings.get(domain.number, 0) < spread.most
+
+    def _stages(self) -> list[int]:
+        """The levels to try, narrowest first; -1 stands for the whole outer domain."""
+        pack, tree, floor = self._unit.pack, self.attempt.tree, -1
+        if pack is not None and pack.required is not None:
+            floor = tree.level(pack.required)
+        spread = self.attempt.gang.spread if self._unit.parent is None else None
+        if spread is not None and spread.required:
+            floor = max(floor, tree.level(spread.key))  # to keep apart, each must be in one
+        stages = list[int]()
+        if pack is not None and pack.preferred is not None:
+            stages = list(range(tree.level(pack.preferred), floor, -1))
+        return [*stages, floor]
+
+    def _pins(self, level: int) -> Place | None:
+        """The domain of a level in which pods of the unit already are: others join them."""
+        tree, counts = self.attempt.tree, dict[int, int]()
+        if level == -1:
+            return None
+        for name in self._unit.bound:
+            node = self.attempt.space.by_name.get(name)
+            domain = None if node is None else tree.domain_of(node, level)
+            if domain is not None:
+                counts[domain.number] = counts.get(domain.number, 0) + 1
+        if not counts:
+            return None
+        return tree.places[min(counts, key=lambda number: (-counts[number], number))]
+
+    def _remembered(self, level: int) -> list[Place]:
+        """Domains of the earlier placement of the unit, the one with most of it last."""
+        tree, counts = self.attempt.tree, dict[int, int]()
+        groups = [load.group.name for load in self._unit.loads]
+        for group in groups:
+            for name in self.attempt.remembered.get(group, []):
+                node = self.attempt.space.by_name.get(name)
+                domain = None if node is None else tree.domain_of(node, level)
+                if domain is not None and self._outer().holds(domain):
+                    counts[domain.number] = counts.get(domain.number, 0) + 1
+        ordered = sorted(counts, key=lambda number: (counts[number], -number))
+        return [tree.places[number] for number in ordered]
+
+
+class Fill(Move):
+    """Puts the pods of a load on nodes of its unit's domain."""
+
+    def __init__(self, attempt: Attempt, unit: Unit, load: Load) -> None:
+        super().__init__(attempt)
+        self._unit: Final = unit
+        self._load: Final = load
+        self._started = False
+        self._left = 0
+        self._nodes: list[Place] = []
+        self._most: list[int] = []
+        self._counts: list[int] = []
+
+    def _domain(self) -> Place:
+        unit: Unit | None = self._unit
+        while unit is not None:
+            if unit.domain is not None:
+                return unit.domain
+            unit = unit.parent
+        return self.attempt.tree.root
+
+    def start(self) -> None:
+        self._started = False
+
+    def advance(self) -> bool:
+        first = not self._started
+        self._started = True
+        self.take_back()
+        if not self.attempt.exhaustive:
+            return first and self._greedy()
+        if first:
+            if not self._lay_out():
+                return False
+        elif not self._next_counts():
+            return False
+        while not self._within_spread():
+            if not self._next_counts():
+                return False
+        for place, count in zip(self._nodes, self._counts, strict=True):
+            if count:
+                self._put(place, count)
+        return True
+
+    def _put(self, place: Place, count: int) -> None:
+        node = place.node
+        assert node is not None
+        done = sum([len(taken.pods) for taken in self.taken])
+        self.attempt.space.shift(node, self._load.shape, -count)
+        pods = self._load.pods[done : done + count]
+        self.taken.append(Taken(node, self._load.shape, pods))
+
+    # One way, the one that wastes least.
+
+    def _greedy(self) -> bool:
+        domain, load = self._domain(), self._load
+        self._left = len(load.pods)
+        slots = self.attempt.space.room(self.attempt.tree, load.shape).slots
+        if slots[domain.number] < self._left:
+            return False
+        spread = self._spread()
+        if spread is not None:
+            return self._scatter(domain, spread)
+        for name in self.attempt.remembered.get(load.group.name, []):
+            node = self.attempt.space.by_name.get(name)
+            if node is not None and self._left:
+                leaf = self.attempt.tree.leaves[node.number]
+                if domain.holds(leaf) and slots[leaf.number]:
+                    self._put(leaf, 1)
+                    self._left -= 1
+        self._pour(domain, self._left)
+        return True
+
+    def _pour(self, place: Place, count: int) -> None:
+        if place.node is not None:
+            if count:
+                self._put(place, count)
+            return
+        room = self.attempt.space.room(self.attempt.tree, self._load.shape)
+        ring = room.ring(place, CHILDREN)
+        while count:
+            number = ring.tightest(count)
+            if number < 0:
+                number = ring.widest()
+            part = min(count, room.slots[number])
+            self._pour(self.attempt.tree.places[number], part)
+            count -= part
+
+    def _spread(self) -> Spread | None:
+        spread = self._load.group.spread
+        return spread if spread is not None and (spread.required or self.attempt.soft) else None
+
+    def _scatter(self, domain: Place, spread: Spread) -> bool:
+        """One pod at a time to the domain that has fewest of the group, the widest of equals."""
+        tree = self.attempt.tree
+        level = tree.level(spread.key)
+        room = self.attempt.space.room(tree, self._load.shape)
+        domains = [domain] if domain.level >= level else tree.within(domain, level)
+        counts = self._group_counts(level)
+        for _ in range(self._left):
+            best: Place | None = None
+            fewest = (0, 0)
+            for place in domains:
+                held = (counts.get(_above(place, level), 0), -room.slots[place.number])
+                if held[0] < spread.most and held[1] and (best is None or held < fewest):
+                    best, fewest = place, held
+            if best is None:
+                self.take_back()
+                return False
+            home = _above(best, level)
+            counts[home] = counts.get(home, 0) + 1
+            self._pour(best, 1)
+        return True
+
+    def _group_counts(self, level: int) -> dict[int, int]:
+        """How many pods of the group each domain of a level has: bound ones, and earlier loads."""
+        tree, counts = self.attempt.tree, dict[int, int]()
+        names = list(self._load.group.bound)
+        for move in self.attempt.moves:
+            if move is not self and isinstance(move, Fill) and move.is_of(self._load.group):
+                names += [taken.node.name for taken in move.taken for _ in taken.pods]
+        for name in names:
+            node = self.attempt.space.by_name.get(name)
+            domain = None if node is None else tree.domain_of(node, level)
+            if domain is not None:
+                counts[domain.number] = counts.get(domain.number, 0) + 1
+        return counts
+
+    def is_of(self, group: GroupAsk) -> bool:
+        return self._load.group is group
+
+    # Every way: how many pods each node gets, counts descending from the first node on.
+
+    def _lay_out(self) -> bool:
+        tree = self.attempt.tree
+        slots = self.attempt.space.room(tree, self._load.shape).slots
+        leaves = tree.within(self._domain(), NODES) or [self._domain()]
+        self._nodes = [leaf for leaf in leaves if leaf.node is not None and slots[leaf.number]]
+        self._nodes.sort(key=self._likeness)
+        self.attempt.work += len(self._nodes) // 8
+        self._most = [slots[leaf.number] for leaf in self._nodes]
+        self._counts = [0] * len(self._nodes)
+        return self._deal(0, len(self._load.pods))
+
+    def _likeness(self, leaf: Place) -> tuple[int, list[int], int]:
+        assert leaf.node is not None
+        return (self._home(leaf), leaf.node.free, leaf.number)
+
+    def _home(self, leaf: Place) -> int:
+        assert leaf.node is not None
+        domain = self.attempt.tree.domain_of(leaf.node, self.attempt.finest)
+        return -1 if domain is None else domain.number
+
+    def _alike(self, one: Place, other: Place) -> bool:
+        """Whether two nodes are the same to this gang."""
+        assert one.node is not None
+        assert other.node is not None
+        if one.node.free != other.node.free or self._home(one) != self._home(other):
+            return False
+        for shape in self.attempt.shapes:
+            slots = self.attempt.space.room(self.attempt.tree, shape).slots
+            if slots[one.number] != slots[other.number]:
+                return False
+        return True
+
+    def _bound(self, at: int) -> int:
+        """Of nodes that are alike none gets more than the one before: other orders are the same."""
+        if at and self._alike(self._nodes[at], self._nodes[at - 1]):
+            return min(self._most[at], self._counts[at - 1])
+        return self._most[at]
+
+    def _deal(self, start: int, count: int) -> bool:
+        for at in range(start, len(self._counts)):
+            self._counts[at] = min(self._bound(at), count)
+            count -= self._counts[at]
+        return count == 0
+
+    def _next_counts(self) -> bool:
+        self.attempt.work += len(self._counts) // 8
+        rest = 0
+        for at in range(len(self._counts) - 1, -1, -1):
+            while self._counts[at]:
+                self._counts[at] -= 1
+                rest += 1
+                if self._deal(at + 1, rest):
+                    return True
+        return False
+
+    def _within_spread(self) -> bool:
+        spread = self._spread()
+        if spread is None:
+            return True
+        level = self.attempt.tree.level(spread.key)
+        counts = self._group_counts(level)
+        for place, count in zip(self._nodes, self._counts, strict=True):
+            assert place.node is not None
+            domain = self.attempt.tree.domain_of(place.node, level)
+            if count and domain is None:
+                return False
+            if count and domain is not None:
+                counts[domain.number] = counts.get(domain.number, 0) + count
+                if counts[domain.number] > spread.most:
+                    return False
+        return True
+
+
+def _above(place: Place, level: int) -> int:
+    """The number of the domain of a level that a place is in."""
+    domain: Place | None = place
+    while domain is not None and domain.level != level:
+        domain = domain.parent
+    return -1 if domain is None else domain.number

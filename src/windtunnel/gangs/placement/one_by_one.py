@@ -1,0 +1,50 @@
+"""The other way: pods are placed one at a time, and nobody asks whether their gang fits.
+
+This is what a plain scheduler does with pods that know nothing of each other. Two gangs that each
+get half of their pods wait for each other for ever.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk
+from windtunnel.gangs.placement.placer import Binding, Pass, Verdict, VictimsBelow, nobody
+from windtunnel.gangs.placement.search import Search
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.why import why_not
+
+
+class OneByOnePlacer:
+    """Packs nothing, holds nothing, preempts nobody; higher priorities are first."""
+
+    def __init__(self, space: Space) -> None:
+        self.space: Final = space
+
+    def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:  # noqa: ARG002
+        """Each pod by itself: in turns, as pods of gangs that start together arrive."""
+        done = Pass()
+        waiting = [
+            (-gang.priority, turn, gang.order, gang.name, group, pod)
+            for gang in asks
+            for turn, (group, pod) in enumerate(
+                (group, pod) for group in gang.groups for pod in group.pods
+            )
+        ]
+        told: list[str] = []
+        for _, _, _, name, group, pod in sorted(waiting, key=lambda entry: entry[:4]):
+            alone = GangAsk(name, [GroupAsk(group.name, 1, [pod])])
+            search = Search(self.space, alone, {}, {}, {group.name: [pod]})
+            found = search.run()
+            if found is not None:
+                node = found.taken[0].node.name
+                done.bindings.append(Binding(name, group.name, pod.name, node))
+            elif name not in told:
+                told.append(name)
+                waits, says = why_not(self.space, search)
+                done.verdicts.append(Verdict(name, waits, f"{pod.name}: {says}"))
+        return done
+
+    def gone(self, gang: str, family: str = "") -> None:
+        """Nothing is remembered of a gang here."""
+
+    def forget(self, gang: str) -> None:
+        """As above."""

@@ -1,0 +1,437 @@
+"""Places gangs on machines, each whole or not at all, in order of priority.
+
+One pass looks at every gang that lacks pods. First the minima: all groups of a gang reach theirs
+together, or nothing of it changes. A gang that would fit but for pods that are about to end holds
+that room; one that would fit without gangs of lower priority has those evicted. Then, with what
+is left, pods above the minima, one by one. Whoever waits is told why, in a sentence.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, Shape
+from windtunnel.gangs.placement.moves import Remembered
+from windtunnel.gangs.placement.search import Search
+from windtunnel.gangs.placement.space import Node, Space
+from windtunnel.gangs.placement.units import Found, keys_of
+from windtunnel.gangs.placement.why import Waiting, why_extras, why_not
+
+
+class Binding:
+    """A pod got a node."""
+
+    def __init__(self, gang: str, group: str, pod: str, node: str) -> None:
+        self.gang: Final = gang
+        self.group: Final = group
+        self.pod: Final = pod
+        self.node: Final = node
+
+
+class Eviction:
+    """A pod must go, for the sake of a gang."""
+
+    def __init__(self, gang: str, pod: str, node: str, in_favour_of: str) -> None:
+        self.gang: Final = gang
+        self.pod: Final = pod
+        self.node: Final = node
+        self.in_favour_of: Final = in_favour_of
+
+
+class Member:
+    """A pod of a gang that could make way."""
+
+    def __init__(self, pod: str, node: str, shape: Shape, *, extra: bool) -> None:
+        self.pod: Final = pod
+        self.node: Final = node
+        self.shape: Final = shape
+        self.extra: Final = extra  # above the minimum of its group
+
+
+class Victim:
+    """A gang that holds room: its pods, and what it would take to push it aside."""
+
+    def __init__(self, name: str, priority: int, order: int, members: list[Member]) -> None:
+        self.name: Final = name
+        self.priority: Final = priority
+        self.order: Final = order
+        self.members: Final = members
+
+
+class Verdict:
+    """What a pass found for a gang that lacks pods: a reason word, and a sentence."""
+
+    def __init__(self, gang: str, waiting: Waiting, says: str) -> None:
+        self.gang: Final = gang
+        self.waiting: Final = waiting
+        self.says: Final = says
+
+
+class Pass:
+    """What a pass decided. The space already has the bindings; evictions end when pods do."""
+
+    def __init__(self) -> None:
+        self.bindings: Final[list[Binding]] = []
+        self.evictions: Final[list[Eviction]] = []
+        self.verdicts: Final[list[Verdict]] = []
+
+
+class _Failure:
+    """A gang that could not be placed. Until something becomes free it need not be tried again."""
+
+    def __init__(self, space: Space, gang: GangAsk, verdict: Verdict) -> None:
+        self._freed: Final = space.freed
+        self._lacks: Final = _lacks(gang)
+        self.verdict: Final = verdict
+
+    def still(self, space: Space, gang: GangAsk) -> bool:
+        return self._freed == space.freed and self._lacks == _lacks(gang)
+
+
+VictimsBelow = Callable[[int], list[Victim]]
+"""The gangs of a priority below that number that hold room."""
+
+
+def nobody(below: int) -> list[Victim]:  # noqa: ARG001 - whatever the priority
+    """Where there is no preemption."""
+    return []
+
+
+class GangPlacer:
+    """All or nothing. Keeps where gangs were placed, for spreading and for reuse."""
+
+    def __init__(self, space: Space) -> None:
+        self.space: Final = space
+        self._homes: Final[dict[str, dict[str, str]]] = {}  # by family and gang: one of its nodes
+        self._placements: Final[dict[str, Remembered]] = {}
+        self._failures: Final[dict[str, _Failure]] = {}
+        self._crowded: Final[dict[str, _Failure]] = {}  # gangs whose pods above the minimum wait
+        self._held: Final[list[Found]] = []  # room that is kept for a gang during this pass
+
+    def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:
+        """One pass over the gangs that lack pods."""
+        done = Pass()
+        ordered = sorted(asks, key=lambda gang: gang.rank())
+        whole = [
+            gang for gang in ordered if gang.missing() == 0 or self._admit(gang, victims, done)
+        ]
+        placed = {binding.pod: binding.node for binding in done.bindings}
+        for gang in whole:
+            self._place_extras(gang, placed, done)
+        for found in reversed(self._held):
+            found.undo(self.space)
+        self._held.clear()
+        return done
+
+    def gone(self, gang: str, family: str = "") -> None:
+        """A gang has no pod on any node any more. Its placement is kept for reuse."""
+        self._homes.get(family, {}).pop(gang, None)
+        self._failures.pop(gang, None)
+        self._crowded.pop(gang, None)
+
+    def forget(self, gang: str) -> None:
+        """Nobody will ask for a gang's earlier placement again."""
+        self._placements.pop(gang, None)
+
+    # Minima.
+
+    def _admit(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> bool:
+        failure = self._failures.get(gang.name)
+        if failure is not None and not self._held and failure.still(self.space, gang):
+            done.verdicts.append(failure.verdict)
+            return False
+        lacking = _lacking(gang)
+        if lacking is not None:
+            done.verdicts.append(lacking)
+            return False
+        search = self._search(gang, _minima(gang))
+        found = search.run()
+        if found is not None:
+            self._failures.pop(gang.name, None)
+            self._commit(gang, found, done)
+            return True
+        verdict = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
+        if verdict is None:
+            verdict = Verdict(gang.name, *why_not(self.space, search))
+            if not self._held:
+                self._failures[gang.name] = _Failure(self.space, gang, verdict)
+        done.verdicts.append(verdict)
+        return False
+
+    def _search(self, gang: GangAsk, wanted: dict[str, list[PodAsk]]) -> Search:
+        remembered = self._placements.get(gang.reuse, {}) if gang.reuse else {}
+        if gang.reuse and gang.reuse != gang.name:
+            remembered = _renamed(remembered, gang.reuse, gang.name)
+        return Search(self.space, gang, self._siblings(gang), remembered, wanted)
+
+    def _siblings(self, gang: GangAsk) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        if gang.spread is None:
+            return counts
+        tree = self.space.tree(gang.topology, keys_of(gang))
+        level = tree.level(gang.spread.key)
+        for name, node_name in self._homes.get(gang.family, {}).items():
+            node = self.space.by_name.get(node_name)
+            domain = None if node is None or name == gang.name else tree.domain_of(node, level)
+            if domain is not None:
+                counts[domain.number] = counts.get(domain.number, 0) + 1
+        return counts
+
+    def _commit(self, gang: GangAsk, found: Found, done: Pass) -> None:
+        groups = {pod.name: group for group in gang.groups for pod in group.pods}
+        nodes: dict[str, str] = {}
+        for taken in found.taken:
+            for pod in taken.pods:
+                nodes[pod.name] = taken.node.name
+                group = groups[pod.name].name
+                done.bindings.append(Binding(gang.name, group, pod.name, taken.node.name))
+        if found.taken:
+            self._homes.setdefault(gang.family, {})[gang.name] = found.taken[0].node.name
+        self._placements[gang.name] = {
+            group.name: [
+                *group.bound,
+                *[nodes[pod.name] for pod in group.pods if pod.name in nodes],
+            ]
+            for group in gang.groups
+        }
+
+    # Room that is about to be free.
+
+    def _wait_for_endings(self, gang: GangAsk) -> Verdict | None:
+        """Holds room in which pods are about to end, when a gang fits with it."""
+        ending = self._let_end()
+        if not ending:
+            return None
+        found = self._search(gang, _minima(gang)).run()
+        for node, shape, count in reversed(ending):
+            self.space.shift(node, shape, -count)
+        if found is None:
+            return None
+        self._held.append(found)
+        used = _nodes_of(found)
+        count = sum([amount for node, _, amount in ending if node.name in used])
+        pods = "pod" if count == 1 else "pods"
+        return Verdict(gang.name, Waiting.ENDINGS, f"its room is held until {count} {pods} end")
+
+    def _let_end(self) -> list[tuple[Node, Shape, int]]:
+        ending = [
+            (node, self.space.shapes[number], count)
+            for node in self.space.releasing_nodes()
+            for number, count in sorted(node.releasing.items())
+        ]
+        for node, shape, count in ending:
+            self.space.shift(node, shape, count)
+        return ending
+
+    # Room of others.
+
+    def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> Verdict | None:
+        """Finds gangs of lower priority that must make way, as few as can be, and evicts them."""
+        if not gang.preempts:
+            return None
+        already = {eviction.pod for eviction in done.evictions}
+        steps = _in_order(victims(gang.priority), already)
+        if not steps:
+            return None
+        ending = self._let_end()
+        chosen, found = self._fewest(gang, steps)
+        if found is not None:
+            found = self._spare(gang, chosen, found)
+        for step in chosen:
+            step.hold(self.space)
+        for node, shape, count in reversed(ending):
+            self.space.shift(node, shape, -count)
+        if found is None:
+            return None
+        self._held.append(found)
+        return self._evict(gang, chosen, done)
+
+    def _fewest(self, gang: GangAsk, steps: list["_Step"]) -> tuple[list["_Step"], Found | None]:
+        """The shortest beginning of `steps` that makes room, by halving; its room is free then."""
+        for step in steps:
+            step.free(self.space)
+        found = self._search(gang, _minima(gang)).run()
+        if found is None:
+            return steps, None
+        low, high, gone = 1, len(steps), len(steps)
+        while low < high:
+            middle = (low + high) // 2
+            found.undo(self.space)
+            gone = _set_free(self.space, steps, gone, middle)
+            fewer = self._search(gang, _minima(gang)).run()
+            if fewer is None:
+                low = middle + 1
+                gone = _set_free(self.space, steps, gone, high)
+                found.redo(self.space)
+            else:
+                high, found = middle, fewer
+        return steps[:high], found
+
+    def _spare(self, gang: GangAsk, chosen: list["_Step"], found: Found) -> Found:
+        """Lets those stay without whom the gang still fits, the dearest first."""
+        used = _nodes_of(found)
+        for step in list(chosen):
+            if not step.is_on(used):  # its room was not needed
+                step.hold(self.space)
+                chosen.remove(step)
+        for step in sorted(chosen, key=lambda step: step.worth(), reverse=True):
+            found.undo(self.space)
+            step.hold(self.space)
+            without = self._search(gang, _minima(gang)).run()
+            if without is None:
+                step.free(self.space)
+                found.redo(self.space)
+            else:
+                chosen.remove(step)
+                found = without
+        return found
+
+    def _evict(self, gang: GangAsk, chosen: list["_Step"], done: Pass) -> Verdict:
+        names: list[str] = []
+        pods = 0
+        for step in chosen:
+            if step.victim.name not in names:
+                names.append(step.victim.name)
+            for member in step.members:
+                pods += 1
+                done.evictions.append(
+                    Eviction(step.victim.name, member.pod, member.node, gang.name)
+                )
+        says = (
+            f"{pods} {'pod' if pods == 1 else 'pods'} of lower priority are evicted for it, "
+            f"of {', '.join(names)}"
+        )
+        return Verdict(gang.name, Waiting.PREEMPTING, says)
+
+    # Above the minima.
+
+    def _place_extras(self, gang: GangAsk, placed: dict[str, str], done: Pass) -> None:
+        if all(pod.name in placed for group in gang.groups for pod in group.pods):
+            return
+        failure = self._crowded.get(gang.name)
+        if failure is not None and failure.still(self.space, gang):
+            done.verdicts.append(failure.verdict)
+            return
+        waiting: list[PodAsk] = []
+        bound = {
+            group.name: [
+                *group.bound,
+                *[placed[pod.name] for pod in group.pods if pod.name in placed],
+            ]
+            for group in gang.groups
+        }
+        for group in gang.groups:
+            full: list[int] = []  # shapes of which not one more fits
+            for pod in group.pods:
+                if pod.name in placed:
+                    continue
+                found: Found | None = None
+                if pod.shape.number not in full:
+                    one = _one_more(gang, group, pod, bound)
+                    found = self._search(one, {group.name: [pod]}).run()
+                if found is None:
+                    full.append(pod.shape.number)
+                    waiting.append(pod)
+                    continue
+                node = found.taken[0].node.name
+                placed[pod.name] = node
+                bound[group.name].append(node)
+                done.bindings.append(Binding(gang.name, group.name, pod.name, node))
+        self._crowded.pop(gang.name, None)
+        if waiting:
+            verdict = Verdict(gang.name, Waiting.EXTRAS, why_extras(waiting))
+            done.verdicts.append(verdict)
+            if not self._held:
+                self._crowded[gang.name] = _Failure(self.space, gang, verdict)
+
+
+class _Step:
+    """Pods that go together: those of a gang above its minimum, or the rest of it."""
+
+    def __init__(self, victim: Victim, members: list[Member], *, extra: bool) -> None:
+        self.victim: Final = victim
+        self.members: Final = members
+        self.extra: Final = extra
+
+    def free(self, space: Space) -> None:
+        for member in self.members:
+            space.shift(space.by_name[member.node], member.shape, 1)
+
+    def hold(self, space: Space) -> None:
+        for member in self.members:
+            space.shift(space.by_name[member.node], member.shape, -1)
+
+    def is_on(self, nodes: list[str]) -> bool:
+        return any(member.node in nodes for member in self.members)
+
+    def worth(self) -> tuple[bool, int, int, str]:
+        """Who stays rather than others: whole gangs, then by priority, age and name."""
+        return (not self.extra, self.victim.priority, -self.victim.order, self.victim.name)
+
+
+def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
+    """Who goes first: pods above minima, then gangs; lowest priority, newest, by name."""
+    steps: list[_Step] = []
+    for victim in victims:
+        if any(member.pod in already for member in victim.members if not member.extra):
+            continue  # it is on its way out already
+        extras = [m for m in victim.members if m.extra and m.pod not in already]
+        rest = [m for m in victim.members if not m.extra]
+        if extras:
+            steps.append(_Step(victim, extras, extra=True))
+        if rest:
+            steps.append(_Step(victim, rest, extra=False))
+    steps.sort(key=lambda step: step.worth())
+    return steps
+
+
+def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
+    for step in steps[wanted:now]:
+        step.hold(space)
+    for step in steps[now:wanted]:
+        step.free(space)
+    return wanted
+
+
+def _lacking(gang: GangAsk) -> Verdict | None:
+    """A gang of which not even the minimum of pods exists is not looked at."""
+    for group in gang.groups:
+        if len(group.pods) < group.missing():
+            have = len(group.pods) + len(group.bound)
+            says = f"{have} of at least {group.minimum} pods of {group.name} may be scheduled"
+            return Verdict(gang.name, Waiting.PODS, says)
+    return None
+
+
+def _lacks(gang: GangAsk) -> list[int]:
+    """What a gang asks for now, as far as it can change: priority, pods that are bound, shapes."""
+    lacks = [gang.priority]
+    for group in gang.groups:
+        lacks.append(len(group.bound))
+        lacks.extend([pod.shape.number for pod in group.pods])
+    return lacks
+
+
+def _minima(gang: GangAsk) -> dict[str, list[PodAsk]]:
+    return {group.name: group.pods[: group.missing()] for group in gang.groups}
+
+
+def _one_more(gang: GangAsk, group: GroupAsk, pod: PodAsk, bound: dict[str, list[str]]) -> GangAsk:
+    """A gang of one pod, bound to where the others are."""
+    groups = [
+        GroupAsk(other.name, 0, [pod] if other is group else [], bound[other.name], other.pack,
+                 other.spread)
+        for other in gang.groups
+    ]  # fmt: skip
+    return GangAsk(
+        gang.name, groups, priority=gang.priority, order=gang.order, parts=gang.parts,
+        pack=gang.pack, family=gang.family, topology=gang.topology, reuse=gang.reuse,
+    )  # fmt: skip
+
+
+def _renamed(remembered: Remembered, old: str, new: str) -> Remembered:
+    """Groups of an earlier gang by the names that they have in the new one."""
+    return {new + name.removeprefix(old): nodes for name, nodes in remembered.items()}
+
+
+def _nodes_of(found: Found) -> list[str]:
+    return [taken.node.name for taken in found.taken]

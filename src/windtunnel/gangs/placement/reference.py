@@ -1,0 +1,74 @@
+"""Whether a gang can be placed at all, by trying every node for every pod: for tiny cases only.
+
+Nothing here is clever. Property tests hold the search to it.
+"""
+
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk
+from windtunnel.gangs.placement.space import Node, Space, Tree
+from windtunnel.gangs.placement.units import keys_of
+
+Assignment = list[tuple[GroupAsk, str]]
+"""The node of each pod, those included that had one before."""
+
+
+def can_be_placed(space: Space, gang: GangAsk) -> bool:
+    """Whether any assignment of the missing pods keeps every rule."""
+    tree = space.tree(gang.topology, keys_of(gang))
+    pods = [(group, pod) for group in gang.groups for pod in group.pods[: group.missing()]]
+    free = {node.name: list(node.free) for node in space.nodes if node.usable}
+    bound = [(group, node) for group in gang.groups for node in group.bound]
+    return _try(space, tree, gang, pods, free, bound)
+
+
+def _try(
+    space: Space,
+    tree: Tree,
+    gang: GangAsk,
+    pods: list[tuple[GroupAsk, PodAsk]],
+    free: dict[str, list[int]],
+    assigned: Assignment,
+) -> bool:
+    if not pods:
+        return keeps_the_rules(space, tree, gang, assigned)
+    group, pod = pods[0]
+    for name in sorted(free):
+        node, left = space.by_name[name], free[name]
+        selector = pod.shape.selector
+        if selector is not None and not selector.matches(node.labels):
+            continue
+        if any(left[resource] < amount for resource, amount in pod.shape.needs):
+            continue
+        for resource, amount in pod.shape.needs:
+            left[resource] -= amount
+        found = _try(space, tree, gang, pods[1:], free, [*assigned, (group, name)])
+        for resource, amount in pod.shape.needs:
+            left[resource] += amount
+        if found:
+            return True
+    return False
+
+
+def keeps_the_rules(space: Space, tree: Tree, gang: GangAsk, assigned: Assignment) -> bool:
+    """Whether every unit is packed into one domain, and every group spread, as required."""
+    units = [(gang.pack, [group.name for group in gang.groups])]
+    units += [(part.pack, part.groups) for part in gang.parts]
+    units += [(group.pack, [group.name]) for group in gang.groups]
+    for pack, groups in units:
+        nodes = [space.by_name[node] for group, node in assigned if group.name in groups]
+        if pack is not None and pack.required is not None and nodes:
+            domains = _domains(tree, nodes, tree.level(pack.required))
+            if None in domains or len(set(domains)) > 1:
+                return False
+    for group in gang.groups:
+        if group.spread is None or not group.spread.required:
+            continue
+        nodes = [space.by_name[node] for other, node in assigned if other is group]
+        domains = _domains(tree, nodes, tree.level(group.spread.key))
+        if None in domains or any(domains.count(one) > group.spread.most for one in domains):
+            return False
+    return True
+
+
+def _domains(tree: Tree, nodes: list[Node], level: int) -> list[int | None]:
+    places = [tree.domain_of(node, level) for node in nodes]
+    return [None if place is None else place.number for place in places]

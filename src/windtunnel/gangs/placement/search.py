@@ -1,0 +1,81 @@
+"""Looks for a place for one gang: a depth-first search that first does the obvious thing.
+
+The tree of a gang becomes a list of moves, largest first: choose a domain for a unit that is
+packed, then fill it. The first try goes through all choices of domains and fills each in the one
+way that wastes least (the tightest place that holds the rest, else the widest). Only where that
+fails and counting alone does not say why, a second try goes through all fillings too. Each try
+ends after PATIENCE moves; until then a gang is placed if and only if it can be.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.placement.asks import GangAsk, PodAsk
+from windtunnel.gangs.placement.moves import Attempt, Enter, Fill, Remembered
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.units import Found, Unit, units_of
+
+PATIENCE: Final = 2_000
+"""Moves in one try for one gang: some 20 ms, interpreted."""
+
+
+class Search:
+    """Looks for one gang's place. A try that fails leaves nothing behind."""
+
+    def __init__(
+        self,
+        space: Space,
+        gang: GangAsk,
+        siblings: dict[int, int],
+        remembered: Remembered,
+        wanted: dict[str, list[PodAsk]],
+    ) -> None:
+        self.attempt: Final = Attempt(space, gang, siblings, remembered)
+        self.units: Final[list[Unit]] = units_of(gang, wanted, space)
+        self.cut = False  # whether a try ended for want of patience
+        self.deepest = 0  # how many moves the last try got past
+        for unit in self.units:
+            if unit.parent is None or unit.pack is not None:
+                self.attempt.moves.append(Enter(self.attempt, unit))
+            for load in unit.loads if unit.is_group else []:
+                self.attempt.moves.append(Fill(self.attempt, unit, load))
+                if load.shape not in self.attempt.shapes:
+                    self.attempt.shapes.append(load.shape)
+
+    def run(self) -> Found | None:
+        """The first placement there is; None, and no trace, when none was found."""
+        wishes = self.attempt.gang.spread is not None and not self.attempt.gang.spread.required
+        for group in self.attempt.gang.groups:
+            wishes = wishes or (group.spread is not None and not group.spread.required)
+        for soft in [True, False] if wishes else [True]:
+            self.attempt.soft = soft
+            for exhaustive in (False, True):
+                self.attempt.exhaustive = exhaustive
+                if self._try():
+                    return Found([taken for move in self.attempt.moves for taken in move.taken])
+                if self.deepest == 0 and not self.cut:
+                    break  # no domain has the room: counting says so, and no filling changes it
+        return None
+
+    def _try(self) -> bool:
+        at = 0
+        self.deepest = self.attempt.work = 0
+        if not self.attempt.moves:
+            return True
+        self.attempt.moves[0].start()
+        while True:
+            if self.attempt.moves[at].advance():
+                at += 1
+                if at == len(self.attempt.moves):
+                    return True
+                self.deepest = max(self.deepest, at)
+                self.attempt.moves[at].start()
+            else:
+                at -= 1
+                if at < 0:
+                    return False
+            self.attempt.work += 1
+            if self.attempt.work > PATIENCE:
+                self.cut = True
+                for move in reversed(self.attempt.moves[: at + 1]):
+                    move.take_back()
+                return False

@@ -1,0 +1,422 @@
+"""The room on machines, counted so that nobody scans a fleet to find a place.
+
+For every shape of pod the space knows how many fit on each node and in each domain of each
+topology, and keeps the domains of a level in order of that count. A pod that comes or goes changes
+the counts on one path from a node to the root.
+"""
+
+import re
+from bisect import bisect_left, insort
+from typing import Final
+
+from windtunnel.core.units import format_size
+from windtunnel.gangs.placement.asks import Selector, Shape
+
+PODS: Final = "pods"
+"""Every pod needs one of these, so that a node has a bound whatever pods ask for."""
+MOST_PODS_PER_NODE: Final = 110  # the kubelet's default
+PARTS: Final = 1000
+"""Amounts are counted in thousandths, as Kubernetes counts cores."""
+CHILDREN: Final = -1
+NODES: Final = 1000
+"""In the place of a level: whatever is directly below; the nodes at the very bottom."""
+
+_DIGITS: Final = re.compile(r"(\d+)")
+
+
+def amount(resource: str, parts: int) -> str:
+    """`2 nvidia.com/gpu`, `80 MiB memory`."""
+    if resource == "memory" or resource.endswith("storage"):
+        return f"{format_size(parts / PARTS)} {resource}"
+    return f"{parts / PARTS:g} {resource}"
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sorts node-2 before node-10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name)]
+
+
+class Node:
+    """A machine: its labels, what it has, what of it is free, and whether pods may come."""
+
+    def __init__(self, number: int, name: str, labels: dict[str, str]) -> None:
+        self.number: Final = number
+        self.name: Final = name
+        self.labels: Final = labels
+        self.usable = True
+        self.capacity: Final[list[int]] = []
+        self.free: Final[list[int]] = []
+        self.releasing: dict[int, int] = {}  # by shape: pods that are about to end
+
+
+class Place:
+    """A domain of a topology, its root, or (at the bottom) a node."""
+
+    def __init__(self, name: str, level: int, parent: "Place | None", node: Node | None) -> None:
+        self.name: Final = name
+        self.level: Final = level  # -1: the root; NODES: a node
+        self.parent: Final = parent
+        self.node: Final = node
+        self.children: Final[list[Place]] = []
+        self.number = 0
+        self.last = 0  # the highest number within
+        self.total: list[int] = []  # free on the usable nodes within, by resource
+
+    def holds(self, other: "Place") -> bool:
+        return self.number <= other.number <= self.last
+
+
+class Ring:
+    """Places of one level within one place, in order of how many pods of a shape they hold."""
+
+    def __init__(self) -> None:
+        self.counts: Final[list[int]] = []  # ascending, each once, none of them 0
+        self.members: Final[dict[int, list[int]]] = {}
+
+    def move(self, place: int, before: int, after: int) -> None:
+        if before:
+            members = self.members[before]
+            if len(members) == 1:
+                del self.members[before]
+                del self.counts[bisect_left(self.counts, before)]
+            else:
+                del members[bisect_left(members, place)]
+        if after:
+            there = self.members.get(after)
+            if there is None:
+                self.members[after] = [place]
+                insort(self.counts, after)
+            else:
+                insort(there, place)
+
+    def tightest(self, count: int) -> int:
+        """The place that holds the fewest, but at least `count`; the first of equals; or -1."""
+        at = bisect_left(self.counts, count)
+        return self.members[self.counts[at]][0] if at < len(self.counts) else -1
+
+    def widest(self) -> int:
+        return self.members[self.counts[-1]][0] if self.counts else -1
+
+    def after(self, count: int, place: int) -> int:
+        """The next place after one, going up from (count, place); -1 at the end."""
+        at = bisect_left(self.counts, count)
+        if at < len(self.counts) and self.counts[at] == count:
+            members = self.members[count]
+            within = bisect_left(members, place + 1)
+            if within < len(members):
+                return members[within]
+            at += 1
+        return self.members[self.counts[at]][0] if at < len(self.counts) else -1
+
+
+class Room:
+    """How many pods of one shape fit where in one topology."""
+
+    def __init__(self, tree: "Tree", shape: Shape) -> None:
+        self.shape: Final = shape
+        self._tree: Final = tree
+        self.slots: Final[list[int]] = [0] * len(tree.places)
+        self._rings: Final[dict[int, Ring]] = {}
+        for leaf in tree.leaves:
+            node = leaf.node
+            assert node is not None
+            slots = slots_on(node, shape)
+            place: Place | None = leaf
+            while place is not None and slots:
+                self.slots[place.number] += slots
+                place = place.parent
+
+    def ring(self, place: Place, level: int) -> Ring:
+        """The places of a level within one, made when it is first asked for."""
+        key = place.number * 2048 + level + 1
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = Ring()
+            for other in self._tree.within(place, level):
+                if self.slots[other.number]:
+                    ring.move(other.number, 0, self.slots[other.number])
+            self._rings[key] = ring
+        return ring
+
+    def refresh(self, leaf: Place) -> None:
+        """Counts again after the node of `leaf` changed."""
+        node = leaf.node
+        assert node is not None
+        change = slots_on(node, self.shape) - self.slots[leaf.number]
+        if change == 0:
+            return
+        rings = self._rings
+        place: Place | None = leaf
+        while place is not None:
+            before = self.slots[place.number]
+            after = before + change
+            self.slots[place.number] = after
+            parent = place.parent
+            if parent is not None:
+                ring = rings.get(parent.number * 2048)
+                if ring is not None:
+                    ring.move(place.number, before, after)
+            while parent is not None:
+                ring = rings.get(parent.number * 2048 + place.level + 1)
+                if ring is not None:
+                    ring.move(place.number, before, after)
+                parent = parent.parent
+            place = place.parent
+
+
+def slots_on(node: Node, shape: Shape) -> int:
+    """How many pods of a shape fit on a node now."""
+    if not node.usable:
+        return 0
+    selector = shape.selector
+    if selector is not None and not selector.matches(node.labels):
+        return 0
+    free = node.free
+    fewest = -1
+    for resource, parts in shape.needs:
+        slots = free[resource] // parts
+        if slots <= 0:
+            return 0
+        if fewest < 0 or slots < fewest:
+            fewest = slots
+    return fewest
+
+
+class Tree:
+    """The domains of one topology: levels of labels, the broadest first, over all nodes.
+
+    A node belongs to a domain when it has the labels of that level and of every broader one; the
+    same rack name in two zones is two racks.
+    """
+
+    def __init__(self, keys: list[str], nodes: list[Node]) -> None:
+        self.keys: Final = keys
+        self.root: Final = Place("the cluster", -1, None, None)
+        self.leaves: Final[list[Place]] = []  # by number of the node
+        self.places: Final[list[Place]] = []
+        self.rooms: Final[list[Room | None]] = []  # by number of the shape
+        domains: dict[tuple[int, str, str], Place] = {}
+        for node in nodes:
+            parent, path = self.root, ""
+            for level, key in enumerate(keys):
+                value = node.labels.get(key)
+                if value is None:
+                    break
+                domain = domains.get((level, path, value))
+                if domain is None:
+                    domain = Place(value, level, parent, None)
+                    domains[(level, path, value)] = domain
+                    parent.children.append(domain)
+                parent, path = domain, f"{path}/{value}"
+            leaf = Place(node.name, NODES, parent, node)
+            parent.children.append(leaf)
+            self.leaves.append(leaf)
+        self._number(self.root)
+
+    def _number(self, place: Place) -> None:
+        """Numbers places so that those within one are a range."""
+        place.number = len(self.places)
+        self.places.append(place)
+        place.children.sort(key=lambda child: (natural(child.name), child.name, child.level))
+        for child in place.children:
+            self._number(child)
+        place.last = len(self.places) - 1
+
+    def level(self, key: str) -> int:
+        return self.keys.index(key) if key in self.keys else -1
+
+    def within(self, place: Place, level: int) -> list[Place]:
+        """The places of a level inside one."""
+        if level == CHILDREN:
+            return place.children
+        among = self.places[place.number + 1 : place.last + 1]
+        return [other for other in among if other.level == level]
+
+    def domain_of(self, node: Node, level: int) -> Place | None:
+        """The domain of a level that a node is in; None where it lacks the label."""
+        place: Place | None = self.leaves[node.number]
+        while place is not None and place.level != level:
+            place = place.parent
+        return place
+
+    def add_to_totals(self, leaf: Place, resource: int, parts: int) -> None:
+        place: Place | None = leaf
+        while place is not None:
+            place.total[resource] += parts
+            place = place.parent
+
+    def refresh(self, node: Node) -> None:
+        leaf = self.leaves[node.number]
+        for room in self.rooms:
+            if room is not None:
+                room.refresh(leaf)
+
+
+class Space:
+    """All nodes and the room on them. It changes through `take` and `give` alone."""
+
+    def __init__(self) -> None:
+        self.nodes: Final[list[Node]] = []
+        self.by_name: Final[dict[str, Node]] = {}
+        self.resources: Final[dict[str, int]] = {PODS: 0}
+        self.resource_names: Final[list[str]] = [PODS]
+        self.capacity: Final[list[int]] = [0]  # of all nodes together, by resource
+        self.shapes: Final[list[Shape]] = []
+        self._by_needs: Final[dict[str, Shape]] = {}
+        self._levels: Final[dict[str, list[str]]] = {"": []}
+        self._trees: Final[dict[str, Tree]] = {}
+        self._ending: Final[dict[int, Node]] = {}  # nodes on which pods are about to end
+        self.freed = 0
+        """Rises whenever there may be more room than before."""
+
+    # What there is.
+
+    def add_topology(self, name: str, keys: list[str]) -> None:
+        """Levels of labels, the broadest first. The first topology is everybody's default."""
+        if self._levels.get(name) == keys:
+            return
+        self._levels[name] = list(keys)
+        if len(self._levels) == 2:  # the first besides the nameless one, which it now is
+            self._levels[""] = list(keys)
+        self._trees.clear()
+        self.freed += 1
+
+    def remove_topology(self, name: str) -> None:
+        if name and self._levels.pop(name, None) is not None:
+            self._trees.clear()
+
+    def add_node(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> Node:
+        assert name not in self.by_name, name
+        node = Node(len(self.nodes), name, labels)
+        self.nodes.append(node)
+        self.by_name[name] = node
+        self._grow(node)
+        for resource, wanted in {PODS: MOST_PODS_PER_NODE, **capacity}.items():
+            number = self._resource(resource)
+            have = round(wanted * PARTS)
+            node.capacity[number] = node.free[number] = have
+            self.capacity[number] += have
+        self._trees.clear()
+        self.freed += 1
+        return node
+
+    def _resource(self, name: str) -> int:
+        number = self.resources.get(name)
+        if number is None:
+            number = len(self.resources)
+            self.resources[name] = number
+            self.resource_names.append(name)
+            self.capacity.append(0)
+            for node in self.nodes:
+                self._grow(node)
+            self._trees.clear()
+        return number
+
+    def _grow(self, node: Node) -> None:
+        while len(node.free) < len(self.resource_names):
+            node.free.append(0)
+            node.capacity.append(0)
+
+    def shape(self, needs: dict[str, float], selector: Selector | None = None) -> Shape:
+        """The one object for these needs; a need of nothing is no need."""
+        wanted = {PODS: PARTS}
+        for name, needed in needs.items():
+            if needed > 0:
+                wanted[name] = max(1, round(needed * PARTS))
+        numbers = sorted([(self._resource(name), parts) for name, parts in wanted.items()])
+        key = f"{numbers}{'' if selector is None else selector.says()}"
+        shape = self._by_needs.get(key)
+        if shape is None:
+            named = [amount(name, wanted[name]) for name in sorted(wanted) if name != PODS]
+            says = " and ".join(named)
+            shape = Shape(len(self.shapes), numbers, says, selector)
+            self.shapes.append(shape)
+            self._by_needs[key] = shape
+        return shape
+
+    # Where things are.
+
+    def tree(self, topology: str, keys: list[str]) -> Tree:
+        """The topology of that name; keys that it does not have are further, narrower levels."""
+        name, levels = topology, self._levels.get(topology)
+        if levels is None:
+            name, levels = "", self._levels[""]
+        strange = list(dict.fromkeys([key for key in keys if key not in levels]))
+        if strange:
+            # Labels of a gang that uses none of the levels are levels by themselves.
+            known = [] if len(strange) == len(set(keys)) else levels
+            levels = known + strange
+            name = "\n".join(levels)
+        tree = self._trees.get(name)
+        if tree is None:
+            tree = Tree(levels, self.nodes)
+            for place in tree.places:
+                place.total = [0] * len(self.resource_names)
+            for node in self.nodes:
+                if node.usable:
+                    leaf = tree.leaves[node.number]
+                    for resource, parts in enumerate(node.free):
+                        tree.add_to_totals(leaf, resource, parts)
+            self._trees[name] = tree
+        return tree
+
+    def room(self, tree: Tree, shape: Shape) -> Room:
+        while len(tree.rooms) <= shape.number:
+            tree.rooms.append(None)
+        room = tree.rooms[shape.number]
+        if room is None:
+            room = Room(tree, shape)
+            tree.rooms[shape.number] = room
+        return room
+
+    # What changes.
+
+    def take(self, node: Node, shape: Shape, count: int = 1) -> None:
+        """Pods of a shape hold their part of a node from now on."""
+        self.shift(node, shape, -count)
+
+    def give(self, node: Node, shape: Shape, count: int = 1) -> None:
+        """Pods of a shape no longer hold their part."""
+        self.shift(node, shape, count)
+        self.freed += 1
+
+    def shift(self, node: Node, shape: Shape, count: int) -> None:
+        """Room for so many pods more (or, below 0, fewer): also what is only tried and undone."""
+        for resource, parts in shape.needs:
+            node.free[resource] += parts * count
+        for tree in self._trees.values():
+            if node.usable:
+                leaf = tree.leaves[node.number]
+                for resource, parts in shape.needs:
+                    tree.add_to_totals(leaf, resource, parts * count)
+            tree.refresh(node)
+
+    def set_usable(self, node: Node, *, usable: bool) -> None:
+        """Whether pods may come to a node: not when it is cordoned or has failed."""
+        if node.usable == usable:
+            return
+        node.usable = usable
+        for tree in self._trees.values():
+            leaf = tree.leaves[node.number]
+            for resource, parts in enumerate(node.free):
+                tree.add_to_totals(leaf, resource, parts if usable else -parts)
+            tree.refresh(node)
+        if usable:
+            self.freed += 1
+
+    def releasing(self, node: Node, shape: Shape, count: int = 1) -> None:
+        """So many pods of a shape are about to end there (or, below 0, have ended or stay)."""
+        left = node.releasing.get(shape.number, 0) + count
+        assert left >= 0
+        if left:
+            node.releasing[shape.number] = left
+            self._ending[node.number] = node
+        else:
+            del node.releasing[shape.number]
+            if not node.releasing:
+                del self._ending[node.number]
+        self.freed += 1
+
+    def releasing_nodes(self) -> list[Node]:
+        """The usable nodes on which pods are about to end."""
+        return [node for _, node in sorted(self._ending.items()) if node.usable]

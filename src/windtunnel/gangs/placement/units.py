@@ -1,0 +1,146 @@
+"""A gang as the search sees it: units that are packed, and loads of pods that are alike."""
+
+from typing import Final
+
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PodAsk, Shape
+from windtunnel.gangs.placement.space import Node, Place, Space, Tree
+
+
+class Load:
+    """Pods of one shape and group that are placed by one move."""
+
+    def __init__(self, group: GroupAsk, shape: Shape, pods: list[PodAsk]) -> None:
+        self.group: Final = group
+        self.shape: Final = shape
+        self.pods: Final = pods
+
+
+class Unit:
+    """A gang, a part or a group that is packed: what it must hold, and in what it lies."""
+
+    def __init__(
+        self, name: str, pack: Pack | None, parent: "Unit | None", *, is_group: bool = False
+    ) -> None:
+        self.name: Final = name
+        self.is_group: Final = is_group
+        self.pack: Final = pack
+        self.parent: Final = parent
+        self.loads: Final[list[Load]] = []  # its own and those of the units within
+        self.bound: Final[list[str]] = []
+        self.domain: Place | None = None
+
+    def pods(self) -> int:
+        return sum([len(load.pods) for load in self.loads])
+
+
+class Taken:
+    """Pods that a move put on a node."""
+
+    def __init__(self, node: Node, shape: Shape, pods: list[PodAsk]) -> None:
+        self.node: Final = node
+        self.shape: Final = shape
+        self.pods: Final = pods
+
+
+class Found:
+    """A placement: which pods go where. The space already holds them."""
+
+    def __init__(self, taken: list[Taken]) -> None:
+        self.taken: Final = taken
+
+    def undo(self, space: Space) -> None:
+        for taken in reversed(self.taken):
+            space.shift(taken.node, taken.shape, len(taken.pods))
+
+    def redo(self, space: Space) -> None:
+        for taken in self.taken:
+            space.shift(taken.node, taken.shape, -len(taken.pods))
+
+
+def could_hold(space: Space, tree: Tree, place: Place, loads: list[Load]) -> bool:
+    """Whether a place has the room by count: for each shape alone, and for the sum of all."""
+    if len(loads) == 1:
+        return space.room(tree, loads[0].shape).slots[place.number] >= len(loads[0].pods)
+    counts: dict[int, int] = {}
+    sums: dict[int, int] = {}
+    for load in loads:
+        counts[load.shape.number] = counts.get(load.shape.number, 0) + len(load.pods)
+        for resource, amount in load.shape.needs:
+            sums[resource] = sums.get(resource, 0) + amount * len(load.pods)
+    for number, count in counts.items():
+        if space.room(tree, space.shapes[number]).slots[place.number] < count:
+            return False
+    if len(counts) > 1:
+        for resource, amount in sums.items():
+            if place.total[resource] < amount:
+                return False
+    return True
+
+
+def keys_of(gang: GangAsk) -> list[str]:
+    """Every label that a gang's constraints speak of."""
+    packs = [gang.pack, *[part.pack for part in gang.parts], *[g.pack for g in gang.groups]]
+    keys = [key for pack in packs if pack is not None for key in (pack.required, pack.preferred)]
+    spreads = [gang.spread, *[group.spread for group in gang.groups]]
+    keys += [spread.key for spread in spreads if spread is not None]
+    return [key for key in keys if key is not None]
+
+
+def units_of(gang: GangAsk, wanted: dict[str, list[PodAsk]], space: Space) -> list[Unit]:
+    """The units of a gang, each after the one it lies in, the most demanding first."""
+    whole = Unit(gang.name, gang.pack, None)
+    parts = [Unit(part.name, part.pack, whole) for part in gang.parts]
+    part_of = {name: number for number, part in enumerate(gang.parts) for name in part.groups}
+    units: list[Unit] = [*parts]
+    for group in gang.groups:
+        pods = wanted.get(group.name, [])
+        parent = parts[part_of[group.name]] if group.name in part_of else whole
+        unit = Unit(group.name, group.pack, parent, is_group=True)
+        unit.loads.extend(_loads(group, pods))
+        above: Unit | None = unit
+        while above is not None:
+            above.bound.extend(group.bound)
+            if above is not unit:
+                above.loads.extend(unit.loads)
+            above = above.parent
+        units.append(unit)
+    whole.loads.sort(
+        key=lambda load: (-weight(space, load.shape), -len(load.pods), load.group.name)
+    )
+    for unit in units:
+        unit.loads.sort(
+            key=lambda load: (-weight(space, load.shape), -len(load.pods), load.group.name)
+        )
+    ordered = [whole]
+    _put_within(whole, units, ordered, space)
+    return [unit for unit in ordered if unit.loads or unit.parent is None]
+
+
+def _put_within(parent: Unit, units: list[Unit], ordered: list[Unit], space: Space) -> None:
+    inside = [unit for unit in units if unit.parent is parent and unit.loads]
+    inside.sort(
+        key=lambda unit: (
+            unit.pack is None,
+            -weight(space, unit.loads[0].shape),
+            -unit.pods(),
+            unit.name,
+        )
+    )
+    for unit in inside:
+        ordered.append(unit)
+        _put_within(unit, units, ordered, space)
+
+
+def _loads(group: GroupAsk, pods: list[PodAsk]) -> list[Load]:
+    by_shape: dict[int, list[PodAsk]] = {}
+    for pod in pods:
+        by_shape.setdefault(pod.shape.number, []).append(pod)
+    return [Load(group, alike[0].shape, alike) for alike in by_shape.values()]
+
+
+def weight(space: Space, shape: Shape) -> int:
+    """The largest share of all machines that one pod needs of any resource, in billionths."""
+    largest = 0
+    for resource, amount in shape.needs:
+        largest = max(largest, amount * 1_000_000_000 // max(1, space.capacity[resource]))
+    return largest

@@ -1,0 +1,167 @@
+"""Says why a gang waits, in one plain sentence with the numbers that tipped it."""
+
+from enum import Enum
+
+from windtunnel.gangs.placement.asks import PodAsk, Shape
+from windtunnel.gangs.placement.search import PATIENCE, Search
+from windtunnel.gangs.placement.space import Node, Place, Space, amount
+from windtunnel.gangs.placement.units import Load, Unit, could_hold
+
+
+class Waiting(Enum):
+    """The reasons for which a gang waits; each sentence has one of them."""
+
+    PODS = "PodsMissing"
+    NO_NODE_MATCHES = "NoNodeMatches"
+    POD_TOO_LARGE = "PodTooLarge"
+    NO_ROOM = "NotEnoughRoom"
+    NO_LEVEL = "NoSuchLevel"
+    NO_DOMAIN = "NoDomainHoldsIt"
+    PINNED = "ItsDomainIsFull"
+    SPREAD = "KeptApart"
+    ARRANGEMENT = "NoArrangement"
+    PATIENCE = "SearchCutShort"
+    ENDINGS = "WaitsForEndings"
+    PREEMPTING = "Preempting"
+    EXTRAS = "AboveMinimum"
+
+
+def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
+    """Why a search found nothing: the broadest cause that there is."""
+    whole = search.units[0]
+    for unit in search.units:
+        for load in unit.loads if unit.is_group else []:
+            alone = _alone(space, load)
+            if alone is not None:
+                return alone
+    root = search.attempt.tree.root
+    if not could_hold(space, search.attempt.tree, root, whole.loads):
+        return Waiting.NO_ROOM, _no_room(space, search, whole)
+    for unit in search.units:
+        packed = _packed(space, search, unit)
+        if packed is not None:
+            return packed
+    spread = search.attempt.gang.spread
+    if spread is not None and spread.required and search.deepest == 0:
+        gangs = f"{_count(spread.most, 'gang')} of {search.attempt.gang.family}"
+        return Waiting.SPREAD, f"every {spread.key} with room has {gangs} already"
+    for group in search.attempt.gang.groups:
+        if group.spread is not None and group.spread.required:
+            says = (
+                f"{group.name} may have {_count(group.spread.most, 'pod')} in one "
+                f"{group.spread.key}, and too few have room"
+            )
+            return Waiting.SPREAD, says
+    if search.cut:
+        says = f"no arrangement was found in {PATIENCE:,} steps, and there may be one"
+        return Waiting.PATIENCE, says
+    return Waiting.ARRANGEMENT, "there is room enough by count, but no arrangement of its pods fits"
+
+
+def why_extras(pods: list[PodAsk]) -> str:
+    names = ", ".join([pod.name for pod in pods[:3]]) + (", ..." if len(pods) > 3 else "")
+    return f"{_count(len(pods), 'pod')} above the minimum find no room: {names}"
+
+
+def _alone(space: Space, load: Load) -> tuple[Waiting, str] | None:
+    """A pod that would fit nowhere, even on machines that are empty."""
+    shape, selector = load.shape, load.shape.selector
+    matching = [node for node in space.nodes if selector is None or selector.matches(node.labels)]
+    if not matching:
+        says = "there are no nodes" if selector is None else f"no node has {selector.says()}"
+        return Waiting.NO_NODE_MATCHES, f"{load.group.name}: {says}"
+    if not any(_fits_empty(node, shape) for node in matching):
+        lacks = _most_lacking(space, matching, shape)
+        return Waiting.POD_TOO_LARGE, f"a pod of {load.group.name} needs {shape.says}; {lacks}"
+    return None
+
+
+def _fits_empty(node: Node, shape: Shape) -> bool:
+    return all(node.capacity[resource] >= needed for resource, needed in shape.needs)
+
+
+def _most_lacking(space: Space, nodes: list[Node], shape: Shape) -> str:
+    for resource, needed in shape.needs:
+        most = max([node.capacity[resource] for node in nodes])
+        if most < needed:
+            return f"no node has more than {amount(space.resource_names[resource], most)}"
+    return "no node has all of that"
+
+
+def _no_room(space: Space, search: Search, unit: Unit) -> str:
+    need, fit = _need_and_fit(space, search, unit, search.attempt.tree.root)
+    return f"{need}; {fit} on {_usable(space)}"
+
+
+def _usable(space: Space) -> str:
+    count = len(space.nodes)
+    usable = sum([node.usable for node in space.nodes])
+    if usable == count:
+        return f"{_count(count, 'node')}"
+    return f"the {_count(usable, 'usable node')} of {count}"
+
+
+def _need_and_fit(space: Space, search: Search, unit: Unit, place: Place) -> tuple[str, str]:
+    """What a unit needs, and how much of it a place has: by the shape that fits worst."""
+    worst, missing = unit.loads[0], 0
+    counts: dict[int, int] = {}
+    for load in unit.loads:
+        counts[load.shape.number] = counts.get(load.shape.number, 0) + len(load.pods)
+    for load in unit.loads:
+        slots = space.room(search.attempt.tree, load.shape).slots[place.number]
+        if counts[load.shape.number] - slots > missing:
+            worst, missing = load, counts[load.shape.number] - slots
+    needs = worst.shape.says
+    each = f" of {needs}" + (" each" if counts[worst.shape.number] > 1 else "") if needs else ""
+    if missing:
+        slots = space.room(search.attempt.tree, worst.shape).slots[place.number]
+        need = f"it needs {_count(counts[worst.shape.number], 'more pod' if unit.bound else 'pod')}"
+        fits = f"{slots} {'fits' if slots == 1 else 'fit'}"
+        return need + each, fits
+    for resource, name in enumerate(space.resource_names):
+        total = 0
+        for load in unit.loads:
+            total += len(load.pods) * dict(load.shape.needs).get(resource, 0)
+        if total > place.total[resource]:
+            free = max(0, place.total[resource])
+            return f"it needs {amount(name, total)}", f"{amount(name, free)} free"
+    return f"it needs {_count(unit.pods(), 'pod')}", "they do not fit"
+
+
+def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | None:
+    """A unit for which no domain of its required level has the room."""
+    if unit.pack is None or unit.pack.required is None or not unit.loads:
+        return None
+    key, level = unit.pack.required, search.attempt.tree.level(unit.pack.required)
+    domains = search.attempt.tree.within(search.attempt.tree.root, level)
+    if not domains:
+        return Waiting.NO_LEVEL, f"{unit.name} must be in one {key}, and no node has that label"
+    room = space.room(search.attempt.tree, unit.loads[0].shape)
+    pinned = _pinned(space, search, unit, level)
+    if pinned is not None:
+        if could_hold(space, search.attempt.tree, pinned, unit.loads):
+            return None
+        need, fit = _need_and_fit(space, search, unit, pinned)
+        says = f"{need} in {key} {pinned.name}, where the others of {unit.name} are; {fit} there"
+        return Waiting.PINNED, says
+    if any(could_hold(space, search.attempt.tree, domain, unit.loads) for domain in domains):
+        return None
+    best = max(domains, key=lambda domain: (room.slots[domain.number], -domain.number))
+    need, fit = _need_and_fit(space, search, unit, best)
+    whose = "" if unit.parent is None else f" for {unit.name}"
+    return (
+        Waiting.NO_DOMAIN,
+        f"{need} in one {key}{whose}; {fit} in {best.name}, which has most room",
+    )
+
+
+def _pinned(space: Space, search: Search, unit: Unit, level: int) -> Place | None:
+    for name in unit.bound:
+        node = space.by_name.get(name)
+        if node is not None:
+            return search.attempt.tree.domain_of(node, level)
+    return None
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,151 @@
+"""A gang is placed if and only if it can be; what fails leaves no trace."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.gangs.placement.clusters import GPU, cluster, free_gpus
+from windtunnel.gangs.placement.asks import (
+    GangAsk,
+    GroupAsk,
+    Pack,
+    PartAsk,
+    PodAsk,
+    Requirement,
+    Selector,
+    Spread,
+)
+from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.reference import can_be_placed, keeps_the_rules
+from windtunnel.gangs.placement.space import CHILDREN, NODES, Space, slots_on
+from windtunnel.gangs.placement.units import keys_of
+
+LEVELS = [None, "block", "rack", "host"]
+spaces = st.builds(
+    lambda racks, split: cluster(*racks, block_of=[number % split for number in range(len(racks))]),
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=3),
+    st.integers(1, 2),
+)
+packs = st.one_of(
+    st.none(),
+    st.builds(Pack, st.sampled_from(LEVELS), st.sampled_from(LEVELS)),
+)
+spreads = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(
+        lambda key, most, required: Spread(key, most, required=required),
+        st.sampled_from(["rack", "host"]),
+        st.integers(1, 2),
+        st.booleans(),
+    ),
+)
+
+
+@st.composite
+def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
+    """Up to three groups of up to three pods, packed and spread at every level."""
+    groups = []
+    names = [node.name for node in space.nodes]
+    for number in range(draw(st.integers(1, 3))):
+        selector = None
+        if draw(st.integers(0, 4)) == 0:
+            selector = Selector([[Requirement("host", "NotIn", [draw(st.sampled_from(names))])]])
+        shape = space.shape({GPU: draw(st.integers(0, 2))}, selector)
+        minimum = draw(st.integers(1, 3 if number == 0 else 2))
+        bound = draw(st.lists(st.sampled_from(names), max_size=1))
+        pods = [PodAsk(f"{number}-{pod}", shape) for pod in range(minimum - len(bound))]
+        groups.append(GroupAsk(f"g{number}", minimum, pods, bound, draw(packs), draw(spreads)))
+    parts = []
+    if len(groups) > 1 and draw(st.booleans()):
+        pack = Pack(draw(st.sampled_from(LEVELS)), draw(st.sampled_from(LEVELS)))
+        parts.append(PartAsk("p", [group.name for group in groups[:2]], pack))
+    return GangAsk("g", groups, parts=parts, pack=draw(packs), topology="t")
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_a_gang_is_placed_exactly_when_a_placement_exists(data: st.DataObject) -> None:
+    space = data.draw(spaces)
+    gang = data.draw(gangs(space))
+    # Pods that are bound in two domains of one level cannot be packed, whatever is done: the rest
+    # joins the larger part, while the reference finds every rule broken already.
+    tree = space.tree("t", keys_of(gang))
+    bound = [(group, node) for group in gang.groups for node in group.bound]
+    if not keeps_the_rules(space, tree, gang, bound):
+        return
+    possible = can_be_placed(space, gang)
+    before = free_gpus(space)
+    done = GangPlacer(space).plan([gang])
+    assigned = [*bound]
+    by_name = {group.name: group for group in gang.groups}
+    assigned += [(by_name[binding.group], binding.node) for binding in done.bindings]
+    if possible:
+        assert len(done.bindings) == gang.missing()
+        assert keeps_the_rules(space, tree, gang, assigned)
+        assert all(amount >= 0 for amount in free_gpus(space))
+    else:
+        assert not done.bindings
+        assert len(done.verdicts) == 1
+        assert free_gpus(space) == before
+    check_counts(space)
+
+
+def check_counts(space: Space) -> None:
+    """Whatever the space has counted up and down is what counting afresh gives."""
+    for tree in space._trees.values():
+        for room in tree.rooms:
+            if room is None:
+                continue
+            for place in tree.places:
+                inside = [place, *tree.within(place, NODES)]
+                nodes = [leaf.node for leaf in inside if leaf.node is not None]
+                assert room.slots[place.number] == sum(slots_on(node, room.shape) for node in nodes)
+                for level in (CHILDREN, 0, 1, 2, NODES):
+                    ring = room.ring(place, level)
+                    counted = {
+                        number: count for count, row in ring.members.items() for number in row
+                    }
+                    fresh = {
+                        other.number: room.slots[other.number]
+                        for other in tree.within(place, level)
+                        if room.slots[other.number]
+                    }
+                    assert counted == fresh
+                    assert ring.counts == sorted(ring.members)
+        for place in tree.places:
+            nodes = [
+                leaf.node for leaf in [place, *tree.within(place, NODES)] if leaf.node is not None
+            ]
+            usable = [node for node in nodes if node.usable]
+            for resource in range(len(space.resource_names)):
+                assert place.total[resource] == sum(node.free[resource] for node in usable)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_several_gangs_never_overfill_and_are_never_split(data: st.DataObject) -> None:
+    """Minima whole or not at all, whatever comes before; pods above them only after all minima."""
+    space = data.draw(spaces)
+    shape = space.shape({GPU: 1})
+    asks = []
+    for number in range(data.draw(st.integers(1, 4))):
+        minimum = data.draw(st.integers(1, 3))
+        extra = data.draw(st.integers(0, 2))
+        pods = [PodAsk(f"g{number}-{pod}", shape) for pod in range(minimum + extra)]
+        priority = data.draw(st.integers(0, 1))
+        pack = data.draw(packs)
+        group = GroupAsk(f"g{number}", minimum, pods)
+        asks.append(GangAsk(f"g{number}", [group], priority=priority, order=number, pack=pack))
+    done = GangPlacer(space).plan(asks)
+    assert all(amount >= 0 for amount in free_gpus(space))
+    for ask in asks:
+        placed = [binding for binding in done.bindings if binding.gang == ask.name]
+        assert len(placed) == 0 or len(placed) >= ask.groups[0].minimum
+    waits = {verdict.gang for verdict in done.verdicts}
+    for ask in asks:
+        placed = [binding for binding in done.bindings if binding.gang == ask.name]
+        assert (ask.name in waits) == (len(placed) < len(ask.groups[0].pods))
+    check_counts(space)
+    again = GangPlacer(space).plan([ask for ask in asks if ask.name in waits and not any(
+        binding.gang == ask.name for binding in done.bindings)])  # fmt: skip
+    assert not again.bindings, "what could be placed now could have been placed before"

@@ -1,0 +1,276 @@
+"""What placement promises, rule by rule: order, packing, spreading, making way, reuse."""
+
+from tests.gangs.placement.clusters import (
+    cluster,
+    free_gpus,
+    group,
+    nodes_of,
+    one,
+    rack_of,
+    running,
+    says,
+    waiting,
+)
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Spread
+from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
+from windtunnel.gangs.placement.placer import GangPlacer, Victim
+from windtunnel.gangs.placement.space import Space
+
+
+def gang(space: Space, name: str, count: int, gpus: int = 1, **options: object) -> GangAsk:
+    return GangAsk(name, [group(space, name, count, gpus)], topology="t", **options)  # type: ignore[arg-type]
+
+
+def test_minima_of_all_gangs_come_before_pods_above_any_minimum() -> None:
+    space = cluster([4])
+    asks = [GangAsk(name, [group(space, name, 2, pods=4)]) for name in ("a", "b")]
+    done = GangPlacer(space).plan(asks)
+    assert [binding.pod for binding in done.bindings] == ["a-0", "a-1", "b-0", "b-1"]
+    assert says(done)["a"] == "2 pods above the minimum find no room: a-2, a-3"
+
+
+def test_higher_priority_goes_first_then_the_earlier_then_the_name() -> None:
+    space = cluster([3])
+    asks = [
+        gang(space, "d", 1, order=5),
+        gang(space, "c", 1, order=5),
+        gang(space, "b", 1, order=1),
+        gang(space, "a", 1, order=9, priority=1),
+    ]
+    done = GangPlacer(space).plan(asks)
+    assert [binding.gang for binding in done.bindings] == ["a", "b", "c"]
+
+
+def test_the_tightest_rack_that_holds_a_gang_is_taken() -> None:
+    """Five free here and six there, and three are needed: five is enough."""
+    space = cluster([3, 3], [5])
+    done = GangPlacer(space).plan([gang(space, "g", 3, pack=Pack("rack"))])
+    assert nodes_of(done) == ["n10", "n10", "n10"]
+
+
+def test_a_required_level_is_kept_where_a_preferred_one_is_given_up() -> None:
+    space = cluster([1, 1], [1, 1])
+    required = gang(space, "r", 3, pack=Pack(required="rack"))
+    preferred = gang(space, "p", 3, pack=Pack(preferred="rack"))
+    placer = GangPlacer(space)
+    done = placer.plan([required])
+    assert not done.bindings
+    expected = (
+        "it needs 3 pods of 1 nvidia.com/gpu each in one rack; 2 fit in r0, which has most room"
+    )
+    assert says(done) == {"r": expected}
+    assert len(placer.plan([preferred]).bindings) == 3
+
+
+def test_a_preferred_level_narrower_than_the_required_is_tried_first() -> None:
+    space = cluster([1, 1, 1], [3])
+    done = GangPlacer(space).plan([gang(space, "g", 3, pack=Pack("block", "host"))])
+    assert nodes_of(done) == ["n10"] * 3
+
+
+def test_parts_and_groups_are_packed_within_what_their_gang_is_packed_into() -> None:
+    """The gang in a block, each part in a rack, one group on a host."""
+    space = cluster([2, 2], [2, 2], [4, 4], block_of=[0, 0, 1])
+    groups = [
+        group(space, "g-0-a", 2, pack=Pack("host")),
+        group(space, "g-0-b", 1),
+        group(space, "g-1-a", 2, pack=Pack("host")),
+        group(space, "g-1-b", 1),
+    ]
+    parts = [PartAsk(f"g-{n}", [f"g-{n}-a", f"g-{n}-b"], Pack("rack")) for n in range(2)]
+    ask = GangAsk("g", groups, parts=parts, pack=Pack("block"), topology="t")
+    done = GangPlacer(space).plan([ask])
+    assert len(done.bindings) == 6
+    for number in range(2):
+        part = nodes_of(done, f"g-{number}-")
+        assert len({rack_of(node) for node in part}) == 1
+        assert len(set(nodes_of(done, f"g-{number}-a"))) == 1
+
+
+def test_a_replacement_joins_the_domain_where_the_others_are_or_waits() -> None:
+    space = cluster([0, 1], [4])
+    shape = one(space, 1)
+    ask = GangAsk(
+        "g", [GroupAsk("g", 3, waiting(space, "g", 1), ["n00", "n00"])], pack=Pack("rack")
+    )
+    placer = GangPlacer(space)
+    assert nodes_of(placer.plan([ask])) == ["n01"]
+    done = placer.plan([ask])
+    assert not done.bindings
+    assert says(done)["g"] == (
+        "it needs 1 more pod of 1 nvidia.com/gpu in rack r0, where the others of g are; 0 fit there"
+    )
+    space.give(space.by_name["n01"], shape)
+    assert nodes_of(placer.plan([ask])) == ["n01"]
+
+
+def test_pods_of_a_group_are_spread_over_racks() -> None:
+    space = cluster([4], [2], [1])
+    spread = GroupAsk("g", 4, waiting(space, "g", 4), spread=Spread("rack", 2))
+    done = GangPlacer(space).plan([GangAsk("g", [spread], topology="t")])
+    assert nodes_of(done) == ["n00", "n00", "n10", "n20"]
+    apart = GroupAsk("h", 3, waiting(space, "h", 3), spread=Spread("rack", 1))
+    done = GangPlacer(space).plan([GangAsk("h", [apart], topology="t")])
+    assert says(done)["h"] == "h may have 1 pod in one rack, and too few have room"
+    wish = GroupAsk("h", 3, waiting(space, "h", 3), spread=Spread("rack", 1, required=False))
+    assert len(GangPlacer(space).plan([GangAsk("h", [wish], topology="t")]).bindings) == 3
+
+
+def test_gangs_of_a_family_keep_apart() -> None:
+    space = cluster([4], [4])
+    placer = GangPlacer(space)
+    asks = [gang(space, f"g{n}", 1, spread=Spread("rack"), family="f") for n in range(3)]
+    done = placer.plan(asks)
+    assert sorted(rack_of(node) for node in nodes_of(done)) == ["0", "1"]
+    assert says(done) == {"g2": "every rack with room has 1 gang of f already"}
+    space.give(space.by_name[nodes_of(done, "g0")[0]], one(space, 1))
+    placer.gone("g0", "f")
+    assert len(placer.plan(asks[2:]).bindings) == 1
+
+
+def test_a_lower_gang_is_evicted_whole_and_the_room_is_held_until_it_is_free() -> None:
+    space = cluster([2, 2])
+    placer = GangPlacer(space)
+    low = gang(space, "low", 3)
+    victim = running(space, low, placer.plan([low]))
+    high = gang(space, "high", 2, gpus=2, priority=1)
+    other = gang(space, "other", 1, order=1)
+    done = placer.plan([high, other], lambda below: [victim] if below > 0 else [])
+    assert [eviction.pod for eviction in done.evictions] == ["low-0", "low-1", "low-2"]
+    assert {eviction.in_favour_of for eviction in done.evictions} == {"high"}
+    assert not done.bindings, "the free GPU is kept for the gang that waits"
+    assert says(done)["high"] == "3 pods of lower priority are evicted for it, of low"
+    for member in victim.members:
+        space.releasing(space.by_name[member.node], member.shape)
+    done = placer.plan([high, other])
+    assert not done.evictions
+    assert not done.bindings
+    assert says(done)["high"] == "its room is held until 3 pods end"
+    for member in victim.members:
+        space.releasing(space.by_name[member.node], member.shape, -1)
+        space.give(space.by_name[member.node], member.shape)
+    assert nodes_of(placer.plan([high, other])) == ["n00", "n01"]
+
+
+def test_as_few_make_way_as_can_be() -> None:
+    """Pods above minima before gangs, the newest of the lowest first; nobody who does not help."""
+    space = cluster([2], [2], [2])
+    placer = GangPlacer(space)
+    asks = [
+        GangAsk("old", [group(space, "old", 1, pods=2)], order=0, pack=Pack("rack")),
+        GangAsk("mid", [group(space, "mid", 2)], order=1, priority=1, pack=Pack("rack")),
+        GangAsk("new", [group(space, "new", 2)], order=2, pack=Pack("rack")),
+    ]
+    done = placer.plan(asks)
+    victims = [running(space, ask, done) for ask in asks]
+
+    def lower(below: int) -> list[Victim]:
+        return [victim for victim in victims if victim.priority < below]
+
+    small = GangPlacer(space).plan([gang(space, "s", 1, priority=2)], lower)
+    assert [eviction.pod for eviction in small.evictions] == ["old-1"]
+    large = GangPlacer(space).plan([gang(space, "l", 1, gpus=2, priority=2)], lower)
+    assert [eviction.gang for eviction in large.evictions] == ["new", "new"]
+    equal = GangPlacer(space).plan([gang(space, "e", 1)], lower)
+    assert not equal.evictions
+    never = GangPlacer(space).plan([gang(space, "n", 1, priority=2, preempts=False)], lower)
+    assert not never.evictions
+
+
+def test_nobody_is_evicted_for_a_gang_that_would_not_fit_even_then() -> None:
+    space = cluster([2])
+    placer = GangPlacer(space)
+    low = gang(space, "low", 2)
+    victim = running(space, low, placer.plan([low]))
+    before = free_gpus(space)
+    done = placer.plan([gang(space, "high", 3, priority=1)], lambda _: [victim])
+    assert not done.evictions
+    assert free_gpus(space) == before
+
+
+def test_an_earlier_placement_is_used_again_as_far_as_it_is_free() -> None:
+    space = cluster([1, 1, 1], [1, 1, 1])
+    placer = GangPlacer(space)
+    first = gang(space, "g", 2, pack=Pack("rack"))
+    taken = GangPlacer(space).plan([gang(space, "x", 1, pack=Pack("rack"))])
+    assert nodes_of(taken) == ["n00"]
+    assert nodes_of(placer.plan([first])) == ["n01", "n02"]
+    for node in ("n00", "n01", "n02"):
+        space.give(space.by_name[node], one(space, 1))
+    placer.gone("g")
+    again = GangAsk("h", [group(space, "h", 2)], pack=Pack("rack"), topology="t", reuse="g")
+    assert nodes_of(placer.plan([again])) == ["n01", "n02"], "not the tightest, but those it had"
+    space.give(space.by_name["n01"], one(space, 1))
+    space.give(space.by_name["n02"], one(space, 1))
+    space.set_usable(space.by_name["n02"], usable=False)
+    third = GangAsk("i", [group(space, "i", 2)], pack=Pack("rack"), topology="t", reuse="h")
+    assert nodes_of(placer.plan([third])) == ["n00", "n01"], "the rack, and what is left of it"
+
+
+def test_why_a_gang_waits() -> None:
+    space = cluster([2, 2], [1])
+    placer = GangPlacer(space)
+    space.set_usable(space.by_name["n10"], usable=False)
+    done = placer.plan([
+        gang(space, "count", 5),
+        gang(space, "large", 1, gpus=3),
+        gang(space, "level", 1, pack=Pack("zone")),
+        GangAsk("missing", [GroupAsk("missing", 2, waiting(space, "missing", 1))]),
+        GangAsk(
+            "mixed",
+            [group(space, "mixed-a", 1, gpus=2), group(space, "mixed-b", 3, gpus=1)],
+        ),
+    ])  # fmt: skip
+    assert not done.bindings
+    assert says(done) == {
+        "count": "it needs 5 pods of 1 nvidia.com/gpu each; 4 fit on the 2 usable nodes of 3",
+        "large": "a pod of large needs 3 nvidia.com/gpu; no node has more than 2 nvidia.com/gpu",
+        "level": "level must be in one zone, and no node has that label",
+        "missing": "1 of at least 2 pods of missing may be scheduled",
+        "mixed": "it needs 5 nvidia.com/gpu; 4 nvidia.com/gpu free on the 2 usable nodes of 3",
+    }
+
+
+def test_enough_by_count_is_not_an_arrangement() -> None:
+    """7.5 cores are asked for and 8 are there, but a node of 3 holds one pod of 2 and no other."""
+    space = Space()
+    for name, cores in (("a", 3.0), ("b", 3.0), ("c", 2.0)):
+        space.add_node(name, {"cpu": cores}, {})
+    wide, narrow = space.shape({"cpu": 2}), space.shape({"cpu": 1.75})
+    asks = [("x", wide), ("y", wide), ("z", narrow), ("w", narrow)]
+    groups = [GroupAsk(name, 1, [PodAsk(name, shape)]) for name, shape in asks]
+    done = GangPlacer(space).plan([GangAsk("g", groups)])
+    assert says(done)["g"] == "there is room enough by count, but no arrangement of its pods fits"
+    assert len(GangPlacer(space).plan([GangAsk("g", groups[:3])]).bindings) == 3
+
+
+def test_one_pod_at_a_time_two_gangs_wait_for_each_other() -> None:
+    """Four nodes, two gangs of three: whole gangs fit one after the other, halves never."""
+    asks = [("a", 0), ("b", 1)]
+    space = cluster([1, 1, 1, 1])
+    done = OneByOnePlacer(space).plan([gang(space, name, 3, order=at) for name, at in asks])
+    assert sorted(binding.gang for binding in done.bindings) == ["a", "a", "b", "b"]
+    assert sorted(says(done)) == ["a", "b"]
+    space = cluster([1, 1, 1, 1])
+    done = GangPlacer(space).plan([gang(space, name, 3, order=at) for name, at in asks])
+    assert [binding.gang for binding in done.bindings] == ["a", "a", "a"]
+
+
+def test_a_gang_that_waits_is_not_tried_again_until_something_is_free() -> None:
+    space = cluster([1])
+    placer = GangPlacer(space)
+    ask = gang(space, "g", 2)
+    first = placer.plan([ask]).verdicts[0]
+    assert placer.plan([ask]).verdicts[0] is first
+    space.set_usable(space.by_name["n00"], usable=False)
+    space.set_usable(space.by_name["n00"], usable=True)
+    assert placer.plan([ask]).verdicts[0] is not first
+
+
+def test_racks_of_one_name_in_two_blocks_are_two_racks() -> None:
+    space = Space()
+    space.add_topology("t", ["block", "rack"])
+    for block in ("a", "b"):
+        space.add_node(block, {"nvidia.com/gpu": 1}, {"block": block, "rack": "r"})
+    done = GangPlacer(space).plan([gang(space, "g", 2, pack=Pack("rack"))])
+    assert not done.bindings
