@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.parts import Allocation, Finding, Group, Optimizer
+from windtunnel.scaling.parts import Allocation, Finding, Group, Optimizer, take
 
 ORDERS: Final = ("price-per-capacity", "price")
 ENGINES: Final = ("unlimited", "greedy")
@@ -17,6 +17,7 @@ class CostOrdered(Optimizer):
     `greedy` grows only onto accelerators that are free and goes on to the next variant where there
     are none; `unlimited` does not mind them. `one_variant`: all that a tick adds goes to the first
     variant in order and all that it takes comes from the last, at least one (as BLIS has it).
+    `keep_one`: variants with a single replica shrink after all others (as WVA has it).
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class CostOrdered(Optimizer):
         order: str = "price-per-capacity",
         engine: str = "greedy",
         one_variant: bool = False,
+        keep_one: bool = False,
     ) -> None:
         super().__init__("cost-ordered")
         if order not in ORDERS:
@@ -34,21 +36,31 @@ class CostOrdered(Optimizer):
         self._per_capacity: Final = order == "price-per-capacity"
         self._greedy: Final = engine == "greedy"
         self._one_variant: Final = one_variant
+        self._keep_one: Final = keep_one
 
     def allocate(
         self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
     ) -> list[Allocation]:
-        allocations = []
+        allocations: list[Allocation] = []
+        there = None if free is None or not self._greedy else dict(free)
         for number, group in enumerate(groups):
             known = [finding for finding in findings[number] if finding.known]
-            allocations.append(self._of(group, known, free if self._greedy else None))
+            # A role must do with what the roles before it leave.
+            allocation = self._of(group, known, None if there is None else dict(there))
+            allocations.append(allocation)
+            if there is not None and len(groups) > 1 and allocation.total > group.current:
+                most = min(allocation.total, allocation.reachable())
+                take(there, group, allocation.counts_at(most))
         return allocations
 
     def _of(self, group: Group, known: list[Finding], free: dict[str, int] | None) -> Allocation:
         up, down = self._orders(group, known)
         more = self._more(group, known, up, free)
-        fewer = self._fewer(group, known, down) if more == 0 else 0
-        return Allocation(group, group.current + more - fewer, up=up, down=down, free=free)
+        cuts = [0] * len(group.variants)
+        if more == 0:
+            self._cut(group, known, down, cuts)
+        total = group.current + more - sum(cuts)
+        return Allocation(group, total, up=up, down=down, cuts=cuts, free=free)
 
     def _orders(self, group: Group, known: list[Finding]) -> tuple[list[int], list[int]]:
         """Variants from the cheapest to the dearest, and the other way round."""
@@ -66,7 +78,11 @@ class CostOrdered(Optimizer):
             keys.append((price, variant.name, number))
         keys.sort()
         up = [key[2] for key in keys]
-        return up, up[::-1]
+        down = up[::-1]
+        if self._keep_one:
+            single = [number for number in down if group.variants[number].target <= 1]
+            down = [number for number in down if group.variants[number].target > 1] + single
+        return up, down
 
     def _more(
         self, group: Group, known: list[Finding], up: list[int], free: dict[str, int] | None
@@ -90,17 +106,19 @@ class CostOrdered(Optimizer):
                 there[kind] = there.get(kind, 0) - taken * variant.accelerators
             more += taken
             for index, finding in enumerate(needs):
-                left[index] -= taken * finding.per_replica[number]
+                capacity = finding.per_replica[number]
+                # One of which nothing is known is as good as all: the next tick sees what it did.
+                left[index] -= taken * capacity if capacity > 0 else taken * left[index]
             if not any(rest > 0 for rest in left):
                 return max(1, more)
         # More than there is room for: asked for all the same, so that the limit is seen.
         return more + max(1, _covering(needs, left, up[0]))
 
-    def _fewer(self, group: Group, known: list[Finding], down: list[int]) -> int:
+    def _cut(self, group: Group, known: list[Finding], down: list[int], cuts: list[int]) -> None:
+        """How many replicas each variant can spare."""
         if not known or any(finding.spare <= 0 for finding in known):
-            return 0
+            return
         left = [finding.spare for finding in known]
-        fewer = 0
         for number in down:
             variant = group.variants[number]
             there = variant.target if self._one_variant else variant.target - variant.minimum
@@ -112,11 +130,11 @@ class CostOrdered(Optimizer):
                 # Where nobody knows what would go with one, none goes.
                 most = min(most, math.floor(left[index] / capacity)) if capacity > 0 else 0
             if self._one_variant:
-                return max(1, most)
-            fewer += most
+                cuts[number] = max(1, most)
+                return
+            cuts[number] = most
             for index, finding in enumerate(known):
                 left[index] -= most * finding.per_replica[number]
-        return fewer
 
 
 def _covering(needs: list[Finding], left: list[float], number: int) -> int:

@@ -155,6 +155,7 @@ class Allocation:
         *,
         up: list[int],
         down: list[int],
+        cuts: list[int] | None = None,
         free: dict[str, int] | None = None,
         reason: str = "",
     ) -> None:
@@ -163,6 +164,7 @@ class Allocation:
         self.total: Final = total
         self.up: Final = up  # numbers of all variants, in the order in which they grow
         self.down: Final = down  # in the order in which they shrink
+        self.cuts: Final = cuts  # by variant, what goes before more of any other goes
         self.free: Final = free  # accelerators by kind that growth must do with; None: no limit
         self.reason: Final = reason
 
@@ -216,16 +218,29 @@ class Allocation:
         return left
 
     def _shrink(self, counts: list[int], left: int) -> None:
+        if self.cuts is not None:
+            for number in self.down:
+                left -= self._cut(counts, number, min(left, self.cuts[number]))
         for number in self.down:
-            if left <= 0:
-                return
-            less = min(left, max(0, counts[number] - self.group.variants[number].minimum))
-            counts[number] -= less
-            left -= less
+            left -= self._cut(counts, number, left)
         for number in self.down:  # below the minimum: the limit that forbids it explains itself
             less = min(left, counts[number])
             counts[number] -= less
             left -= less
+
+    def _cut(self, counts: list[int], number: int, most: int) -> int:
+        less = min(most, max(0, counts[number] - self.group.variants[number].minimum))
+        counts[number] -= less
+        return less
+
+
+def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
+    """Takes the accelerators that growth to these counts needs out of what is free."""
+    for number, variant in enumerate(group.variants):
+        more = counts[number] - variant.target
+        if more > 0:
+            kind = variant.accelerator
+            free[kind] = free.get(kind, 0) - more * variant.accelerators
 
 
 class Optimizer(Part):

@@ -5,7 +5,7 @@ from typing import Final
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.decision import Decision, Limit
 from windtunnel.scaling.limits import Accelerators, Bounds, Context, Limiter, Work
-from windtunnel.scaling.parts import Allocation, Analyzer, Finding, Group, Optimizer, Part
+from windtunnel.scaling.parts import Allocation, Analyzer, Finding, Group, Optimizer, Part, take
 from windtunnel.scaling.snapshot import Model, Variant
 
 
@@ -144,7 +144,7 @@ class Policy:
             _note(limits, "last ready", counts, limited, counts, why)
             counts = limited
         if free is not None:
-            _take(free, group, counts)
+            take(free, group, counts)
         return _decisions(group, context.findings[number], recommended, counts, limits, allocation)
 
     def _without(self, position: int, steps: list[list[int]], context: Context) -> list[int]:
@@ -184,14 +184,6 @@ def _kept(group: Group, counts: list[int]) -> int:
         ):
             best = number
     return best if best >= 0 and group.work() > 0 else -1
-
-
-def _take(free: dict[str, int], group: Group, counts: list[int]) -> None:
-    for number, variant in enumerate(group.variants):
-        more = counts[number] - variant.target
-        if more > 0:
-            kind = variant.accelerator
-            free[kind] = free.get(kind, 0) - more * variant.accelerators
 
 
 def _decisions(

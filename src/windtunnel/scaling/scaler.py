@@ -1,9 +1,9 @@
 """The autoscaler: a policy for each model, asked at every tick for the size of every variant."""
 
-import math
 from typing import Final
 
 from windtunnel.core.errors import InputError
+from windtunnel.scaling.checks import at_least
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.policy import Look, Policy
 from windtunnel.scaling.snapshot import Model, Snapshot
@@ -26,12 +26,12 @@ class Timing:
         actuation_stddev_s: float = 0.0,
         freshness_s: float | None = None,
     ) -> None:
-        _check("interval_s", interval_s, above=True)
-        _check("scrape_delay_s", scrape_delay_s)
-        _check("actuation_delay_s", actuation_delay_s)
-        _check("actuation_stddev_s", actuation_stddev_s)
+        at_least("interval_s", interval_s, above=True)
+        at_least("scrape_delay_s", scrape_delay_s)
+        at_least("actuation_delay_s", actuation_delay_s)
+        at_least("actuation_stddev_s", actuation_stddev_s)
         fresh_s = scrape_delay_s + 3 * interval_s if freshness_s is None else freshness_s
-        _check("freshness_s", fresh_s, above=True)
+        at_least("freshness_s", fresh_s, above=True)
         if fresh_s < scrape_delay_s:
             what = f"{fresh_s:g} s is less than the scrape delay of {scrape_delay_s:g} s"
             raise InputError(what, where="freshness_s", hint="every snapshot would be too old")
@@ -132,9 +132,3 @@ def _hold(model: Model, reason: str) -> list[Decision]:
         )
         for variant in model.variants
     ]
-
-
-def _check(field: str, value: float, *, above: bool = False) -> None:
-    if not math.isfinite(value) or value < 0 or (above and value == 0):
-        allowed = "a finite number " + ("above 0" if above else "of 0 or more")
-        raise InputError(f"{value!r} is no such time", where=field, allowed=allowed)

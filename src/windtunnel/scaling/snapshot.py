@@ -65,6 +65,7 @@ class Variant:
         starting: int = 0,
         draining: int = 0,
         pending: int = 0,
+        missing: int = 0,
         replicas: list[Replica] | None = None,
         startup_s: float = 0.0,
         kv_tokens: float = 0.0,
@@ -83,7 +84,8 @@ class Variant:
         self.starting: Final = starting  # placed, and loading the model
         self.draining: Final = draining  # no new requests, and some left to finish
         self.pending: Final = pending  # asked for, and not placed
-        self.replicas: Final[list[Replica]] = replicas or []  # the ready ones
+        self.missing: Final = missing  # ready, and did not answer when they were asked
+        self.replicas: Final[list[Replica]] = replicas or []  # the ready ones that answered
         self.startup_s: Final = startup_s  # mean time from placed to ready
         self.kv_tokens: Final = kv_tokens  # tokens that fit on a replica; 0: unknown
         self.max_num_seqs: Final = max_num_seqs  # 0: unknown
@@ -92,7 +94,7 @@ class Variant:
 
     @property
     def ready(self) -> int:
-        return len(self.replicas)
+        return len(self.replicas) + self.missing
 
     @property
     def coming(self) -> int:

@@ -1,0 +1,144 @@
+"""Builds the scaler that a plan asks for. A policy is a row in `BUILDERS`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from windtunnel.scaling.limits import Limiter
+from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.parts import Analyzer, Optimizer
+from windtunnel.scaling.plan import (
+    BlisPlan,
+    PolicyPlan,
+    SaturationPlan,
+    ScalingPlan,
+    StabilizationPlan,
+    WvaPlan,
+    WvaSparePlan,
+)
+from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.saturation import Saturation
+from windtunnel.scaling.scaler import Scaler, Timing
+from windtunnel.scaling.spare import SpareCapacity
+from windtunnel.scaling.windows import Matched, Rate, Sustained, ZeroAfter
+
+
+class Recipe:
+    """The parts of a policy's own. What a scenario says of the others takes their place.
+
+    `limiters` come first; the windows of `stabilization` are taken where a scenario gives none, and
+    None says that the limiters have what it takes.
+    """
+
+    def __init__(
+        self,
+        analyzers: list[Analyzer],
+        optimizer: Optimizer | None = None,
+        limiters: list[Limiter] | None = None,
+        *,
+        stabilization: StabilizationPlan | None = None,
+        by_variant: bool = False,
+    ) -> None:
+        self.analyzers = analyzers
+        self.optimizer = optimizer
+        self.limiters = limiters or []
+        self.stabilization = stabilization
+        self.by_variant = by_variant
+
+
+SLOW_DOWN = StabilizationPlan(up_s=0.0, down_s=300.0)
+"""Up at once, down when it was asked for as long as Kubernetes waits."""
+
+
+def _saturation(plan: SaturationPlan) -> Recipe:
+    analyzer = Saturation(
+        up=plan.up,
+        down=plan.down,
+        kv_threshold=plan.kv_threshold,
+        average_prompt=plan.average_prompt,
+        full_queue=plan.full_queue,
+        compute_bound=plan.compute_bound,
+    )
+    return Recipe([analyzer], stabilization=SLOW_DOWN)
+
+
+def _wva(plan: WvaPlan) -> Recipe:
+    analyzer = Saturation(
+        up=plan.up, down=plan.down, kv_threshold=plan.kv_threshold, full_queue=plan.full_queue
+    )
+    return Recipe([analyzer], stabilization=SLOW_DOWN)
+
+
+def _wva_spare(plan: WvaSparePlan) -> Recipe:
+    analyzer = SpareCapacity(
+        kv_threshold=plan.kv_threshold,
+        queue_threshold=plan.queue_threshold,
+        kv_spare=plan.kv_spare,
+        queue_spare=plan.queue_spare,
+    )
+    optimizer = CostOrdered(order="price", engine="unlimited", keep_one=True)
+    return Recipe([analyzer], optimizer, stabilization=SLOW_DOWN)
+
+
+def _blis(plan: BlisPlan) -> Recipe:
+    analyzer = Saturation(
+        up=plan.up,
+        down=plan.down,
+        kv_threshold=plan.kv_threshold,
+        average_prompt=plan.average_prompt,
+        measured_prompt=False,
+        compute_bound=False,
+        answers=False,
+        gateway=False,
+        check_last=True,
+    )
+    optimizer = CostOrdered(order="price", engine="unlimited", one_variant=True)
+    return Recipe([analyzer], optimizer, stabilization=StabilizationPlan(0.0, 0.0))
+
+
+BUILDERS: dict[type[PolicyPlan], Callable[[Any], Recipe]] = {
+    SaturationPlan: _saturation,
+    WvaPlan: _wva,
+    WvaSparePlan: _wva_spare,
+    BlisPlan: _blis,
+}
+"""By plan; each takes a plan of its own kind."""
+
+
+def build_policy(plan: ScalingPlan) -> Policy:
+    """A policy without any memory."""
+    recipe = BUILDERS[type(plan.policy)](plan.policy)
+    optimizer = recipe.optimizer or CostOrdered()
+    if plan.optimizer is not None:
+        optimizer = CostOrdered(order=plan.optimizer.order, engine=plan.optimizer.engine)
+    limiters = list(recipe.limiters)
+    windows = plan.stabilization or recipe.stabilization
+    if windows is not None:
+        limiters.append(Sustained(windows.up_s, windows.down_s))
+    if plan.matched_roles:
+        limiters.append(Matched())
+    if plan.rate is not None:
+        limiters.append(Rate(plan.rate.up, plan.rate.down, plan.rate.period_s))
+    if plan.zero_after_s is not None:
+        limiters.append(ZeroAfter(plan.zero_after_s))
+    name = type(plan.policy).__name__.removesuffix("Plan").lower()
+    return Policy(
+        name,
+        recipe.analyzers,
+        optimizer,
+        limiters,
+        by_variant=recipe.by_variant,
+        wake=plan.wake,
+    )
+
+
+def build_scaler(plan: ScalingPlan, models: Sequence[str]) -> Scaler:
+    """A scaler before its first tick, with one policy that all models share."""
+    timing = Timing(
+        plan.timing.interval_s,
+        scrape_delay_s=plan.timing.scrape_delay_s,
+        actuation_delay_s=plan.timing.actuation_delay_s,
+        actuation_stddev_s=plan.timing.actuation_stddev_s,
+        freshness_s=plan.timing.freshness_s,
+    )
+    policy = build_policy(plan)
+    return Scaler(dict.fromkeys(models, policy), timing)

@@ -1,0 +1,287 @@
+"""The saturation analyzer: KV tokens that are wanted against KV tokens that can be held.
+
+What a replica can hold is the smaller of two: a share of its KV cache (`k1`), and the tokens that
+it holds when it computes as fast as it can (`k2`). Demand is what is in use and what waits.
+"""
+
+from typing import Final
+
+from windtunnel.scaling.checks import apart, at_least, share
+from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
+from windtunnel.scaling.snapshot import Flow, Replica, Variant
+
+SHORT_OUTPUT: Final = 100.0
+LONG_OUTPUT: Final = 500.0
+REMEMBERED: Final = 10  # observations of a compute-bound capacity
+
+
+class Saturation(Analyzer):
+    """Tokens in use and waiting over the tokens that replicas can hold.
+
+    `up` and `down` are loads: above `up` of what is there and coming a group grows, below `down` of
+    what is ready it may shrink. `compute_bound`: whether `k2` counts. `answers`: whether what waits
+    also counts the tokens of its answers. `gateway`: whether requests on no replica count.
+    `check_last`: a group shrinks only when the rest is enough after its largest replica has gone,
+    and never from one to none (as BLIS has it).
+    """
+
+    def __init__(
+        self,
+        *,
+        up: float = 0.8,
+        down: float = 0.4,
+        kv_threshold: float = 0.8,
+        average_prompt: float = 512.0,
+        measured_prompt: bool = True,
+        compute_bound: bool = True,
+        full_queue: int = 5,
+        answers: bool = True,
+        gateway: bool = True,
+        check_last: bool = False,
+    ) -> None:
+        super().__init__("saturation")
+        share("up", up)
+        share("down", down)
+        apart("up", up, "down", down)
+        share("kv_threshold", kv_threshold)
+        at_least("average_prompt", average_prompt, above=True)
+        at_least("full_queue", full_queue, 1)
+        self._up: Final = up
+        self._down: Final = down
+        self._kv_threshold: Final = kv_threshold
+        self._average_prompt: Final = average_prompt
+        self._measured_prompt: Final = measured_prompt
+        self._compute_bound: Final = compute_bound
+        self._full_queue: Final = full_queue
+        self._answers: Final = answers
+        self._gateway: Final = gateway
+        self._check_last: Final = check_last
+        self._memory: Final[dict[str, _Memory]] = {}  # by key of a group
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        memory = self._memory.get(group.key)
+        if memory is None:
+            memory = self._memory[group.key] = _Memory(self._average_prompt)
+        if self._measured_prompt:
+            memory.learn_lengths(group.model.flow)
+        per_waiting = memory.prompt
+        if self._answers and group.role != "prefill":
+            per_waiting += memory.output
+        demand = self._queued_tokens(group, memory) if self._gateway else 0.0
+        supply = coming = largest = 0.0
+        waiting = missing = 0
+        per_replica: list[float] = []
+        for variant in group.variants:
+            expected = self._compute_capacity(variant, memory) if self._compute_bound else 0.0
+            capacities: list[float] = []
+            for replica in variant.replicas:
+                waiting += replica.waiting
+                demand += replica.kv_tokens_used
+                capacity = self._capacity(replica, variant, expected, memory)
+                capacities.append(capacity)
+                largest = max(largest, capacity)
+            missing += variant.missing
+            each = self._each(capacities, variant, expected, memory)
+            per_replica.append(each)
+            supply += _supply(capacities, each, variant)
+            coming += max(0, variant.target - variant.ready) * each
+        demand += waiting * per_waiting
+        if missing and missing == group.ready:
+            return unknown(group, "No replica answered: everything stays as it is.")
+        if max(per_replica) <= 0:
+            return unknown(group, "How many tokens a replica holds is not known.")
+        return self._finding(group, demand, supply, coming, per_replica, largest, missing, waiting)
+
+    def _finding(
+        self,
+        group: Group,
+        demand: float,
+        supply: float,
+        coming: float,
+        per_replica: list[float],
+        largest: float,
+        missing: int,
+        waiting: int,
+    ) -> Finding:
+        required = max(0.0, demand / self._up - (supply + coming))
+        spare = 0.0
+        if required <= 0 and not missing:  # never smaller on what is not known
+            enough = demand / self._down
+            spare = max(0.0, supply - enough)
+            if self._check_last and (group.ready <= 1 or supply - largest <= enough):
+                spare = 0.0
+        load = demand / supply if supply > 0 else 0.0
+        if required > 0:
+            sentence = f"{demand:.0f} tokens are {load:.0%} of {supply:.0f}: more is wanted."
+        elif spare > 0:
+            sentence = f"{demand:.0f} tokens are {load:.0%} of {supply:.0f}: some could go."
+        else:
+            sentence = f"{demand:.0f} tokens are {load:.0%} of {supply:.0f}: it stays."
+        evidence = {
+            "demand_tokens": demand,
+            "supply_tokens": supply,
+            "coming_tokens": coming,
+            "required_tokens": required,
+            "spare_tokens": spare,
+            "load": load,
+            "waiting": float(waiting),
+            "queued": float(group.model.queued),
+            "missing": float(missing),
+        }
+        return Finding(
+            unit="tokens",
+            demand=demand,
+            supply=supply,
+            coming=coming,
+            required=required,
+            spare=spare,
+            per_replica=per_replica,
+            evidence=evidence,
+            sentence=sentence,
+        )
+
+    def _queued_tokens(self, group: Group, memory: "_Memory") -> float:
+        """What waits at the gateway, less what caches will save."""
+        model = group.model
+        if model.queued == 0:
+            return 0.0
+        tokens = model.queued_prompt_tokens
+        if tokens <= 0:
+            tokens = model.queued * memory.prompt
+        tokens *= 1.0 - model.flow.prefix_hit
+        return tokens if group.role == "prefill" else tokens + model.queued * memory.output
+
+    def _capacity(
+        self, replica: Replica, variant: Variant, expected: float, memory: "_Memory"
+    ) -> float:
+        kv_tokens = replica.kv_tokens if replica.kv_tokens > 0 else variant.kv_tokens
+        by_compute = expected
+        if (
+            self._compute_bound
+            and replica.waiting >= self._full_queue
+            and replica.kv_tokens_used > 0
+        ):
+            by_compute = replica.kv_tokens_used
+            memory.observe(variant, by_compute)
+        return _smaller(kv_tokens * self._kv_threshold, by_compute)
+
+    def _compute_capacity(self, variant: Variant, memory: "_Memory") -> float:
+        """Tokens that a replica holds at full speed: as seen before, or from its limits."""
+        seen = memory.observed_mean(variant)
+        return seen if seen > 0 else derived_capacity(variant, memory.prompt, memory.output)
+
+    def _each(
+        self, capacities: list[float], variant: Variant, expected: float, memory: "_Memory"
+    ) -> float:
+        """What a replica of a variant holds: the median of those there, or the best guess."""
+        if capacities:
+            each = _median(capacities)
+            memory.capacity[variant.name] = each
+            return each
+        each = memory.capacity.get(variant.name, 0.0)
+        return each if each > 0 else _smaller(variant.kv_tokens * self._kv_threshold, expected)
+
+    def state(self) -> dict[str, object]:
+        return {key: memory.state() for key, memory in self._memory.items()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for key, saved in state.items():
+            if isinstance(saved, dict):
+                memory = self._memory[key] = _Memory(self._average_prompt)
+                memory.restore(saved)
+
+
+class _Memory:
+    """What was seen of a group: lengths, compute-bound capacities, capacities of variants."""
+
+    def __init__(self, prompt: float) -> None:
+        self.prompt = prompt  # mean tokens, as last seen
+        self.output = 0.0
+        self.capacity: Final[dict[str, float]] = {}  # by variant
+        self._observed: Final[dict[str, list[float]]] = {}  # by hardware and length of answers
+
+    def learn_lengths(self, flow: Flow) -> None:
+        if flow.prompt_tokens > 0:
+            self.prompt = flow.prompt_tokens
+        if flow.output_tokens > 0:
+            self.output = flow.output_tokens
+
+    def observe(self, variant: Variant, tokens: float) -> None:
+        seen = self._observed.setdefault(self._key(variant), [])
+        seen.append(tokens)
+        if len(seen) > REMEMBERED:
+            del seen[0]
+
+    def observed_mean(self, variant: Variant) -> float:
+        """0: nothing was observed."""
+        if not self._observed:
+            return 0.0
+        seen = self._observed.get(self._key(variant))
+        return sum(seen) / len(seen) if seen else 0.0
+
+    def _key(self, variant: Variant) -> str:
+        if self.output < SHORT_OUTPUT:
+            length = "short"
+        else:
+            length = "medium" if self.output < LONG_OUTPUT else "long"
+        return f"{variant.accelerator}|{variant.accelerators}|{length}"
+
+    def state(self) -> dict[str, object]:
+        return {
+            "prompt": self.prompt,
+            "output": self.output,
+            "capacity": dict(self.capacity),
+            "observed": {key: list(seen) for key, seen in self._observed.items()},
+        }
+
+    def restore(self, state: dict[str, object]) -> None:
+        prompt, output = state.get("prompt"), state.get("output")
+        if isinstance(prompt, int | float) and isinstance(output, int | float):
+            self.prompt, self.output = float(prompt), float(output)
+        capacity, observed = state.get("capacity"), state.get("observed")
+        if isinstance(capacity, dict):
+            for name, tokens in capacity.items():
+                self.capacity[name] = float(tokens)
+        if isinstance(observed, dict):
+            for key, seen in observed.items():
+                self._observed[key] = [float(tokens) for tokens in seen]
+
+
+def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
+    """Tokens that a replica holds when its steps are full; 0: its limits are not known.
+
+    Each answer of `output` tokens brings `prompt` tokens of prompt along, so that a budget of
+    tokens a step lets `budget * output / (prompt + output)` sequences run; each holds its prompt
+    and, on the average, half its answer.
+    """
+    budget, slots = variant.max_num_batched_tokens, variant.max_num_seqs
+    if budget <= 0 or slots <= 0 or output <= 0:
+        return 0.0
+    running = min(budget * output / (prompt + output), float(slots))
+    return running * (prompt + output / 2)
+
+
+def _supply(capacities: list[float], each: float, variant: Variant) -> float:
+    """Of the ready replicas, those that shall stay: what was asked to go is not counted twice."""
+    supply = variant.missing * each
+    for capacity in capacities:
+        supply += capacity
+    ready = len(capacities) + variant.missing
+    return supply * variant.target / ready if 0 < ready > variant.target else supply
+
+
+def _smaller(by_memory: float, by_compute: float) -> float:
+    """The smaller of two bounds, of which one may be unknown (0)."""
+    if by_memory <= 0 or by_compute <= 0:
+        return max(by_memory, by_compute)
+    return min(by_memory, by_compute)
+
+
+def _median(values: list[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,0 +1,104 @@
+"""Scaling: what the section means, and what is wrong with it."""
+
+from collections.abc import Iterator, Sequence
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.core.units import format_duration
+from windtunnel.scaling.build import build_policy
+from windtunnel.scaling.plan import (
+    BoundsPlan,
+    OptimizerPlan,
+    RatePlan,
+    ScalingPlan,
+    StabilizationPlan,
+    TimingPlan,
+)
+from windtunnel.twin.scenario.scaling_spec import BoundsSpec, ScalerSpec
+from windtunnel.twin.scenario.serving_spec import PoolSpec
+
+SECTION: KeyPath = ("scaling",)
+
+
+def scaling_plan(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> ScalingPlan:
+    """The plan of a section without faults."""
+    order, rate, windows = spec.optimizer, spec.rate, spec.stabilization
+    return ScalingPlan(
+        timing=TimingPlan(
+            spec.interval,
+            spec.scrape_delay,
+            spec.actuation_delay.mean,
+            spec.actuation_delay.stddev,
+            spec.freshness,
+        ),
+        policy=spec.policy_plan(),
+        bounds={pool.name: _bounds(spec, pool) for pool in pools},
+        optimizer=None if order is None else OptimizerPlan(order.order, order.engine),
+        stabilization=None if windows is None else StabilizationPlan(windows.up, windows.down),
+        rate=None if rate is None else RatePlan(rate.up, rate.down, rate.period),
+        zero_after_s=spec.zero_after,
+        matched_roles=spec.matched_roles,
+        wake=spec.wake,
+    )
+
+
+def _bounds(spec: ScalerSpec, pool: PoolSpec) -> BoundsPlan:
+    bounds = spec.pools.get(pool.name, BoundsSpec())
+    return BoundsPlan(bounds.min, bounds.max)
+
+
+def scaling_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    """Names of nobody, values that contradict each other, and options without a use.
+
+    All by the values in force, so that one that contradicts another's default is told too.
+    """
+    yield from _bound_faults(spec, pools)
+    yield from _time_faults(spec)
+    yield from _useless(spec, pools)
+    try:
+        build_policy(scaling_plan(spec, pools))
+    except InputError as error:
+        path = (*SECTION, *(error.where or "policy").split("."))
+        yield Fault(path, error.what, error.allowed, error.hint, because_of=(SECTION,))
+
+
+def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    names = [pool.name for pool in pools]
+    for name, bounds in spec.pools.items():
+        path = (*SECTION, "pools", name)
+        if name not in names:
+            yield Fault(path, "there is no such pool", ", ".join(names), nearest(name, names))
+        elif bounds.min > bounds.max:
+            what = f"{bounds.min} is more than max, which is {bounds.max}"
+            yield Fault((*path, "min"), what, because_of=((*path, "max"),))
+    for index, pool in enumerate(pools):
+        bounds = spec.pools.get(pool.name, BoundsSpec())
+        if bounds.min <= bounds.max and not bounds.min <= pool.replicas <= bounds.max:
+            what = f"{pool.replicas} is outside the bounds of its scaling"
+            allowed = f"from {bounds.min} to {bounds.max}"
+            because = ((*SECTION, "pools", pool.name),)
+            yield Fault(("serving", "pools", index, "replicas"), what, allowed, because_of=because)
+
+
+def _time_faults(spec: ScalerSpec) -> Iterator[Fault]:
+    if spec.freshness is not None and spec.freshness < spec.scrape_delay:
+        delay = format_duration(spec.scrape_delay)
+        what = f"less than scrape_delay, which is {delay}: nothing would ever be believed"
+        yield Fault((*SECTION, "freshness"), what, because_of=((*SECTION, "scrape_delay"),))
+
+
+def _useless(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    """What would change nothing."""
+    if spec.rate is not None and spec.rate.up is None and spec.rate.down is None:
+        what = "neither up nor down is limited"
+        yield Fault((*SECTION, "rate"), what, hint="give one of them, or leave it out")
+    smallest = min(_bounds(spec, pool).minimum for pool in pools)
+    if spec.zero_after is not None and smallest > 0:
+        what = "no pool may go to zero"
+        hint = "set min: 0 for one under scaling.pools, or leave it out"
+        yield Fault((*SECTION, "zero_after"), what, hint=hint, because_of=((*SECTION, "pools"),))
+    roles = {pool.role for pool in pools}
+    if spec.matched_roles and len(roles) == 1:
+        what = "all pools have the same role"
+        yield Fault((*SECTION, "matched_roles"), what, hint="leave it out")

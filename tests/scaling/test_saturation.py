@@ -1,0 +1,177 @@
+"""The saturation analyzers: tokens against capacity, by hand."""
+
+import pytest
+
+from tests.scaling.worlds import variant
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.parts import Finding, Group
+from windtunnel.scaling.saturation import Saturation, derived_capacity
+from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+from windtunnel.scaling.spare import SpareCapacity
+
+
+def group(
+    *variants: Variant, role: str = "both", flow: Flow | None = None, queued: int = 0
+) -> Group:
+    model = Model("m", list(variants), flow=flow, queued=queued)
+    return Group(model, role, list(variants), f"m/{role}")
+
+
+def found(analyzer: Saturation, *variants: Variant, **about: object) -> Finding:
+    return analyzer.analyze_group(group(*variants, **about), 0.0)  # type: ignore[arg-type]
+
+
+def wva(**settings: float) -> Saturation:
+    return Saturation(up=0.85, down=0.7, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("used", "required", "spare"), [(90_000, 25_882, 0), (30_000, 0, 37_143), (60_000, 0, 0)]
+)
+def test_the_numbers_of_wva(used: float, required: int, spare: int) -> None:
+    finding = found(wva(), variant(used=used))  # one replica of 100,000 tokens: 80,000 count
+    assert finding.supply == 80_000
+    assert round(finding.required) == required
+    assert round(finding.spare) == spare
+
+
+@pytest.mark.parametrize(
+    ("ready", "used", "required", "spare"),
+    [
+        (2, 70_000, 15_000, 0),  # 140,000 / 0.8 - 160,000
+        (2, 40_000, 0, 0),  # 80,000 / 0.4 is more than 160,000
+        (4, 20_000, 0, 120_000),  # 320,000 - 80,000 / 0.4
+        (1, 10_000, 0, 0),  # never from one to none
+        (2, 17_000, 0, 0),  # 85,000 are enough, and the last 80,000 are not
+    ],
+)
+def test_the_numbers_of_blis(ready: int, used: float, required: float, spare: float) -> None:
+    analyzer = Saturation(compute_bound=False, check_last=True, measured_prompt=False)
+    finding = found(analyzer, variant(ready=ready, used=used))
+    assert finding.required == pytest.approx(required)
+    assert finding.spare == pytest.approx(spare)
+
+
+def test_what_waits_counts_as_average_prompts_until_lengths_are_known() -> None:
+    analyzer = Saturation(compute_bound=False)
+    waiting = variant(waiting=3)
+    assert found(analyzer, waiting).demand == 3 * 512
+    known = Flow(15.0, prompt_tokens=1000.0, output_tokens=200.0)
+    assert found(analyzer, waiting, flow=known).demand == 3 * 1200
+    assert found(analyzer, waiting).demand == 3 * 1200  # nothing came since: as last seen
+    assert found(Saturation(), waiting, flow=known, role="prefill").demand == 3 * 1000
+
+
+def test_the_gateway_counts_less_what_caches_save() -> None:
+    flow = Flow(15.0, prompt_tokens=1000.0, output_tokens=200.0, prefix_hit=0.25)
+    finding = found(Saturation(), variant(), flow=flow, queued=4)
+    assert finding.demand == 4 * 750 + 4 * 200
+    assert found(Saturation(gateway=False), variant(), flow=flow, queued=4).demand == 0
+
+
+def test_what_is_coming_counts_and_is_not_asked_for_again() -> None:
+    finding = found(Saturation(), variant(ready=1, starting=2, used=90_000))
+    assert (finding.supply, finding.coming, finding.required) == (80_000, 160_000, 0)
+
+
+def test_what_was_told_to_go_is_not_counted_again() -> None:
+    finding = found(Saturation(), variant(ready=4, target=1, used=8_000))
+    assert finding.supply == 80_000
+    assert finding.spare == 0.0  # 32,000 / 0.4 is all of it
+
+
+@pytest.mark.parametrize(
+    ("budget", "slots", "prompt", "output", "expected"),
+    [
+        (8192, 256, 900.0, 250.0, 262_400.0),  # 256 slots, of 1,025 tokens each
+        (2048, 256, 4000.0, 100.0, 202_302.4),  # 49.95 run, of 4,050 each
+        (0, 256, 900.0, 250.0, 0.0),
+        (8192, 256, 900.0, 0.0, 0.0),
+    ],
+)
+def test_the_compute_bound_capacity_of_limits(
+    budget: int, slots: int, prompt: float, output: float, expected: float
+) -> None:
+    limits = Variant("v", max_num_batched_tokens=budget, max_num_seqs=slots)
+    assert derived_capacity(limits, prompt, output) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_full_queue_shows_the_compute_bound_capacity_and_it_is_remembered() -> None:
+    analyzer = Saturation()
+    flow = Flow(15.0, prompt_tokens=500.0, output_tokens=50.0)
+    assert found(analyzer, variant(waiting=5, used=30_000), flow=flow).supply == 30_000
+    assert found(analyzer, variant(waiting=6, used=20_000), flow=flow).supply == 20_000
+    assert found(analyzer, variant(waiting=0, used=1_000), flow=flow).supply == 25_000
+    longer = Flow(15.0, prompt_tokens=500.0, output_tokens=400.0)  # another kind of traffic
+    assert found(analyzer, variant(waiting=0, used=1_000), flow=longer).supply == 80_000
+    after = Saturation()
+    after.restore(analyzer.state())
+    assert found(after, variant(waiting=0, used=1_000), flow=flow).supply == 25_000
+
+
+def test_a_variant_without_replicas_is_known_from_before_or_from_its_memory() -> None:
+    analyzer = Saturation()
+    assert found(analyzer, variant(ready=0)).per_replica == [80_000]
+    small = Replica("r", kv_tokens=50_000.0)
+    found(analyzer, Variant("v", target=1, replicas=[small]))
+    assert found(analyzer, variant(ready=0)).per_replica == [40_000]
+
+
+def test_missing_replicas_never_make_it_smaller() -> None:
+    half = Variant("v", target=2, missing=1, replicas=[Replica("r", kv_tokens=100_000.0)])
+    finding = found(Saturation(), half)
+    assert (finding.supply, finding.spare) == (160_000, 0)
+    none = Variant("v", target=2, missing=2, kv_tokens=100_000.0)
+    assert not found(Saturation(), none).known
+    assert not found(Saturation(), Variant("v", target=1, replicas=[Replica("r")])).known
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"up": float("nan")}, "up"),
+        ({"up": float("inf")}, "up"),
+        ({"down": -0.1}, "down"),
+        ({"down": 0.8}, "down"),  # as large as the default of the other
+        ({"up": 0.3}, "down"),
+        ({"kv_threshold": 0.0}, "kv_threshold"),
+        ({"average_prompt": -1.0}, "average_prompt"),
+    ],
+)
+def test_thresholds_are_checked_with_the_defaults_of_the_others(
+    settings: dict[str, float], field: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        Saturation(**settings)  # type: ignore[arg-type]
+    assert raised.value.where == field
+
+
+@pytest.mark.parametrize(
+    ("loads", "wanted"),
+    [
+        ([(0.5, 0), (0.5, 0)], 2),  # on one: 1.0, so that it is not safe
+        ([(0.2, 0), (0.2, 0)], 1),  # on one: 0.4, and 0.4 to spare
+        ([(0.75, 0), (0.75, 0)], 3),  # 0.05 to spare
+        ([(0.1, 3), (0.1, 3)], 3),  # 2 places of the queue to spare
+        ([(0.9, 0), (0.1, 7)], 3),  # both saturated
+        ([(0.1, 0)], 1),  # the last one stays
+        ([(0.3, 1), (0.3, 1), (0.3, 1)], 2),  # on two: 0.45 and 1.5
+        ([(0.3, 2), (0.3, 2), (0.3, 2)], 3),  # on two: 3 waiting leave 2
+    ],
+)
+def test_the_rules_of_the_first_analyzer_of_wva(
+    loads: list[tuple[float, int]], wanted: int
+) -> None:
+    ready = [
+        Replica(str(number), kv_tokens_used=kv * 100, kv_tokens=100.0, waiting=waiting)
+        for number, (kv, waiting) in enumerate(loads)
+    ]
+    fleet_of = group(Variant("v", target=len(ready), replicas=ready))
+    (finding,) = SpareCapacity().analyze([fleet_of], 0.0)
+    assert finding.demand == wanted
+
+
+def test_the_first_analyzer_waits_for_replicas_that_start() -> None:
+    (finding,) = SpareCapacity().analyze([group(variant(ready=1, starting=1, used=95_000))], 0.0)
+    assert finding.required == 0
+    assert "start or go" in finding.sentence

@@ -1,0 +1,103 @@
+"""The `scaling` section: what it comes to, and what is told of faults."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from windtunnel.core.spec.faults import dotted
+from windtunnel.scaling.build import BUILDERS, build_scaler
+from windtunnel.scaling.plan import BoundsPlan, PolicyPlan, SaturationPlan
+from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
+from windtunnel.twin.scenario.scaling_spec import ScalerSpec, ScalingSpec
+from windtunnel.twin.scenario.serving_spec import PoolSpec
+
+POOLS = [PoolSpec(name="main", replicas=2), PoolSpec(name="spare", replicas=1)]
+SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
+
+
+def section(**written: Any) -> ScalerSpec:
+    return SPEC.validate_python({"policy": "saturation", **written})
+
+
+def faults(**written: Any) -> list[tuple[str, str]]:
+    return [(dotted(fault.path), fault.what) for fault in scaling_faults(section(**written), POOLS)]
+
+
+def test_defaults_are_filled_in() -> None:
+    plan = scaling_plan(section(pools={"main": {"max": 8}}), POOLS)
+    assert plan.policy == SaturationPlan(0.8, 0.4, 0.8, 512.0, 5, True)
+    assert plan.bounds == {"main": BoundsPlan(1, 8), "spare": BoundsPlan(1, 100_000)}
+    assert plan.timing.interval_s == 15.0
+    assert build_scaler(plan, ["m"]).timing.freshness_s == 45.0
+
+
+@pytest.mark.parametrize("policy", ["saturation", "wva", "wva-v1", "blis"])
+def test_every_policy_is_built(policy: str) -> None:
+    plan = scaling_plan(
+        section(
+            policy=policy,
+            optimizer={"order": "price"},
+            stabilization={"up": "30s", "down": "1m"},
+            rate={"up": 2},
+        ),
+        POOLS,
+    )
+    assert not faults(policy=policy)
+    assert build_scaler(plan, ["m"]).timing.interval_s == 15.0
+
+
+def test_every_plan_has_a_builder() -> None:
+    assert set(BUILDERS) == set(PolicyPlan.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("written", "where", "what"),
+    [
+        ({"up": 0.3}, "scaling.down", "0.4 is not below up, which is 0.3"),
+        ({"down": 0.9}, "scaling.down", "0.9 is not below up, which is 0.8"),
+        (
+            {"policy": "wva-v1", "kv_spare": 0.8},
+            "scaling.kv_spare",
+            "0.8 is not below kv_threshold, which is 0.8",
+        ),
+        ({"pools": {"mian": {}}}, "scaling.pools.mian", "there is no such pool"),
+        (
+            {"pools": {"main": {"min": 3, "max": 2}}},
+            "scaling.pools.main.min",
+            "3 is more than max, which is 2",
+        ),
+        (
+            {"pools": {"main": {"min": 3}}},
+            "serving.pools[0].replicas",
+            "2 is outside the bounds of its scaling",
+        ),
+        ({"rate": {}}, "scaling.rate", "neither up nor down is limited"),
+        ({"zero_after": "5m"}, "scaling.zero_after", "no pool may go to zero"),
+        ({"matched_roles": True}, "scaling.matched_roles", "all pools have the same role"),
+        (
+            {"freshness": "5s", "scrape_delay": "10s"},
+            "scaling.freshness",
+            "less than scrape_delay, which is 10 s: nothing would ever be believed",
+        ),
+    ],
+)
+def test_faults_are_told_with_their_place(written: dict[str, Any], where: str, what: str) -> None:
+    assert faults(**written) == [(where, what)]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"interval": "0s"},
+        {"up": float("nan")},
+        {"down": float("inf")},
+        {"kv_threshold": -0.1},
+        {"rate": {"up": 0}},
+        {"pools": {"main": {"min": -1}}},
+        {"stabilization": {"down": "-1s"}},
+    ],
+)
+def test_values_out_of_range_are_refused(written: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="1 validation error"):
+        section(**written)
