@@ -47,3 +47,22 @@ def test_no_name_means_two_things() -> None:
 def test_an_unknown_metric_is_told_with_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'vllm:num_requests_waiting'"):
         metric("vllm:num_request_waiting")
+
+
+@pytest.mark.parametrize(
+    ("ready", "targets", "expected"),
+    [((1, 3), (1, 3), 0.25), ((0, 0), (1, 4), 0.2), ((0, 0), (0, 0), 0.5), ((0, 2), (2, 2), 0.0)],
+)
+def test_one_pool_of_several_sees_its_part_of_the_traffic(
+    ready: tuple[int, int], targets: tuple[int, int], expected: float
+) -> None:
+    pools = [
+        Variant(name, target=target, replicas=[Replica(name)] * count)
+        for name, count, target in zip("ab", ready, targets, strict=True)
+    ]
+    prefill = Variant("p", role="prefill", target=9, replicas=[Replica("p")] * 9)
+    model = Model("m", [*pools, prefill], flow=Flow(10.0, arrived=40), queued=8)
+    first = Group(model, "both", pools[:1], "m/both/a")
+    assert metric("rps").of_group(first) == 4.0 * expected
+    assert metric("queue_depth").of_group(first) == 8 * expected
+    assert metric("rps").of_group(Group(model, "prefill", [prefill], "m/prefill")) == 4.0

@@ -66,7 +66,7 @@ class Metric:
         return _rate(group) / max(1, group.ready)
 
     def of_group(self, group: Group) -> float:
-        """The sum over its replicas; requests that wait at the gateway are counted, too."""
+        """The sum over its replicas, with its part of the requests that wait at the gateway."""
         if self.quantity == RATE:
             return _rate(group)
         total = 0.0
@@ -74,7 +74,7 @@ class Metric:
             for replica in variant.replicas:
                 total += self.of_replica(replica, group)
         if self.quantity in (WAITING, REQUESTS):
-            total += group.model.queued
+            total += group.model.queued * share(group)
         return total
 
 
@@ -94,6 +94,23 @@ def metric(name: str, where: str = "metric") -> Metric:
     )
 
 
+def share(group: Group) -> float:
+    """The part of a model's traffic that comes to a group: as many as it has of the ready replicas.
+
+    Each role sees all of the traffic. Where nobody is ready, replicas that were asked for count.
+    """
+    variants = group.model.variants
+    if len(group.variants) == len(variants):
+        return 1.0
+    roles = [variant.role for variant in group.variants]
+    beside = [variant for variant in variants if variant.role in roles]
+    ready = sum(variant.ready for variant in beside)
+    if ready > 0:
+        return group.ready / ready
+    asked = sum(variant.target for variant in beside)
+    return group.current / asked if asked > 0 else len(group.variants) / len(beside)
+
+
 def _rate(group: Group) -> float:
     flow = group.model.flow
-    return flow.arrived / flow.interval_s if flow.interval_s > 0 else 0.0
+    return share(group) * flow.arrived / flow.interval_s if flow.interval_s > 0 else 0.0

@@ -25,7 +25,8 @@ class Policy:
     """How a model is scaled. Its memory is by model, so that models may share one.
 
     `by_variant`: each variant is decided alone, as a Deployment with an autoscaler of its own is;
-    otherwise the variants of a role are. `wake`: a replica stays or starts where there is work.
+    `together`: all variants of a model are, whatever their role; otherwise those of a role are.
+    `wake`: a replica stays or starts where there is work.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Policy:
         limiters: list[Limiter],
         *,
         by_variant: bool = False,
+        together: bool = False,
         wake: bool = True,
         priority: float = 1.0,
     ) -> None:
@@ -43,6 +45,7 @@ class Policy:
             raise InputError("a policy without an analyzer decides nothing", where=name)
         self.name: Final = name
         self.by_variant: Final = by_variant
+        self.together: Final = together
         self.priority: Final = priority
         self._analyzers: Final = analyzers
         self._optimizer: Final = optimizer
@@ -107,6 +110,8 @@ class Policy:
                 Group(model, variant.role, [variant], f"{model.name}/{variant.role}/{variant.name}")
                 for variant in model.variants
             ]
+        if self.together:
+            return [Group(model, "both", model.variants, model.name)]
         by_role: dict[str, list[Variant]] = {}
         for variant in model.variants:
             of_role = by_role.get(variant.role)
@@ -206,7 +211,7 @@ def _decisions(
         Decision(
             group.model.name,
             variant.name,
-            role=group.role,
+            role=variant.role,
             current=variant.target,
             recommended=recommended[number],
             target=counts[number],

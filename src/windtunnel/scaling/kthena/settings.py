@@ -13,6 +13,11 @@ SUMMED: Final = "summed"
 PER_POD: Final = "per-pod"
 EXACT: Final = "exact"
 AS_SHIPPED: Final = "as-shipped"
+KEPT: Final = "kept"
+LOST: Final = "lost"
+HOMOGENEOUS: Final = "homogeneous"
+HETEROGENEOUS: Final = "heterogeneous"
+DISAGGREGATED: Final = "disaggregated"
 OFF: Final = "Off"
 PREFERRED: Final = "Preferred"
 
@@ -75,6 +80,30 @@ class Coordination(msgspec.Struct, frozen=True):
 
     mode: str = OFF
     preferred: dict[str, Band] = {}
+
+
+class KthenaPlan(msgspec.Struct, frozen=True):
+    """A whole policy. Bounds belong to the pools, and are not repeated here."""
+
+    target: str
+    """homogeneous: each pool alone; heterogeneous: all pools together, by cost; disaggregated: each
+    pool alone, with a ratio between two of them, and all or none of them."""
+    metrics: dict[str, float]
+    """By name: what one replica should have of it."""
+    tolerance_percent: int = 10
+    tolerance: str = PER_POD
+    """per-pod: as intended, around the current size. summed: as shipped, around a size of one."""
+    behavior: Behavior = Behavior()
+    history: str = KEPT
+    """kept: seeded with the size at the start, taken over by an edited policy. lost: neither."""
+    costs: dict[str, float] = {}
+    """Of one replica by pool; others cost what an hour of them does."""
+    growth_percent: int = 200
+    coordination: Coordination = Coordination()
+    pool_metrics: dict[str, dict[str, float]] = {}
+    """Metrics of single pools, where they differ."""
+    ratio: Ratio | None = None
+    ratio_rule: str = EXACT
 
 
 def sync_interval_s(asked_s: float) -> float:
