@@ -1,0 +1,1 @@
+"""The autoscalers that people run today, as policies: their rules, their numbers."""

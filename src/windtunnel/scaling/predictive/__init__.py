@@ -1,0 +1,1 @@
+"""Sizes for the load that will be there when new replicas are: forecast, capacity, plan."""

@@ -1,0 +1,222 @@
+"""What will be needed when a replica asked for now is ready, in requests per second.
+
+The forecast of arrivals, widened until it holds with the stated probability, against what replicas
+carry within the promise by their own step times. What already waits is added: it must be worked off
+too. The capacity is corrected by experience, but only from times when all seemed well: that answers
+were late while replicas were still loading says nothing about how much a replica carries.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
+from windtunnel.scaling.predictive.carrying import Carrier, Shape
+from windtunnel.scaling.predictive.forecast import Forecaster
+from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant
+
+_FORGET: Final = 0.3
+"""How much the latest tick weighs in the mean lengths of requests."""
+_COARSE: Final = 1.05
+"""Lengths are rounded to steps of 5%, so that capacities need not be worked out at every tick."""
+_LEARN: Final = 0.08
+"""How fast experience corrects a capacity: a tick with every answer late takes 8% off."""
+_LEAST_TRUST: Final = 0.3
+_MOST_TRUST: Final = 1.25
+_KEPT_CAPACITIES: Final = 4096
+
+
+class Settings:
+    """What a user may choose; every default is explained in the scenario reference."""
+
+    def __init__(
+        self,
+        *,
+        probability: float = 0.9,
+        season_s: float = 86_400.0,
+        drain_s: float = 60.0,
+        output_tokens: float = 256.0,
+    ) -> None:
+        if not 0.5 <= probability < 1.0:
+            raise InputError(
+                f"{probability!r} is no such probability",
+                where="probability",
+                allowed="0.5 or more and below 1",
+            )
+        for field, value in (("season", season_s), ("drain", drain_s), ("tokens", output_tokens)):
+            if not (math.isfinite(value) and value >= 0.0):
+                raise InputError(
+                    f"{value!r} is no such number", where=field, allowed="finite, 0 or more"
+                )
+        self.probability: Final = probability  # that the forecast is not exceeded
+        self.season_s: Final = season_s  # after which traffic repeats itself; 0: never
+        self.drain_s: Final = max(1.0, drain_s)  # what waits should be worked off within this
+        self.output_tokens: Final = output_tokens  # of an answer, before any has been seen
+
+
+class _Seen:
+    """What is known of the traffic of a model."""
+
+    def __init__(self, forecaster: Forecaster, output_tokens: float) -> None:
+        self.forecaster: Final = forecaster
+        self.prompt_tokens = 0.0
+        self.output_tokens = output_tokens
+        self.prefix_hit = 0.0
+        self.prompt_cv = 0.0
+        self.answered = False
+        self.rates: Final[list[float]] = []
+        self.trust = 1.0  # of what step times say that a replica carries
+        self.well = False  # whether the last tick found enough capacity, and none on its way
+
+    def see(self, flow: Flow, allowed_late: float) -> None:
+        self.forecaster.see(flow.arrived, flow.interval_s)
+        self.rates.append(flow.arrived / flow.interval_s)
+        del self.rates[:-2]
+        if flow.arrived > 0:
+            first = self.prompt_tokens == 0.0
+            weight = 1.0 if first else _FORGET
+            self.prompt_tokens += weight * (flow.prompt_tokens - self.prompt_tokens)
+            self.prompt_cv += weight * (flow.prompt_cv - self.prompt_cv)
+        if flow.completed > 0:
+            weight = _FORGET if self.answered else 1.0
+            self.answered = True
+            self.output_tokens += weight * (flow.output_tokens - self.output_tokens)
+            self.prefix_hit += weight * (flow.prefix_hit - self.prefix_hit)
+            if self.well:
+                late = 1.0 - flow.met / flow.completed
+                trust = self.trust * math.exp(-_LEARN * (late - allowed_late))
+                self.trust = min(max(trust, _LEAST_TRUST), _MOST_TRUST)
+
+    def recent_rate(self) -> float:
+        return sum(self.rates) / len(self.rates) if self.rates else 0.0
+
+
+class Predictive(Analyzer):
+    """Sizes roles for the arrivals of the time when new replicas will be ready."""
+
+    def __init__(self, settings: Settings, interval_s: float) -> None:
+        super().__init__("predictive")
+        self._settings: Final = settings
+        self._interval_s: Final = interval_s
+        self._seen: Final[dict[str, _Seen]] = {}
+        self._capacities: Final[dict[object, tuple[float, str]]] = {}
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        model = groups[0].model
+        if any(variant.step_times is None for group in groups for variant in group.variants):
+            return [
+                unknown(group, "The step times of a variant are not known.") for group in groups
+            ]
+        flow = model.flow
+        if flow.interval_s <= 0.0:
+            return [unknown(group, "Nothing has been seen of the traffic yet.") for group in groups]
+        seen = self._seen_of(model, groups)
+        seen.see(flow, 1.0 - model.objective.attained)
+        if seen.prompt_tokens == 0.0:
+            idle = "Nothing has arrived yet."
+            return [unknown(group, idle) for group in groups]
+        findings = [self._finding(group, seen) for group in groups]
+        seen.well = all(finding.required <= 0.0 and finding.coming == 0.0 for finding in findings)
+        return findings
+
+    def _seen_of(self, model: Model, groups: list[Group]) -> _Seen:
+        seen = self._seen.get(model.name)
+        if seen is None:
+            startup_s = max(variant.startup_s for group in groups for variant in group.variants)
+            ahead = math.ceil(startup_s / self._interval_s) + 1
+            forecaster = Forecaster(self._interval_s, ahead, self._settings.season_s)
+            seen = _Seen(forecaster, self._settings.output_tokens)
+            self._seen[model.name] = seen
+        return seen
+
+    def _finding(self, group: Group, seen: _Seen) -> Finding:
+        model = group.model
+        forecast = seen.forecaster.forecast()
+        upper = max(forecast.upper(self._settings.probability), seen.recent_rate())
+        wanted = max(1, group.current)
+        per_replica: list[float] = []
+        bounds: list[str] = []
+        for variant in group.variants:
+            rate, bound = self._carried(variant, seen, model, wanted)
+            per_replica.append(rate * seen.trust)
+            bounds.append(bound)
+        supply = coming = 0.0
+        waiting = float(model.queued)
+        for number, variant in enumerate(group.variants):
+            leaving = max(0, variant.ready + variant.coming - variant.target)
+            supply += max(0, variant.ready - leaving) * per_replica[number]
+            coming += variant.coming * per_replica[number]
+            for replica in variant.replicas:
+                waiting += replica.waiting
+        startup_s = max(variant.startup_s for variant in group.variants)
+        # What waits now, and what will wait by the time that something can be done about it.
+        backlog = max(0.0, waiting + (seen.recent_rate() - supply - coming) * startup_s)
+        if backlog < max(2.0, upper * self._interval_s * 0.1):
+            backlog = 0.0
+        demand = upper + backlog / self._settings.drain_s
+        missing = demand - supply - coming
+        evidence = {
+            "rate_seen": seen.recent_rate(),
+            "rate_forecast": forecast.rate,
+            "forecast_error": forecast.error,
+            "rate_planned": upper,
+            "waiting": waiting,
+            "backlog_expected": backlog,
+            "demand": demand,
+            "capacity_ready": supply,
+            "capacity_coming": coming,
+            "capacity_per_replica": max(per_replica),
+            "trust": seen.trust,
+        }
+        sentence = (
+            f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
+            f"{seen.forecaster.ahead * self._interval_s:.0f} s, at most {upper:.3g}/s"
+            f" with probability {self._settings.probability:g}; "
+            f"a replica carries {max(per_replica):.3g}/s ({bounds[0]} binds), "
+            f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
+        )
+        return Finding(
+            unit="requests/s",
+            demand=demand,
+            supply=supply,
+            coming=coming,
+            required=max(0.0, missing),
+            spare=max(0.0, -missing),
+            per_replica=per_replica,
+            evidence=evidence,
+            sentence=sentence,
+        )
+
+    def _carried(
+        self, variant: Variant, seen: _Seen, model: Model, replicas: int
+    ) -> tuple[float, str]:
+        """What a replica carries, remembered for lengths and sizes that are nearly the same."""
+        goal = model.objective
+        lengths = (
+            _coarse(seen.prompt_tokens),
+            _coarse(seen.output_tokens),
+            round(seen.prefix_hit, 1),
+            round(seen.prompt_cv, 1),
+        )
+        key = (
+            variant.name,
+            lengths,
+            _coarse(replicas),
+            (goal.ttft_s, goal.tpot_s, goal.e2e_s, goal.attained),
+        )
+        known = self._capacities.get(key)
+        if known is None:
+            shape = Shape(*lengths)
+            carried = Carrier(variant, shape, goal).carried(_coarse(replicas))
+            if carried.rate <= 0.0:  # a promise nobody can keep: queues shall at least not grow
+                carried = Carrier(variant, shape, Objective()).carried(_coarse(replicas))
+            known = (carried.rate, carried.bound)
+            if len(self._capacities) >= _KEPT_CAPACITIES:
+                self._capacities.clear()
+            self._capacities[key] = known
+        return known
+
+
+def _coarse(value: float) -> float:
+    """The nearest power of 1.05."""
+    return _COARSE ** round(math.log(max(1.0, value)) / math.log(_COARSE))

@@ -1,0 +1,233 @@
+"""What load a replica carries within the promise, from the engine's own step times.
+
+In a steady state an engine that takes in `rate` requests per second decodes n of them at once and
+takes T for a step, with n = rate * output * T and T = step(rate * prompt * T, n, n * context).
+That has one solution below the engine's limit and none above it. From it follow the time per token
+(T), the KV cache in use and, with the wait of a queue in front of prefills, the time to the first
+token. What a replica carries is the largest rate at which all of these still hold.
+"""
+
+import math
+from statistics import NormalDist
+from typing import Final
+
+from windtunnel.scaling.snapshot import Objective, StepTimes, Variant
+
+_BISECTIONS: Final = 40
+_CLOSE: Final = 1e-3
+"""A rate is known well enough when it is known to a thousandth."""
+_KV_SHARE: Final = 0.95
+"""Of the KV cache: a fuller one preempts."""
+_BUSY_SHARE: Final = 0.95
+"""Of an engine's time: with no promise to keep, a queue must at least not grow for ever."""
+
+
+class Shape:
+    """The requests of a time: how long they are on average, and how unequal their prompts."""
+
+    def __init__(
+        self,
+        prompt_tokens: float,
+        output_tokens: float,
+        prefix_hit: float = 0.0,
+        prompt_cv: float = 0.8,
+    ) -> None:
+        self.prompt_tokens: Final = max(1.0, prompt_tokens)
+        self.output_tokens: Final = max(1.0, output_tokens)
+        self.prefix_hit: Final = min(max(prefix_hit, 0.0), 1.0)
+        self.prompt_cv: Final = max(0.0, prompt_cv)  # deviation over mean of prompts
+
+    @property
+    def new_tokens(self) -> float:
+        """Of a prompt, those that no cache has."""
+        return max(1.0, self.prompt_tokens * (1.0 - self.prefix_hit))
+
+    def long_prompt(self, deviations: float) -> float:
+        """The new tokens of a prompt so many deviations above the median, were they lognormal."""
+        variance = math.log1p(self.prompt_cv**2)
+        return self.new_tokens * math.exp(deviations * math.sqrt(variance) - variance / 2.0)
+
+    @property
+    def context(self) -> float:
+        """What a decoding sequence attends to, in the middle of its answer."""
+        return self.prompt_tokens + self.output_tokens / 2.0
+
+
+class Operation:
+    """A steady state: the sequences that decode, the time of a step, the wait for a first token."""
+
+    def __init__(self, decoding: float, step_s: float, ttft_s: float) -> None:
+        self.decoding: Final = decoding
+        self.step_s: Final = step_s
+        self.ttft_s: Final = ttft_s
+
+
+class Carried:
+    """The most that a replica carries, and what binds it there."""
+
+    def __init__(self, rate: float, bound: str) -> None:
+        self.rate: Final = rate
+        self.bound: Final = bound  # tpot, ttft, e2e, kv, sequences, busy
+
+
+class Carrier:
+    """The steady states of one variant under one shape of requests."""
+
+    def __init__(
+        self, variant: Variant, shape: Shape, objective: Objective, slowdown: float = 1.0
+    ) -> None:
+        if variant.step_times is None:
+            raise ValueError(f"The step times of {variant.name} are not known.")
+        self._times: Final[StepTimes] = variant.step_times
+        self._role: Final = variant.role
+        self._seqs: Final = float(variant.max_num_seqs or 256)
+        self._budget: Final = float(variant.max_num_batched_tokens or 8192)
+        self._kv: Final = variant.kv_tokens or math.inf
+        self._shape: Final = shape
+        self._objective: Final = objective
+        self._slowdown: Final = slowdown  # how much slower real steps are than the model says
+        self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))
+
+    def carried(self, replicas: float = 1.0) -> Carried:
+        """The rate per replica that holds, of so many that share their fluctuations."""
+        high = 1.0 / max(1e-9, self._prompt_s(1.0))
+        while self._broken(high, replicas) == "" and high < 1e6:
+            high *= 2.0
+        low = 0.0
+        bound = self._broken(high, replicas)
+        for _ in range(_BISECTIONS):
+            if high - low <= _CLOSE * high:
+                break
+            middle = (low + high) / 2.0
+            broken = self._broken(middle, replicas)
+            if broken == "":
+                low = middle
+            else:
+                high, bound = middle, broken
+        return Carried(low, bound)
+
+    def operation(self, rate: float, replicas: float = 1.0) -> Operation | None:
+        """The steady state at this rate per replica; None where queues grow without end."""
+        if self._role == "prefill":
+            return self._prefilling(rate)
+        decoding = self._decoding(rate)
+        if decoding is None:
+            return None
+        # The busier tail of the time: arrivals come by chance, and replicas share what does.
+        decoding += self._late * math.sqrt(decoding / max(1.0, replicas))
+        prefill = 0.0 if self._role == "decode" else self._busy_prefill(rate, decoding, replicas)
+        step_s = self._steady_step_s(prefill, decoding)
+        if step_s is None:
+            return None
+        if self._role == "decode":
+            return Operation(decoding, step_s, step_s)
+        ttft_s = self._ttft_s(rate, decoding, step_s)
+        return None if ttft_s is None else Operation(decoding, step_s, ttft_s)
+
+    def _broken(self, rate: float, replicas: float) -> str:
+        """What this rate breaks; empty where all holds."""
+        state = self.operation(rate, replicas)
+        if state is None:
+            return "busy"
+        goal, shape = self._objective, self._shape
+        if goal.tpot_s > 0.0 and self._role != "prefill" and state.step_s > goal.tpot_s:
+            return "tpot"
+        if goal.ttft_s > 0.0 and self._role != "decode" and state.ttft_s > goal.ttft_s:
+            return "ttft"
+        answer_s = 0.0 if self._role == "prefill" else state.step_s * (shape.output_tokens - 1.0)
+        if goal.e2e_s > 0.0 and state.ttft_s + answer_s > goal.e2e_s:
+            return "e2e"
+        if state.decoding > self._seqs:
+            return "sequences"
+        return "kv" if state.decoding * shape.context > _KV_SHARE * self._kv else ""
+
+    def _step_s(self, prefill: float, decoding: float) -> float:
+        context = decoding * self._shape.context
+        return self._slowdown * self._times.step_s(prefill, decoding, context)
+
+    def _steady_step_s(self, prefill_rate: float, decoding: float) -> float | None:
+        """T with T = step(prefill_rate * T, decoding): what came in a step is computed in one."""
+        budget = self._budget - decoding
+        if budget <= 0.0 or prefill_rate * self._step_s(budget, decoding) > _BUSY_SHARE * budget:
+            return None
+        step_s = self._step_s(0.0, decoding)
+        for _ in range(40):
+            following = self._step_s(prefill_rate * step_s, decoding)
+            if abs(following - step_s) <= 1e-4 * following:
+                break
+            step_s = following
+        return step_s
+
+    def _busy_prefill(self, rate: float, decoding: float, replicas: float) -> float:
+        """New tokens per second while an unlucky answer is made.
+
+        The fewer prompts come in its time, and the more unequal they are, the further from the mean
+        this is. A router evens out some of it, not knowing which prompts are long.
+        """
+        # While an answer is made, rate * (output * T) prompts come: as many as decode.
+        come = max(1.0, decoding) * math.sqrt(max(1.0, replicas))
+        spread = math.sqrt((1.0 + self._shape.prompt_cv**2) / come)
+        return rate * self._shape.new_tokens * (1.0 + self._late * spread)
+
+    def _decoding(self, rate: float) -> float | None:
+        """n with n = rate * output * T(n); None: there is none up to the limit of sequences."""
+        prefill = 0.0 if self._role == "decode" else rate * self._shape.new_tokens
+        load = rate * self._shape.output_tokens
+        low, high = 0.0, min(2.0 * self._seqs, self._budget - 1.0)
+        for _ in range(_BISECTIONS):
+            if high - low <= _CLOSE * high / 10.0:
+                break
+            middle = (low + high) / 2.0
+            step_s = self._steady_step_s(prefill, middle)
+            if step_s is None or load * step_s <= middle:
+                high = middle
+            else:
+                low = middle
+        step_s = self._steady_step_s(prefill, high)
+        return None if step_s is None or load * step_s > high * 1.001 else high
+
+    def _prompt_s(self, decoding: float) -> float:
+        """The engine's time for a prompt when prompts come one after another, steps filled."""
+        budget = max(1.0, self._budget - decoding)
+        share = self._shape.new_tokens / budget
+        return self._step_s(budget, decoding) * share
+
+    def _ttft_s(self, rate: float, decoding: float, step_s: float) -> float | None:
+        """The time to a first token that all but the promised share stay below."""
+        prompt_s = self._prompt_s(decoding)
+        busy = rate * prompt_s
+        if busy >= _BUSY_SHARE:
+            return None
+        long_s = self._alone_s(decoding)
+        # The step that runs when it comes, its own, and those before it: a queue's tail.
+        return step_s + max(
+            long_s,
+            self._queue_s(busy, prompt_s)
+            + self._step_s(min(self._shape.new_tokens, self._budget - decoding), decoding),
+        )
+
+    def _alone_s(self, decoding: float) -> float:
+        """The steps of a prompt longer than all but the promised share, when none is before it."""
+        budget = max(1.0, self._budget - decoding)
+        tokens = self._shape.long_prompt(self._late)
+        whole = int(tokens / budget)
+        return whole * self._step_s(budget, decoding) + self._step_s(
+            tokens - whole * budget, decoding
+        )
+
+    def _queue_s(self, busy: float, served_s: float) -> float:
+        """How long all but the promised share wait, from the tail of an M/G/1 queue."""
+        late = 1.0 - self._objective.attained
+        if busy <= late or busy <= 0.0:
+            return 0.0
+        unequal = (1.0 + self._shape.prompt_cv**2) / 2.0
+        return served_s * unequal * math.log(busy / late) / (1.0 - busy)
+
+    def _prefilling(self, rate: float) -> Operation | None:
+        prompt_s = self._prompt_s(0.0)
+        busy = rate * prompt_s
+        if busy >= _BUSY_SHARE:
+            return None
+        own_s = self._step_s(min(self._shape.new_tokens, self._budget), 0.0)
+        ttft_s = max(self._alone_s(0.0), own_s + self._queue_s(busy, prompt_s))
+        return Operation(0.0, own_s, ttft_s)

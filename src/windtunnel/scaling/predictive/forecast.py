@@ -1,0 +1,199 @@
+"""How much will arrive: methods that compete on what they foretold, and how wrong they were.
+
+Three simple methods each foretell the rate some ticks ahead. When that moment comes, each is
+charged its error, and the one with the smallest errors lately speaks. Its own errors are also what
+its forecast is widened with: no distribution is assumed once there are enough of them.
+"""
+
+import math
+from collections import deque
+from statistics import NormalDist
+from typing import Final
+
+KEPT_ERRORS: Final = 64
+"""Errors that a method is judged by: the latest, since traffic changes its nature."""
+ENOUGH_ERRORS: Final = 12
+"""Fewer errors than this say less about the future than counting statistics do."""
+_DISCOUNT: Final = 0.95
+"""What an error counts for a tick later: a method that was right long ago may be wrong now."""
+
+
+class Method:
+    """A way to foretell; each keeps what it needs of the past."""
+
+    name = ""
+
+    def see(self, rate: float) -> None:
+        """The rate of the tick that has just ended."""
+        raise NotImplementedError
+
+    def foretell(self, ticks: int) -> float | None:
+        """The rate so many ticks from now; None: it has not seen enough."""
+        raise NotImplementedError
+
+
+class Level(Method):
+    """Things stay as they have been lately."""
+
+    name = "level"
+
+    def __init__(self, weight: float = 0.4) -> None:
+        self._weight: Final = weight
+        self._level: float | None = None
+
+    def see(self, rate: float) -> None:
+        level = self._level
+        self._level = rate if level is None else level + self._weight * (rate - level)
+
+    def foretell(self, ticks: int) -> float | None:
+        return self._level
+
+
+class Trend(Method):
+    """Things go on as they go, for a while: a line whose slope is damped with every tick ahead."""
+
+    name = "trend"
+
+    def __init__(self, level: float = 0.5, slope: float = 0.3, damping: float = 0.92) -> None:
+        self._level_weight: Final = level
+        self._slope_weight: Final = slope
+        self._damping: Final = damping
+        self._level: float | None = None
+        self._slope = 0.0
+
+    def see(self, rate: float) -> None:
+        last = self._level
+        if last is None:
+            self._level = rate
+            return
+        expected = last + self._damping * self._slope
+        level = expected + self._level_weight * (rate - expected)
+        self._slope = self._damping * self._slope + self._slope_weight * (
+            level - last - self._damping * self._slope
+        )
+        self._level = level
+
+    def foretell(self, ticks: int) -> float | None:
+        if self._level is None:
+            return None
+        damping = self._damping
+        reach = damping * (1.0 - damping**ticks) / (1.0 - damping)
+        return max(0.0, self._level + self._slope * reach)
+
+
+class Season(Method):
+    """Things go as they went a season ago, as much higher or lower as the last ticks were."""
+
+    name = "season"
+    _COMPARED: Final = 4  # ticks that tell how this season compares with the last
+
+    def __init__(self, ticks: int) -> None:
+        self._ticks: Final = ticks
+        self._rates: Final[deque[float]] = deque(maxlen=ticks + self._COMPARED)
+
+    def see(self, rate: float) -> None:
+        self._rates.append(rate)
+
+    def foretell(self, ticks: int) -> float | None:
+        rates = self._rates
+        if len(rates) < self._ticks + self._COMPARED:
+            return None
+        then = sum(rates[index] for index in range(self._COMPARED))
+        now = sum(rates[-1 - index] for index in range(self._COMPARED))
+        ahead = (ticks - 1) % self._ticks + 1
+        # Smoothed over the neighbours: one tick is a count and noisy.
+        first = self._COMPARED + ahead - 1
+        near = [rates[index] for index in range(max(0, first - 1), min(len(rates), first + 2))]
+        ratio = now / then if then > 0.0 else 1.0
+        return sum(near) / len(near) * min(max(ratio, 0.25), 4.0)
+
+
+class Forecast:
+    """The rate expected, the method that said so, and how far that may be off."""
+
+    def __init__(self, rate: float, method: str, errors: list[float], counted: float) -> None:
+        self.rate: Final = rate
+        self.method: Final = method
+        self._errors: Final = errors  # sorted; seen minus foretold
+        self._counted: Final = counted  # standard deviation of a count's rate: no less is possible
+
+    @property
+    def error(self) -> float:
+        """The mean absolute error of the method lately; before there are enough, of counting."""
+        if len(self._errors) < ENOUGH_ERRORS:
+            return self._counted
+        return sum(abs(error) for error in self._errors) / len(self._errors)
+
+    def upper(self, probability: float) -> float:
+        """The rate that is not exceeded with this probability."""
+        errors = self._errors
+        if len(errors) < ENOUGH_ERRORS:
+            share = min(max(probability, 0.001), 0.999)
+            return max(0.0, self.rate + NormalDist().inv_cdf(share) * self._counted)
+        place = min(max(probability, 0.0), 1.0) * (len(errors) - 1)
+        below = int(place)
+        above = min(below + 1, len(errors) - 1)
+        quantile = errors[below] + (place - below) * (errors[above] - errors[below])
+        return max(0.0, self.rate + quantile)
+
+
+class _Judged:
+    """A method with what it foretold for ticks to come and how it was wrong so far."""
+
+    def __init__(self, method: Method) -> None:
+        self.method: Final = method
+        self.foretold: Final[deque[float | None]] = deque()
+        self.errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
+        self.blame = 0.0
+        self.weight = 0.0
+
+    def charge(self, seen: float, foretold: float) -> None:
+        self.errors.append(seen - foretold)
+        self.blame = _DISCOUNT * self.blame + abs(seen - foretold)
+        self.weight = _DISCOUNT * self.weight + 1.0
+
+    @property
+    def mean_blame(self) -> float:
+        return self.blame / self.weight if self.weight > 0.0 else math.inf
+
+
+class Forecaster:
+    """Rates go in tick by tick; a forecast for `ahead` ticks later comes out."""
+
+    def __init__(self, interval_s: float, ahead: int, season_s: float = 0.0) -> None:
+        self.interval_s: Final = interval_s
+        self.ahead: Final = max(1, ahead)
+        methods: list[Method] = [Level(), Trend()]
+        season = round(season_s / interval_s)
+        if season > self.ahead:
+            methods.append(Season(season))
+        self._judged: Final = [_Judged(method) for method in methods]
+        self._last = 0.0
+        self._seen = 0
+
+    def see(self, arrived: float, interval_s: float) -> None:
+        """So many arrived in the interval that has just ended."""
+        rate = arrived / interval_s if interval_s > 0.0 else 0.0
+        self._last = rate
+        self._seen += 1
+        for judged in self._judged:
+            if len(judged.foretold) >= self.ahead:
+                foretold = judged.foretold.popleft()
+                if foretold is not None:
+                    judged.charge(rate, foretold)
+            judged.method.see(rate)
+            judged.foretold.append(judged.method.foretell(self.ahead))
+
+    def forecast(self) -> Forecast:
+        """For `ahead` ticks from now; a rate of 0 before anything was seen."""
+        best: _Judged | None = None
+        for judged in self._judged:
+            if judged.method.foretell(self.ahead) is None:
+                continue
+            if best is None or judged.mean_blame < best.mean_blame:
+                best = judged
+        rate = None if best is None else best.method.foretell(self.ahead)
+        if best is None or rate is None:
+            return Forecast(0.0, "nothing seen yet", [], 0.0)
+        counted = math.sqrt(max(rate, self._last, 1.0 / self.interval_s) / self.interval_s)
+        return Forecast(rate, best.method.name, sorted(best.errors), counted)

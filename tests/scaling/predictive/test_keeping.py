@@ -1,0 +1,36 @@
+"""Replicas that are not needed stay as long as a start takes."""
+
+from windtunnel.scaling.limits import Context
+from windtunnel.scaling.parts import Allocation, Group
+from windtunnel.scaling.predictive.keeping import Keeping
+from windtunnel.scaling.snapshot import Model, Variant
+
+
+def context(now_s: float, current: int) -> Context:
+    variant = Variant("v", target=current, startup_s=60.0)
+    group = Group(Model("m", [variant]), "both", [variant], "m/both")
+    return Context(now_s, [group], [[]], [Allocation(group, current, up=[0], down=[0])], [False])
+
+
+def decide(keeping: Keeping, now_s: float, current: int, wanted: int) -> int:
+    now = context(now_s, current)
+    decided = keeping.limit([wanted], now)
+    keeping.record([wanted], decided, now)
+    return decided[0]
+
+
+def test_what_was_needed_within_a_start_stays() -> None:
+    keeping = Keeping()
+    assert decide(keeping, 0.0, 2, 6) == 6
+    assert decide(keeping, 30.0, 6, 3) == 6
+    assert decide(keeping, 45.0, 6, 3) == 6
+    assert decide(keeping, 60.0, 6, 3) == 3
+
+
+def test_memory_survives_a_restart() -> None:
+    keeping = Keeping()
+    decide(keeping, 0.0, 2, 6)
+    again = Keeping()
+    again.restore(keeping.state())
+    assert decide(again, 30.0, 6, 3) == 6
+    assert "6 replicas were needed within the last 60 s" in again.why(3, 6, 0, context(30.0, 6))
