@@ -12,6 +12,7 @@ from windtunnel.admission.headers import read_limits
 from windtunnel.cli.emulate import Settings
 from windtunnel.live.emulate.faults import Fault, RateLimit
 from windtunnel.live.wire.client import NoReply
+from windtunnel.workload.request import Request
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 INSTANT = Settings(speedup=float("inf"))
@@ -362,3 +363,23 @@ def test_adapters_are_models_with_a_cache_of_their_own() -> None:
     # 160 tokens are computed, or 16, an adapter makes that 3% longer, and loading one takes 0.5 s.
     took_s = [took_s for _, _, took_s in found]
     assert took_s == pytest.approx([0.26, 0.7678, 0.11948, 0.7678])
+
+
+def test_a_request_arrives_when_it_came_and_not_when_it_was_read() -> None:
+    """Two that come together arrive together, although one is read after the other."""
+
+    async def use(server: Emulated) -> list[float]:
+        pace = server.desk.backend
+        start_s = server.now_s()
+        await asyncio.sleep(1.0)
+        requests = [Request(number, 0.0, 10, 2) for number in range(3)]
+        pace.ask(requests[0], streams=True, came_s=start_s + 0.9)
+        pace.ask(requests[1], streams=True, came_s=start_s + 0.9)
+        # By now a step has ended: nobody arrives before that any more.
+        await asyncio.sleep(0.1)
+        pace.ask(requests[2], streams=True, came_s=start_s + 0.95)
+        return [request.arrived_s for request in requests]
+
+    first, second, third = with_server(use)
+    assert first == second == pytest.approx(0.9)
+    assert third == pytest.approx(0.9 + 0.12)

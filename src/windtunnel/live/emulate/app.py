@@ -43,7 +43,7 @@ class Backend(Protocol):
 
     def refusal(self, request: Request) -> str: ...
 
-    def ask(self, request: Request, *, streams: bool) -> Answer: ...
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer: ...
 
     def leave(self, answer: Answer) -> None: ...
 
@@ -83,7 +83,7 @@ class Desk:
         self.metrics = metrics
         self.unix_s = unix_s
         self.in_flight = 0
-        self._clock = clock
+        self.clock = clock
         self._numbers = 0
 
     def admit(self, job: Job) -> tuple[Fault, list[tuple[bytes, bytes]]]:
@@ -93,7 +93,7 @@ class Desk:
             raise _unknown_model(job.model, served)
         headers: list[tuple[bytes, bytes]] = []
         if served.rate_limit is not None:
-            wait_s = served.rate_limit.take(self._clock())
+            wait_s = served.rate_limit.take(self.clock())
             headers = served.rate_limit.headers(wait_s)
             if wait_s > 0.0:
                 what = f"Rate limit reached. Try again in {wait_s:.3f}s."
@@ -159,6 +159,7 @@ class Answering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI calls it."""
+        came_s = self._desk.clock()
         try:
             job = self._reader.read(await _body(scope, receive))
             fault, headers = self._desk.admit(job)
@@ -170,9 +171,10 @@ class Answering:
             return
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
+            came_s = self._desk.clock()
         self._desk.in_flight += 1
         try:
-            answer = self._desk.backend.ask(request, streams=job.streams)
+            answer = self._desk.backend.ask(request, streams=job.streams, came_s=came_s)
             head = Head(request.id, int(self._desk.unix_s()), job.model)
             talk = _Talk(self._desk.backend, self._shape, head, answer, finish)
             if job.streams:

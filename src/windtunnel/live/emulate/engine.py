@@ -97,7 +97,7 @@ class Engine:
         meter: Meter,
     ) -> None:
         self.servers = servers
-        self.now_s = 0.0
+        self.now_s = 0.0  # of what happened last
         self._replicas = [
             Replica(server, around) for server, around in zip(servers, arounds, strict=True)
         ]
@@ -158,11 +158,6 @@ class Engine:
     def advance(self, now_s: float) -> None:
         """Does all that happens up to now."""
         self._pass_until(math.nextafter(now_s, math.inf))
-        self.now_s = now_s
-
-    def kv_used(self, number: int) -> float:
-        """The share of a server's KV blocks in use."""
-        return self.servers[number].kv_used(self.now_s)
 
     # What happens
 
@@ -171,8 +166,10 @@ class Engine:
         while True:
             replica = min(self._replicas, key=_wake_s)
             later_s = self._later[0][0] if self._later else math.inf
-            if min(later_s, replica.wake_s) >= end_s:
+            next_s = min(later_s, replica.wake_s)
+            if next_s >= end_s:
                 return
+            self.now_s = next_s
             if later_s <= replica.wake_s:
                 self._happen(*heappop(self._later))
             elif replica.wake_s < replica.server.wake_s:

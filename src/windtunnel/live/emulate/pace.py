@@ -32,9 +32,14 @@ class Pace:
     def refusal(self, request: Request) -> str:
         return self._engine.refusal(request)
 
-    def ask(self, request: Request, *, streams: bool) -> Answer:
-        """Sends a request to a server; it arrives now."""
-        request.arrived_s = self.now_s()
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer:
+        """Sends a request to a server; `came_s` is when it came, on the loop's clock.
+
+        It arrives then, although reading it took a while: those who come together do not arrive
+        one behind the other. Only what has happened since is not undone.
+        """
+        came_s = (came_s - self._start_s) * self._speedup
+        request.arrived_s = max(came_s, self._engine.now_s)
         answer = self._engine.ask(request, streams=streams, now_s=request.arrived_s)
         self._arm()
         return answer
@@ -85,7 +90,8 @@ class AtOnce:
     def refusal(self, request: Request) -> str:  # noqa: ARG002 - nothing is too large
         return ""
 
-    def ask(self, request: Request, *, streams: bool) -> Answer:  # noqa: ARG002 - as Pace has it
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer:  # noqa: ARG002
+        """As Pace has it."""
         now_s = self._loop.time() - self._start_s
         request.server = 0
         request.arrived_s = request.scheduled_s = now_s
