@@ -59,6 +59,10 @@ COMMANDS = {
         "windtunnel.cli.observe:observe",
         "Send a scenario's traffic to a real server, and measure it.",
     ),
+    "gangs": Row(
+        "windtunnel.cli.gangs:gangs",
+        "Check and explain manifests of gangs (PodCliqueSets).",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -106,7 +106,7 @@ class Pod(Thing):
 
     def __init__(self, name: str, clique: "PodClique", index: int) -> None:
         super().__init__(name)
-        self.gates: list[str] = [GATE]
+        self.gates: list[str] = [GATE, *clique.template.gates]
         self.node = ""
         self.scheduled_s = NEVER
         """When it was bound to its node."""

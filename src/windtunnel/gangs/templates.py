@@ -11,6 +11,7 @@ EXPLICIT: Final = "CliqueStartupTypeExplicit"
 
 ROLLING_RECREATE: Final = "RollingRecreate"
 ON_DELETE: Final = "OnDelete"
+COHERENT: Final = "Coherent"
 
 HOLD: Final = "Hold"
 TERMINATE: Final = "Terminate"
@@ -66,6 +67,41 @@ class Sharing:
         self.groups: Final = groups
 
 
+class Share:
+    """A whole number, or a share of a total."""
+
+    __slots__ = ("count", "share")
+
+    def __init__(self, count: int, share: float = 0.0) -> None:
+        self.count: Final = count
+        self.share: Final = share
+
+    def of(self, total: int, *, up: bool) -> int:
+        """How many of `total`; a share is rounded `up` or down."""
+        if self.share == 0.0:
+            return self.count
+        exact = self.share * total
+        whole = int(exact)
+        return whole + 1 if up and exact > whole else whole
+
+
+class Rolling:
+    """How much of a clique, or of a scaling group, an update may take at once."""
+
+    __slots__ = ("max_surge", "max_unavailable", "progress_deadline_s")
+
+    def __init__(
+        self,
+        max_unavailable: Share | None = None,
+        max_surge: Share | None = None,
+        progress_deadline_s: float = OFF,
+    ) -> None:
+        self.max_unavailable: Final = max_unavailable
+        """Pods of a clique or replicas of a group; None: one, or the minimum when coherent."""
+        self.max_surge: Final = max_surge or Share(0)
+        self.progress_deadline_s: Final = progress_deadline_s
+
+
 class CliqueTemplate:
     """One role of a set."""
 
@@ -85,6 +121,8 @@ class CliqueTemplate:
         scale: Bounds | None = None,
         pack: PackDomains | None = None,
         sharing: tuple[Sharing, ...] = (),
+        rolling: Rolling | None = None,
+        gates: tuple[str, ...] = (),
     ) -> None:
         self.name: Final = name
         self.replicas: Final = replicas
@@ -102,6 +140,9 @@ class CliqueTemplate:
         self.scale: Final = scale
         self.pack: Final = pack
         self.sharing: Final = sharing
+        self.rolling: Final = rolling
+        self.gates: Final = gates
+        """Scheduling gates of others, beside ours."""
 
 
 class GroupTemplate:
@@ -118,6 +159,7 @@ class GroupTemplate:
         sharing: tuple[Sharing, ...] = (),
         annotations: dict[str, str] | None = None,
         termination_delay_s: float = INHERIT,
+        rolling: Rolling | None = None,
     ) -> None:
         self.name: Final = name
         self.roles: Final = roles
@@ -128,24 +170,7 @@ class GroupTemplate:
         self.sharing: Final = sharing
         self.annotations: Final = annotations or {}
         self.termination_delay_s: Final = termination_delay_s
-
-
-class Share:
-    """A whole number, or a share of a total."""
-
-    __slots__ = ("count", "share")
-
-    def __init__(self, count: int, share: float = 0.0) -> None:
-        self.count: Final = count
-        self.share: Final = share
-
-    def of(self, total: int, *, up: bool) -> int:
-        """How many of `total`; a share is rounded `up` or down."""
-        if self.share == 0.0:
-            return self.count
-        exact = self.share * total
-        whole = int(exact)
-        return whole + 1 if up and exact > whole else whole
+        self.rolling: Final = rolling
 
 
 class UpdateStrategy:
@@ -154,24 +179,17 @@ class UpdateStrategy:
     def __init__(
         self,
         type: str = ROLLING_RECREATE,  # noqa: A002 - as Kubernetes calls it
-        max_unavailable: Share | None = None,
-        max_surge: Share | None = None,
+        rolling: Rolling | None = None,
         parallel_replicas: int = 1,
         *,
         paused: bool = False,
-        progress_deadline_s: float = OFF,
-        coherent: bool = False,
     ) -> None:
         self.type: Final = type
-        self.max_unavailable: Final = max_unavailable
-        """Of the pods of a clique and of the replicas of a group; None: see `rollout`."""
-        self.max_surge: Final = max_surge or Share(0)
+        self.rolling: Final = rolling or Rolling()
+        """For cliques and groups that say nothing of their own."""
         self.parallel_replicas: Final = parallel_replicas
         """How many set replicas are updated at the same time."""
         self.paused: Final = paused
-        self.progress_deadline_s: Final = progress_deadline_s
-        self.coherent: Final = coherent
-        """All roles of a set replica move in step: see `rollout`."""
 
 
 class SetSpec:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, Tag, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
@@ -94,7 +95,7 @@ def _wrong_shape(path: KeyPath, found: ErrorDetails, wanted: Any) -> Fault:
     if kind == "list_type":
         return Fault(path, is_not(value, "a list"), "a list, each item after a '-'")
     assert kind in ("model_type", "dict_type"), kind
-    keys = f"the keys {', '.join(wanted.model_fields)}" if _is_section(wanted) else "names as keys"
+    keys = f"the keys {', '.join(_fields(wanted))}" if _is_section(wanted) else "names as keys"
     return Fault(path, is_not(value, "a mapping"), f"a mapping with {keys}")
 
 
@@ -113,7 +114,7 @@ def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
 
 
 def _unknown_key(path: KeyPath, section: Any) -> Fault:
-    known = list(section.model_fields) if _is_section(section) else []
+    known = list(_fields(section)) if _is_section(section) else []
     key = str(path[-1])
     if key in getattr(section, "to_come", ()):
         return Fault(path, "not simulated yet", hint="leave it out")
@@ -132,10 +133,16 @@ def _wrong_count(path: KeyPath, context: Mapping[str, Any]) -> Fault:
 def _missing(path: KeyPath, location: tuple[int | str, ...], top: type[BaseModel]) -> Fault:
     section = _type_at(location[:-1], top)
     assert _is_section(section)
-    metadata = section.model_fields[str(location[-1])].metadata
+    fields = _fields(section)
+    metadata = fields[str(location[-1])].metadata
     allowed = next((leaf.allowed for leaf in metadata if isinstance(leaf, Leaf)), None)
-    beside = tuple((*path[:-1], name) for name in section.model_fields)
+    beside = tuple((*path[:-1], name) for name in fields)
     return Fault(path, "missing", allowed, because_of=beside)
+
+
+def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a section by the keys that a file has for them."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
 def _is_section(kind: Any) -> bool:
@@ -153,7 +160,7 @@ def _type_at(location: tuple[int | str, ...], top: type[BaseModel]) -> Any:
 def _type_inside(kind: Any, step: int | str) -> Any:
     kind = _bare(kind)
     if _is_section(kind):
-        field = kind.model_fields.get(step)
+        field = _fields(kind).get(str(step))
         return field.annotation if field else None
     if get_origin(kind) in (Union, types.UnionType):
         tagged = [member for member in get_args(kind) for tag in _tags(member) if tag == step]

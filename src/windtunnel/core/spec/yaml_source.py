@@ -101,13 +101,34 @@ def parse_document(
     """The one mapping that such a file is."""
     composer = _Composer(text, lambda line: f"{file}:{line}", noun)
     data = composer.compose()
-    allowed = f"a mapping with the keys {keys}"
     if data is None:
-        raise InputError("the file is empty", where=file, allowed=allowed)
+        raise InputError("the file is empty", where=file, allowed=_mapping_with(keys))
+    return Document(file, _mapping_only(data, file, 1, keys), composer.lines)
+
+
+def parse_documents(text: str, file: str, noun: str, keys: str) -> list[Document]:
+    """The mappings that such a file has, between lines of `---`; empty ones are left out."""
+    composer = _Composer(text, lambda line: f"{file}:{line}", noun)
+    documents = []
+    for data, line, lines in composer.compose_all():
+        if data is not None:
+            lines[()] = line
+            documents.append(Document(file, _mapping_only(data, file, line, keys), lines))
+    if not documents:
+        raise InputError("the file is empty", where=file, allowed=_mapping_with(keys))
+    return documents
+
+
+def _mapping_only(data: Plain, file: str, line: int, keys: str) -> dict[str, Plain]:
     if not isinstance(data, dict):
         found = "a list" if isinstance(data, list) else "a single value"
-        raise InputError(f"the file is {found}", where=f"{file}:1", allowed=allowed)
-    return Document(file, data, composer.lines)
+        where = f"{file}:{line}"
+        raise InputError(f"the file is {found}", where=where, allowed=_mapping_with(keys))
+    return data
+
+
+def _mapping_with(keys: str) -> str:
+    return f"a mapping with the keys {keys}"
 
 
 def parse_value(text: str, place: str) -> Plain:
@@ -135,17 +156,36 @@ class _Composer:
         self._events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
     def compose(self) -> Plain:
+        """The data of a text that has one document at most."""
+        self._refuse_unprintable()
+        try:
+            return self._only_document()
+        except yaml.YAMLError as error:
+            raise self._syntax_fault(error) from None
+
+    def compose_all(self) -> list[tuple[Plain, int, dict[KeyPath, int]]]:
+        """Of every document its data, the line that it starts on, and the lines of its values."""
+        self._refuse_unprintable()
+        found = []
+        try:
+            self._next()
+            while not isinstance(self._next(), yaml.StreamEndEvent):
+                self.lines, self._anchors = {}, {}
+                first = self._next()
+                found.append((self._node(first, (), 0), _line(first), self.lines))
+                self._next()
+        except yaml.YAMLError as error:
+            raise self._syntax_fault(error) from None
+        return found
+
+    def _refuse_unprintable(self) -> None:
         strange = _UNPRINTABLE.search(self._text)
         if strange:
             line = self._text.count("\n", 0, strange.start()) + 1
             what = f"the text has the unprintable character {strange.group()!a}"
             raise InputError(what, where=self._where(line))
-        try:
-            return self._document()
-        except yaml.YAMLError as error:
-            raise self._syntax_fault(error) from None
 
-    def _document(self) -> Plain:
+    def _only_document(self) -> Plain:
         self._next()
         if isinstance(self._next(), yaml.StreamEndEvent):
             return None

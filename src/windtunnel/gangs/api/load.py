@@ -1,0 +1,150 @@
+"""Reads files of Grove's manifests. Whatever is wrong with one is an InputError of sentences."""
+
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.spec.faults import Fault, checker_faults, input_error
+from windtunnel.core.spec.fields import shown
+from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
+from windtunnel.gangs.api.fields import ApiSection
+from windtunnel.gangs.api.other_kinds import (
+    ClusterTopologyBindingSpec,
+    GangManifest,
+    GroupManifest,
+    PodCliqueManifest,
+    binding_faults,
+    clique_manifest_faults,
+    gang_faults,
+    group_manifest_faults,
+    levels_of,
+)
+from windtunnel.gangs.api.resolve import full_name, set_spec_of
+from windtunnel.gangs.api.set_rules import set_faults, warnings_of
+from windtunnel.gangs.api.set_spec import PodCliqueSetSpec
+from windtunnel.gangs.api.topology_rules import topology_warnings
+from windtunnel.gangs.api.update_rules import update_faults
+from windtunnel.gangs.templates import SetSpec
+
+NOUN = "manifest"
+KEYS = "apiVersion, kind, metadata and spec"
+GROVE = "grove.io/v1alpha1"
+SCHEDULER_GROVE = "scheduler.grove.io/v1alpha1"
+
+KINDS: dict[str, tuple[str, type[ApiSection]]] = {
+    "PodCliqueSet": (GROVE, PodCliqueSetSpec),
+    "ClusterTopologyBinding": (GROVE, ClusterTopologyBindingSpec),
+    "PodClique": (GROVE, PodCliqueManifest),
+    "PodCliqueScalingGroup": (GROVE, GroupManifest),
+    "PodGang": (SCHEDULER_GROVE, GangManifest),
+}
+Model = TypeVar("Model", bound=ApiSection)
+
+
+class NamedSet(NamedTuple):
+    """A set that a file asks for."""
+
+    name: str
+    spec: SetSpec
+    manifest: PodCliqueSetSpec
+    warnings: tuple[str, ...]
+
+
+class Manifests(NamedTuple):
+    """What a file holds, in its order."""
+
+    sets: tuple[NamedSet, ...]
+    levels: dict[str, dict[str, str]]
+    """The topologies by name: from domain to the key of the node label, broadest first."""
+    kinds: tuple[str, ...]
+    """Of every manifest its kind and name, such as `PodCliqueSet web`."""
+
+
+def load_manifests(path: str | Path) -> Manifests:
+    """The manifests of a file; those of one file may refer to each other."""
+    return load_manifests_text(read_text(path, NOUN), str(path))
+
+
+def load_manifests_text(text: str, file: str = "manifest.yaml") -> Manifests:
+    """The same for a text at hand; faults take it to be in `file`."""
+    documents = parse_documents(text, file, NOUN, KEYS)
+    checked = [(document, _checked(document)) for document in documents]
+    levels = {
+        manifest.metadata.name: levels_of(manifest)
+        for _, manifest in checked
+        if isinstance(manifest, ClusterTopologyBindingSpec)
+    }
+    # A file without a topology is for a cluster that has its own.
+    known = levels or None
+    errors: list[InputError] = []
+    sets, kinds, names = [], [], set()
+    for document, manifest in checked:
+        faults = _rule_faults(manifest, known)
+        label = f"{document.data['kind']} {_name_of(manifest)}"
+        if label in names:
+            faults.append(Fault(("metadata", "name"), f"the file has two of {label}"))
+        names.add(label)
+        kinds.append(label)
+        if faults:
+            errors.append(input_error(document, faults))
+        elif isinstance(manifest, PodCliqueSetSpec):
+            warnings = warnings_of(manifest)
+            warnings += topology_warnings(manifest.spec.template, levels)
+            sets.append(
+                NamedSet(_name_of(manifest), set_spec_of(manifest), manifest, tuple(warnings))
+            )
+    if errors:
+        raise one_sentence_per(_flat(errors))
+    return Manifests(tuple(sets), levels, tuple(kinds))
+
+
+def check_update(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> None:
+    """Raises what may not change once a set is there, or is wrong with what it changes to."""
+    faults = update_faults(old, new) or set_faults(new, new=False)
+    if faults:
+        document = Document(f"PodCliqueSet {new.metadata.name}", {}, {})
+        raise input_error(document, faults)
+
+
+def _flat(errors: list[InputError]) -> list[InputError]:
+    return [one for error in errors for one in getattr(error, "faults", (error,))]
+
+
+def _checked(document: Document) -> ApiSection:
+    kind, version = document.data.get("kind"), document.data.get("apiVersion")
+    row = KINDS.get(kind) if isinstance(kind, str) else None
+    if row is None:
+        what = "missing" if kind is None else f"{shown(kind)} is not a kind that is known here"
+        hint = nearest(kind, KINDS) if isinstance(kind, str) and len(kind) < 100 else None
+        raise input_error(document, [Fault(("kind",), what, ", ".join(KINDS), hint)])
+    wanted, model = row
+    if version != wanted:
+        what = "missing" if version is None else f"{shown(version)} is not where a {kind} belongs"
+        raise input_error(document, [Fault(("apiVersion",), what, wanted)])
+    return _validated(document, model, dict(document.data))
+
+
+def _validated(document: Document, model: type[Model], data: dict[str, Any]) -> Model:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise input_error(document, checker_faults(error, model)) from None
+
+
+def _rule_faults(manifest: ApiSection, levels: dict[str, dict[str, str]] | None) -> list[Fault]:
+    if isinstance(manifest, PodCliqueSetSpec):
+        return set_faults(manifest, levels)
+    if isinstance(manifest, ClusterTopologyBindingSpec):
+        return binding_faults(manifest)
+    if isinstance(manifest, PodCliqueManifest):
+        return clique_manifest_faults(manifest)
+    if isinstance(manifest, GroupManifest):
+        return group_manifest_faults(manifest)
+    assert isinstance(manifest, GangManifest)
+    return gang_faults(manifest)
+
+
+def _name_of(manifest: Any) -> str:
+    return full_name(manifest.metadata.name, manifest.metadata.namespace)

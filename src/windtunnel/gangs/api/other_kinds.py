@@ -1,0 +1,214 @@
+"""The kinds that controllers write, and the topology that an administrator writes."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.fields import Text
+from windtunnel.gangs.api.fields import ApiSection, Count, DnsName, Domain, Opaque, Words
+from windtunnel.gangs.api.pod_spec import pod_spec_faults
+from windtunnel.gangs.api.set_spec import CliqueSpec, Metadata
+
+MOST_LEVELS = 32
+TOPOLOGY_SCHEDULERS = ("kai-scheduler",)
+"""Schedulers that know topologies; of those that are known here."""
+
+SCHEDULERS = ("default-scheduler", "kai-scheduler", "lpx-scheduler", "volcano")
+
+
+class LevelSpec(ApiSection):
+    """One level of a topology."""
+
+    domain: Domain = Field(description="What sets call it: zone, block, rack, host.")
+    key: Annotated[str, Text("the key of a node label")] = Field(
+        description="The node label whose value tells the domains apart."
+    )
+
+
+class SchedulerBindingSpec(ApiSection):
+    """A topology object of a scheduler that somebody else keeps."""
+
+    scheduler_name: Words = Field(description="The scheduler.")
+    topology_reference: Words = Field(description="The name of its topology object.")
+
+
+class BindingSpec(ApiSection):
+    """The levels of a cluster."""
+
+    levels: list[LevelSpec] = Field(
+        min_length=1, max_length=MOST_LEVELS, description="Broadest first."
+    )
+    scheduler_topology_bindings: list[SchedulerBindingSpec] | None = Field(
+        default=None, description="Left out: a scheduler's topology is made from the levels."
+    )
+
+
+class ClusterTopologyBindingSpec(ApiSection):
+    """The whole manifest."""
+
+    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
+    kind: Literal["ClusterTopologyBinding"] = Field(description="The kind.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: BindingSpec = Field(description="The levels.")
+    status: Opaque | None = Field(default=None, description="Not used.")
+
+
+class PodCliqueManifest(ApiSection):
+    """A clique as a controller makes it."""
+
+    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
+    kind: Literal["PodClique"] = Field(description="The kind.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: CliqueSpec = Field(description="The clique.")
+    status: Opaque | None = Field(default=None, description="Not used.")
+
+
+class GroupSpec(ApiSection):
+    """What a scaling group is."""
+
+    replicas: Count = Field(default=1, description="Copies of its cliques.")
+    min_available: Count = Field(default=1, description="Of them in the base gang.")
+    clique_names: list[Words] = Field(min_length=1, description="Its roles.")
+
+
+class GroupManifest(ApiSection):
+    """A scaling group as a controller makes it."""
+
+    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
+    kind: Literal["PodCliqueScalingGroup"] = Field(description="The kind.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: GroupSpec = Field(description="The group.")
+    status: Opaque | None = Field(default=None, description="Not used.")
+
+
+class ReferenceSpec(ApiSection):
+    """A name in a namespace."""
+
+    namespace: Words = Field(description="Where.")
+    name: Words = Field(description="What.")
+
+
+class PackKeys(ApiSection):
+    """Keys of node labels."""
+
+    required: Words | None = Field(default=None, description="All in one.")
+    preferred: Words | None = Field(default=None, description="All in one if it can be.")
+
+
+class GangTopologySpec(ApiSection):
+    """A constraint, translated into keys of node labels."""
+
+    pack_constraint: PackKeys | None = Field(default=None, description="The wish.")
+
+
+class PodGroupSpec(ApiSection):
+    """The pods of one clique."""
+
+    name: DnsName = Field(description="The clique.")
+    pod_references: list[ReferenceSpec] | None = Field(default=None, description="Its pods.")
+    min_replicas: Count = Field(description="So many count for admission.")
+    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs them.")
+
+
+class PackGroupSpec(ApiSection):
+    """Pod groups that are packed as one."""
+
+    name: Words = Field(description="The replica of a scaling group.")
+    pod_group_names: list[Words] = Field(min_length=1, description="Its pod groups.")
+    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs them.")
+
+
+class GangSpec(ApiSection):
+    """What is placed whole or not at all."""
+
+    podgroups: list[PodGroupSpec] = Field(min_length=1, description="Its parts.")
+    topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs all.")
+    topology_constraint_group_configs: list[PackGroupSpec] | None = Field(
+        default=None, description="Levels in between."
+    )
+    priority_class_name: Words | None = Field(default=None, description="Its priority.")
+    reuse_reservation_ref: ReferenceSpec | None = Field(
+        default=None, description="An earlier gang whose places are tried first."
+    )
+
+
+class GangManifest(ApiSection):
+    """A gang as a scheduler gets it."""
+
+    api_version: Literal["scheduler.grove.io/v1alpha1"] = Field(description="Group and version.")
+    kind: Literal["PodGang"] = Field(description="The kind.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: GangSpec = Field(description="The gang.")
+    status: Opaque | None = Field(default=None, description="Not used.")
+
+
+def binding_faults(manifest: ClusterTopologyBindingSpec) -> list[Fault]:
+    """Domains, keys and schedulers are there once; schedulers are known and know topologies."""
+    faults = []
+    for key in ("domain", "key"):
+        seen: set[str] = set()
+        for number, level in enumerate(manifest.spec.levels):
+            value = level.domain if key == "domain" else level.key
+            if value in seen:
+                path = ("spec", "levels", number, key)
+                faults.append(Fault(path, f"there is another level with the {key} {value!r}"))
+            seen.add(value)
+    seen = set()
+    for number, binding in enumerate(manifest.spec.scheduler_topology_bindings or []):
+        name = binding.scheduler_name
+        path = ("spec", "schedulerTopologyBindings", number, "schedulerName")
+        if name not in SCHEDULERS:
+            what, hint = f"there is no scheduler {name!r}", nearest(name, SCHEDULERS)
+            faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS), hint))
+        elif name not in TOPOLOGY_SCHEDULERS:
+            what = f"the scheduler {name!r} knows no topologies"
+            faults.append(Fault(path, what, ", ".join(TOPOLOGY_SCHEDULERS)))
+        elif name in seen:
+            faults.append(Fault(path, f"the scheduler {name!r} is there twice"))
+        seen.add(name)
+    return faults
+
+
+def levels_of(manifest: ClusterTopologyBindingSpec) -> dict[str, str]:
+    """From domain to the key of the node label, broadest first."""
+    return {level.domain: level.key for level in manifest.spec.levels}
+
+
+def clique_manifest_faults(manifest: PodCliqueManifest) -> list[Fault]:
+    spec = manifest.spec
+    replicas = 1 if spec.replicas is None else spec.replicas
+    minimum = replicas if spec.min_available is None else spec.min_available
+    faults = pod_spec_faults(spec.pod_spec, ("spec", "podSpec"), new=False)
+    return faults + _minimum_faults(replicas, minimum)
+
+
+def group_manifest_faults(manifest: GroupManifest) -> list[Fault]:
+    return _minimum_faults(manifest.spec.replicas, manifest.spec.min_available)
+
+
+def _minimum_faults(replicas: int, minimum: int) -> list[Fault]:
+    """A clique or a group may have been scaled to zero; in between there is no gang."""
+    if minimum > replicas > 0:
+        what = f"minAvailable {minimum} is above replicas {replicas}"
+        return [Fault(("spec", "minAvailable"), what, f"1 to {replicas}")]
+    return []
+
+
+def gang_faults(manifest: GangManifest) -> list[Fault]:
+    """Pod groups differ in name, and what packs them names them."""
+    faults = []
+    names: set[str] = set()
+    for number, group in enumerate(manifest.spec.podgroups):
+        if group.name in names:
+            path = ("spec", "podgroups", number, "name")
+            faults.append(Fault(path, f"there is another pod group {group.name!r}"))
+        names.add(group.name)
+    for number, config in enumerate(manifest.spec.topology_constraint_group_configs or []):
+        for place, name in enumerate(config.pod_group_names):
+            if name not in names:
+                within = ("spec", "topologyConstraintGroupConfigs", number, "podGroupNames", place)
+                what = f"there is no pod group {name!r}"
+                faults.append(Fault(within, what, hint=nearest(name, names)))
+    return faults

@@ -1,0 +1,206 @@
+"""The pod spec of a clique: what is checked of it, what it asks for, and its stable hash.
+
+A pod spec is Kubernetes' own and passed on as it is written. Only its outer keys are known here,
+so that a typing mistake is found, and the few values that the gang layer uses.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.fields import is_not, shown
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.gangs.api.fields import DNS_LABEL
+
+DEFAULT_SCHEDULER = "default-scheduler"
+HASH_FORM = "1"
+"""Part of every hash: a change of what is hashed would be a change of every pod."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+POD_KEYS = _words(
+    "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy "
+    "enableServiceLinks ephemeralContainers hostAliases hostIPC hostNetwork hostPID hostUsers "
+    "hostname hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os overhead "
+    "preemptionPolicy priority priorityClassName readinessGates resourceClaims resources "
+    "restartPolicy runtimeClassName schedulerName schedulingGates securityContext serviceAccount "
+    "serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
+    "terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes "
+    "workloadRef"
+)
+CONTAINER_KEYS = _words(
+    "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports "
+    "readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext "
+    "startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty "
+    "volumeDevices volumeMounts workingDir"
+)
+FORBIDDEN_ON_CREATE = ("topologySpreadConstraints", "nodeName")
+_ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_QUANTITY = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|[a-zA-Z]*)")
+_UNITS = {
+    "": 1.0,
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", start=1)},
+}
+_LONGEST_QUANTITY = 40
+
+
+def quantity(value: object) -> float:
+    """`500m` is 0.5, `80Mi` is 83886080: a resource quantity as Kubernetes writes it."""
+    text = str(value)
+    written = isinstance(value, int | float | str) and not isinstance(value, bool)
+    match = _QUANTITY.fullmatch(text) if written and len(text) <= _LONGEST_QUANTITY else None
+    if match is None:
+        raise InputError(is_not(value, "a quantity"), allowed="such as 2, 500m, 80Mi, 16Gi")
+    number, unit = match.groups()
+    if unit[:1] in ("e", "E") and len(unit) > 1:
+        amount = float(number + unit)
+        if not math.isfinite(amount):
+            raise InputError(f"{shown(value)} is too large", allowed="such as 2, 500m, 80Mi")
+        return amount
+    if unit not in _UNITS:
+        allowed = ", ".join(unit for unit in _UNITS if unit)
+        raise InputError(f"{shown(value)} has the unknown unit {unit!r}", allowed=allowed)
+    return float(number) * _UNITS[unit]
+
+
+def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list[Fault]:
+    """What is wrong with a pod spec; some of it only where the set is `new`."""
+    faults = _unknown(pod, POD_KEYS, path)
+    if new:
+        what = "not allowed in a clique: who is placed where is decided for the whole gang"
+        faults += [Fault((*path, key), what) for key in FORBIDDEN_ON_CREATE if key in pod]
+    for key in ("containers", "initContainers"):
+        containers = pod.get(key, [])
+        if not isinstance(containers, list) or (key == "containers" and not containers):
+            what = "missing" if key not in pod else "the list has no item"
+            faults.append(Fault((*path, key), what, "a list of at least one container"))
+            continue
+        for number, container in enumerate(containers):
+            faults += _container_faults(container, (*path, key, number))
+    faults += _amount_faults(pod.get("overhead"), (*path, "overhead"))
+    gates = pod.get("schedulingGates") or []
+    named = [isinstance(gate, dict) and isinstance(gate.get("name"), str) for gate in gates]
+    if not isinstance(gates, list) or not all(named):
+        what = "these are not scheduling gates"
+        faults.append(Fault((*path, "schedulingGates"), what, "a list of mappings with a name"))
+    return faults
+
+
+def _unknown(section: Mapping[str, Any], known: frozenset[str], path: KeyPath) -> list[Fault]:
+    faults = []
+    for key in section:
+        if key not in known:
+            hint = nearest(key, known) if len(key) < 100 else None
+            faults.append(Fault((*path, key), "unknown key", hint=hint))
+    return faults
+
+
+def _container_faults(container: object, path: KeyPath) -> list[Fault]:
+    if not isinstance(container, dict):
+        return [Fault(path, is_not(container, "a mapping"), "a container")]
+    faults = _unknown(container, CONTAINER_KEYS, path)
+    name = container.get("name")
+    if not isinstance(name, str) or not DNS_LABEL.fullmatch(name):
+        what = "missing" if name is None else is_not(name, "a DNS label")
+        faults.append(Fault((*path, "name"), what, "small letters, digits and '-', at most 63"))
+    faults += _env_faults(container.get("env") or [], (*path, "env"))
+    resources = container.get("resources")
+    if resources is None:
+        return faults
+    path = (*path, "resources")
+    if not isinstance(resources, dict):
+        return [*faults, Fault(path, is_not(resources, "a mapping"), "requests and limits")]
+    for kind in ("requests", "limits"):
+        faults += _amount_faults(resources.get(kind), (*path, kind))
+    return faults
+
+
+def _amount_faults(amounts: object, path: KeyPath) -> list[Fault]:
+    if amounts is None:
+        return []
+    allowed = "a quantity such as 2, 500m, 80Mi, 16Gi"
+    if not isinstance(amounts, dict):
+        return [Fault(path, is_not(amounts, "a mapping"), f"resources, each with {allowed}")]
+    faults = []
+    for resource, amount in amounts.items():
+        try:
+            wrong = f"{shown(amount)} is too small" if quantity(amount) < 0 else None
+        except InputError as error:
+            wrong = error.what
+        if wrong:
+            faults.append(Fault((*path, resource), wrong, allowed))
+    return faults
+
+
+def _env_faults(env: object, path: KeyPath) -> list[Fault]:
+    if not isinstance(env, list):
+        return [Fault(path, is_not(env, "a list"), "a list of names with values")]
+    faults, seen = [], set()
+    for number, entry in enumerate(env):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            allowed = "letters, digits, '-', '_' and '.', the first no digit"
+            what = is_not(name, "a name of an environment variable")
+            faults.append(Fault((*path, number), what, allowed))
+        elif name in seen:
+            faults.append(Fault((*path, number, "name"), f"{name!r} is there twice"))
+        else:
+            seen.add(name)
+    return faults
+
+
+def requests_of(pod: Mapping[str, Any]) -> dict[str, float]:
+    """What one pod asks for: its containers together, or its largest init container if larger.
+
+    An init container that stays beside them (`restartPolicy: Always`) counts as one of them. A
+    resource that has only a limit asks for the limit, as Kubernetes reads it.
+    """
+    total: dict[str, float] = {}
+    early = pod.get("initContainers") or []
+    beside = [container for container in early if container.get("restartPolicy") == "Always"]
+    for container in [*(pod.get("containers") or []), *beside]:
+        for resource, amount in _asked(container).items():
+            total[resource] = total.get(resource, 0.0) + amount
+    for container in early:
+        for resource, amount in _asked(container).items():
+            total[resource] = max(total.get(resource, 0.0), amount)
+    for resource, amount in (pod.get("overhead") or {}).items():
+        total[resource] = total.get(resource, 0.0) + quantity(amount)
+    return dict(sorted(total.items()))
+
+
+def _asked(container: Mapping[str, Any]) -> dict[str, float]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {resource: quantity(amount) for resource, amount in asked.items()}
+
+
+def scheduler_of(pod: Mapping[str, Any]) -> str:
+    return str(pod.get("schedulerName") or DEFAULT_SCHEDULER)
+
+
+def stable_hash(value: object) -> str:
+    """Ten letters that depend on what was written and not on its order, the program or the day.
+
+    It is taken before defaults are filled in: a new default is not a change of anybody's pods.
+    """
+    text = json.dumps([HASH_FORM, value], sort_keys=True, separators=(",", ":"))
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    letters = "bcdfghjklmnpqrstvwxz2456789"
+    word = ""
+    for _ in range(10):
+        number, digit = divmod(number, len(letters))
+        word += letters[digit]
+    return word

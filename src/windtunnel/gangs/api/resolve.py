@@ -1,0 +1,178 @@
+"""Turns a checked PodCliqueSet into what the controllers work on, with every default filled in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.gangs.api.pod_spec import requests_of, scheduler_of, stable_hash
+from windtunnel.gangs.api.set_rules import clique_counts, group_counts
+from windtunnel.gangs.api.set_spec import (
+    CliqueTemplateSpec,
+    GroupTemplateSpec,
+    PodCliqueSetSpec,
+    RollingSpec,
+    ScaleSpec,
+    SharingSpec,
+    TopologySpec,
+)
+from windtunnel.gangs.api.topology_rules import preferred_of, required_of
+from windtunnel.gangs.templates import (
+    ANY_ORDER,
+    HOLD,
+    INHERIT,
+    OFF,
+    ROLLING_RECREATE,
+    TERMINATION_DELAY_S,
+    Bounds,
+    CliqueTemplate,
+    GroupTemplate,
+    PackDomains,
+    Rolling,
+    SetSpec,
+    Share,
+    Sharing,
+    UpdateStrategy,
+)
+
+REVISIONS = 10
+GRACE_S = 30
+
+
+def full_name(name: str, namespace: str | None) -> str:
+    """What an object is called here: its name, after its namespace unless that is `default`."""
+    return name if namespace in (None, "", "default") else f"{namespace}/{name}"
+
+
+def set_spec_of(manifest: PodCliqueSetSpec) -> SetSpec:
+    """The set that a manifest asks for."""
+    spec, template = manifest.spec, manifest.spec.template
+    priority = template.priority_class_name or ""
+    topology = _first_topology(manifest)
+    cliques = tuple(_clique(clique, priority, topology) for clique in template.cliques)
+    service = template.headless_service_config
+    return SetSpec(
+        spec.replicas,
+        cliques,
+        tuple(_group(group, topology) for group in template.pod_clique_scaling_groups or []),
+        template.clique_startup_type or ANY_ORDER,
+        priority,
+        TERMINATION_DELAY_S if template.termination_delay is None else template.termination_delay,
+        template.on_all_scheduled_lost or HOLD,
+        _strategy(manifest),
+        publish_not_ready=service is None or service.publish_not_ready_addresses,
+        pack=_pack(template.topology_constraint, topology),
+        sharing=_sharing(template.resource_sharing),
+        claim_templates={
+            claim.name: claim.template_spec for claim in template.resource_claim_templates or []
+        },
+        labels=manifest.metadata.labels,
+        annotations=manifest.metadata.annotations,
+        revision_limit=spec.revision_history_limit or REVISIONS,
+        hash=set_hash(cliques),
+    )
+
+
+def set_hash(cliques: tuple[CliqueTemplate, ...]) -> str:
+    """Of all pod templates by role, so that their order is no change."""
+    return stable_hash({clique.name: clique.hash for clique in cliques})
+
+
+def _clique(written: CliqueTemplateSpec, priority: str, topology: str) -> CliqueTemplate:
+    counts, spec = clique_counts(written), written.spec
+    labels, annotations = written.labels or {}, written.annotations or {}
+    return CliqueTemplate(
+        written.name,
+        counts.replicas,
+        counts.minimum,
+        _pod_spec(spec.pod_spec),
+        requests_of(spec.pod_spec),
+        stable_hash([labels, annotations, spec.pod_spec, priority]),
+        spec.role_name or written.name,
+        tuple(spec.starts_after or ()),
+        labels,
+        annotations,
+        scheduler_of(spec.pod_spec),
+        _bounds(spec.auto_scaling_config, counts.replicas),
+        _pack(written.topology_constraint, topology),
+        _sharing(written.resource_sharing),
+        _rolling(written.rolling_update),
+        tuple(gate["name"] for gate in spec.pod_spec.get("schedulingGates") or []),
+    )
+
+
+def _pod_spec(written: Mapping[str, Any]) -> dict[str, object]:
+    return {"terminationGracePeriodSeconds": GRACE_S, **written, "restartPolicy": "Always"}
+
+
+def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:
+    counts, delay_s = group_counts(written), written.termination_delay
+    return GroupTemplate(
+        written.name,
+        tuple(written.clique_names),
+        counts.replicas,
+        counts.minimum,
+        _bounds(written.scale_config, counts.replicas),
+        _pack(written.topology_constraint, topology),
+        _sharing(written.resource_sharing),
+        written.annotations,
+        INHERIT if delay_s is None else delay_s,
+        _rolling(written.rolling_update),
+    )
+
+
+def _bounds(written: ScaleSpec | None, replicas: int) -> Bounds | None:
+    if written is None:
+        return None
+    lowest = replicas if written.min_replicas is None else written.min_replicas
+    return Bounds(lowest, written.max_replicas, tuple(written.metrics or ()))
+
+
+def _strategy(manifest: PodCliqueSetSpec) -> UpdateStrategy:
+    written = manifest.spec.update_strategy
+    if written is None:
+        return UpdateStrategy()
+    return UpdateStrategy(
+        written.type or ROLLING_RECREATE,
+        _rolling(written.rolling_update),
+        written.parallel_replicas or 1,
+        paused=bool(written.paused),
+    )
+
+
+def _rolling(written: RollingSpec | None) -> Rolling | None:
+    if written is None:
+        return None
+    unavailable = None if written.max_unavailable is None else Share(*written.max_unavailable)
+    surge = None if written.max_surge is None else Share(*written.max_surge)
+    deadline_s = OFF if written.progress_deadline is None else written.progress_deadline
+    return Rolling(unavailable, surge, deadline_s)
+
+
+def _first_topology(manifest: PodCliqueSetSpec) -> str:
+    """A set has one topology: what a level leaves out, another says."""
+    template = manifest.spec.template
+    constraints = [
+        template.topology_constraint,
+        *(group.topology_constraint for group in template.pod_clique_scaling_groups or []),
+        *(clique.topology_constraint for clique in template.cliques),
+    ]
+    names = [one.topology_name for one in constraints if one is not None and one.topology_name]
+    return names[0] if names else ""
+
+
+def _pack(written: TopologySpec | None, topology: str) -> PackDomains | None:
+    if written is None:
+        return None
+    return PackDomains(topology, required_of(written), preferred_of(written))
+
+
+def _sharing(written: list[SharingSpec] | None) -> tuple[Sharing, ...]:
+    return tuple(
+        Sharing(
+            one.name,
+            one.namespace or "",
+            per_replica=one.scope == "PerReplica",
+            roles=tuple((one.filter and one.filter.child_clique_names) or ()),
+            groups=tuple((one.filter and one.filter.child_scaling_group_names) or ()),
+        )
+        for one in written or []
+    )

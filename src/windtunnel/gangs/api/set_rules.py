@@ -1,0 +1,308 @@
+"""The rules of a PodCliqueSet that concern more than one value, each with its sentence."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.gangs.api.fields import DNS_LABEL
+from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
+from windtunnel.gangs.api.set_spec import (
+    CliqueTemplateSpec,
+    GroupTemplateSpec,
+    PodCliqueSetSpec,
+    RollingSpec,
+    SetTemplateSpec,
+)
+from windtunnel.gangs.api.sharing_rules import sharing_faults
+from windtunnel.gangs.api.topology_rules import Levels, topology_faults
+from windtunnel.gangs.order import cycle_in
+from windtunnel.gangs.templates import EXPLICIT, ON_DELETE
+
+MNNVL = "grove.io/mnnvl-group"
+"""The annotation that puts the GPU pods of a set replica into one domain of multi-node NVLink."""
+
+NAME_BUDGET = 45
+"""Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""
+
+SPEC: KeyPath = ("spec",)
+TEMPLATE: KeyPath = ("spec", "template")
+CLIQUES: KeyPath = (*TEMPLATE, "cliques")
+GROUPS: KeyPath = (*TEMPLATE, "podCliqueScalingGroups")
+
+
+class Counts(NamedTuple):
+    """Replicas and their minimum, with defaults."""
+
+    replicas: int
+    minimum: int
+
+
+def clique_counts(clique: CliqueTemplateSpec) -> Counts:
+    """No replicas, or 0 of them, means 1; no minimum means all of them."""
+    replicas = clique.spec.replicas or 1
+    minimum = clique.spec.min_available
+    return Counts(replicas, replicas if minimum is None else minimum)
+
+
+def group_counts(group: GroupTemplateSpec) -> Counts:
+    replicas = 1 if group.replicas is None else group.replicas
+    return Counts(replicas, 1 if group.min_available is None else group.min_available)
+
+
+def set_faults(
+    spec: PodCliqueSetSpec, levels: Levels | None = None, *, new: bool = True
+) -> list[Fault]:
+    """What is wrong with a set that is `new`, or that has changed.
+
+    `levels` are the topologies of the cluster by name; None where they are not known.
+    """
+    template = spec.spec.template
+    faults = _name_faults(spec)
+    for number, clique in enumerate(template.cliques):
+        faults += _clique_faults(clique, (*CLIQUES, number), template, new=new)
+    for number, group in enumerate(template.pod_clique_scaling_groups or []):
+        faults += _group_faults(group, (*GROUPS, number), template)
+    faults += _unique_faults(template)
+    faults += _startup_faults(template)
+    faults += _scheduler_faults(template)
+    faults += _rolling_faults(spec)
+    faults += _mnnvl_faults(spec)
+    faults += sharing_faults(template)
+    faults += topology_faults(template, levels, new=new)
+    return faults
+
+
+def warnings_of(spec: PodCliqueSetSpec) -> list[str]:
+    """What is allowed and yet not as it may seem."""
+    said = []
+    for clique in spec.spec.template.cliques:
+        where = f"clique {clique.name!r}"
+        if "restartPolicy" in clique.spec.pod_spec:
+            said.append(f"{where}: restartPolicy is not used: the pods of a gang always restart")
+        if clique.spec.replicas == 0:
+            said.append(f"{where}: replicas 0 is read as 1; scale it to zero once it is there")
+        if "schedulingGates" in clique.spec.pod_spec:
+            said.append(f"{where}: its own scheduling gates are kept, and ours is added to them")
+    if spec.status is not None:
+        said.append("status is written by controllers; what the file says of it is not used")
+    return said
+
+
+def _name_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+    """Also names that would be given twice: `g-0-c` beside the `c` of a group `g`."""
+    name, template = spec.metadata.name, spec.spec.template
+    groups = template.pod_clique_scaling_groups or []
+    inside = {role: group.name for group in groups for role in group.clique_names}
+    faults = []
+    for number, clique in enumerate(template.cliques):
+        group_name = inside.get(clique.name, "")
+        length = len(name) + len(group_name) + len(clique.name)
+        if length > NAME_BUDGET:
+            parts = [name, group_name, clique.name] if group_name else [name, clique.name]
+            what = f"the names {' + '.join(parts)} have {length} letters together"
+            allowed = f"at most {NAME_BUDGET}, so that the names of pods have at most 63"
+            faults.append(Fault((*CLIQUES, number, "name"), what, allowed))
+        for group in groups:
+            rest = clique.name.removeprefix(f"{group.name}-")
+            index, _, role = rest.partition("-")
+            if rest != clique.name and index.isdigit() and role in group.clique_names:
+                what = f"{clique.name!r} is what replica {index} of the group {group.name!r} calls"
+                faults.append(Fault((*CLIQUES, number, "name"), f"{what} its clique {role!r}"))
+    return faults
+
+
+def _clique_faults(
+    clique: CliqueTemplateSpec, path: KeyPath, template: SetTemplateSpec, *, new: bool
+) -> list[Fault]:
+    inside = (*path, "spec")
+    counts = clique_counts(clique)
+    faults = _minimum_faults(counts, inside)
+    scale = clique.spec.auto_scaling_config
+    groups = template.pod_clique_scaling_groups or []
+    grouped = [group.name for group in groups if clique.name in group.clique_names]
+    if scale is not None:
+        place = (*inside, "autoScalingConfig")
+        if grouped:
+            what = f"a member of the scaling group {grouped[0]!r} is not scaled by itself"
+            hint = "give the group a scaleConfig"
+            faults.append(Fault(place, what, hint=hint))
+        faults += _bounds_faults(place, scale.min_replicas, scale.max_replicas, counts)
+    if clique.rolling_update is not None and grouped:
+        what = f"a member of the scaling group {grouped[0]!r} is updated with its group"
+        faults.append(Fault((*path, "rollingUpdate"), what, hint="write it at the group"))
+    return faults + pod_spec_faults(clique.spec.pod_spec, (*inside, "podSpec"), new=new)
+
+
+def _minimum_faults(counts: Counts, path: KeyPath) -> list[Fault]:
+    place = (*path, "minAvailable")
+    faults = []
+    if counts.replicas < 1:
+        faults.append(Fault((*path, "replicas"), "0 is too small", "at least 1"))
+    if counts.minimum < 1:
+        faults.append(Fault(place, "0 is too small", "at least 1"))
+    elif counts.minimum > counts.replicas:
+        what = f"minAvailable {counts.minimum} is above replicas {counts.replicas}"
+        faults.append(Fault(place, what, f"1 to {counts.replicas}"))
+    return faults
+
+
+def _bounds_faults(path: KeyPath, minimum: int | None, maximum: int, counts: Counts) -> list[Fault]:
+    faults = []
+    lowest = counts.replicas if minimum is None else minimum
+    if lowest < counts.minimum:
+        what = f"minReplicas {lowest} is below minAvailable {counts.minimum}"
+        faults.append(Fault((*path, "minReplicas"), what, f"at least {counts.minimum}"))
+    if maximum < lowest:
+        what = f"maxReplicas {maximum} is below minReplicas {lowest}"
+        faults.append(Fault((*path, "maxReplicas"), what, f"at least {lowest}"))
+    elif maximum < counts.replicas:
+        what = f"maxReplicas {maximum} is below replicas {counts.replicas}"
+        faults.append(Fault((*path, "maxReplicas"), what, f"at least {counts.replicas}"))
+    return faults
+
+
+def _group_faults(
+    group: GroupTemplateSpec, path: KeyPath, template: SetTemplateSpec
+) -> list[Fault]:
+    counts = group_counts(group)
+    faults = _minimum_faults(counts, path)
+    known = [clique.name for clique in template.cliques]
+    if not group.clique_names:
+        faults.append(Fault((*path, "cliqueNames"), "the list has no item", "at least 1"))
+    for number, role in enumerate(group.clique_names):
+        place = (*path, "cliqueNames", number)
+        if role not in known:
+            hint = nearest(role, known)
+            faults.append(Fault(place, f"there is no clique {role!r}", ", ".join(known), hint))
+        elif role in group.clique_names[:number]:
+            faults.append(Fault(place, f"the clique {role!r} is there twice"))
+    if group.scale_config is not None:
+        scale = group.scale_config
+        place = (*path, "scaleConfig")
+        faults += _bounds_faults(place, scale.min_replicas, scale.max_replicas, counts)
+    return faults
+
+
+def _unique_faults(template: SetTemplateSpec) -> list[Fault]:
+    groups = template.pod_clique_scaling_groups or []
+    names = [clique.name for clique in template.cliques]
+    roles = [clique.spec.role_name or clique.name for clique in template.cliques]
+    faults = _twice(names, CLIQUES, ("name",), "clique")
+    if not faults:
+        faults += _twice(roles, CLIQUES, ("spec", "roleName"), "role")
+    faults += _twice([group.name for group in groups], GROUPS, ("name",), "scaling group")
+    owner: dict[str, str] = {}
+    for number, group in enumerate(groups):
+        for place, role in enumerate(group.clique_names):
+            first = owner.setdefault(role, group.name)
+            if first != group.name:
+                what = f"the clique {role!r} is already in the scaling group {first!r}"
+                faults.append(Fault((*GROUPS, number, "cliqueNames", place), what, "one group"))
+    return faults
+
+
+def _twice(names: Sequence[str], path: KeyPath, key: KeyPath, noun: str) -> list[Fault]:
+    counts = Counter(names)
+    seen: set[str] = set()
+    faults = []
+    for number, name in enumerate(names):
+        if counts[name] > 1 and name in seen:
+            what = f"there is another {noun} of the name {name!r}"
+            faults.append(Fault((*path, number, *key), what, "names that differ"))
+        seen.add(name)
+    return faults
+
+
+def _startup_faults(template: SetTemplateSpec) -> list[Fault]:
+    explicit = template.clique_startup_type == EXPLICIT
+    known = [clique.name for clique in template.cliques]
+    faults = []
+    for number, clique in enumerate(template.cliques):
+        path = (*CLIQUES, number, "spec", "startsAfter")
+        parents = clique.spec.starts_after or []
+        if parents and not explicit:
+            what = "used with explicit startup only"
+            faults.append(
+                Fault(path, what, hint=f"set cliqueStartupType to {EXPLICIT}, or leave it out")
+            )
+            continue
+        for place, parent in enumerate(parents):
+            wrong = _parent_fault(parent, clique.name, parents[:place], known)
+            if wrong:
+                hint = nearest(parent, known) if parent not in known else None
+                faults.append(Fault((*path, place), wrong, hint=hint))
+    if explicit and not faults:
+        graph = {clique.name: list(clique.spec.starts_after or []) for clique in template.cliques}
+        cycle = cycle_in(graph)
+        if cycle:
+            number = known.index(cycle[0])
+            what = f"the cliques wait for each other in a circle: {' after '.join(cycle)}"
+            faults.append(Fault((*CLIQUES, number, "spec", "startsAfter"), what))
+    return faults
+
+
+def _parent_fault(parent: str, name: str, before: Iterable[str], known: list[str]) -> str | None:
+    if not parent:
+        return "the name is empty"
+    if parent == name:
+        return f"the clique {name!r} cannot start after itself"
+    if parent not in known:
+        return f"there is no clique {parent!r}"
+    return f"the clique {parent!r} is there twice" if parent in before else None
+
+
+def _scheduler_faults(template: SetTemplateSpec) -> list[Fault]:
+    first = scheduler_of(template.cliques[0].spec.pod_spec)
+    faults = []
+    for number, clique in enumerate(template.cliques):
+        here = scheduler_of(clique.spec.pod_spec)
+        if here != first:
+            what = f"the scheduler is {here!r} here and {first!r} in the first clique"
+            path = (*CLIQUES, number, "spec", "podSpec", "schedulerName")
+            faults.append(Fault(path, what, "one scheduler for all cliques of a set"))
+    return faults
+
+
+def _rolling_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+    template, strategy = spec.spec.template, spec.spec.update_strategy
+    found: list[tuple[KeyPath, RollingSpec | None]] = [
+        ((*CLIQUES, number, "rollingUpdate"), clique.rolling_update)
+        for number, clique in enumerate(template.cliques)
+    ]
+    for number, group in enumerate(template.pod_clique_scaling_groups or []):
+        found.append(((*GROUPS, number, "rollingUpdate"), group.rolling_update))
+    if strategy is not None:
+        found.append(((*SPEC, "updateStrategy", "rollingUpdate"), strategy.rolling_update))
+    faults = []
+    for path, rolling in found:
+        if rolling is None:
+            continue
+        if strategy is not None and strategy.type == ON_DELETE:
+            what = "nothing is rolled with OnDelete"
+            faults.append(Fault(path, what, hint="leave it out, or use RollingRecreate"))
+        elif rolling.max_unavailable == (0, 0.0) and (rolling.max_surge or (0, 0.0)) == (0, 0.0):
+            what = "with maxUnavailable 0 and maxSurge 0 nothing could ever be updated"
+            faults.append(Fault((*path, "maxUnavailable"), what, "one of them above 0"))
+    return faults
+
+
+def _mnnvl_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+    template = spec.spec.template
+    found: list[tuple[KeyPath, dict[str, str] | None]] = [
+        (("metadata", "annotations"), spec.metadata.annotations)
+    ]
+    for number, group in enumerate(template.pod_clique_scaling_groups or []):
+        found.append(((*GROUPS, number, "annotations"), group.annotations))
+    for number, clique in enumerate(template.cliques):
+        found.append(((*CLIQUES, number, "annotations"), clique.annotations))
+    faults = []
+    for path, annotations in found:
+        group_name = (annotations or {}).get(MNNVL)
+        if group_name is not None and not DNS_LABEL.fullmatch(group_name):
+            what = f"{group_name!r} is not a DNS label"
+            allowed = "small letters, digits and '-', or none"
+            faults.append(Fault((*path, MNNVL), what, allowed))
+    return faults

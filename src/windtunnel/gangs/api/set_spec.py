@@ -1,0 +1,253 @@
+"""What a person writes in a PodCliqueSet."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.core.spec.fields import Duration, Whole
+from windtunnel.gangs.api.fields import (
+    LONGEST_DELAY,
+    ApiSection,
+    Count,
+    CountOrShare,
+    Delay,
+    DnsName,
+    Domain,
+    Label,
+    LabelMap,
+    Opaque,
+    Switch,
+    Words,
+)
+
+MOST_CLIQUES = 100
+GROVE = "grove.io/v1alpha1"
+
+
+class Metadata(ApiSection):
+    """Of what the API server adds, nothing is used."""
+
+    name: DnsName = Field(description="The name of the object.")
+    namespace: Label | None = Field(default=None, description="Left out: `default`.")
+    labels: LabelMap | None = Field(default=None, description="Copied to the gangs of a set.")
+    annotations: LabelMap | None = Field(default=None, description="As labels.")
+    uid: Words | None = Field(default=None, description="Written by an API server; not used.")
+    resource_version: Words | None = Field(default=None, description="As `uid`.")
+    creation_timestamp: Words | None = Field(default=None, description="As `uid`.")
+    generation: Count | None = Field(default=None, description="As `uid`.")
+    finalizers: list[Words] | None = Field(default=None, description="As `uid`.")
+    owner_references: list[Opaque] | None = Field(default=None, description="As `uid`.")
+    managed_fields: list[Opaque] | None = Field(default=None, description="As `uid`.")
+
+
+class PackSpec(ApiSection):
+    """Which domain the pods must, or should, share."""
+
+    required: Domain | None = Field(default=None, description="All pods in one such domain.")
+    preferred: Domain | None = Field(default=None, description="In one such domain if it can be.")
+
+
+class TopologySpec(ApiSection):
+    """Pods are placed close together."""
+
+    topology_name: DnsName | None = Field(
+        default=None, description="The ClusterTopologyBinding; left out: that of the level above."
+    )
+    pack: PackSpec | None = Field(default=None, description="The wish.")
+    pack_domain: Domain | None = Field(
+        default=None, description="An old form of `pack.required`, refused for new sets."
+    )
+
+
+class ScaleSpec(ApiSection):
+    """Makes an autoscaler for a clique or a scaling group."""
+
+    min_replicas: Count | None = Field(default=None, description="Left out: `replicas`.")
+    max_replicas: Count = Field(description="The most replicas.")
+    metrics: list[Opaque] | None = Field(default=None, description="Metrics of autoscaling/v2.")
+
+
+class SharingFilter(ApiSection):
+    """Who gets the claim."""
+
+    child_clique_names: list[Words] | None = Field(default=None, description="These cliques.")
+    child_scaling_group_names: list[Words] | None = Field(
+        default=None, description="These scaling groups; of a set only."
+    )
+
+
+class SharingSpec(ApiSection):
+    """A resource claim that pods share."""
+
+    name: Words = Field(description="A template of `resourceClaimTemplates`, or of the cluster.")
+    namespace: Words | None = Field(
+        default=None, description="Where a template of the cluster is; left out: the set's."
+    )
+    scope: Literal["AllReplicas", "PerReplica"] = Field(
+        description="One claim for all replicas of the owner, or one for each."
+    )
+    filter: SharingFilter | None = Field(default=None, description="Left out: everybody.")
+
+
+class RollingSpec(ApiSection):
+    """How much of a clique, or of a scaling group, an update may take at once."""
+
+    max_unavailable: Annotated[tuple[int, float], CountOrShare()] | None = Field(
+        default=None,
+        description="Pods of the clique, or replicas of the group, that may be down; left out: 1, "
+        "and with `Coherent` its minAvailable.",
+    )
+    max_surge: Annotated[tuple[int, float], CountOrShare()] | None = Field(
+        default=None,
+        description="Pods or replicas that it may have above its replicas meanwhile; left out: 0. "
+        "Not a field of Grove.",
+    )
+    progress_deadline: Annotated[float, Duration("0s", LONGEST_DELAY, above=True)] | None = Field(
+        default=None, description="How long an update may stand still before that is reported."
+    )
+
+
+class CliqueSpec(ApiSection):
+    """What a clique is."""
+
+    role_name: Words | None = Field(default=None, description="Must be unique; left out: `name`.")
+    pod_spec: Opaque = Field(description="A pod spec, as in every Kubernetes workload.")
+    replicas: Count | None = Field(default=None, description="Pods; left out: 1.")
+    min_available: Count | None = Field(
+        default=None,
+        description="So many are placed together, and fewer are a breach; left out: `replicas`.",
+    )
+    starts_after: list[Words] | None = Field(
+        default=None, description="Cliques that are ready before; with explicit startup only."
+    )
+    auto_scaling_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
+
+
+class CliqueTemplateSpec(ApiSection):
+    """One role."""
+
+    name: Label = Field(description="Part of the names of its pods.")
+    labels: LabelMap | None = Field(default=None, description="For its pods.")
+    annotations: LabelMap | None = Field(default=None, description="For its pods.")
+    topology_constraint: TopologySpec | None = Field(default=None, description="Packs its pods.")
+    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
+    rolling_update: RollingSpec | None = Field(
+        default=None, description="Left out: the set's. Not for a member of a scaling group."
+    )
+    spec: CliqueSpec = Field(description="The clique.")
+
+
+class GroupTemplateSpec(ApiSection):
+    """Roles that scale together."""
+
+    name: Label = Field(description="Part of the names of its cliques.")
+    clique_names: list[Words] = Field(description="Its roles.")
+    annotations: LabelMap | None = Field(default=None, description="For the group.")
+    replicas: Count | None = Field(default=None, description="Copies of the roles; left out: 1.")
+    min_available: Count | None = Field(
+        default=None, description="Replicas that belong to the base gang; left out: 1."
+    )
+    scale_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
+    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Its claims.")
+    topology_constraint: TopologySpec | None = Field(
+        default=None, description="Packs each replica of the group."
+    )
+    rolling_update: RollingSpec | None = Field(default=None, description="Left out: the set's.")
+    termination_delay: Annotated[float, Delay()] | None = Field(
+        default=None,
+        description="How long a breach of a replica, or of the group, may last; `Never` leaves it "
+        "be; left out: the set's. Not a field of Grove.",
+    )
+
+
+class ServiceSpec(ApiSection):
+    """The headless service of a set replica."""
+
+    publish_not_ready_addresses: Switch = Field(
+        default=True, description="Whether pods are found by name before they are ready."
+    )
+
+
+class ClaimTemplateSpec(ApiSection):
+    """A resource claim template that belongs to the set."""
+
+    name: Words = Field(description="What `resourceSharing` calls it.")
+    template_spec: Opaque = Field(description="A ResourceClaimTemplateSpec.")
+
+
+class SetTemplateSpec(ApiSection):
+    """One replica of a set."""
+
+    cliques: list[CliqueTemplateSpec] = Field(
+        min_length=1, max_length=MOST_CLIQUES, description="The roles."
+    )
+    clique_startup_type: (
+        Literal[
+            "CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder", "CliqueStartupTypeExplicit"
+        ]
+        | None
+    ) = Field(default=None, description="Which clique waits for which; left out: none does.")
+    priority_class_name: Words | None = Field(default=None, description="Of pods and gangs.")
+    headless_service_config: ServiceSpec | None = Field(default=None, description="The service.")
+    topology_constraint: TopologySpec | None = Field(
+        default=None, description="Packs a whole set replica."
+    )
+    termination_delay: Annotated[float, Delay()] | None = Field(
+        default=None,
+        description="How long a breach may last before the gang is terminated; left out: 4h. "
+        "`Never` (not of Grove) switches it off.",
+    )
+    on_all_scheduled_lost: Literal["Hold", "Terminate"] | None = Field(
+        default=None,
+        description="Whether a clique that was scheduled and has no scheduled pod left counts as "
+        "breached (`Terminate`) or waits (`Hold`, when left out). Not a field of Grove.",
+    )
+    resource_claim_templates: list[ClaimTemplateSpec] | None = Field(
+        default=None, description="Templates that `resourceSharing` may name."
+    )
+    resource_sharing: list[SharingSpec] | None = Field(default=None, description="Claims.")
+    pod_clique_scaling_groups: list[GroupTemplateSpec] | None = Field(
+        default=None, max_length=MOST_CLIQUES, description="Scaling groups."
+    )
+
+
+class UpdateSpec(ApiSection):
+    """How a changed pod template reaches the pods."""
+
+    type: Literal["RollingRecreate", "OnDelete", "Coherent"] | None = Field(
+        default=None,
+        description="Replace pods step by step (`RollingRecreate`, when left out); only those that "
+        "somebody deletes (`OnDelete`); or all roles of a set replica in step (`Coherent`).",
+    )
+    rolling_update: RollingSpec | None = Field(
+        default=None, description="For all that have none of their own. Not a field of Grove."
+    )
+    parallel_replicas: Annotated[int, Whole(1, 100_000)] | None = Field(
+        default=None,
+        description="Set replicas that are updated at the same time; left out: 1. "
+        "Not a field of Grove.",
+    )
+    paused: Switch | None = Field(
+        default=None, description="Nothing more is taken down. Not a field of Grove."
+    )
+
+
+class SetSpecSpec(ApiSection):
+    """What is wanted."""
+
+    replicas: Count = Field(default=0, description="Copies of the whole system.")
+    update_strategy: UpdateSpec | None = Field(default=None, description="Of changes.")
+    revision_history_limit: Annotated[int, Whole(1, 1000)] | None = Field(
+        default=None, description="Revisions that are kept; left out: 10. Not a field of Grove."
+    )
+    template: SetTemplateSpec = Field(description="One copy.")
+
+
+class PodCliqueSetSpec(ApiSection):
+    """The whole manifest."""
+
+    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
+    kind: Literal["PodCliqueSet"] = Field(description="The kind.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: SetSpecSpec = Field(description="What is wanted.")
+    status: Opaque | None = Field(default=None, description="Written by controllers; not used.")

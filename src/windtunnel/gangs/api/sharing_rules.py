@@ -1,0 +1,103 @@
+"""The rules of shared resource claims."""
+
+from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.gangs.api.set_spec import SetTemplateSpec, SharingSpec
+
+TEMPLATE: KeyPath = ("spec", "template")
+
+
+def sharing_faults(template: SetTemplateSpec) -> list[Fault]:
+    """What is wrong with claim templates, and with who shares claims."""
+    groups = template.pod_clique_scaling_groups or []
+    inside = {role for group in groups for role in group.clique_names}
+    alone = [clique.name for clique in template.cliques if clique.name not in inside]
+    inline = [claim.name for claim in template.resource_claim_templates or []]
+    faults = _claim_faults(template)
+    path: KeyPath = (*TEMPLATE, "resourceSharing")
+    names = [group.name for group in groups]
+    faults += _list_faults(template.resource_sharing, path, inline, alone, names)
+    for number, group in enumerate(groups):
+        path = (*TEMPLATE, "podCliqueScalingGroups", number, "resourceSharing")
+        faults += _list_faults(group.resource_sharing, path, inline, group.clique_names, None)
+    for number, clique in enumerate(template.cliques):
+        path = (*TEMPLATE, "cliques", number, "resourceSharing")
+        faults += _list_faults(clique.resource_sharing, path, inline, None, None)
+    return faults
+
+
+def _claim_faults(template: SetTemplateSpec) -> list[Fault]:
+    faults = []
+    seen: set[str] = set()
+    for number, claim in enumerate(template.resource_claim_templates or []):
+        path: KeyPath = (*TEMPLATE, "resourceClaimTemplates", number)
+        if not claim.name:
+            faults.append(Fault((*path, "name"), "the name is empty"))
+        elif claim.name in seen:
+            what = f"there is another claim template of the name {claim.name!r}"
+            faults.append(Fault((*path, "name"), what, "names that differ"))
+        seen.add(claim.name)
+        spec = claim.template_spec.get("spec")
+        devices = spec.get("devices") if isinstance(spec, dict) else None
+        requests = devices.get("requests") if isinstance(devices, dict) else None
+        if not isinstance(requests, list) or not requests:
+            what = "the claim asks for no device"
+            allowed = "at least one item in spec.devices.requests"
+            faults.append(Fault((*path, "templateSpec"), what, allowed))
+    return faults
+
+
+def _list_faults(
+    sharing: list[SharingSpec] | None,
+    path: KeyPath,
+    inline: list[str],
+    cliques: list[str] | None,
+    groups: list[str] | None,
+) -> list[Fault]:
+    """The faults of one list; its filter may name `cliques` and `groups` of this level."""
+    faults = []
+    seen: set[str] = set()
+    for number, entry in enumerate(sharing or []):
+        here = (*path, number)
+        if not entry.name:
+            faults.append(Fault((*here, "name"), "the name is empty"))
+        elif entry.name in seen:
+            faults.append(Fault((*here, "name"), f"{entry.name!r} is there twice"))
+        seen.add(entry.name)
+        if entry.namespace and entry.name in inline:
+            what = f"{entry.name!r} is a claim template of this set, and has no namespace"
+            faults.append(Fault((*here, "namespace"), what, hint="leave it out"))
+        if entry.filter is not None:
+            faults += _filter_faults(entry, (*here, "filter"), cliques, groups)
+    return faults
+
+
+def _filter_faults(
+    entry: SharingSpec, path: KeyPath, cliques: list[str] | None, groups: list[str] | None
+) -> list[Fault]:
+    chosen = entry.filter
+    assert chosen is not None
+    if cliques is None:
+        return [Fault(path, "a clique has no parts to choose from", hint="leave it out")]
+    faults = []
+    if not chosen.child_clique_names and not chosen.child_scaling_group_names:
+        what = "the filter chooses nobody"
+        allowed = "at least one name of a clique or a group"
+        faults.append(Fault(path, what, allowed, hint="leave it out for everybody"))
+    if chosen.child_scaling_group_names and groups is None:
+        what = "a scaling group has no groups in it"
+        faults.append(Fault((*path, "childScalingGroupNames"), what, hint="leave it out"))
+    known = {"childCliqueNames": cliques, "childScalingGroupNames": groups or []}
+    named = {
+        "childCliqueNames": chosen.child_clique_names or [],
+        "childScalingGroupNames": (chosen.child_scaling_group_names or []) if groups else [],
+    }
+    for key, names in named.items():
+        for number, name in enumerate(names):
+            if name not in known[key]:
+                what = f"there is no {name!r} at this level"
+                known_here = ", ".join(known[key]) or None
+                hint = nearest(name, known[key])
+                faults.append(Fault((*path, key, number), what, known_here, hint))
+    return faults

@@ -1,0 +1,138 @@
+"""The rules of topology constraints: a known topology, known domains, the parent never narrower."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.gangs.api.set_spec import SetTemplateSpec, TopologySpec
+
+Levels = Mapping[str, Mapping[str, str]]
+"""Topologies by name: from domain to the key of the node label, broadest first."""
+
+TEMPLATE: KeyPath = ("spec", "template")
+PLACE = "topologyConstraint"
+
+
+class Placed(NamedTuple):
+    """A constraint, where it stands, and the constraints above it, nearest first."""
+
+    constraint: TopologySpec
+    path: KeyPath
+    above: tuple[TopologySpec, ...]
+
+
+def placed_constraints(template: SetTemplateSpec) -> list[Placed]:
+    """All constraints of a set: its own, those of groups, those of cliques."""
+    found = []
+    whole = template.topology_constraint
+    top = (whole,) if whole is not None else ()
+    if whole is not None:
+        found.append(Placed(whole, (*TEMPLATE, PLACE), ()))
+    over = {}
+    for number, group in enumerate(template.pod_clique_scaling_groups or []):
+        constraint = group.topology_constraint
+        above = top if constraint is None else (constraint, *top)
+        over.update(dict.fromkeys(group.clique_names, above))
+        if constraint is not None:
+            path: KeyPath = (*TEMPLATE, "podCliqueScalingGroups", number, PLACE)
+            found.append(Placed(constraint, path, top))
+    for number, clique in enumerate(template.cliques):
+        constraint = clique.topology_constraint
+        if constraint is not None:
+            path = (*TEMPLATE, "cliques", number, PLACE)
+            found.append(Placed(constraint, path, over.get(clique.name, top)))
+    return found
+
+
+def required_of(constraint: TopologySpec) -> str:
+    return (constraint.pack and constraint.pack.required) or constraint.pack_domain or ""
+
+
+def preferred_of(constraint: TopologySpec) -> str:
+    return (constraint.pack and constraint.pack.preferred) or ""
+
+
+def topology_of(placed: Placed) -> str:
+    """The topology's name: the constraint's own, or that of the nearest one above."""
+    names = [one.topology_name for one in (placed.constraint, *placed.above) if one.topology_name]
+    return names[0] if names else ""
+
+
+def topology_faults(template: SetTemplateSpec, levels: Levels | None, *, new: bool) -> list[Fault]:
+    """What is wrong; with `levels` also what the cluster does not have."""
+    placed = placed_constraints(template)
+    faults = [fault for one in placed for fault in _form_faults(one, new=new)]
+    names = [topology_of(one) for one in placed]
+    for one, name in zip(placed, names, strict=True):
+        if not name and new:
+            what = "it does not say which topology its domains belong to"
+            hint = "name a ClusterTopologyBinding here or above"
+            faults.append(Fault((*one.path, "topologyName"), what, hint=hint))
+        elif name and names[0] and name != names[0]:
+            what = f"the topology is {name!r} here and {names[0]!r} elsewhere in the set"
+            faults.append(Fault((*one.path, "topologyName"), what, "one topology for a set"))
+    if levels is not None and not faults:
+        for one, name in zip(placed, names, strict=True):
+            if name:
+                faults += _level_faults(one, name, levels)
+    return faults
+
+
+def _form_faults(placed: Placed, *, new: bool) -> list[Fault]:
+    constraint, path = placed.constraint, placed.path
+    faults = []
+    if constraint.pack is None and constraint.pack_domain is None:
+        faults.append(Fault((*path, "pack"), "missing", "required, preferred or both"))
+    if constraint.pack is not None and not (constraint.pack.required or constraint.pack.preferred):
+        faults.append(Fault((*path, "pack"), "it is empty", "required, preferred or both"))
+    if constraint.pack is not None and constraint.pack.required and constraint.pack_domain:
+        what = "packDomain is an old word for pack.required, and both are there"
+        faults.append(Fault((*path, "packDomain"), what, hint="leave packDomain out"))
+    elif constraint.pack_domain and new:
+        what = "packDomain is refused for new sets"
+        hint = f"write pack: {{required: {constraint.pack_domain}}}"
+        faults.append(Fault((*path, "packDomain"), what, hint=hint))
+    return faults
+
+
+def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
+    topology = levels.get(name)
+    if topology is None:
+        what = f"there is no ClusterTopologyBinding {name!r}"
+        allowed = ", ".join(levels) or None
+        return [Fault((*placed.path, "topologyName"), what, allowed, nearest(name, levels))]
+    domains = list(topology)
+    faults = []
+    wanted = {
+        "required": required_of(placed.constraint),
+        "preferred": preferred_of(placed.constraint),
+    }
+    for key, domain in wanted.items():
+        path = (*placed.path, "pack", key)
+        if domain and domain not in topology:
+            what = f"the topology {name!r} has no level {domain!r}"
+            faults.append(Fault(path, what, ", ".join(domains), nearest(domain, domains)))
+        elif domain:
+            for parent in placed.above:
+                above = required_of(parent) if key == "required" else preferred_of(parent)
+                if above in topology and domains.index(above) > domains.index(domain):
+                    what = f"{domain!r} is broader than {above!r}, which a level above asks for"
+                    faults.append(Fault(path, what, f"{above} or narrower"))
+                    break
+    return faults
+
+
+def topology_warnings(template: SetTemplateSpec, levels: Levels) -> list[str]:
+    """Preferences that say less than what is required anyway."""
+    said = []
+    for one in placed_constraints(template):
+        domains = list(levels.get(topology_of(one), {}))
+        required, preferred = required_of(one.constraint), preferred_of(one.constraint)
+        if required not in domains or preferred not in domains:
+            continue
+        if domains.index(preferred) < domains.index(required):
+            what = f"the preferred domain {preferred!r} is broader than the required {required!r}"
+            said.append(f"{what}, so it changes nothing")
+    return said

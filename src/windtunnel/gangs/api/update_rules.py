@@ -1,0 +1,134 @@
+"""What of a PodCliqueSet may not change once it is there."""
+
+from typing import Any
+
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.fields import shown
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.gangs.api.pod_spec import scheduler_of
+from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, MNNVL, clique_counts, group_counts
+from windtunnel.gangs.api.set_spec import (
+    CliqueTemplateSpec,
+    GroupTemplateSpec,
+    PodCliqueSetSpec,
+    SetTemplateSpec,
+    TopologySpec,
+)
+from windtunnel.gangs.api.topology_rules import TEMPLATE, preferred_of, required_of
+from windtunnel.gangs.templates import ANY_ORDER
+
+MAKE_ANOTHER = "make another set instead"
+
+
+def update_faults(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> list[Fault]:
+    """The changes that are refused."""
+    before, after = old.spec.template, new.spec.template
+    faults = _changed(
+        (*TEMPLATE, "cliqueStartupType"),
+        before.clique_startup_type or ANY_ORDER,
+        after.clique_startup_type or ANY_ORDER,
+    )
+    for key in ("resource_claim_templates", "resource_sharing"):
+        camel = {"resource_claim_templates": "resourceClaimTemplates"}.get(key, "resourceSharing")
+        faults += _changed((*TEMPLATE, camel), getattr(before, key), getattr(after, key))
+    faults += _topology_faults(
+        before.topology_constraint, after.topology_constraint, (*TEMPLATE, "topologyConstraint")
+    )
+    faults += _mnnvl(old.metadata.annotations, new.metadata.annotations, ("metadata",))
+    return faults + _clique_faults(before, after) + _group_faults(before, after)
+
+
+def _clique_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Fault]:
+    old = {clique.name: clique for clique in before.cliques}
+    names = [clique.name for clique in after.cliques]
+    if sorted(old) != sorted(names):
+        gone = [name for name in old if name not in names]
+        come = [name for name in names if name not in old]
+        said = [
+            f"{word} {', '.join(found)}"
+            for word, found in (("without", gone), ("with", come))
+            if found
+        ]
+        return [
+            Fault(
+                CLIQUES, f"the cliques of a set stay: now {' and '.join(said)}", hint=MAKE_ANOTHER
+            )
+        ]
+    faults = []
+    ordered = (after.clique_startup_type or ANY_ORDER) != ANY_ORDER
+    if ordered and list(old) != names:
+        what = f"the order of the cliques stays where they start in an order: {', '.join(old)}"
+        faults.append(Fault(CLIQUES, what))
+    for number, clique in enumerate(after.cliques):
+        faults += _one_clique(old[clique.name], clique, (*CLIQUES, number))
+    return faults
+
+
+def _one_clique(old: CliqueTemplateSpec, new: CliqueTemplateSpec, path: KeyPath) -> list[Fault]:
+    inside = (*path, "spec")
+    faults = _changed(
+        (*inside, "roleName"), old.spec.role_name or old.name, new.spec.role_name or new.name
+    )
+    minimum = clique_counts(old).minimum
+    faults += _changed((*inside, "minAvailable"), minimum, clique_counts(new).minimum)
+    faults += _changed((*inside, "startsAfter"), old.spec.starts_after, new.spec.starts_after)
+    faults += _changed(
+        (*inside, "podSpec", "schedulerName"),
+        scheduler_of(old.spec.pod_spec),
+        scheduler_of(new.spec.pod_spec),
+    )
+    faults += _changed((*path, "resourceSharing"), old.resource_sharing, new.resource_sharing)
+    faults += _topology_faults(
+        old.topology_constraint, new.topology_constraint, (*path, "topologyConstraint")
+    )
+    return faults + _mnnvl(old.annotations, new.annotations, path)
+
+
+def _group_faults(before: SetTemplateSpec, after: SetTemplateSpec) -> list[Fault]:
+    old = {group.name: group for group in before.pod_clique_scaling_groups or []}
+    groups = after.pod_clique_scaling_groups or []
+    if sorted(old) != sorted(group.name for group in groups):
+        what = f"the scaling groups of a set stay: {', '.join(old) or 'none'}"
+        return [Fault(GROUPS, what, hint=MAKE_ANOTHER)]
+    faults = []
+    for number, group in enumerate(groups):
+        faults += _one_group(old[group.name], group, (*GROUPS, number))
+    return faults
+
+
+def _one_group(old: GroupTemplateSpec, new: GroupTemplateSpec, path: KeyPath) -> list[Fault]:
+    faults = _changed((*path, "cliqueNames"), old.clique_names, new.clique_names)
+    minimum = group_counts(old).minimum
+    faults += _changed((*path, "minAvailable"), minimum, group_counts(new).minimum)
+    faults += _changed((*path, "resourceSharing"), old.resource_sharing, new.resource_sharing)
+    faults += _topology_faults(
+        old.topology_constraint, new.topology_constraint, (*path, "topologyConstraint")
+    )
+    return faults + _mnnvl(old.annotations, new.annotations, path)
+
+
+def _topology_faults(
+    old: TopologySpec | None, new: TopologySpec | None, path: KeyPath
+) -> list[Fault]:
+    """Two repairs are let through: a name for an old packDomain, and its new spelling."""
+    if old is None or new is None:
+        return _changed(path, old, new)
+    faults = []
+    adopts = old.topology_name is None and old.pack is None
+    if not adopts:
+        faults += _changed((*path, "topologyName"), old.topology_name, new.topology_name)
+    faults += _changed((*path, "pack", "required"), required_of(old), required_of(new))
+    return faults + _changed((*path, "pack", "preferred"), preferred_of(old), preferred_of(new))
+
+
+def _mnnvl(old: dict[str, str] | None, new: dict[str, str] | None, path: KeyPath) -> list[Fault]:
+    place = (*path, "annotations", MNNVL)
+    return _changed(place, (old or {}).get(MNNVL), (new or {}).get(MNNVL))
+
+
+def _changed(path: KeyPath, old: Any, new: Any) -> list[Fault]:
+    if (old or None) == (new or None):
+        return []
+    plain = isinstance(old, str | int | None) and isinstance(new, str | int | None)
+    what = f"it was {shown(old)}, and cannot become {shown(new)}" if plain else "it cannot change"
+    return [Fault(path, what, hint=MAKE_ANOTHER)]

@@ -1,0 +1,472 @@
+"""Grove's manifests: what is read, what is filled in, and the sentence about each mistake."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.gangs.manifests import (
+    clique,
+    group,
+    load,
+    load_set,
+    pod_clique_set,
+    put,
+    template_of,
+    the_clique,
+    the_group,
+    the_pod,
+    workload,
+)
+from windtunnel.core.errors import InputError
+from windtunnel.gangs.api.load import load_manifests_text
+from windtunnel.gangs.api.pod_spec import quantity, requests_of
+from windtunnel.gangs.templates import OFF
+
+Change = Callable[[dict[str, Any]], object]
+EXPLICIT = "CliqueStartupTypeExplicit"
+
+
+def test_a_manifest_as_users_write_it_gets_its_defaults() -> None:
+    text = """
+# a comment
+---
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata:
+  name: simple
+  namespace: serving
+  labels: {app: simple}
+spec:
+  replicas: 1
+  template:
+    cliques:
+      - name: router
+        spec:
+          roleName: router
+          podSpec:
+            containers: [{name: main, image: busybox, resources: {limits: {nvidia.com/gpu: 2}}}]
+    podCliqueScalingGroups:
+      - name: g
+        cliqueNames: [router]
+        scaleConfig: {maxReplicas: 5}
+---
+"""
+    found = load_manifests_text(text, "m.yaml").sets[0]
+    spec = found.spec
+    assert found.name == "serving/simple"
+    assert (spec.termination_delay_s, spec.on_all_scheduled_lost) == (14400.0, "Hold")
+    assert (spec.startup, spec.update.type) == ("CliqueStartupTypeAnyOrder", "RollingRecreate")
+    assert spec.publish_not_ready
+    router = spec.roles["router"]
+    assert (router.replicas, router.min_available) == (1, 1)
+    assert router.requests == {"nvidia.com/gpu": 2.0}
+    assert router.pod_spec["restartPolicy"] == "Always"
+    assert router.pod_spec["terminationGracePeriodSeconds"] == 30
+    assert router.scheduler == "default-scheduler"
+    scale = spec.groups[0].scale
+    assert scale is not None
+    assert (spec.groups[0].replicas, spec.groups[0].min_available) == (1, 1)
+    assert (scale.minimum, scale.maximum) == (1, 5)
+
+
+def test_the_minimum_defaults_to_the_replicas_also_when_both_are_left_out() -> None:
+    manifest = pod_clique_set([clique("a")])
+    del the_clique(manifest)["spec"]["replicas"], the_clique(manifest)["spec"]["minAvailable"]
+    assert load_set(manifest).spec.roles["a"].min_available == 1
+    the_clique(manifest)["spec"]["replicas"] = 3
+    assert load_set(manifest).spec.roles["a"].min_available == 3
+
+
+def test_what_is_ours_beside_grove_is_read_too() -> None:
+    manifest = workload(1, terminationDelay="Never", onAllScheduledLost="Terminate")
+    the_group(manifest)["terminationDelay"] = "30m"
+    the_group(manifest)["rollingUpdate"] = {"maxSurge": "50%", "maxUnavailable": 0}
+    manifest["spec"]["updateStrategy"] = {"type": "Coherent", "parallelReplicas": 2, "paused": True}
+    spec = load_set(manifest).spec
+    assert spec.delay_s(None) == OFF
+    assert spec.delay_s(spec.groups[0]) == 1800.0
+    assert spec.on_all_scheduled_lost == "Terminate"
+    assert spec.update.type == "Coherent"
+    assert (spec.update.parallel_replicas, spec.update.paused) == (2, True)
+    rolling = spec.groups[0].rolling
+    assert rolling is not None
+    assert rolling.max_surge.of(3, up=True) == 2
+    assert rolling.max_surge.of(3, up=False) == 1
+
+
+FAULTS: list[tuple[str, Change, str]] = [
+    ("replicas", lambda m: put(replicas=-1)(m["spec"]), "spec.replicas: -1 is too small"),
+    ("no cliques", lambda m: put(cliques=[])(template_of(m)), "the list has no item"),
+    (
+        "unknown key",
+        lambda m: put(replica=2)(the_clique(m)["spec"]),
+        "cliques[0].spec.replica: unknown key (did you mean 'replicas'?)",
+    ),
+    (
+        "unknown key of a pod",
+        lambda m: put(contaners=[])(the_pod(m)),
+        "podSpec.contaners: unknown key (did you mean 'containers'",
+    ),
+    (
+        "unknown key of a container",
+        lambda m: put(imagee="x")(the_pod(m)["containers"][0]),
+        "containers[0].imagee: unknown key (did you mean 'image'",
+    ),
+    (
+        "name",
+        lambda m: put(name="pc_a")(the_clique(m)),
+        "cliques[0].name: 'pc_a' is not a DNS label",
+    ),
+    (
+        "two cliques of a name",
+        lambda m: put(name="pc-b")(the_clique(m)),
+        "cliques[1].name: there is another clique of the name 'pc-b'",
+    ),
+    (
+        "two roles of a name",
+        lambda m: put(roleName="pc-b")(the_clique(m)["spec"]),
+        "cliques[1].spec.roleName: there is another role of the name 'pc-b'",
+    ),
+    (
+        "minimum 0",
+        lambda m: put(minAvailable=0)(the_clique(m)["spec"]),
+        "cliques[0].spec.minAvailable: 0 is too small; allowed: at least 1",
+    ),
+    (
+        "minimum above replicas",
+        lambda m: put(minAvailable=3)(the_clique(m)["spec"]),
+        "minAvailable: minAvailable 3 is above replicas 2; allowed: 1 to 2",
+    ),
+    (
+        "autoscaler below the minimum",
+        lambda m: put(autoScalingConfig={"minReplicas": 1, "maxReplicas": 4})(
+            the_clique(m)["spec"]
+        ),
+        "autoScalingConfig.minReplicas: minReplicas 1 is below minAvailable 2",
+    ),
+    (
+        "autoscaler upside down",
+        lambda m: put(autoScalingConfig={"minReplicas": 3, "maxReplicas": 2})(
+            the_clique(m)["spec"]
+        ),
+        "autoScalingConfig.maxReplicas: maxReplicas 2 is below minReplicas 3",
+    ),
+    (
+        "autoscaler below replicas",
+        lambda m: (
+            put(replicas=5)(the_clique(m)["spec"]),
+            put(autoScalingConfig={"minReplicas": 2, "maxReplicas": 4})(the_clique(m)["spec"]),
+        ),
+        "autoScalingConfig.maxReplicas: maxReplicas 4 is below replicas 5",
+    ),
+    (
+        "autoscaler of a member",
+        lambda m: put(autoScalingConfig={"maxReplicas": 4})(the_clique(m, 1)["spec"]),
+        "a member of the scaling group 'sg-x' is not scaled by itself (give the group a",
+    ),
+    (
+        "group of nobody",
+        lambda m: put(cliqueNames=["pc-d"])(the_group(m)),
+        "cliqueNames[0]: there is no clique 'pc-d'; allowed: pc-a, pc-b, pc-c (did you mean",
+    ),
+    (
+        "clique in two groups",
+        lambda m: template_of(m)["podCliqueScalingGroups"].append(group("sg-y", ["pc-b"])),
+        "podCliqueScalingGroups[1].cliqueNames[0]: the clique 'pc-b' is already in the scaling",
+    ),
+    (
+        "two groups of a name",
+        lambda m: template_of(m)["podCliqueScalingGroups"].append(group("sg-x", ["pc-a"])),
+        "podCliqueScalingGroups[1].name: there is another scaling group of the name 'sg-x'",
+    ),
+    ("group without replicas", lambda m: put(replicas=0)(the_group(m)), "replicas: 0 is too small"),
+    (
+        "group minimum",
+        lambda m: put(minAvailable=3)(the_group(m)),
+        "minAvailable 3 is above replicas 2",
+    ),
+    (
+        "group autoscaler",
+        lambda m: put(scaleConfig={"minReplicas": 1, "maxReplicas": 4})(the_group(m)),
+        "scaleConfig.minReplicas: minReplicas 1 is below minAvailable 2",
+    ),
+    (
+        "group autoscaler's most",
+        lambda m: put(scaleConfig={"maxReplicas": 1})(the_group(m)),
+        "scaleConfig.maxReplicas: maxReplicas 1 is below minReplicas 2",
+    ),
+    (
+        "two schedulers",
+        lambda m: put(schedulerName="volcano")(the_pod(m)),
+        "the scheduler is 'kai-scheduler' here and 'volcano' in the first clique",
+    ),
+    (
+        "no delay",
+        lambda m: put(terminationDelay="0s")(template_of(m)),
+        "terminationDelay: '0s' is too small; allowed: a duration above 0s",
+    ),
+    ("spread", lambda m: put(topologySpreadConstraints=[])(the_pod(m)), "not allowed in a clique"),
+    ("node name", lambda m: put(nodeName="n1")(the_pod(m)), "podSpec.nodeName: not allowed"),
+    (
+        "no container",
+        lambda m: put(containers=[])(the_pod(m)),
+        "podSpec.containers: the list has no item",
+    ),
+    (
+        "environment",
+        lambda m: put(env=[{"name": "A"}, {"name": "A"}])(the_pod(m)["containers"][0]),
+        "env[1].name: 'A' is there twice",
+    ),
+    (
+        "environment name",
+        lambda m: put(env=[{"name": "1A"}])(the_pod(m)["containers"][0]),
+        "env[0]: '1A' is not a name of an environment variable",
+    ),
+    (
+        "quantity",
+        lambda m: put(requests={"memory": "80Mx"})(the_pod(m)["containers"][0]["resources"]),
+        "requests.memory: '80Mx' has the unknown unit 'Mx'",
+    ),
+    (
+        "startup not explicit",
+        lambda m: put(startsAfter=["pc-b"])(the_clique(m)["spec"]),
+        f"startsAfter: used with explicit startup only (set cliqueStartupType to {EXPLICIT}",
+    ),
+    (
+        "two names for one clique",
+        lambda m: put(name="sg-x-0-pc-b")(the_clique(m)),
+        "'sg-x-0-pc-b' is what replica 0 of the group 'sg-x' calls its clique 'pc-b'",
+    ),
+    (
+        "unavailable",
+        lambda m: put(updateStrategy={"rollingUpdate": {"maxUnavailable": 0}})(m["spec"]),
+        "with maxUnavailable 0 and maxSurge 0 nothing could ever be updated",
+    ),
+    (
+        "rolling on delete",
+        lambda m: put(updateStrategy={"type": "OnDelete", "rollingUpdate": {}})(m["spec"]),
+        "nothing is rolled with OnDelete",
+    ),
+    (
+        "rolling of a member",
+        lambda m: put(rollingUpdate={"maxSurge": 1})(the_clique(m, 1)),
+        "a member of the scaling group 'sg-x' is updated with its group",
+    ),
+    (
+        "strategy",
+        lambda m: put(updateStrategy={"type": "Recreate"})(m["spec"]),
+        "'Recreate' is not known here; allowed: RollingRecreate, OnDelete, Coherent",
+    ),
+    (
+        "mnnvl",
+        lambda m: put(annotations={"grove.io/mnnvl-group": "A B"})(the_clique(m)),
+        "'A B' is not a DNS label",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS]
+)
+def test_each_mistake_has_its_sentence(change: Change, sentence: str) -> None:
+    manifest = workload(1)
+    change(manifest)
+    with pytest.raises(InputError) as caught:
+        load(manifest)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("m.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        ({"a": ["a"]}, "the clique 'a' cannot start after itself"),
+        ({"a": ["x"]}, "there is no clique 'x'"),
+        ({"a": ["b", "b"]}, "the clique 'b' is there twice"),
+        ({"a": [""]}, "the name is empty"),
+        ({"a": ["b"], "b": ["a"]}, "in a circle: a after b after a"),
+        (
+            {"a": ["b"], "b": ["c"], "c": ["d"], "d": ["b"]},
+            "in a circle: b after c after d after b",
+        ),
+        ({"b": ["a"], "c": ["a"], "d": ["b", "c"]}, None),
+        ({"b": ["a"], "d": ["c"]}, None),
+        ({}, None),
+    ],
+)
+def test_who_starts_after_whom(after: dict[str, list[str]], sentence: str | None) -> None:
+    roles = [clique(name, startsAfter=after.get(name, [])) for name in "abcd"]
+    manifest = pod_clique_set(roles, cliqueStartupType=EXPLICIT)
+    if sentence is None:
+        load(manifest)
+        return
+    with pytest.raises(InputError, match="startsAfter") as caught:
+        load(manifest)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "fits"),
+    [((20, 0, 25), True), ((20, 0, 26), False), ((10, 15, 20), True), ((10, 16, 20), False)],
+)
+def test_the_name_budget_is_45_letters(lengths: tuple[int, int, int], fits: bool) -> None:
+    name, group_name, role = ("n" * length for length in lengths)
+    groups = [group(group_name, [role])] if group_name else []
+    manifest = pod_clique_set([clique(role)], groups, name=name)
+    if fits:
+        load(manifest)
+    else:
+        with pytest.raises(InputError, match="have 46 letters together"):
+            load(manifest)
+
+
+SHARING: list[tuple[str, dict[str, Any], str]] = [
+    ("scope", {"name": "t", "scope": "Some"}, "'Some' is not known here; allowed: AllReplicas"),
+    ("name", {"name": "", "scope": "AllReplicas"}, "name: the name is empty"),
+    (
+        "namespace",
+        {"name": "t", "namespace": "x", "scope": "AllReplicas"},
+        "'t' is a claim template of this set, and has no namespace",
+    ),
+    ("filter", {"name": "t", "scope": "AllReplicas", "filter": {}}, "the filter chooses nobody"),
+    (
+        "stranger",
+        {"name": "t", "scope": "AllReplicas", "filter": {"childCliqueNames": ["pc-b"]}},
+        "there is no 'pc-b' at this level; allowed: pc-a",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"), [row[1:] for row in SHARING], ids=[row[0] for row in SHARING]
+)
+def test_shared_claims_are_checked(entry: dict[str, Any], sentence: str) -> None:
+    devices = {"devices": {"requests": [{"name": "gpu"}]}}
+    template = {"name": "t", "templateSpec": {"spec": devices}}
+    manifest = workload(1, resourceClaimTemplates=[template], resourceSharing=[entry])
+    with pytest.raises(InputError) as caught:
+        load(manifest)
+    assert sentence in str(caught.value)
+
+
+def test_a_claim_template_asks_for_a_device_and_is_named_once() -> None:
+    claims = [{"name": "t", "templateSpec": {"spec": {}}}] * 2
+    with pytest.raises(InputError) as caught:
+        load(workload(1, resourceClaimTemplates=claims))
+    assert "the claim asks for no device" in str(caught.value)
+    assert "another claim template of the name 't'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "m.yaml: the file is empty"),
+        ("- a", "m.yaml:1: the file is a list"),
+        (
+            "kind: Deployment",
+            "'Deployment' is not a kind that is known here; allowed: PodCliqueSet",
+        ),
+        ("kind: PodCliqueset", "(did you mean 'PodCliqueSet' or 'PodClique'?)"),
+        ("apiVersion: v1", "m.yaml:1: kind: missing"),
+        (
+            "kind: PodGang\napiVersion: grove.io/v1alpha1",
+            "is not where a PodGang belongs; allowed: sch",
+        ),
+        ("a: 1\n---\na: 1\na: 2\n", "m.yaml:4: the key 'a' is written twice"),
+        ("kind: PodCliqueSet\napiVersion: grove.io/v1alpha1", "metadata: missing"),
+    ],
+)
+def test_what_is_no_manifest(text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_manifests_text(text, "m.yaml")
+    assert sentence in str(caught.value)
+
+
+def test_faults_of_all_documents_are_told_at_their_lines() -> None:
+    first, second = workload(1), workload(2)
+    second["metadata"]["name"] = "other"
+    for manifest in (first, second):
+        the_clique(manifest)["spec"]["minAvailable"] = 9
+    with pytest.raises(InputError) as caught:
+        load(first, second)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    places = [int(line.split(":")[1]) for line in lines]
+    assert places[1] - places[0] > 50
+
+
+def test_the_other_kinds_are_read() -> None:
+    pod = clique("x")["spec"]
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("PodClique", {**pod, "startsAfter": ["web-0-y"]}),
+        ("PodCliqueScalingGroup", {"cliqueNames": ["x"]}),
+        ("PodGang", {"podgroups": [{"name": "web-0-x", "minReplicas": 1}]}),
+    ]
+    manifests = []
+    for kind, spec in kinds:
+        version = ("scheduler." if kind == "PodGang" else "") + "grove.io/v1alpha1"
+        manifests.append(
+            {"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec}
+        )
+    assert load(*manifests).kinds == ("PodClique n", "PodCliqueScalingGroup n", "PodGang n")
+    broken: Any = copy.deepcopy(manifests[2])
+    broken["spec"]["topologyConstraintGroupConfigs"] = [{"name": "g", "podGroupNames": ["web-0-y"]}]
+    with pytest.raises(InputError, match="there is no pod group 'web-0-y'"):
+        load(broken)
+
+
+def test_a_hash_follows_what_is_written_and_nothing_else() -> None:
+    plain = load_set(workload(1)).spec
+    same = workload(1)
+    template_of(same)["cliques"].reverse()
+    the_clique(same)["labels"] = {}
+    for changed in ("replicas", "minAvailable"):
+        the_clique(same, 2)["spec"][changed] = 1
+    the_pod(same)["containers"] = [dict(reversed(the_pod(same)["containers"][0].items()))]
+    again = load_set(same).spec
+    assert again.hash == plain.hash
+    assert {name: role.hash for name, role in again.roles.items()} == {
+        name: role.hash for name, role in plain.roles.items()
+    }
+    # Pinned: a new version of the program must not roll anybody's pods.
+    assert plain.roles["pc-a"].hash == plain.roles["pc-b"].hash == "f86rl7pwfg"
+    other = workload(1)
+    the_clique(other)["labels"] = {"x": "y"}
+    changed_spec = load_set(other).spec
+    assert changed_spec.roles["pc-a"].hash != plain.roles["pc-a"].hash
+    assert changed_spec.roles["pc-b"].hash == plain.roles["pc-b"].hash
+    assert changed_spec.hash != plain.hash
+    assert load_set(workload(1, priorityClassName="high")).spec.hash != plain.hash
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("500m", 0.5), (2, 2.0), ("80Mi", 80 * 2**20), ("1.5G", 1.5e9), ("2e3", 2000.0), (".5", 0.5)],
+)
+def test_quantities(text: object, amount: float) -> None:
+    assert quantity(text) == pytest.approx(amount, rel=1e-12)
+
+
+def test_what_a_pod_asks_for() -> None:
+    def asks(cpu: str, **more: Any) -> dict[str, Any]:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    pod: dict[str, Any] = {"containers": [asks("1"), asks("500m")], "initContainers": [asks("3")]}
+    assert requests_of(pod) == {"cpu": 3.0}
+    pod["initContainers"] = [asks("2", restartPolicy="Always")]
+    assert requests_of(pod) == {"cpu": 3.5}
+
+
+def test_what_is_allowed_and_yet_not_as_it_seems_is_said() -> None:
+    manifest = workload(1)
+    the_pod(manifest)["restartPolicy"] = "Never"
+    the_clique(manifest, 1)["spec"]["replicas"] = 0
+    manifest["status"] = {"replicas": 1}
+    warnings = load_set(manifest).warnings
+    assert [warning.split(": ")[0] for warning in warnings[:2]] == [
+        "clique 'pc-a'",
+        "clique 'pc-b'",
+    ]
+    assert len(warnings) == 3
