@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windtunnel.scaling.limits import Limiter
+from windtunnel.scaling.kthena.build import kthena_recipe
+from windtunnel.scaling.kthena.settings import KthenaPlan
 from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.parts import Analyzer, Optimizer
 from windtunnel.scaling.plan import (
     BlisPlan,
     PolicyPlan,
@@ -16,34 +16,11 @@ from windtunnel.scaling.plan import (
     WvaSparePlan,
 )
 from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.recipe import Recipe
 from windtunnel.scaling.saturation import Saturation
 from windtunnel.scaling.scaler import Scaler, Timing
 from windtunnel.scaling.spare import SpareCapacity
 from windtunnel.scaling.windows import Matched, Rate, Sustained, ZeroAfter
-
-
-class Recipe:
-    """The parts of a policy's own. What a scenario says of the others takes their place.
-
-    `limiters` come first; the windows of `stabilization` are taken where a scenario gives none, and
-    None says that the limiters have what it takes.
-    """
-
-    def __init__(
-        self,
-        analyzers: list[Analyzer],
-        optimizer: Optimizer | None = None,
-        limiters: list[Limiter] | None = None,
-        *,
-        stabilization: StabilizationPlan | None = None,
-        by_variant: bool = False,
-    ) -> None:
-        self.analyzers = analyzers
-        self.optimizer = optimizer
-        self.limiters = limiters or []
-        self.stabilization = stabilization
-        self.by_variant = by_variant
-
 
 SLOW_DOWN = StabilizationPlan(up_s=0.0, down_s=300.0)
 """Up at once, down when it was asked for as long as Kubernetes waits."""
@@ -100,6 +77,7 @@ BUILDERS: dict[type[PolicyPlan], Callable[[Any], Recipe]] = {
     WvaPlan: _wva,
     WvaSparePlan: _wva_spare,
     BlisPlan: _blis,
+    KthenaPlan: kthena_recipe,
 }
 """By plan; each takes a plan of its own kind."""
 
@@ -127,6 +105,7 @@ def build_policy(plan: ScalingPlan) -> Policy:
         optimizer,
         limiters,
         by_variant=recipe.by_variant,
+        together=recipe.together,
         wake=plan.wake,
     )
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.kthena.build import kthena_policy
 from windtunnel.scaling.kthena.settings import (
     AS_SHIPPED,
     DISAGGREGATED,
@@ -25,7 +25,8 @@ from windtunnel.scaling.kthena.settings import (
     Ratio,
     sync_interval_s,
 )
-from windtunnel.scaling.scaler import Scaler, Timing
+from windtunnel.scaling.plan import ScalingPlan, TimingPlan
+from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
 
 FREE = Pace(1000, 1000, 0.0, 0.0)
@@ -43,8 +44,9 @@ def plan(target: str = HOMOGENEOUS, **changes: object) -> KthenaPlan:
     return KthenaPlan(**settings)  # type: ignore[arg-type]
 
 
-def scaler(settings: KthenaPlan) -> Scaler:
-    return Scaler({"m": kthena_policy(settings)}, Timing())
+def scaler(settings: KthenaPlan, models: Sequence[str] = ("m",)) -> Scaler:
+    timing = TimingPlan(15.0, 0.0, 0.0, 0.0, None)
+    return build_scaler(ScalingPlan(timing, settings, {}), models)
 
 
 def pool(
@@ -313,8 +315,7 @@ def test_45_a_huge_target_is_the_minimum_and_a_tiny_one_the_maximum(
 
 
 def test_45_without_a_policy_replicas_stay() -> None:
-    other = Scaler({"other": kthena_policy(plan())}, Timing())
-    assert sizes(ask(other, pool("a", [90, 90]))) == {"a": 2}
+    assert sizes(ask(scaler(plan(), ["other"]), pool("a", [90, 90]))) == {"a": 2}
 
 
 @pytest.mark.parametrize(("asked_s", "expected"), [(0.0, 15.0), (-3.0, 15.0), (5.0, 5.0)])

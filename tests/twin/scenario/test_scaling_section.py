@@ -8,8 +8,9 @@ from pydantic import TypeAdapter
 from windtunnel.core.spec.faults import dotted
 from windtunnel.scaling.build import BUILDERS, build_scaler
 from windtunnel.scaling.plan import BoundsPlan, PolicyPlan, SaturationPlan
+from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
-from windtunnel.twin.scenario.scaling_spec import ScalerSpec, ScalingSpec
+from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 POOLS = [PoolSpec(name="main", replicas=2), PoolSpec(name="spare", replicas=1)]

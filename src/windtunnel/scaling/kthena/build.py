@@ -1,4 +1,4 @@
-"""Builds the policy that Kthena's settings ask for."""
+"""The parts that a Kthena policy is made of."""
 
 from windtunnel.scaling.kthena.memory import Histories, step_limiters
 from windtunnel.scaling.kthena.parts import CostSplit, RatioLimiter, Recommender, Targets
@@ -12,11 +12,11 @@ from windtunnel.scaling.kthena.settings import (
 )
 from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.parts import Optimizer
-from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.recipe import Recipe
 
 
-def kthena_policy(plan: KthenaPlan, *, wake: bool = True) -> Policy:
-    """A policy without any memory."""
+def kthena_recipe(plan: KthenaPlan) -> Recipe:
+    """Parts without any memory."""
     histories = Histories(plan.behavior, seeded=plan.history == KEPT)
     recommender = Recommender(
         Targets(plan.metrics),
@@ -39,12 +39,4 @@ def kthena_policy(plan: KthenaPlan, *, wake: bool = True) -> Policy:
             growth_percent=plan.growth_percent,
             coordination=plan.coordination,
         )
-    return Policy(
-        f"kthena-{plan.target}",
-        [recommender],
-        optimizer,
-        limiters,
-        by_variant=not together,
-        together=together,
-        wake=wake,
-    )
+    return Recipe([recommender], optimizer, limiters, by_variant=not together, together=together)

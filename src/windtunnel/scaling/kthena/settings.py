@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.scaling.plan import PolicyPlan
+
 OR: Final = "Or"
 AND: Final = "And"
 SUMMED: Final = "summed"
@@ -79,10 +81,10 @@ class Coordination(msgspec.Struct, frozen=True):
     """Whether pressure moves replicas between the targets of a heterogeneous policy."""
 
     mode: str = OFF
-    preferred: dict[str, Band] = {}
+    preferred: dict[str, Band] = msgspec.field(default_factory=dict)
 
 
-class KthenaPlan(msgspec.Struct, frozen=True):
+class KthenaPlan(PolicyPlan, frozen=True):
     """A whole policy. Bounds belong to the pools, and are not repeated here."""
 
     target: str
@@ -96,11 +98,11 @@ class KthenaPlan(msgspec.Struct, frozen=True):
     behavior: Behavior = Behavior()
     history: str = KEPT
     """kept: seeded with the size at the start, taken over by an edited policy. lost: neither."""
-    costs: dict[str, float] = {}
+    costs: dict[str, float] = msgspec.field(default_factory=dict)
     """Of one replica by pool; others cost what an hour of them does."""
     growth_percent: int = 200
     coordination: Coordination = Coordination()
-    pool_metrics: dict[str, dict[str, float]] = {}
+    pool_metrics: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     """Metrics of single pools, where they differ."""
     ratio: Ratio | None = None
     ratio_rule: str = EXACT

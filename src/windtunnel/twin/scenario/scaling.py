@@ -15,7 +15,7 @@ from windtunnel.scaling.plan import (
     StabilizationPlan,
     TimingPlan,
 )
-from windtunnel.twin.scenario.scaling_spec import BoundsSpec, ScalerSpec
+from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 SECTION: KeyPath = ("scaling",)
@@ -56,6 +56,9 @@ def scaling_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Faul
     yield from _bound_faults(spec, pools)
     yield from _time_faults(spec)
     yield from _useless(spec, pools)
+    for fault in spec.policy_faults([pool.name for pool in pools]):
+        because_of = tuple((*SECTION, *path) for path in fault.because_of)
+        yield fault._replace(path=(*SECTION, *fault.path), because_of=because_of)
     try:
         build_policy(scaling_plan(spec, pools))
     except InputError as error:
