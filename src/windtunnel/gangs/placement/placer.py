@@ -209,8 +209,8 @@ class GangPlacer:
         self._held.append(found)
         used = _nodes_of(found)
         count = sum([amount for node, _, amount in ending if node.name in used])
-        pods = "pod" if count == 1 else "pods"
-        return Verdict(gang.name, Waiting.ENDINGS, f"its room is held until {count} {pods} end")
+        pods = "1 pod ends" if count == 1 else f"{count} pods end"
+        return Verdict(gang.name, Waiting.ENDINGS, f"its room is held until {pods}")
 
     def _let_end(self) -> list[tuple[Node, Shape, int]]:
         ending = [
@@ -296,10 +296,8 @@ class GangPlacer:
                 done.evictions.append(
                     Eviction(step.victim.name, member.pod, member.node, gang.name)
                 )
-        says = (
-            f"{pods} {'pod' if pods == 1 else 'pods'} of lower priority are evicted for it, "
-            f"of {', '.join(names)}"
-        )
+        count = "1 pod of lower priority is" if pods == 1 else f"{pods} pods of lower priority are"
+        says = f"{count} evicted for it, of {', '.join(names)}"
         return Verdict(gang.name, Waiting.PREEMPTING, says)
 
     # Above the minima.

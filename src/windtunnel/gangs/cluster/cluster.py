@@ -1,0 +1,392 @@
+"""A cluster in virtual time: it moves pods from node to readiness to their end.
+
+Whoever drives it asks `next_s`, calls `advance(now_s)` then, and `apply(commands, now_s)` whenever
+a controller wants something. Every pod has at most one next event, and an hour in which nothing
+happens costs nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.core.events import INFINITY, Entry, EventQueue
+from windtunnel.core.random import Streams
+from windtunnel.gangs.cluster.scheduler import Placer, Scheduler
+from windtunnel.gangs.cluster.times import Dice, Times
+from windtunnel.gangs.commands import Command
+from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod
+from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
+from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.view import View
+
+PULLED: Final = "pulled"
+STARTED: Final = "started"
+READY: Final = "ready"
+CRASHED: Final = "crashed"
+GONE: Final = "gone"
+FORCED: Final = "forced"
+LOOK: Final = "look"
+LOST: Final = "lost"
+EVICTED: Final = "evicted"
+
+BACKOFF_S: Final = 10.0
+LONGEST_BACKOFF_S: Final = 300.0
+"""Between restarts of containers that crash: doubled each time, as the kubelet does."""
+GRACE_S: Final = 30.0
+
+
+class _Life:
+    """What the cluster knows of a pod that is on a node."""
+
+    __slots__ = ("crashes", "ending", "entry", "stuck")
+
+    def __init__(self) -> None:
+        self.entry: Entry | None = None  # its next event
+        self.crashes = 0
+        self.ending = False  # it was told to end
+        self.stuck = False  # it does not end when it is told to
+
+
+class _Due:
+    """Something that happens to a pod or a node, or a pass of the scheduler."""
+
+    __slots__ = ("kind", "name", "uid")
+
+    def __init__(self, kind: str, name: str = "", uid: int = 0) -> None:
+        self.kind: Final = kind
+        self.name: Final = name
+        self.uid: Final = uid
+
+
+class Cluster:
+    """Machines, pods and the scheduler. The view that it shares with controllers is its state."""
+
+    def __init__(
+        self,
+        view: View,
+        *,
+        seed: int = 0,
+        times: Times | None = None,
+        one_by_one: bool = False,
+    ) -> None:
+        self.view: Final = view
+        self.times: Final = times or Times()
+        self._dice: Final = Dice(self.times, Streams(seed))
+        self._queue: Final = EventQueue()
+        self._lives: Final[dict[str, _Life]] = {}
+        self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
+        self._images: Final[dict[str, dict[str, None]]] = {}  # by node: what was pulled
+        self._in_line: Final[dict[str, dict[str, None]]] = {}  # by clique: pods that start after it
+        self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
+        self._pass_due = False
+        self._changes: Final = view.watch()
+        space = Space()
+        placer: Placer = OneByOnePlacer(space) if one_by_one else GangPlacer(space)
+        self.scheduler: Final = Scheduler(view, space, placer)
+        for node in view.nodes.values():
+            self._join(node)
+
+    # The clock.
+
+    @property
+    def next_s(self) -> float:
+        """When something happens by itself; infinity: never."""
+        return self._queue.peek_time()
+
+    def advance(self, now_s: float) -> None:
+        """Does everything that is due by now."""
+        self.absorb(now_s)
+        while self._queue.peek_time() <= now_s:
+            entry = self._queue.pop()
+            assert entry is not None
+            due = entry[3]
+            assert isinstance(due, _Due)
+            self._happen(due, entry[0])
+            self.absorb(entry[0])
+
+    def apply(self, commands: Iterable[Command], now_s: float) -> None:
+        """Carries out what a controller wants, and what follows at once."""
+        for command in commands:
+            self.view.apply(command, now_s)
+        self.absorb(now_s)
+
+    def absorb(self, now_s: float) -> None:
+        """Looks at what changed: pods that may be placed, pods that are to end."""
+        changes = self._changes
+        if not (changes.pods or changes.gangs or changes.nodes):
+            return
+        self.scheduler.absorb(changes)
+        for name in list(changes.pods):
+            pod = self.view.pods.get(name)
+            if pod is not None and pod.terminating and pod.node:
+                self._begin_to_end(pod, now_s)
+        changes.clear()
+        self._look(now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Plans a pass of the scheduler when it could find something new."""
+        if self.scheduler.has_news and not self._pass_due:
+            self._pass_due = True
+            self._queue.push(now_s + self._dice.scheduling_s(), 1, _Due(LOOK))
+
+    def _happen(self, due: _Due, now_s: float) -> None:
+        if due.kind == LOOK:
+            self._pass_due = False
+            bound, _ = self.scheduler.run(now_s)
+            for placed in bound:
+                self._arrive(placed, now_s)
+            return
+        if due.kind in (LOST, EVICTED):
+            self._node_lost(due, now_s)
+            return
+        pod = self.view.pods.get(due.name)
+        if pod is None or pod.uid != due.uid:
+            return
+        self._lives[pod.name].entry = None
+        if due.kind == PULLED:
+            self._start_in_order(pod, now_s)
+        elif due.kind == STARTED:
+            self._started(pod, now_s)
+        elif due.kind == READY:
+            self._ready(pod, now_s)
+        elif due.kind == CRASHED:
+            self._crashed(pod, now_s)
+        else:
+            assert due.kind in (GONE, FORCED), due.kind
+            self._gone(pod)
+
+    # The life of a pod.
+
+    def _cancel(self, life: _Life) -> None:
+        if life.entry is not None:
+            self._queue.cancel(life.entry)
+            life.entry = None
+
+    def _plan(self, pod: Pod, kind: str, at_s: float) -> None:
+        life = self._lives[pod.name]
+        self._cancel(life)
+        life.entry = self._queue.push(at_s, 0, _Due(kind, pod.name, pod.uid))
+
+    def _arrive(self, pod: Pod, now_s: float) -> None:
+        self._lives[pod.name] = _Life()
+        self._on[pod.node][pod.name] = None
+        images = self._images[pod.node]
+        image = _images_of(pod)
+        pull_s = 0.0 if image in images else self._dice.image_pull_s()
+        images[image] = None
+        self._plan(pod, PULLED, now_s + pull_s)
+
+    def _start_in_order(self, pod: Pod, now_s: float) -> None:
+        """Containers start once every clique that comes before has its pods ready."""
+        for clique, count in pod.waits_for:
+            if self._ready_pods(clique) < count:
+                self._in_line.setdefault(clique, {})[pod.name] = None
+                return
+        self._plan(pod, STARTED, now_s + self._dice.startup_s())
+
+    def _ready_pods(self, name: str) -> int:
+        clique = self.view.cliques.get(name)
+        return 0 if clique is None else sum(pod.ready for pod in clique.pods.values())
+
+    def _started(self, pod: Pod, now_s: float) -> None:
+        pod.started = True
+        pod.phase = RUNNING
+        self.view.pod_changed(pod)
+        ready_s = self._dice.readiness_s()
+        if pod.clique in self._crashing and self.times.crash_after_s <= ready_s:
+            self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
+        else:
+            self._plan(pod, READY, now_s + ready_s)
+
+    def _ready(self, pod: Pod, now_s: float) -> None:
+        pod.ready = True
+        pod.ready_s = now_s
+        pod.erroneous = False
+        self.view.pod_changed(pod)
+        if pod.clique in self._crashing:
+            self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
+        for name in list(self._in_line.pop(pod.clique, {})):
+            waiting = self.view.pods.get(name)
+            if waiting is not None and not waiting.started and not waiting.terminating:
+                self._start_in_order(waiting, now_s)
+
+    def _crashed(self, pod: Pod, now_s: float) -> None:
+        life = self._lives[pod.name]
+        pod.ready = pod.started = False
+        pod.erroneous = True
+        self.view.pod_changed(pod)
+        backoff_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0**life.crashes)
+        life.crashes = min(life.crashes + 1, 10)
+        self._plan(pod, STARTED, now_s + backoff_s)
+
+    def _begin_to_end(self, pod: Pod, now_s: float) -> None:
+        life = self._lives[pod.name]
+        if life.ending:
+            return
+        life.ending = True
+        self._cancel(life)
+        self.scheduler.ending(pod)
+        if not life.stuck:
+            self._plan(pod, GONE, now_s + min(self._dice.ending_s(), _grace_s(pod)))
+        elif self.times.force_after_s < INFINITY:
+            self._plan(pod, FORCED, now_s + self.times.force_after_s)
+
+    def _gone(self, pod: Pod) -> None:
+        self.scheduler.ended(pod)
+        del self._lives[pod.name]
+        del self._on[pod.node][pod.name]
+        self.view.remove_pod(pod)
+
+    # What happens to pods.
+
+    def crash(self, pod: Pod, now_s: float) -> None:
+        """The containers of a pod end with an error, once; they are restarted."""
+        if pod.name in self._lives and not pod.terminating and pod.started:
+            self._crashed(pod, now_s)
+            self.absorb(now_s)
+
+    def crash_loop(self, clique: str, now_s: float) -> None:
+        """From now on containers of a clique crash soon after each start."""
+        self._crashing[clique] = None
+        for pod in list(self._pods_of(clique)):
+            self.crash(pod, now_s)
+
+    def mend(self, clique: str) -> None:
+        """Containers of a clique no longer crash; those that wait for a restart start well."""
+        self._crashing.pop(clique, None)
+        for pod in self._pods_of(clique):
+            life = self._lives.get(pod.name)
+            if life is not None and life.entry is not None and _kind(life.entry) == CRASHED:
+                at_s = life.entry[0]
+                if pod.ready:
+                    self._cancel(life)
+                else:
+                    self._plan(pod, READY, at_s)
+
+    def _pods_of(self, clique: str) -> list[Pod]:
+        found = self.view.cliques.get(clique)
+        return [] if found is None else list(found.pods.values())
+
+    def delete_pod(self, name: str, now_s: float) -> None:
+        """Somebody deletes a pod by hand."""
+        self.view.delete_pod(self.view.pods[name], now_s)
+        self.absorb(now_s)
+
+    def stick(self, name: str) -> None:
+        """A pod will not end when it is deleted, until `unstick`."""
+        life = self._lives[name]
+        life.stuck = True
+        if life.ending:
+            self._cancel(life)
+
+    def unstick(self, name: str, now_s: float) -> None:
+        life, pod = self._lives[name], self.view.pods[name]
+        life.stuck = False
+        if pod.terminating:
+            self._plan(pod, GONE, now_s)
+
+    # What happens to machines.
+
+    def add_node(self, node: Node, now_s: float) -> None:
+        self.view.add_node(node, now_s)
+        self._join(node)
+        self.absorb(now_s)
+        self._look(now_s)
+
+    def _join(self, node: Node) -> None:
+        self.scheduler.add_node(node)
+        self.scheduler.node_changed(node)
+        self._images[node.name] = {}
+        self._on[node.name] = {}
+
+    def cordon(self, name: str, now_s: float) -> None:
+        """No pod comes any more; those that are there stay."""
+        self._set_cordon(name, now_s, cordoned=True)
+
+    def uncordon(self, name: str, now_s: float) -> None:
+        self._set_cordon(name, now_s, cordoned=False)
+
+    def _set_cordon(self, name: str, now_s: float, *, cordoned: bool) -> None:
+        node = self.view.nodes[name]
+        if node.cordoned != cordoned:
+            node.cordoned = cordoned
+            self._node_changed(node, now_s)
+
+    def _node_changed(self, node: Node, now_s: float) -> None:
+        self.scheduler.node_changed(node)
+        self.view.node_changed(node)
+        self.absorb(now_s)
+        self._look(now_s)
+
+    def drain(self, name: str, now_s: float) -> None:
+        """No pod comes any more, and those that are there are deleted."""
+        self.cordon(name, now_s)
+        for pod in self._pods_on(name):
+            self.view.delete_pod(pod, now_s)
+        self.absorb(now_s)
+
+    def fail(self, name: str, now_s: float) -> None:
+        """A machine stops. Nothing on it ends in an orderly way until it is back."""
+        node = self.view.nodes[name]
+        if not node.ready:
+            return
+        node.ready = False
+        for pod in self._pods_on(name):
+            life = self._lives[pod.name]
+            self._cancel(life)
+            life.stuck = True
+            if life.ending and self.times.force_after_s < INFINITY:
+                self._plan(pod, FORCED, now_s + self.times.force_after_s)
+        self._images[name].clear()
+        self._queue.push(now_s + self.times.node_lost_after_s, 0, _Due(LOST, name, node.uid))
+        self._queue.push(now_s + self.times.evict_after_s, 0, _Due(EVICTED, name, node.uid))
+        self._node_changed(node, now_s)
+
+    def _node_lost(self, due: _Due, now_s: float) -> None:
+        node = self.view.nodes[due.name]
+        if node.ready:
+            return
+        for pod in self._pods_on(due.name):
+            if due.kind == EVICTED:
+                self.view.delete_pod(pod, now_s)
+            elif pod.ready:
+                pod.ready = False
+                self.view.pod_changed(pod)
+
+    def recover(self, name: str, now_s: float) -> None:
+        """A machine is back: what was to end has ended, the rest starts again."""
+        node = self.view.nodes[name]
+        if node.ready:
+            return
+        node.ready = True
+        for pod in self._pods_on(name):
+            self._lives[pod.name].stuck = False
+            if pod.terminating:
+                self._plan(pod, GONE, now_s)
+            else:
+                pod.ready = pod.started = False
+                pod.phase = PENDING
+                self.view.pod_changed(pod)
+                self._plan(pod, PULLED, now_s + self._dice.image_pull_s())
+        self._node_changed(node, now_s)
+
+    def _pods_on(self, node: str) -> list[Pod]:
+        return [self.view.pods[name] for name in self._on[node]]
+
+
+def _kind(entry: Entry) -> str:
+    due = entry[3]
+    assert isinstance(due, _Due)
+    return due.kind
+
+
+def _images_of(pod: Pod) -> str:
+    containers = pod.template.pod_spec.get("containers")
+    if not isinstance(containers, list):
+        return ""
+    return " ".join(sorted(str(one.get("image")) for one in containers if isinstance(one, dict)))
+
+
+def _grace_s(pod: Pod) -> float:
+    grace = pod.template.pod_spec.get("terminationGracePeriodSeconds")
+    return float(grace) if isinstance(grace, int | float) else GRACE_S

@@ -1,0 +1,321 @@
+"""Turns the objects of a cluster into asks, has them placed, and writes down what came of it."""
+
+from typing import Final, Protocol
+
+from windtunnel.gangs.cluster.selectors import selector_of
+from windtunnel.gangs.commands import Emit, SetCondition
+from windtunnel.gangs.objects import (
+    FALSE,
+    GANG,
+    NORMAL,
+    TRUE,
+    WARNING,
+    Condition,
+    Event,
+    Node,
+    Pod,
+    PodGang,
+    PodGroup,
+)
+from windtunnel.gangs.objects import Pack as PackKeys
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Spread
+from windtunnel.gangs.placement.placer import Member, Pass, Victim, VictimsBelow
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.units import keys_of
+from windtunnel.gangs.placement.why import Waiting
+from windtunnel.gangs.view import Changes, View
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+SPREAD: Final = "windtunnel.dev/spread"
+SPREAD_WISH: Final = "windtunnel.dev/spread-preferred"
+"""Annotations of a clique (its pods) and of a set (its replicas): a domain, or domain:most."""
+
+DISRUPTION: Final = "DisruptionTarget"
+SCHEDULED: Final = "Scheduled"
+
+
+class Placer(Protocol):
+    """Decides who goes where: gangs whole, or one pod at a time."""
+
+    def plan(self, asks: list[GangAsk], victims: VictimsBelow) -> Pass: ...
+
+    def gone(self, gang: str, family: str) -> None: ...
+
+    def forget(self, gang: str) -> None: ...
+
+
+class Scheduler:
+    """Keeps the space in step with the view, and gives pods that wait to the placer."""
+
+    def __init__(self, view: View, space: Space, placer: Placer) -> None:
+        self._view: Final = view
+        self._space: Final = space
+        self._placer: Final = placer
+        self._waiting: Final[dict[str, list[str]]] = {}  # by gang: pods that may be placed
+        self._news = False
+        self._freed = -1  # how much had become free at the last pass
+        self._shapes: Final[dict[str, Shape]] = {}  # by hash of the template
+        self._levels: Final[dict[str, list[str]]] = {}
+        self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
+        """Of the gangs that wait."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether somebody waits who did not before, or somebody waits and there may be room."""
+        return len(self._waiting) > 0 and (self._news or self._freed != self._space.freed)
+
+    # Keeping up.
+
+    def add_node(self, node: Node) -> None:
+        labels = {HOSTNAME: node.name, **node.labels}
+        self._space.add_node(node.name, node.capacity, labels)
+
+    def node_changed(self, node: Node) -> None:
+        usable = node.ready and not node.cordoned
+        self._space.set_usable(self._space.by_name[node.name], usable=usable)
+
+    def absorb(self, changes: Changes) -> None:
+        """Notes which gangs have pods to place now."""
+        for name in changes.gangs:
+            gang = self._view.gangs.get(name)
+            if gang is None:
+                self._waiting.pop(name, None)
+                self.verdicts.pop(name, None)
+                continue
+            waiting = [pod for group in gang.groups for pod in group.pods if self._waits(pod)]
+            if waiting != self._waiting.get(name, []):
+                self._waiting[name] = waiting
+                self._news = True
+
+    def _waits(self, name: str) -> bool:
+        pod = self._view.pods.get(name)
+        return pod is not None and _waits(pod)
+
+    def shape_of(self, pod: Pod) -> Shape:
+        shape = self._shapes.get(pod.template_hash)
+        if shape is None:
+            selector = selector_of(pod.template.pod_spec)
+            shape = self._space.shape(pod.requests, selector)
+            self._shapes[pod.template_hash] = shape
+        return shape
+
+    def ending(self, pod: Pod) -> None:
+        """A pod on a node was deleted: its room will be free."""
+        self._space.releasing(self._space.by_name[pod.node], self.shape_of(pod))
+
+    def ended(self, pod: Pod) -> None:
+        """A pod that was deleted is gone: its room is free."""
+        node, shape = self._space.by_name[pod.node], self.shape_of(pod)
+        self._space.releasing(node, shape, -1)
+        self._space.give(node, shape)
+        gang = self._view.gangs.get(pod.gang)
+        if gang is None or not any(self._bound(group) for group in gang.groups):
+            self._placer.gone(pod.gang, pod.set_name)
+
+    # One pass.
+
+    def run(self, now_s: float) -> tuple[list[Pod], list[Pod]]:
+        """Places whom it can: the pods that got a node, and those that must make way."""
+        self._learn_levels()
+        self._news = False
+        asks, settled = [], []
+        for name in self._waiting:
+            gang = self._view.gangs.get(name)
+            ask = None if gang is None else self._ask(gang)
+            if ask is None:
+                settled.append(name)
+            else:
+                asks.append(ask)
+        for name in settled:
+            del self._waiting[name]
+            self._say(name, None, now_s)
+        done = self._placer.plan(asks, self._victims)
+        bound = [self._bind(binding.pod, binding.node, now_s) for binding in done.bindings]
+        told = {verdict.gang: verdict for verdict in done.verdicts}
+        for ask in asks:
+            verdict = told.get(ask.name)
+            self._say(ask.name, None if verdict is None else (verdict.waiting, verdict.says), now_s)
+            if any(binding.gang == ask.name for binding in done.bindings):
+                self._placed(ask, now_s)
+        evicted = self._evict(done, now_s)
+        self._freed = self._space.freed
+        return bound, evicted
+
+    def _learn_levels(self) -> None:
+        for name, levels in self._view.levels.items():
+            keys = list(levels.values())
+            if self._levels.get(name) != keys:
+                self._levels[name] = keys
+                self._space.add_topology(name, keys)
+        for name in [name for name in self._levels if name not in self._view.levels]:
+            del self._levels[name]
+            self._space.remove_topology(name)
+
+    def _bind(self, name: str, node: str, now_s: float) -> Pod:
+        pod = self._view.pods[name]
+        pod.node = node
+        pod.scheduled_s = now_s
+        self._view.pod_changed(pod)
+        return pod
+
+    def _evict(self, done: Pass, now_s: float) -> list[Pod]:
+        evicted = [self._view.pods[eviction.pod] for eviction in done.evictions]
+        for eviction in done.evictions:
+            gang = self._view.gangs[eviction.gang]
+            says = f"makes way for {eviction.in_favour_of}, which has a higher priority"
+            self._condition(gang, DISRUPTION, TRUE, "Preempted", says, now_s)
+            self._event(gang, WARNING, "Preempted", says, now_s)
+        for pod in evicted:
+            self._view.delete_pod(pod, now_s)
+        return evicted
+
+    # Asks.
+
+    def _ask(self, gang: PodGang) -> GangAsk | None:
+        """What a gang wants now; None when none of its pods may be placed."""
+        spec = self._view.sets.get(gang.set_name)
+        groups, pending = [], False
+        for group in gang.groups:
+            pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
+            waiting = [
+                PodAsk(pod.name, self.shape_of(pod)) for pod in _by_index(pods) if _waits(pod)
+            ]
+            pending = pending or bool(waiting)
+            clique = self._view.cliques.get(group.name)
+            notes = clique.template.annotations if clique is not None else {}
+            groups.append(
+                GroupAsk(group.name, group.min_replicas, waiting, self._bound(group),
+                         _pack(group.pack), self._spread(notes, gang.topology))
+            )  # fmt: skip
+        if not pending:
+            return None
+        set_notes = spec.spec.annotations if spec is not None else {}
+        parts = [
+            PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or Pack()) for g in gang.pack_groups
+        ]
+        return GangAsk(
+            gang.name,
+            groups,
+            priority=self._priority(gang),
+            order=gang.uid,
+            parts=parts,
+            pack=_pack(gang.pack),
+            spread=None if gang.base else self._spread(set_notes, gang.topology),
+            family=gang.set_name,
+            topology=gang.topology,
+            reuse=gang.reuse,
+        )
+
+    def _priority(self, gang: PodGang) -> int:
+        return self._view.priorities.get(gang.priority_class, 0)
+
+    def _bound(self, group: PodGroup) -> list[str]:
+        pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
+        return [pod.node for pod in _by_index(pods) if pod.node and pod.active]
+
+    def _spread(self, annotations: dict[str, str], topology: str) -> Spread | None:
+        for annotation, required in ((SPREAD, True), (SPREAD_WISH, False)):
+            text = annotations.get(annotation)
+            if text:
+                domain, _, most = text.partition(":")
+                return Spread(
+                    self._key(domain, topology),
+                    int(most) if most.isdigit() and int(most) > 0 else 1,
+                    required=required,
+                )
+        return None
+
+    def _key(self, domain: str, topology: str) -> str:
+        """The label of a domain: in the gang's own topology, or in the first that has it."""
+        for name in [topology, *self._view.levels]:
+            key = self._view.levels.get(name, {}).get(domain)
+            if key is not None:
+                return key
+        return domain
+
+    def _victims(self, below: int) -> list[Victim]:
+        found = []
+        for gang in self._view.gangs.values():
+            priority = self._priority(gang)
+            if priority < below:
+                members = [member for group in gang.groups for member in self._members(group)]
+                if members:
+                    found.append(Victim(gang.name, priority, gang.uid, members))
+        return found
+
+    def _members(self, group: PodGroup) -> list[Member]:
+        pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
+        bound = [pod for pod in _by_index(pods) if pod.node and pod.active]
+        return [
+            Member(pod.name, pod.node, self.shape_of(pod), extra=place >= group.min_replicas)
+            for place, pod in enumerate(bound)
+        ]
+
+    # What is said of it.
+
+    def _say(self, name: str, verdict: tuple[Waiting, str] | None, now_s: float) -> None:
+        gang = self._view.gangs.get(name)
+        if verdict is None:
+            self.verdicts.pop(name, None)
+        else:
+            self.verdicts[name] = verdict
+        if gang is None:
+            return
+        says = "" if verdict is None else verdict[1]
+        if gang.why_pending != says:
+            gang.why_pending = says
+            self._view.gang_changed(gang)
+        if verdict is not None and verdict[0] is not Waiting.EXTRAS:
+            self._condition(gang, SCHEDULED, FALSE, verdict[0].value, says, now_s)
+            self._event(gang, WARNING, "Unschedulable", says, now_s)
+
+    def _placed(self, ask: GangAsk, now_s: float) -> None:
+        gang = self._view.gangs[ask.name]
+        if all(len(self._bound(group)) >= group.min_replicas for group in gang.groups):
+            gang.placement_score = self._score(ask, gang)
+            pods = sum(len(self._bound(group)) for group in gang.groups)
+            says = f"{pods} pods have a node, at least the minimum of every group"
+            self._condition(gang, SCHEDULED, TRUE, "Scheduled", says, now_s)
+            self._condition(gang, DISRUPTION, "", "", "", now_s)
+            self._event(gang, NORMAL, "Scheduled", "the minimum of every group has nodes", now_s)
+
+    def _score(self, ask: GangAsk, gang: PodGang) -> float:
+        """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
+        tree = self._space.tree(ask.topology, keys_of(ask))
+        nodes = [self._space.by_name[n] for group in gang.groups for n in self._bound(group)]
+        for level in range(len(tree.keys) - 1, -1, -1):
+            domain = tree.domain_of(nodes[0], level)
+            if domain is not None and all(tree.domain_of(n, level) is domain for n in nodes):
+                return (level + 1) / len(tree.keys)
+        return 0.0
+
+    def _condition(
+        self, gang: PodGang, kind: str, status: str, reason: str, says: str, now_s: float
+    ) -> None:
+        known = gang.conditions.get(kind)
+        if (known is None and not status) or (
+            known is not None and known.says(status, reason, says)
+        ):
+            return
+        since_s = known.since_s if known is not None and known.status == status else now_s
+        condition = Condition(kind, status, reason, says, since_s)
+        self._view.apply(SetCondition(GANG, gang.name, condition), now_s)
+
+    def _event(self, gang: PodGang, level: str, reason: str, says: str, now_s: float) -> None:
+        """One event for each thing that is said: a gang that waits on says nothing again."""
+        key = f"{reason}/{gang.uid}/{says}"
+        self._view.apply(Emit(Event(key, level, GANG, gang.name, reason, says, now_s)), now_s)
+
+
+def _waits(pod: Pod) -> bool:
+    return not pod.node and not pod.gates and pod.active
+
+
+def _by_index(pods: list[Pod]) -> list[Pod]:
+    return sorted(pods, key=lambda pod: (pod.index, pod.uid))
+
+
+def _pack(pack: PackKeys | None) -> Pack | None:
+    if pack is None or not (pack.required or pack.preferred):
+        return None
+    return Pack(pack.required or None, pack.preferred or None)

@@ -1,0 +1,83 @@
+"""A cluster whose gangs are made by hand: no controller is at work."""
+
+from typing import Any
+
+from windtunnel.gangs.cluster.cluster import Cluster
+from windtunnel.gangs.cluster.times import Delay, Times
+from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
+from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, PodGang, PodGroup
+from windtunnel.gangs.templates import CliqueTemplate, SetSpec
+from windtunnel.gangs.view import View
+
+QUICK = Times(
+    scheduling=Delay(0.0),
+    image_pull=Delay(10.0),
+    startup=Delay(1.0),
+    readiness=Delay(5.0),
+    ending=Delay(2.0),
+)
+
+
+def template(name: str, count: int, **pod_spec: Any) -> CliqueTemplate:
+    return CliqueTemplate(name, count, count, pod_spec, {"gpu": 1.0}, f"hash-{name}")
+
+
+class World:
+    """A view with one set, to which gangs are added, and its cluster."""
+
+    def __init__(self, nodes: int, gpus: int = 1, times: Times = QUICK, **options: Any) -> None:
+        self.view = View()
+        self.cluster = Cluster(self.view, times=times, **options)
+        for number in range(nodes):
+            labels = {"rack": f"r{number // 2}"}
+            self.cluster.add_node(Node(f"n{number}", {"gpu": float(gpus)}, labels), 0.0)
+        self.view.add_set("s", SetSpec(1, (template("a", 1),)), 0.0)
+
+    def gang(
+        self,
+        name: str,
+        count: int,
+        now_s: float = 0.0,
+        *,
+        minimum: int = 0,
+        priority: str = "",
+        pack: Pack | None = None,
+        after: tuple[tuple[str, int], ...] = (),
+        **pod_spec: Any,
+    ) -> PodClique:
+        """A gang of one clique of the same name, all pods of which may be scheduled."""
+        made = template(name, count, **pod_spec)
+        clique = PodClique(name, "s", 0, "", -1, name, "", made, count, after)
+        gang = PodGang(name, "s", 0)
+        gang.priority_class, gang.pack = priority, pack
+        self.cluster.apply([Create(CLIQUE, clique), Create(GANG, gang)], now_s)
+        self.fill(clique, now_s, minimum=minimum or count)
+        return clique
+
+    def fill(self, clique: PodClique, now_s: float, *, minimum: int) -> None:
+        """Makes the pods that the clique lacks, and lets all be scheduled."""
+        taken = {pod.index for pod in clique.pods.values() if pod.active}
+        missing = [index for index in range(clique.replicas) if index not in taken]
+        self.cluster.apply([CreatePod(clique, index) for index in missing], now_s)
+        group = PodGroup(clique.name, minimum)
+        group.pods = tuple(sorted(clique.pods))
+        gates = [Ungate(pod.name) for pod in clique.pods.values() if pod.gates]
+        self.cluster.apply([PatchGang(clique.gang, (group,)), *gates], now_s)
+
+    def run(self, until_s: float = float("inf")) -> float:
+        """Lets everything happen that will by then; when the last of it did."""
+        last_s = 0.0
+        while self.cluster.next_s <= until_s and self.cluster.next_s < float("inf"):
+            last_s = self.cluster.next_s
+            self.cluster.advance(last_s)
+        return last_s
+
+    def pods(self, clique: str) -> list[Pod]:
+        return sorted(self.view.cliques[clique].pods.values(), key=lambda pod: pod.uid)
+
+    def nodes(self, clique: str) -> list[str]:
+        return sorted(pod.node for pod in self.pods(clique))
+
+    def told(self, reason: str) -> list[str]:
+        events = self.view.events.values()
+        return [f"{event.name}: {event.message}" for event in events if event.reason == reason]
