@@ -76,7 +76,7 @@ class Drive:
         column = self.rig.columns[cell.column]
         scheduler = self.rig.scheduler
         try:
-            outcome = await self._ask(column)
+            outcome = await self._ask(column, cell)
         except asyncio.CancelledError:
             scheduler.put_back(cell, self.limiter.now())
             self.wake.set()
@@ -95,13 +95,15 @@ class Drive:
         self.meter.look(now)
         self.wake.set()
 
-    async def _ask(self, column: Column) -> Outcome:
+    async def _ask(self, column: Column, cell: Cell) -> Outcome:
         if column.ask is None:
+            self.rig.scheduler.began(cell, self.limiter.now())
             await asyncio.sleep(column.service_s)
             return Outcome.SUCCESS
         asked_s = self.limiter.now()
         async with self.limiter.acquire(column.ask) as held:
             self.leased_wait_s += self.limiter.now() - asked_s
+            self.rig.scheduler.began(cell, self.limiter.now())
             outcome = await self._answer(column.ask.model, column.service_s)
             held.ended(outcome)
         return outcome

@@ -1,11 +1,12 @@
-"""Limits that learn: the numbers of AIMD, ramps, ceilings and probes, and the gradient limiter."""
+"""Limits: AIMD with its ramps, ceilings and probes, the gradient limiter, and waits of all."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 
 from windtunnel.admission.gradient import GradientLimiter
-from windtunnel.admission.limiter import NEVER, Admission, AimdLimiter, AimdSettings
+from windtunnel.admission.limiter import NEVER, Admission, AimdLimiter, AimdSettings, Limiter
 from windtunnel.admission.reasons import Outcome
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
@@ -280,10 +281,103 @@ def test_constant_timeouts_do_not_make_the_gradient_limiter_grow() -> None:
     assert limiter.limit == 1
 
 
-def test_the_gradient_limiter_honours_a_wait_too() -> None:
-    limiter = GradientLimiter(100)
+def fixed(stream: Stream | None = None) -> Limiter:
+    return Limiter(8, stream)
+
+
+def gradient(stream: Stream | None = None) -> Limiter:
+    return GradientLimiter(100, initial=12, stream=stream)
+
+
+LIMITERS = pytest.mark.parametrize("make", [fixed, gradient])
+
+
+@LIMITERS
+def test_every_limiter_honours_a_wait(make: Callable[..., Limiter]) -> None:
+    """A fixed limit that ignored Retry-After would ask again at once, for ever."""
+    limiter = make()
     first, second = limiter.admit(4, 0.0), limiter.admit(3, 0.0)
     limiter.end(first, Outcome.RATE_LIMITED, -1, 9.0, 0.0)
-    limiter.end(second, Outcome.RATE_LIMITED, -1, 1.0, 0.0)
+    limiter.end(second, Outcome.PROVIDER_OVERLOADED, -1, 1.0, 0.0)
+    assert limiter.blocked_until_s == 9.0
     assert (limiter.room(0, 8.9), limiter.next_change_s(0, 8.9)) == (0, 9.0)
-    assert limiter.room(0, 9.0) == 3
+    assert limiter.room(0, 9.0) == 1
+
+
+@LIMITERS
+def test_every_limiter_waits_longer_while_refusals_go_on(make: Callable[..., Limiter]) -> None:
+    limiter, now, waits = make(), 0.0, []
+    for _ in range(4):
+        burst = [limiter.admit(number, now) for number in (1, 2)]
+        for admission in burst:
+            limiter.end(admission, Outcome.RATE_LIMITED, -1, 0.0, now)
+        waits.append(limiter.blocked_until_s - now)
+        now = limiter.blocked_until_s
+    assert [wait / waits[0] for wait in waits] == [1.0, 2.0, 4.0, 8.0]
+    limiter.end(limiter.admit(1, now), Outcome.SUCCESS, -1, 0.0, now)
+    limiter.end(limiter.admit(1, now), Outcome.RATE_LIMITED, -1, 0.0, now)
+    assert limiter.blocked_until_s - now == waits[0]
+
+
+@LIMITERS
+def test_every_limiter_prolongs_a_wait_by_chance(make: Callable[..., Limiter]) -> None:
+    """Without jitter, processes that were refused together come back together."""
+    ends = set()
+    for seed in range(20):
+        limiter = make(Stream(seed, "jitter"))
+        limiter.end(limiter.admit(1, 0.0), Outcome.RATE_LIMITED, -1, 10.0, 0.0)
+        assert 10.0 <= limiter.blocked_until_s <= 10.1
+        ends.add(limiter.blocked_until_s)
+    assert len(ends) == 20
+
+
+@pytest.mark.parametrize(("make", "steps"), [(fixed, [1, 2, 4, 1]), (gradient, [1, 2, 4, 2])])
+def test_every_limiter_starts_gently_after_a_wait(
+    make: Callable[..., Limiter], steps: list[int]
+) -> None:
+    """Cooldown end released the whole limit at once; the gradient limiter has been cut to 9."""
+    limiter = make()
+    limiter.end(limiter.admit(8, 0.0), Outcome.RATE_LIMITED, -1, 5.0, 0.1)
+    now, started, in_flight = limiter.blocked_until_s, [], 0
+    for _ in range(4):
+        room = limiter.room(in_flight, now)
+        for _ in range(room):
+            in_flight += 1
+            limiter.admit(in_flight, now)
+        started.append(room)
+        if in_flight < limiter.limit:
+            assert now < limiter.next_change_s(in_flight, now) < now + 1.0
+            now = limiter.next_change_s(in_flight, now)
+    assert started == steps
+    assert limiter.next_change_s(in_flight, now) == NEVER
+
+
+def measuring() -> GradientLimiter:
+    """One that has just begun to measure, at a quarter of its limit."""
+    limiter, before = GradientLimiter(100, initial=100), 0
+    for _ in range(10_000):
+        before = limiter.limit
+        limiter.end(limiter.admit(before, 0.0), Outcome.SUCCESS, -1, 0.0, 1.0)
+        if limiter.limit < before:
+            assert (before, limiter.limit) == (100, 25)
+            return limiter
+    raise AssertionError("it never measured")
+
+
+def test_a_cut_while_measuring_does_not_restore_the_full_limit() -> None:
+    limiter = measuring()
+    limiter.end(limiter.admit(25, 0.0), Outcome.PROVIDER_TIMEOUT, -1, 0.0, 9.0)
+    assert limiter.limit == 75 // 4
+
+
+def test_a_new_cap_while_measuring_does_not_restore_the_full_limit() -> None:
+    limiter = measuring()
+    limiter.set_maximum(60)
+    assert limiter.limit == 60 // 4
+
+
+def test_a_measurement_ends_with_the_full_limit_although_little_was_used() -> None:
+    limiter = measuring()
+    for _ in range(25):
+        limiter.end(limiter.admit(1, 0.0), Outcome.SUCCESS, -1, 0.0, 1.0)
+    assert limiter.limit == 100

@@ -209,8 +209,8 @@ class RequestMachine(RuleBasedStateMachine):
                 change_s = state.limiter.next_change_s(state.in_flight, self.now)
                 assert self.admission.next_wake_s() <= change_s
                 continue
-            assert endpoint.budget_ready_s(ticket.ask.tokens, self.now) > self.now or any(
-                endpoint.budget_ready_s(other.ask.tokens, self.now) > self.now
+            assert endpoint.budget_ready_s(ticket.ask, self.now) > self.now or any(
+                endpoint.budget_ready_s(other.ask, self.now) > self.now
                 for other in self.tickets.values()
                 if other.endpoint is endpoint
             )

@@ -4,7 +4,7 @@ import pytest
 
 from tests.admission.desk import Desk
 from windtunnel.admission.budgets import Budget, Observed
-from windtunnel.admission.endpoint import RequestDenied, RequestLease
+from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease
 from windtunnel.admission.leases import Lease
 from windtunnel.admission.limiter import NEVER
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
@@ -271,6 +271,32 @@ def test_a_waiter_that_a_learned_limit_makes_impossible_is_refused() -> None:
     assert large.denied is not None
     assert large.denied.reason is RequestDenial.TOO_LARGE
     assert small.lease is not None
+
+
+def test_a_waiting_estimate_fits_whatever_budget_is_learned() -> None:
+    """It waits until the whole budget is free, and takes no more than that of it."""
+    desk = Desk(cap=1)
+    lease = desk.take()
+    large, small = desk.wait(estimate(800)), desk.wait(desk.ask(tokens=10))
+    served = desk.end(lease, observed=Observed(tokens_limit=500, tokens_left=500))
+    assert served == [large]
+    tokens = desk.admission.endpoints()[0].tokens
+    assert tokens.left(0.0) == 0
+    assert large.lease is not None
+    assert desk.end(large.lease, tokens_used=700) == []
+    assert tokens.left(0.0) == -200
+    assert desk.sleep_until(59.0) == []
+    assert desk.sleep_until(60.0) == [small]
+
+
+def test_an_estimate_beyond_a_configured_budget_is_not_refused_either() -> None:
+    desk = Desk(cap=9, tokens_per_minute=100)
+    desk.take(estimate(5000).until(NEVER))
+    assert desk.refusal(estimate(5000)) is RequestDenial.TOKEN_BUDGET
+
+
+def estimate(tokens: int) -> RequestAsk:
+    return RequestAsk("p", "m", Domain.CHAT, tokens=tokens, is_estimate=True)
 
 
 def test_a_configured_budget_is_not_overruled_by_a_reply() -> None:

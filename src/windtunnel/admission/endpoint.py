@@ -17,13 +17,18 @@ from windtunnel.core.events import Entry
 
 
 class RequestAsk:
-    """One outbound call that wants to start: to whom, on whose behalf, how large, until when."""
+    """One outbound call that wants to start: to whom, on whose behalf, how large, until when.
+
+    `tokens` that are only an estimate are no reason to refuse: where they exceed a whole budget,
+    the call waits until all of it is free. Its reply says what it took.
+    """
 
     __slots__ = (
         "correlation",
         "deadline_s",
         "domain",
         "group",
+        "is_estimate",
         "model",
         "priority",
         "provider",
@@ -41,6 +46,7 @@ class RequestAsk:
         weight: int = 1,
         priority: int = 0,
         tokens: int = 0,
+        is_estimate: bool = False,
         deadline_s: float = NEVER,
         correlation: Correlation | None = None,
     ) -> None:
@@ -53,6 +59,7 @@ class RequestAsk:
         self.weight: Final = weight
         self.priority: Final = priority
         self.tokens: Final = tokens
+        self.is_estimate: Final = is_estimate
         self.deadline_s: Final = deadline_s
         self.correlation: Final = correlation
 
@@ -66,6 +73,7 @@ class RequestAsk:
             weight=self.weight,
             priority=self.priority,
             tokens=self.tokens,
+            is_estimate=self.is_estimate,
             deadline_s=min(deadline_s, self.deadline_s),
             correlation=self.correlation,
         )
@@ -126,8 +134,14 @@ class Endpoint:
         self.specs: Final[dict[str, GroupSpec]] = {}
         self.wake: Entry | None = None
 
-    def budget_ready_s(self, tokens: int, now: float) -> float:
-        """When one more request of this size fits both budgets."""
+    def tokens_of(self, ask: RequestAsk) -> int:
+        """What an ask takes of the token budget, which may have been learned while it waited."""
+        limit = self.tokens.limit
+        return limit if ask.is_estimate and 0 < limit < ask.tokens else ask.tokens
+
+    def budget_ready_s(self, ask: RequestAsk, now: float) -> float:
+        """When one more request of this size fits both budgets; infinity when it never will."""
+        tokens = self.tokens_of(ask)
         requests_s = self.requests.ready_s(1, now)
         tokens_s = self.tokens.ready_s(tokens, now) if tokens > 0 else now
         return requests_s if requests_s > tokens_s else tokens_s

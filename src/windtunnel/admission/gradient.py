@@ -4,7 +4,8 @@ Latency is compared with what it is when few requests are in flight. While it st
 tolerance of that, the limit grows by about its square root; as it rises beyond, the limit shrinks
 in proportion. The comparison is measured afresh now and then, at a quarter of the limit for a
 moment: a remembered latency that drifted with the present one would let the limit run away.
-Latency may be taken per token, since a long answer is not a slow server.
+Latency may be taken per token, since a long answer is not a slow server. A refusal or a timeout
+cuts the limit, also while it is being measured, and a wait that is asked for is kept to.
 """
 
 import math
@@ -13,26 +14,36 @@ from typing import Final
 from windtunnel.admission.limiter import NEVER, Admission, Limiter
 from windtunnel.admission.reasons import Outcome
 from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream
 
 _SAMPLES_MIN: Final = 10
 _GRADIENT_MIN: Final = 0.5
 _SMOOTHING: Final = 0.2
 _WINDOWS_UNTIL_MEASURED: Final = 100
 _TIMEOUT_FACTOR: Final = 0.75
-_BLOCK_S: Final = 1.0
+_MEASURED_PART: Final = 4
+"""A measurement is made at the limit divided by this."""
+_COOLDOWN_S: Final = 1.0
 
 _SUCCESS: Final = Outcome.SUCCESS
 _TIMEOUT: Final = Outcome.PROVIDER_TIMEOUT
-_REFUSED: Final = (Outcome.RATE_LIMITED, Outcome.PROVIDER_OVERLOADED)
+_RATE_LIMITED: Final = Outcome.RATE_LIMITED
+_OVERLOADED: Final = Outcome.PROVIDER_OVERLOADED
 
 
 class GradientLimiter(Limiter):
     """Grows while requests are as fast as when few were in flight, shrinks as they slow down."""
 
     def __init__(
-        self, maximum: int, initial: int = 4, tolerance: float = 1.5, *, per_token: bool = False
+        self,
+        maximum: int,
+        initial: int = 4,
+        tolerance: float = 1.5,
+        *,
+        per_token: bool = False,
+        stream: Stream | None = None,
     ) -> None:
-        super().__init__(maximum)
+        super().__init__(maximum, stream, cooldown_s=_COOLDOWN_S)
         if not tolerance >= 1.0:
             raise InputError(f"{tolerance} is not a tolerance", allowed="1 or more")
         self._tolerance: Final = tolerance
@@ -46,12 +57,6 @@ class GradientLimiter(Limiter):
         self._is_measuring = False
         self.limit = int(self._exact)
 
-    def room(self, in_flight: int, now: float) -> int:
-        return 0 if now < self.blocked_until_s else self.limit - in_flight
-
-    def next_change_s(self, in_flight: int, now: float) -> float:  # noqa: ARG002
-        return self.blocked_until_s if now < self.blocked_until_s else NEVER
-
     def end(
         self,
         admission: Admission,
@@ -60,50 +65,62 @@ class GradientLimiter(Limiter):
         retry_after_s: float,
         now: float,
     ) -> None:
-        if outcome is _SUCCESS and not (self._is_measuring and admission.epoch != self.epoch):
-            took_s = now - admission.at_s
-            if self._per_token and tokens > 0:
-                took_s /= tokens
-            self._sum += took_s
-            self._samples += 1
-            self._most_in_flight = max(self._most_in_flight, admission.in_flight)
-            self.consecutive_rate_limits = 0
-            if self._samples >= max(_SAMPLES_MIN, self.limit) and admission.epoch == self.epoch:
-                self._close_window()
-        elif (outcome is _TIMEOUT or outcome in _REFUSED) and admission.epoch == self.epoch:
+        is_fresh = admission.epoch == self.epoch
+        if outcome is _SUCCESS:
+            if is_fresh:
+                self.consecutive_rate_limits = 0
+            if is_fresh or not self._is_measuring:
+                self._add_sample(admission, tokens, now, is_fresh)
+            return
+        is_refused = outcome is _RATE_LIMITED or outcome is _OVERLOADED
+        if is_fresh and (is_refused or outcome is _TIMEOUT):
             self.epoch += 1
             self._set(self._exact * _TIMEOUT_FACTOR)
-        if outcome in _REFUSED:
-            self.consecutive_rate_limits += 1
-            until_s = now + (retry_after_s if retry_after_s > 0.0 else _BLOCK_S)
-            self.blocked_until_s = max(self.blocked_until_s, until_s)
+        if is_refused:
+            self._wait(admission, retry_after_s, now, is_fresh)
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
         self._set(self._exact)
 
+    def _add_sample(
+        self,
+        admission: Admission,
+        tokens: int,
+        now: float,
+        is_fresh: bool,  # noqa: FBT001 - compiled calls are cheaper by place
+    ) -> None:
+        took_s = now - admission.at_s
+        if self._per_token and tokens > 0:
+            took_s /= tokens
+        self._sum += took_s
+        self._samples += 1
+        self._most_in_flight = max(self._most_in_flight, admission.in_flight)
+        if is_fresh and self._samples >= max(_SAMPLES_MIN, self.limit):
+            self._close_window()
+
     def _close_window(self) -> None:
         """One step of the limit from the mean latency of a window of answers."""
         mean = self._sum / self._samples
         if self._is_measuring:
-            self._is_measuring = False
             self._baseline = mean
         self._baseline = min(self._baseline, mean)
         gradient = 1.0 if mean <= 0.0 else self._tolerance * self._baseline / mean
         gradient = max(_GRADIENT_MIN, min(1.0, gradient))
         wanted = self._exact * gradient + math.sqrt(self._exact)
         is_used = 2 * self._most_in_flight >= self.limit
-        if wanted < self._exact or is_used:
-            self._set(self._exact + _SMOOTHING * (wanted - self._exact))
+        exact = self._exact
+        if wanted < exact or is_used:
+            exact += _SMOOTHING * (wanted - exact)
         self._sum = 0.0
         self._samples = 0
         self._most_in_flight = 0
         self._windows += 1
-        if self._windows % _WINDOWS_UNTIL_MEASURED == 0:
-            self._is_measuring = True
-            self.limit = max(1, self.limit // 4)
+        self._is_measuring = self._windows % _WINDOWS_UNTIL_MEASURED == 0
+        self._set(exact)
         self.epoch += 1
 
     def _set(self, exact: float) -> None:
         self._exact = max(1.0, min(float(self.maximum), exact))
-        self.limit = int(self._exact)
+        limit = int(self._exact)
+        self.limit = max(1, limit // _MEASURED_PART) if self._is_measuring else limit

@@ -1,7 +1,9 @@
 """How many requests one endpoint takes at once, learned from what it answers.
 
 A limiter is shown each admission and each outcome; it says how many may be in flight now, until
-when none may start, and when that may change by itself. `AimdLimiter` learns from rate limits:
+when none may start, and when that may change by itself. Every one keeps to the waits that a
+provider asks for: they are never shortened, a little chance prolongs them, and their end lets work
+start gently. `Limiter` has a fixed limit beside that; `AimdLimiter` learns from rate limits:
 
 - it starts by growing from 1 to its maximum over a short ramp, so that a low limit is met by a
   few requests, not by all of them;
@@ -10,8 +12,7 @@ when none may start, and when that may change by itself. `AimdLimiter` learns fr
   cut never cut again, so a burst of refusals is one cut;
 - the level that was refused becomes a soft ceiling. A run of successes raises the limit towards it
   by a step; beyond it the limiter probes now and then, one more at a time, and rarely where a
-  failed probe costs a long Retry-After;
-- a wait asked for by the provider is never shortened, and its end lets work start gently.
+  failed probe costs a long Retry-After.
 """
 
 from typing import Final
@@ -23,6 +24,8 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
 NEVER: Final = float("inf")
+COOLDOWN_S: Final = 0.25
+JITTER_FRACTION: Final = 0.01
 
 _STEP_S_MIN: Final = 0.02
 _STEP_S_MAX: Final = 1.0
@@ -74,10 +77,10 @@ class AimdSettings:
         decrease_factor: float = 0.75,
         increase_step: int = 1,
         successes_until_increase: int = 25,
-        cooldown_s: float = 0.25,
+        cooldown_s: float = COOLDOWN_S,
         startup_ramp_s: float = 0.6,
         probe_after_s: float = 6.0,
-        jitter_fraction: float = 0.01,
+        jitter_fraction: float = JITTER_FRACTION,
     ) -> None:
         _check("decrease_factor", decrease_factor, 0.0 < decrease_factor < 1.0, "above 0, below 1")
         _check("increase_step", increase_step, increase_step >= 1, "1 or more")
@@ -114,41 +117,129 @@ class Admission:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Limiter:
-    """A fixed limit; what every limiter answers to."""
+    """A fixed limit that keeps to the waits it is told; what every limiter answers to.
 
-    def __init__(self, maximum: int) -> None:
+    A refusal (a rate limit, an overloaded server) stops everything for Retry-After, or for
+    `cooldown_s`, doubled while the refusals go on. A stream prolongs that by up to
+    `jitter_fraction`. Its end lets one request start, then more in each step, then all.
+    """
+
+    def __init__(
+        self,
+        maximum: int,
+        stream: Stream | None = None,
+        *,
+        cooldown_s: float = COOLDOWN_S,
+        jitter_fraction: float = JITTER_FRACTION,
+    ) -> None:
         self.maximum = maximum
         self.limit = maximum
         self.ceiling = 0
         self.blocked_until_s = 0.0
         self.consecutive_rate_limits = 0
         self.epoch = 0
+        self._stream: Final = stream
+        self._cooldown_s: Final = cooldown_s
+        self._jitter_fraction: Final = jitter_fraction
+        self._rejection_s = 0.0
+        self._is_resuming = False
+        self._resume_at_s = NEVER
+        self._resume_step = 1
+        self._resume_factor = _AFTER_A_CUT
+        self._allowance = 0
 
-    def room(self, in_flight: int, now: float) -> int:  # noqa: ARG002 - a fixed limit ignores time
+    def room(self, in_flight: int, now: float) -> int:
         """How many more may start now; 0 or less for none."""
-        return self.limit - in_flight
+        if now < self.blocked_until_s:
+            return 0
+        return self._gently(self.limit - in_flight, now)
 
-    def next_change_s(self, in_flight: int, now: float) -> float:  # noqa: ARG002
+    def next_change_s(self, in_flight: int, now: float) -> float:
         """When `room` may grow by itself, after now; infinity when only an outcome can."""
+        if now < self.blocked_until_s:
+            return self.blocked_until_s
+        if self._is_resuming and in_flight < self.limit:
+            return self._resume_at_s if self._resume_at_s > now else now
         return NEVER
 
     def admit(self, in_flight: int, now: float) -> Admission:
         """A request starts and is the `in_flight`-th."""
+        if self._is_resuming:
+            self._allowance -= 1
+            if self._allowance == 0:
+                self._resume_at_s = now + self._step_s()
         return Admission(now, self.epoch, in_flight, self.limit)
 
     def end(
         self,
         admission: Admission,
         outcome: Outcome,
-        tokens: int,
+        tokens: int,  # noqa: ARG002 - refusals do not depend on size
         retry_after_s: float,
         now: float,
     ) -> None:
         """A request ended; tokens are what it took, negative when that is not known."""
+        is_fresh = admission.epoch == self.epoch
+        if outcome is _RATE_LIMITED or outcome is _OVERLOADED:
+            if is_fresh:
+                self.epoch += 1
+            self._wait(admission, retry_after_s, now, is_fresh)
+        elif outcome is _SUCCESS and is_fresh:
+            self.consecutive_rate_limits = 0
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
         self.limit = maximum
+
+    def _wait(
+        self,
+        admission: Admission,
+        retry_after_s: float,
+        now: float,
+        is_fresh: bool,  # noqa: FBT001 - compiled calls are cheaper by place
+    ) -> float:
+        """Keeps everything back after a refusal; returns for how long this one asked.
+
+        A later, shorter wait never shortens a longer one. Refusals of one burst count as one.
+        """
+        took_s = now - admission.at_s
+        known_s = self._rejection_s
+        self._rejection_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
+        if is_fresh:
+            self.consecutive_rate_limits += 1
+        wait_s = retry_after_s
+        if not wait_s > 0.0:
+            doublings = min(self.consecutive_rate_limits - 1, _COOLDOWN_DOUBLINGS_MAX)
+            wait_s = self._cooldown_s * 2.0 ** max(0, doublings)
+        until_s = now + wait_s
+        if until_s > self.blocked_until_s:
+            stream = self._stream
+            if stream is not None and self._jitter_fraction > 0.0:
+                until_s += wait_s * self._jitter_fraction * stream.uniform()
+            self.blocked_until_s = until_s
+        self._is_resuming = True
+        self._resume_step = 1
+        self._resume_at_s = self.blocked_until_s
+        return wait_s
+
+    def _gently(self, room: int, now: float) -> int:
+        """What of the room may be used: after a wait one request, then ever more, then all."""
+        if not self._is_resuming:
+            return room
+        if now >= self._resume_at_s:
+            self._allowance = self._resume_step
+            self._resume_step *= self._resume_factor
+            self._resume_at_s = NEVER
+            if self._allowance >= self.limit:
+                self._is_resuming = False
+                return room
+        return self._allowance if self._allowance < room else room
+
+    def _step_s(self) -> float:
+        step_s = _STEP_REJECTIONS * self._rejection_s
+        if step_s < _STEP_S_MIN:
+            return _STEP_S_MIN
+        return step_s if step_s < _STEP_S_MAX else _STEP_S_MAX
 
 
 class AimdLimiter(Limiter):
@@ -157,21 +248,19 @@ class AimdLimiter(Limiter):
     def __init__(
         self, maximum: int, initial: int, settings: AimdSettings, stream: Stream, now: float
     ) -> None:
-        super().__init__(maximum)
+        super().__init__(
+            maximum,
+            stream,
+            cooldown_s=settings.cooldown_s,
+            jitter_fraction=settings.jitter_fraction,
+        )
         self._settings: Final = settings
-        self._stream: Final = stream
         self._streak = 0
         self._timeouts = 0
         self._is_growing = False
         self._grow_at_s = NEVER
-        self._rejection_s = 0.0
         self._longest_wait_s = 0.0
         self._probe_at_s = 0.0
-        self._is_resuming = False
-        self._resume_at_s = NEVER
-        self._resume_step = 1
-        self._resume_factor = _AFTER_A_CUT
-        self._allowance = 0
         self._ramp_from = 1
         self._ramp_target = 0
         self._ramp_start_s = now
@@ -191,20 +280,7 @@ class AimdLimiter(Limiter):
             self._climb_ramp(now)
         if self._is_growing:
             self._grow(in_flight, now)
-        room = self.limit - in_flight
-        if self._is_resuming:
-            if now >= self._resume_at_s:
-                self._resume()
-            if self._is_resuming and self._allowance < room:
-                room = self._allowance
-        return room
-
-    def admit(self, in_flight: int, now: float) -> Admission:
-        if self._is_resuming:
-            self._allowance -= 1
-            if self._allowance == 0:
-                self._resume_at_s = now + self._step_s()
-        return Admission(now, self.epoch, in_flight, self.limit)
+        return self._gently(self.limit - in_flight, now)
 
     def next_change_s(self, in_flight: int, now: float) -> float:
         if now < self.blocked_until_s:
@@ -263,12 +339,6 @@ class AimdLimiter(Limiter):
         if self.limit >= self._ramp_target:
             self._ramp_target = 0
 
-    def _step_s(self) -> float:
-        step_s = _STEP_REJECTIONS * self._rejection_s
-        if step_s < _STEP_S_MIN:
-            return _STEP_S_MIN
-        return step_s if step_s < _STEP_S_MAX else _STEP_S_MAX
-
     def _grow(self, in_flight: int, now: float) -> None:
         """One more each step while all that is allowed is used."""
         if in_flight >= self.limit and now >= self._grow_at_s:
@@ -279,39 +349,15 @@ class AimdLimiter(Limiter):
                 self.ceiling = 0
                 self._is_growing = False
 
-    def _resume(self) -> None:
-        """After a wait, one request first, then some times as many in each step, then all."""
-        self._allowance = self._resume_step
-        self._resume_step *= self._resume_factor
-        self._resume_at_s = NEVER
-        if self._allowance >= self.limit:
-            self._is_resuming = False
-
     def _rate_limited(self, admission: Admission, retry_after_s: float, now: float) -> None:
-        settings = self._settings
-        took_s = now - admission.at_s
-        known_s = self._rejection_s
-        self._rejection_s = took_s if known_s == 0.0 else known_s + 0.3 * (took_s - known_s)
         self._streak = 0
         is_fresh = admission.epoch == self.epoch
         if is_fresh:
-            self.consecutive_rate_limits += 1
             self._lower(admission)
-        wait_s = retry_after_s
-        if not wait_s > 0.0:
-            doublings = min(self.consecutive_rate_limits - 1, _COOLDOWN_DOUBLINGS_MAX)
-            wait_s = settings.cooldown_s * 2.0 ** max(0, doublings)
-        elif wait_s > self._longest_wait_s:
+        wait_s = self._wait(admission, retry_after_s, now, is_fresh)
+        if retry_after_s > 0.0 and wait_s > self._longest_wait_s:
             self._longest_wait_s = wait_s
-        until_s = now + wait_s
-        if until_s > self.blocked_until_s:
-            if settings.jitter_fraction > 0.0:
-                until_s += wait_s * settings.jitter_fraction * self._stream.uniform()
-            self.blocked_until_s = until_s
-        self._is_resuming = True
-        self._resume_step = 1
-        self._resume_at_s = self.blocked_until_s
-        rest_s = max(settings.probe_after_s, _PROBE_COST_RATIO * self._longest_wait_s)
+        rest_s = max(self._settings.probe_after_s, _PROBE_COST_RATIO * self._longest_wait_s)
         self._probe_at_s = self.blocked_until_s + rest_s
 
     def _lower(self, admission: Admission) -> None:

@@ -267,7 +267,7 @@ class RequestAdmission:
         if endpoint is None:
             return RequestDenied(ask, RequestDenial.UNREGISTERED, NEVER)
         self._catch_up(now)
-        if 0 < endpoint.tokens.limit < ask.tokens:
+        if 0 < endpoint.tokens.limit < endpoint.tokens_of(ask):
             return RequestDenied(ask, RequestDenial.TOO_LARGE, NEVER)
         state = endpoint.domains.get(ask.domain)
         if state is None:
@@ -303,7 +303,7 @@ class RequestAdmission:
             requests_s = endpoint.requests.ready_s(1, now)
             if requests_s > now:
                 return RequestDenied(ask, RequestDenial.REQUEST_BUDGET, requests_s)
-            tokens_s = endpoint.tokens.ready_s(ask.tokens, now)
+            tokens_s = endpoint.tokens.ready_s(endpoint.tokens_of(ask), now)
             if tokens_s > now:
                 return RequestDenied(ask, RequestDenial.TOKEN_BUDGET, tokens_s)
         return None
@@ -326,7 +326,7 @@ class RequestAdmission:
             state,
             state.limiter.admit(state.in_flight, now),
             endpoint.requests.spend(1, now),
-            endpoint.tokens.spend(ask.tokens, now),
+            endpoint.tokens.spend(endpoint.tokens_of(ask), now),
             now,
         )
         self.ledger.active[lease.id] = lease
@@ -382,7 +382,7 @@ class RequestAdmission:
                 break
             ticket = selection.item.payload
             assert isinstance(ticket, Ticket)
-            ready_s = endpoint.budget_ready_s(ticket.ask.tokens, now)
+            ready_s = endpoint.budget_ready_s(ticket.ask, now)
             if ready_s == NEVER:
                 denied = RequestDenied(ticket.ask, RequestDenial.TOO_LARGE, NEVER)
                 self._resolve(ticket, denied, now)

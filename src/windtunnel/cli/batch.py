@@ -50,7 +50,7 @@ def _options(command: Any) -> Any:
         click.option("--limiter", type=click.Choice(["aimd", "gradient", "fixed"]), default="aimd",
                      show_default=True,
                      help="How the number in flight is found: from refusals, from latency, "
-                          "or not at all."),
+                          "or not at all. Each waits when a server asks it to."),
         click.option("--requests-per-minute", type=click.IntRange(1), metavar="N",
                      help="A budget for each endpoint. [default: what replies say]"),
         click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N",
@@ -64,7 +64,8 @@ def _options(command: Any) -> Any:
         click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
                      metavar="N", help="How often a call is tried again before it is put last."),
         click.option("--retry-time", default="10m", show_default=True, metavar="TIME",
-                     help="How long a row, or everything, may fail before it is given up."),
+                     help="How long a row, or everything, may fail before it is given up; "
+                          "standing in line is not failing."),
         click.option("--timeout", default="10m", show_default=True, metavar="TIME",
                      help="How long one call may take."),
         click.option("--wait", default="10s", show_default=True, metavar="TIME",
@@ -179,6 +180,8 @@ def _text(value: str | None, where: str) -> str:
 def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[EndpointPlan, ...]:
     import os
 
+    import msgspec
+
     from windtunnel.live.batch.columns_file import endpoint_plan
     from windtunnel.live.batch.endpoints import name_of, parse_endpoint
     from windtunnel.live.wire.addresses import checked_url
@@ -198,8 +201,6 @@ def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[En
     plans = []
     for name, url in urls.items():
         plan = endpoint_plan(name, url, specs.get(name), key_env, options["concurrency"])
-        import msgspec
-
         plans.append(
             msgspec.structs.replace(
                 plan,

@@ -15,7 +15,7 @@ WHY: Final[dict[RequestDenial, str]] = {
     RequestDenial.QUEUE_FULL: "too many are waiting already",
     RequestDenial.SHUTDOWN: "admission is shut down",
     RequestDenial.UNREGISTERED: "nobody registered this provider and model",
-    RequestDenial.TOO_LARGE: "it is larger than the whole token budget of a minute",
+    RequestDenial.TOO_LARGE: "it is larger than the whole token budget",
 }
 """The reasons that end a wait; the others only begin one."""
 

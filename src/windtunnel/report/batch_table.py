@@ -27,7 +27,8 @@ def show(summary: Summary, resume: str, console: Console) -> None:
 def sentences(summary: Summary, resume: str) -> list[str]:
     """What a person needs to know, most important last."""
     view = summary.view
-    said = [f"{view.finished:,} of {view.rows:,} rows are in {summary.output}."]
+    rows = "1 row is" if view.rows == 1 else f"{view.rows:,} rows are"
+    said = [f"{view.finished:,} of {rows} in {summary.output}."]
     if summary.errors:
         parts = []
         if view.dropped:
@@ -37,13 +38,20 @@ def sentences(summary: Summary, resume: str) -> list[str]:
         said.append(f"{', '.join(parts) or 'Others'}: {summary.errors} says why.")
     if summary.ending is not Ending.COMPLETE:
         said.append(f"{WHY[summary.ending]}{summary.sentence}".rstrip(".") + ".")
-    if summary.unwritten:
+    if summary.unwritten == 1:
+        said.append("1 answer could not be written; it is asked for again.")
+    elif summary.unwritten:
         said.append(
             f"{summary.unwritten:,} answers could not be written; they are asked for again."
         )
     left = summary.unfinished + view.gave_up
     if left:
-        said.append(f"{left:,} rows are left; this goes on with them:")
+        which = (
+            "1 row is left; this goes on with it"
+            if left == 1
+            else (f"{left:,} rows are left; this goes on with them")
+        )
+        said.append(f"{which}:")
         said.append(f"  {resume}")
     return said
 

@@ -91,6 +91,7 @@ class Bench:
         while not self.scheduler.is_done:
             while (cell := self.scheduler.next_cell(self.now)) is not None:
                 self.started.append((self.now, cell.row.seed.row, cell.column))
+                self.scheduler.began(cell, self.now)
                 ends_s = self.now + self.service_s(cell)
                 heappush(self._calls, (ends_s, len(self.started), cell))
             self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
@@ -106,6 +107,8 @@ class Bench:
                 continue
             self.now = ends_s
             self._end(heappop(self._calls)[2])
+            if self.scheduler.is_stalled(self.now):
+                return
 
     def _end(self, cell: Cell) -> None:
         row = cell.row.seed.row

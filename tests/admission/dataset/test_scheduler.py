@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.dataset.bench import BAD, FAILS, OK, RATE_LIMITED, Bench, seeds
-from windtunnel.admission.dataset.cells import Cell, RowSeed
+from windtunnel.admission.dataset.cells import Cell, RowSeed, Verdict
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.dataset.scheduler import RetrySettings
 from windtunnel.core.errors import InputError
@@ -104,6 +104,87 @@ def test_one_row_that_fails_for_ever_is_given_up_and_the_others_are_not() -> Non
     bench.run()
     assert bench.gave_up == [3]
     assert len(bench.complete) == 199
+
+
+def test_queueing_behind_others_is_no_failing_time() -> None:
+    """Two refusals, and 100 s in line between them; what it was told to wait is 5 s of that."""
+    bench = Bench({"a": []}, seeds(1), always, settings=RetrySettings(4, 60.0))
+    scheduler = bench.scheduler
+    now, failing_s = 0.0, []
+    for wait_s, in_line_s in ((5.0, 100.0), (5.0, 5.0), (30.0, 300.0)):
+        cell = scheduler.next_cell(now)
+        assert cell is not None
+        scheduler.began(cell, now)
+        now += 1.0
+        assert scheduler.rate_limited(cell, now, wait_s) is Verdict.RETRY
+        failing_s.append(cell.failing_s)
+        now += in_line_s
+    assert failing_s == [0.0, 5.0 + 1.0, 5.0 + 1.0 + 5.0 + 1.0]
+
+
+def test_a_row_whose_waits_and_calls_come_to_the_retry_time_is_given_up() -> None:
+    bench = Bench({"a": []}, seeds(1), always, settings=RetrySettings(4, 60.0))
+    scheduler, now, verdicts = bench.scheduler, 0.0, []
+    while not scheduler.is_done:
+        cell = scheduler.next_cell(now)
+        assert cell is not None
+        scheduler.began(cell, now)
+        verdicts.append(scheduler.rate_limited(cell, now + 1.0, 20.0))
+        now += 21.0
+    assert verdicts == [Verdict.RETRY] * 3 + [Verdict.GAVE_UP]
+
+
+def test_a_row_that_is_refused_while_others_are_answered_is_not_asked_for_all_the_time() -> None:
+    """Some servers refuse what is too large for them with a 429, every time."""
+
+    def answer(cell: Cell, now: float) -> str:
+        return RATE_LIMITED if cell.row.seed.row == 3 else OK
+
+    settings = RetrySettings(4, 600.0)
+    bench = Bench({"a": []}, seeds(9000), answer, settings=settings)
+    bench.run()
+    assert bench.gave_up == [3]
+    assert len(bench.complete) == 8999
+    assert sum(1 for _, row, _ in bench.started if row == 3) <= 20 + 20
+
+
+@pytest.mark.parametrize(("long_s", "rows"), [(300.0, 10), (5000.0, 10)])
+def test_a_run_is_not_stalled_while_a_call_is_out_that_may_succeed(
+    long_s: float, rows: int
+) -> None:
+    """Row 0 takes long; the others fail until it is answered."""
+    answered: list[float] = []
+
+    def answer(cell: Cell, now: float) -> str:
+        if cell.row.seed.row == 0:
+            answered.append(now)
+        return OK if answered else FAILS
+
+    bench = Bench(
+        {"a": []},
+        seeds(rows),
+        answer,
+        settings=RetrySettings(1000, 60.0),
+        service_s=lambda cell: long_s if cell.row.seed.row == 0 else 1.0,
+    )
+    bench.run()
+    assert answered == [long_s]
+    assert 0 in bench.complete
+    assert len(bench.complete) + len(bench.gave_up) == rows
+
+
+def test_slow_failures_one_after_another_stall_the_run_all_the_same() -> None:
+    """Some call is always out; those that were sent after the time was up do not count."""
+    bench = Bench(
+        {"a": []},
+        seeds(1000),
+        lambda cell, now: FAILS,
+        settings=RetrySettings(4, 60.0),
+        service_s=lambda cell: 7.0 + cell.row.seed.row % 5,
+    )
+    bench.run()
+    assert bench.scheduler.is_stalled(bench.now)
+    assert 67.0 <= bench.now <= 7.0 + 60.0 + 11.0
 
 
 def test_salvage_has_an_end() -> None:

@@ -127,12 +127,82 @@ def test_rate_limits_go_through_admission_and_use_up_no_retry(
     assert len(done.lines) == 40
 
 
-def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
+def test_a_token_budget_that_is_learned_while_calls_wait_stops_nothing(
     tmp_path: Path, serve: Serve
+) -> None:
+    """Each call was taken for more than 500 tokens, and then there are 100 a minute."""
+
+    def reply(asked: Asked) -> Said:
+        said = answer(asked)
+        said.headers["x-ratelimit-limit-tokens"] = "100"
+        said.headers["x-ratelimit-remaining-tokens"] = "100"
+        return said
+
+    server = serve(reply)
+    write_rows(tmp_path / "in.jsonl", prompts(6))
+    done = batch(tmp_path, "--endpoint", server.url)
+    assert done.code == 0, done.said
+    assert len(done.lines) == 6
+
+
+def test_a_row_that_stood_in_line_for_long_is_not_given_up(tmp_path: Path, serve: Serve) -> None:
+    """Refused twice; in between it waits for 60 others, for longer than --retry-time."""
+    seen: Counter[str] = Counter()
+
+    async def a_while() -> None:
+        await asyncio.sleep(0.02)
+
+    def reply(asked: Asked) -> Said:
+        seen[asked.prompt] += 1
+        if asked.prompt == "say 0" and seen[asked.prompt] <= 2:
+            return Said(429, {"error": {"message": "slow down"}}, {"retry-after-ms": "20"})
+        said = answer(asked)
+        said.hold = a_while
+        return said
+
+    server = serve(reply)
+    write_rows(tmp_path / "in.jsonl", prompts(60))
+    done = batch(tmp_path, "--endpoint", server.url, "--concurrency", 1, "--retry-time", "900ms")
+    assert done.code == 0, done.said
+    assert [place for place, said in enumerate(server.prompts) if said == "say 0"][1] > 50
+
+
+@pytest.mark.parametrize("limiter", ["aimd", "gradient", "fixed"])
+def test_rate_limits_are_kept_to_by_every_limiter(
+    tmp_path: Path, serve: Serve, limiter: str
+) -> None:
+    """Eight refusals come first, in one burst or in several; whoever ignored them would ask on."""
+
+    def reply(asked: Asked) -> Said:
+        if len(server.asked) <= 8:
+            return Said(429, {"error": {"message": "slow down"}}, {"retry-after-ms": "40"})
+        return answer(asked)
+
+    server = serve(reply)
+    write_rows(tmp_path / "in.jsonl", prompts(30))
+    events = tmp_path / "events.jsonl"
+    done = batch(
+        tmp_path,
+        *("--endpoint", server.url, "--limiter", limiter, "--concurrency", 4),
+        *("--retries", 0, "--events", events),
+    )
+    assert done.code == 0, done.said
+    assert len(done.lines) == 30
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    refused = [event["time"] for event in told if event["kind"] == "request_rate_limited"]
+    started = [event["time"] for event in told if event["kind"] == "request_lease_acquired"]
+    assert len(refused) == 8
+    for time in refused:
+        assert not [start for start in started if time < start < time + 0.04]
+
+
+@pytest.mark.parametrize("limiter", ["aimd", "gradient", "fixed"])
+def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
+    tmp_path: Path, serve: Serve, limiter: str
 ) -> None:
     server = serve(lambda _: Said(429, {"error": {"message": "no"}}, {"retry-after": "3600"}))
     write_rows(tmp_path / "in.jsonl", prompts(1000))
-    done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms")
+    done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms", "--limiter", limiter)
     assert done.code == 5
     assert len(server.asked) <= 64
     assert "It ended because nothing has succeeded for as long as --retry-time says." in done.said

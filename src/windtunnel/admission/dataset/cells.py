@@ -84,10 +84,15 @@ class Cell:
 
     __slots__ = (
         "attempts",
+        "began_s",
         "column",
-        "failed_since_s",
+        "failing_s",
+        "has_failed",
         "id",
+        "landed_s",
         "lease",
+        "own_wait_s",
+        "refusals",
         "rest",
         "round",
         "row",
@@ -103,6 +108,15 @@ class Cell:
         self.attempts = 0
         """Failures in this round that count against the retries."""
         self.round = 0
-        self.failed_since_s = NEVER
+        self.refusals = 0
+        """Rate limits in a row."""
+        self.has_failed = False
+        self.failing_s = 0.0
+        """Since its first failure: calls, and waits of its own; not what it waited for others."""
+        self.landed_s = 0.0
+        self.own_wait_s = 0.0
+        """How long it had to wait after its last call, whoever else waits: a rest, Retry-After."""
+        self.began_s = NEVER
+        """When the call that is out was sent; infinity when none is."""
         self.lease: TaskLease | None = None
         self.rest: Entry | None = None

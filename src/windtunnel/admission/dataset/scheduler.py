@@ -6,8 +6,10 @@ call that fails is tried again after a rest that grows and is never in step; one
 often is parked until the rest of its group is done, and salvaged then. A refused call (a rate
 limit) goes back to the queue at once: request admission knows how long to wait.
 
-Everything ends: a cell that still fails `retry_time_s` after its first failure is given up, and
-when nothing at all has succeeded for so long, `is_stalled` says so.
+Everything ends: a cell that has been failing for `retry_time_s` is given up. What counts is its
+calls and the waits that it was told to make, from its first failure on, and not what it stood in
+line behind others. When nothing at all has succeeded for so long, by the clock, `is_stalled` says
+so, unless a call is out that was sent before: it may still bring an answer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,14 +47,16 @@ from windtunnel.core.telemetry import Plain
 
 SALVAGE_ROUNDS: Final = 2
 """How often the parked cells of a group are tried once more."""
+REFUSALS_AT_ONCE: Final = 20
+"""So many rate limits in a row, and a cell rests as after a failure: it may be alone with them."""
 
 
 class RetrySettings:
     """How often and how long a call that failed is tried again.
 
     retries: failures in one round after which a cell is parked.
-    retry_time_s: how long after its first failure a cell is given up; also how long nothing at all
-      may succeed before the run is stalled.
+    retry_time_s: how long a cell may be failing before it is given up; also how long nothing at
+      all may succeed before the run is stalled.
     """
 
     __slots__ = ("retries", "retry_time_s")
@@ -120,6 +124,8 @@ class Scheduler:
         )
         self._candidates: Final = [Candidate(frozenset({lane.name})) for lane in self._first]
         self._failing_since_s = NEVER
+        self._out: Final[dict[str, float]] = {}
+        """When each call that is out was sent, the earliest first."""
         self._next: Sequence[RowSeed] = next(groups, ())
 
     @property
@@ -133,7 +139,7 @@ class Scheduler:
 
     def is_stalled(self, now: float) -> bool:
         """Whether calls have done nothing but fail for as long as they may."""
-        return now >= self._failing_since_s + self._settings.retry_time_s
+        return now >= self._stalls_at_s()
 
     def next_cell(self, now: float) -> Cell | None:
         """A cell to call for, with its lease; None when nothing may start now."""
@@ -161,7 +167,14 @@ class Scheduler:
 
     def next_wake_s(self) -> float:
         """When to ask again although nothing happened; infinity when there is no need."""
-        return min(self._rests.peek_time(), self._failing_since_s + self._settings.retry_time_s)
+        return min(self._rests.peek_time(), self._stalls_at_s())
+
+    def began(self, cell: Cell, now: float) -> None:
+        """The call for a cell is sent, after whatever it waited for since it got its lease."""
+        if cell.has_failed:
+            cell.failing_s += min(now - cell.landed_s, cell.own_wait_s)
+        cell.began_s = now
+        self._out[cell.id] = now
 
     def finished(self, cell: Cell, now: float) -> bool:
         """A cell is there; True when its row is complete with it."""
@@ -188,13 +201,13 @@ class Scheduler:
         self._failing_since_s = NEVER
         return self._give_up(cell, reason, now)
 
-    def rate_limited(self, cell: Cell, now: float) -> Verdict:
-        """A call was refused for now; it waits in request admission, as long as that says."""
-        return self._failed(cell, "rate_limited", now, counts=False)
+    def rate_limited(self, cell: Cell, now: float, wait_s: float = 0.0) -> Verdict:
+        """A call was refused for now; `wait_s` is how long request admission lets it wait."""
+        return self._failed(cell, "rate_limited", now, wait_s)
 
     def failed(self, cell: Cell, reason: str, now: float) -> Verdict:
         """A call failed in a way that may pass."""
-        return self._failed(cell, reason, now, counts=True)
+        return self._failed(cell, reason, now, NEVER)
 
     def put_back(self, cell: Cell, now: float) -> None:
         """A call was cancelled before it said anything: the cell is as it was."""
@@ -209,40 +222,60 @@ class Scheduler:
 
     # What follows keeps cells, rows and groups in step.
 
-    def _failed(self, cell: Cell, reason: str, now: float, *, counts: bool) -> Verdict:
+    def _stalls_at_s(self) -> float:
+        """When everything has failed for too long; while an earlier call is out, nobody knows."""
+        stalls_at_s = self._failing_since_s + self._settings.retry_time_s
+        if self._out and next(iter(self._out.values())) < stalls_at_s:
+            return NEVER
+        return stalls_at_s
+
+    def _failed(self, cell: Cell, reason: str, now: float, wait_s: float) -> Verdict:
+        """A call failed; a finite wait is that of a rate limit, which counts as no failure."""
         if self._failing_since_s == NEVER:
             self._failing_since_s = now
         if cell.row.is_closed:
             self._land(cell, now)
             self._settle(cell.row.group, now)
             return Verdict.IGNORED
-        if cell.failed_since_s == NEVER:
-            cell.failed_since_s = now
-        verdict = self._judge(cell, now, counts=counts)
+        if cell.has_failed and cell.began_s < NEVER:
+            cell.failing_s += now - cell.began_s
+        cell.has_failed = True
+        is_refusal = wait_s < NEVER
+        cell.refusals = cell.refusals + 1 if is_refusal else 0
+        verdict = self._judge(cell, counts=not is_refusal)
         if verdict is Verdict.GAVE_UP:
             self._give_up(cell, reason, now)
             return verdict
         self._land(cell, now)
+        cell.landed_s = now
+        cell.own_wait_s = wait_s if is_refusal else 0.0
         numbers: dict[str, Plain] = {"tries": cell.tries}
-        if not counts:
-            self._enqueue(cell, now)
-        elif verdict is Verdict.SALVAGE:
+        if verdict is Verdict.SALVAGE:
             cell.row.group.parked.append(cell)
             self.parked += 1
             self._count_deferred(cell, 1)
+        elif is_refusal and cell.refusals <= REFUSALS_AT_ONCE:
+            self._enqueue(cell, now)
         else:
-            rest_s = retry_delay_s(cell.attempts - 1, self._stream)
+            before = cell.refusals - REFUSALS_AT_ONCE if is_refusal else cell.attempts
+            # The last try is made when its time is up, not a rest later.
+            left_s = self._settings.retry_time_s - cell.failing_s
+            rest_s = min(retry_delay_s(before - 1, self._stream), left_s)
             numbers["rest_s"] = rest_s
-            cell.rest = self._rests.push(now + rest_s, 0, cell)
-            cell.row.group.resting += 1
-            self.resting += 1
-            self._count_deferred(cell, 1)
+            self._rest(cell, now, rest_s)
         self._tell(now, TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
 
-    def _judge(self, cell: Cell, now: float, *, counts: bool) -> Verdict:
-        if now >= cell.failed_since_s + self._settings.retry_time_s:
+    def _rest(self, cell: Cell, now: float, rest_s: float) -> None:
+        cell.own_wait_s = max(cell.own_wait_s, rest_s)
+        cell.rest = self._rests.push(now + rest_s, 0, cell)
+        cell.row.group.resting += 1
+        self.resting += 1
+        self._count_deferred(cell, 1)
+
+    def _judge(self, cell: Cell, *, counts: bool) -> Verdict:
+        if cell.failing_s >= self._settings.retry_time_s:
             return Verdict.GAVE_UP
         if not counts:
             return Verdict.RETRY
@@ -265,6 +298,8 @@ class Scheduler:
         lease = cell.lease
         assert lease is not None, "a cell that was started has a lease"
         cell.lease = None
+        cell.began_s = NEVER
+        self._out.pop(cell.id, None)
         self.tasks.release(lease, now)
         cell.row.group.in_flight -= 1
         self.in_flight -= 1

@@ -176,7 +176,7 @@ def _runner(
             RUN,
             streams,
             AimdSettings(),
-            make_limiter=_make_limiter(plan.limiter),
+            make_limiter=_make_limiter(plan.limiter, streams),
             announcer=announcer,
         )
     )
@@ -220,12 +220,17 @@ def _allow_connections(wanted: int) -> None:
         raise InputError(what, where="--concurrency", hint="`ulimit -n` allows more")
 
 
-def _make_limiter(kind: LimiterKind) -> MakeLimiter | None:
-    if kind is LimiterKind.GRADIENT:
-        return lambda _key, maximum, _now: GradientLimiter(maximum, per_token=True)
-    if kind is LimiterKind.FIXED:
-        return lambda _key, maximum, _now: Limiter(maximum)
-    return None
+def _make_limiter(kind: LimiterKind, streams: Streams) -> MakeLimiter | None:
+    if kind is LimiterKind.AIMD:
+        return None
+
+    def make(key: str, maximum: int, _now: float) -> Limiter:
+        stream = streams[f"admission.{key}"]
+        if kind is LimiterKind.GRADIENT:
+            return GradientLimiter(maximum, per_token=True, stream=stream)
+        return Limiter(maximum, stream)
+
+    return make
 
 
 @contextmanager
@@ -245,7 +250,8 @@ def _signals(runner: Runner, note: Callable[[str], None]) -> Iterator[None]:
         runner.stop(ending)
         waiting = len(runner.limiter.admission.ledger.active)
         if waiting:
-            note(f"waiting for {waiting} calls in flight; once more leaves them")
+            calls, them = ("1 call", "it") if waiting == 1 else (f"{waiting:,} calls", "them")
+            note(f"waiting for {calls} in flight; once more leaves {them}")
 
     for number, ending in endings.items():
         loop.add_signal_handler(number, heard, ending)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -41,6 +41,8 @@ REFUSALS_UNTIL_STOP: Final = 20
 BYTES_PER_TOKEN: Final = 4
 ANSWER_TOKENS: Final = 512
 """What an answer is taken to need until its reply says more, if the request has no limit."""
+
+Line = TypeVar("Line")
 
 
 class Parts:
@@ -166,7 +168,7 @@ class Runner:
 
     async def _call(self, cell: Cell) -> None:
         try:
-            judged = await self._ask(cell)
+            judged, blocked_until_s = await self._ask(cell)
         except asyncio.CancelledError:
             self._scheduler.put_back(cell, self.limiter.now())
             raise
@@ -175,30 +177,33 @@ class Runner:
                 raise
             self._scheduler.put_back(cell, self.limiter.now())
         else:
-            self._settle(cell, judged)
+            self._settle(cell, judged, blocked_until_s)
         finally:
             self._wake.set()
 
-    async def _ask(self, cell: Cell) -> Answer | Failure:
+    async def _ask(self, cell: Cell) -> tuple[Answer | Failure, float]:
+        """What came of a call, and until when nothing may be asked where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
         try:
             body = self._work.body(cell.column, row.fields, row.values)
         except Unfilled as fault:
-            return Failure(Means.DROP, "template", str(fault))
+            return Failure(Means.DROP, "template", str(fault)), 0.0
         body["model"] = route.model
         data = self._encode(body)
         asks = self._asks(cell, route, _tokens(body, len(data)))
         async with self.limiter.acquire(*asks) as held:
-            judged = await self._exchange(held, route, data)
-            row.failed_at = ""
-            if isinstance(judged, Failure) and judged.means is Means.AGAIN:
-                row.failed_at = held.lease.ask.provider if held.lease is not None else ""
-            return judged
+            lease = held.lease
+            assert lease is not None
+            self._scheduler.began(cell, self.limiter.now())
+            judged = await self._exchange(held, lease.ask.provider, route, data)
+        is_failed = isinstance(judged, Failure) and judged.means is Means.AGAIN
+        row.failed_at = lease.ask.provider if is_failed else ""
+        return judged, lease.domain.limiter.blocked_until_s
 
-    async def _exchange(self, held: Held, route: Route, data: bytes) -> Answer | Failure:
+    async def _exchange(
+        self, held: Held, endpoint: str, route: Route, data: bytes
+    ) -> Answer | Failure:
         """Sends a request and reads the reply; admission learns how it went."""
-        assert held.lease is not None
-        endpoint = held.lease.ask.provider
         call = self.tally.call(endpoint, route.model)
         call.sent += 1
         call.waited_s += held.waited_s
@@ -237,28 +242,23 @@ class Runner:
         correlation = Correlation(tenant, cell.id, f"{cell.id}#{cell.tries}")
         avoided = _row_of(cell).failed_at
         others = [name for name in route.endpoints if name != avoided]
-        asks = []
-        for name in others or route.endpoints:
-            endpoint = self.limiter.admission.endpoint(name, route.model)
-            assert endpoint is not None, "every route is registered"
-            budget = endpoint.tokens.limit
-            asks.append(
-                RequestAsk(
-                    name,
-                    route.model,
-                    route.api.domain,
-                    group=tenant,
-                    weight=weight,
-                    # An estimate is no reason to refuse: what is too large, the server says.
-                    tokens=min(tokens, budget) if budget else tokens,
-                    correlation=correlation,
-                )
+        return [
+            RequestAsk(
+                name,
+                route.model,
+                route.api.domain,
+                group=tenant,
+                weight=weight,
+                tokens=tokens,
+                is_estimate=True,
+                correlation=correlation,
             )
-        return asks
+            for name in others or route.endpoints
+        ]
 
     # What came back.
 
-    def _settle(self, cell: Cell, judged: Answer | Failure) -> None:
+    def _settle(self, cell: Cell, judged: Answer | Failure, blocked_until_s: float) -> None:
         if isinstance(judged, Answer) and self.parts.has_columns and judged.content is None:
             judged = Failure(Means.AGAIN, "bad_reply", "the answer has no text", status=200)
         if isinstance(judged, Answer):
@@ -273,7 +273,7 @@ class Runner:
                 self._drop(cell, judged)
         else:
             if judged.means is Means.WAIT:
-                verdict = scheduler.rate_limited(cell, now)
+                verdict = scheduler.rate_limited(cell, now, max(0.0, blocked_until_s - now))
             else:
                 verdict = scheduler.failed(cell, judged.code, now)
             if verdict is Verdict.GAVE_UP:
@@ -335,7 +335,7 @@ class Runner:
             self._write(self._store.list_error, line)
         self._first_drops = []
 
-    def _write(self, write: Any, line: Any) -> bool:
+    def _write(self, write: Callable[[Line], None], line: Line) -> bool:
         """Writes a line; where that fails the run ends, and the rest is still tried."""
         try:
             write(line)
