@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 
 class Section(BaseModel):
@@ -12,3 +13,9 @@ class Section(BaseModel):
 
     to_come: ClassVar[tuple[str, ...]] = ()
     """Keys that are planned: whoever writes one hears that it is not simulated yet."""
+
+
+class ApiSection(Section):
+    """A mapping of a manifest for Kubernetes: its keys are in camel case."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)

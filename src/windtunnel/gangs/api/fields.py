@@ -3,11 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import ConfigDict
-from pydantic.alias_generators import to_camel
-
 from windtunnel.core.spec.fields import Duration, Flag, Leaf, Whole, is_not, shown
-from windtunnel.core.spec.section import Section
 from windtunnel.gangs.templates import OFF
 
 MOST_REPLICAS = 100_000
@@ -18,12 +14,6 @@ DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0
 DOMAIN = re.compile(r"[a-z][a-z0-9-]{0,62}")
 LONGEST_DNS_NAME = 253
 NEVER_WORD = "Never"
-
-
-class ApiSection(Section):
-    """A mapping of a manifest: its keys are in camel case."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
 class _Pattern(Leaf):

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.core.spec.faults import Fault, checker_faults, input_error
 from windtunnel.core.spec.fields import shown
+from windtunnel.core.spec.section import ApiSection
 from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
-from windtunnel.gangs.api.fields import ApiSection
 from windtunnel.gangs.api.other_kinds import (
     ClusterTopologyBindingSpec,
     GangManifest,

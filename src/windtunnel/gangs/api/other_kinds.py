@@ -7,7 +7,14 @@ from pydantic import Field
 from windtunnel.core.errors import nearest
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.fields import Text
-from windtunnel.gangs.api.fields import ApiSection, Count, DnsName, Domain, Opaque, Words
+from windtunnel.core.spec.section import ApiSection
+from windtunnel.gangs.api.fields import (
+    Count,
+    DnsName,
+    Domain,
+    Opaque,
+    Words,
+)
 from windtunnel.gangs.api.pod_spec import pod_spec_faults
 from windtunnel.gangs.api.set_spec import CliqueSpec, Metadata
 

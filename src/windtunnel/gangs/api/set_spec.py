@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.spec.fields import Duration, Whole
+from windtunnel.core.spec.section import ApiSection
 from windtunnel.gangs.api.fields import (
     LONGEST_DELAY,
-    ApiSection,
     Count,
     CountOrShare,
     Delay,
