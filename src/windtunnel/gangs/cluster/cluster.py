@@ -82,7 +82,7 @@ class Cluster:
         self._changes: Final = view.watch()
         space = Space()
         placer: Placer = OneByOnePlacer(space) if one_by_one else GangPlacer(space)
-        self.scheduler: Final = Scheduler(view, space, placer)
+        self.scheduler: Final = Scheduler(view, space, placer, whole=not one_by_one)
         for node in view.nodes.values():
             self._join(node)
 

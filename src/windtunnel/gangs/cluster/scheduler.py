@@ -47,9 +47,9 @@ class Placer(Protocol):
 class Scheduler:
     """Keeps the space in step with the view, and gives pods that wait to the placer."""
 
-    def __init__(self, view: View, space: Space, placer: Placer) -> None:
+    def __init__(self, view: View, space: Space, placer: Placer, *, whole: bool) -> None:
         self._view: Final = view
-        self._space: Final = space
+        self.space: Final = space
         self._placer: Final = placer
         self._waiting: Final[dict[str, list[str]]] = {}  # by gang: pods that may be placed
         self._news = False
@@ -58,21 +58,24 @@ class Scheduler:
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
         """Of the gangs that wait."""
+        self._whole: Final = whole  # whether gangs are admitted whole
+        self.half_admitted: Final[list[str]] = []
+        """Gangs that got nodes without getting their minimum, ever: there must be none."""
 
     @property
     def has_news(self) -> bool:
         """Whether somebody waits who did not before, or somebody waits and there may be room."""
-        return len(self._waiting) > 0 and (self._news or self._freed != self._space.freed)
+        return len(self._waiting) > 0 and (self._news or self._freed != self.space.freed)
 
     # Keeping up.
 
     def add_node(self, node: Node) -> None:
         labels = {HOSTNAME: node.name, **node.labels}
-        self._space.add_node(node.name, node.capacity, labels)
+        self.space.add_node(node.name, node.capacity, labels)
 
     def node_changed(self, node: Node) -> None:
         usable = node.ready and not node.cordoned
-        self._space.set_usable(self._space.by_name[node.name], usable=usable)
+        self.space.set_usable(self.space.by_name[node.name], usable=usable)
 
     def absorb(self, changes: Changes) -> None:
         """Notes which gangs have pods to place now."""
@@ -95,19 +98,19 @@ class Scheduler:
         shape = self._shapes.get(pod.template_hash)
         if shape is None:
             selector = selector_of(pod.template.pod_spec)
-            shape = self._space.shape(pod.requests, selector)
+            shape = self.space.shape(pod.requests, selector)
             self._shapes[pod.template_hash] = shape
         return shape
 
     def ending(self, pod: Pod) -> None:
         """A pod on a node was deleted: its room will be free."""
-        self._space.releasing(self._space.by_name[pod.node], self.shape_of(pod))
+        self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod))
 
     def ended(self, pod: Pod) -> None:
         """A pod that was deleted is gone: its room is free."""
-        node, shape = self._space.by_name[pod.node], self.shape_of(pod)
-        self._space.releasing(node, shape, -1)
-        self._space.give(node, shape)
+        node, shape = self.space.by_name[pod.node], self.shape_of(pod)
+        self.space.releasing(node, shape, -1)
+        self.space.give(node, shape)
         gang = self._view.gangs.get(pod.gang)
         if gang is None or not any(self._bound(group) for group in gang.groups):
             self._placer.gone(pod.gang, pod.set_name)
@@ -131,6 +134,8 @@ class Scheduler:
             self._say(name, None, now_s)
         done = self._placer.plan(asks, self._victims)
         bound = [self._bind(binding.pod, binding.node, now_s) for binding in done.bindings]
+        if self._whole:
+            self._check_admitted(done)
         told = {verdict.gang: verdict for verdict in done.verdicts}
         for ask in asks:
             verdict = told.get(ask.name)
@@ -138,18 +143,25 @@ class Scheduler:
             if any(binding.gang == ask.name for binding in done.bindings):
                 self._placed(ask, now_s)
         evicted = self._evict(done, now_s)
-        self._freed = self._space.freed
+        self._freed = self.space.freed
         return bound, evicted
+
+    def _check_admitted(self, done: Pass) -> None:
+        for name in dict.fromkeys(binding.gang for binding in done.bindings):
+            for group in self._view.gangs[name].groups:
+                have = len(self._bound(group))
+                if have < group.min_replicas:
+                    self.half_admitted.append(f"{group.name} has {have} of {group.min_replicas}")
 
     def _learn_levels(self) -> None:
         for name, levels in self._view.levels.items():
             keys = list(levels.values())
             if self._levels.get(name) != keys:
                 self._levels[name] = keys
-                self._space.add_topology(name, keys)
+                self.space.add_topology(name, keys)
         for name in [name for name in self._levels if name not in self._view.levels]:
             del self._levels[name]
-            self._space.remove_topology(name)
+            self.space.remove_topology(name)
 
     def _bind(self, name: str, node: str, now_s: float) -> Pod:
         pod = self._view.pods[name]
@@ -281,8 +293,8 @@ class Scheduler:
 
     def _score(self, ask: GangAsk, gang: PodGang) -> float:
         """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
-        tree = self._space.tree(ask.topology, keys_of(ask))
-        nodes = [self._space.by_name[n] for group in gang.groups for n in self._bound(group)]
+        tree = self.space.tree(ask.topology, keys_of(ask))
+        nodes = [self.space.by_name[n] for group in gang.groups for n in self._bound(group)]
         for level in range(len(tree.keys) - 1, -1, -1):
             domain = tree.domain_of(nodes[0], level)
             if domain is not None and all(tree.domain_of(n, level) is domain for n in nodes):

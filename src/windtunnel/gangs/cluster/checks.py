@@ -1,0 +1,58 @@
+"""What must always hold of a cluster: no overfull node, no half gang, nothing miscounted."""
+
+from windtunnel.core.invariants import Invariant
+from windtunnel.gangs.cluster.cluster import Cluster
+from windtunnel.gangs.placement.space import PARTS
+
+
+def _overfull(cluster: Cluster) -> str | None:
+    used: dict[str, dict[str, float]] = {}
+    for pod in cluster.view.pods.values():
+        if pod.node:
+            sums = used.setdefault(pod.node, {})
+            for resource, amount in pod.requests.items():
+                sums[resource] = sums.get(resource, 0.0) + amount
+    for name, sums in used.items():
+        capacity = cluster.view.nodes[name].capacity
+        for resource, amount in sums.items():
+            have = capacity.get(resource, 0.0)
+            if amount > have + 1.0 / PARTS:
+                return f"{amount} {resource} on {name}, which has {have}"
+    return None
+
+
+def _half_admitted(cluster: Cluster) -> str | None:
+    return "; ".join(cluster.scheduler.half_admitted) or None
+
+
+def _miscounted(cluster: Cluster) -> str | None:
+    """The room that the scheduler counts on is what pods leave free."""
+    space, taken = cluster.scheduler.space, dict[str, list[int]]()
+    for pod in cluster.view.pods.values():
+        if pod.node:
+            sums = taken.setdefault(pod.node, [0] * len(space.resource_names))
+            for resource, amount in cluster.scheduler.shape_of(pod).needs:
+                sums[resource] += amount
+    for node in space.nodes:
+        sums = taken.get(node.name, [0] * len(space.resource_names))
+        sums += [0] * (len(node.free) - len(sums))
+        left = [have - used for have, used in zip(node.capacity, sums, strict=True)]
+        if left != node.free:
+            return f"{node.free} on {node.name}, where pods leave {left}"
+    return None
+
+
+def _usable(cluster: Cluster) -> str | None:
+    for node in cluster.scheduler.space.nodes:
+        known = cluster.view.nodes[node.name]
+        if node.usable != (known.ready and not known.cordoned):
+            return f"{node.name}: usable is {node.usable}"
+    return None
+
+
+CLUSTER_INVARIANTS = (
+    Invariant("gangs.overfull", "pods of a node ask for no more than it has", _overfull),
+    Invariant("gangs.whole", "a gang gets its minimum all together or not at all", _half_admitted),
+    Invariant("gangs.room", "the scheduler knows what is free", _miscounted),
+    Invariant("gangs.usable", "the scheduler knows which nodes take pods", _usable),
+)

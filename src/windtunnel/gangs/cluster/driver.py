@@ -1,0 +1,97 @@
+"""Runs a controller and a cluster in virtual time, until nothing more happens.
+
+The controller is shown the view and returns commands; the cluster carries them out and moves pods.
+Whoever drives both from another clock, as the twin will, uses `next_s` and `advance` likewise.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.invariants import InvariantChecker
+from windtunnel.gangs.cluster.checks import CLUSTER_INVARIANTS
+from windtunnel.gangs.cluster.cluster import Cluster
+from windtunnel.gangs.commands import Command
+from windtunnel.gangs.view import View
+
+MOST_ROUNDS: Final = 1_000
+"""Of reconciling at one time: more is a controller that never has enough."""
+MOST_EVENTS: Final = 10_000_000
+
+
+class Controller(Protocol):
+    """Level-triggered: each call says all that is to be done now; `next_s` when to look again."""
+
+    @property
+    def next_s(self) -> float: ...
+
+    def reconcile(self, now_s: float) -> Sequence[Command]: ...
+
+
+class Driver:
+    """One cluster and its controller, which can be stopped and started anew at any command."""
+
+    def __init__(
+        self, cluster: Cluster, start: Callable[[View], Controller], *, check: bool = False
+    ) -> None:
+        self.cluster: Final = cluster
+        self._start: Final = start
+        self.controller: Controller = start(cluster.view)
+        self.now_s = 0.0
+        self.commands = 0
+        self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
+
+    @property
+    def next_s(self) -> float:
+        """When something happens by itself; infinity: all is quiet."""
+        return min(self.cluster.next_s, self.controller.next_s)
+
+    def restart(self) -> None:
+        """The controller is lost with all that it knew, and another begins."""
+        self.controller = self._start(self.cluster.view)
+
+    def crash_after(self, commands: int) -> int:
+        """Carries out so many commands of a pass, then the controller crashes; how many it was."""
+        wanted = self.controller.reconcile(self.now_s)[:commands]
+        self._apply(wanted)
+        self.restart()
+        return len(wanted)
+
+    def settle(self) -> int:
+        """Reconciles until there is nothing to do at this time; the number of commands."""
+        total = 0
+        for _ in range(MOST_ROUNDS):
+            wanted = self.controller.reconcile(self.now_s)
+            if not wanted:
+                return total
+            total += len(wanted)
+            self._apply(wanted)
+        verbs = ", ".join(f"{command.verb} {command.kind} {command.name}" for command in wanted[:3])
+        raise InvariantBroken(f"the controller never has enough at {self.now_s} s: {verbs}, ...")
+
+    def _apply(self, wanted: Sequence[Command]) -> None:
+        self.commands += len(wanted)
+        self.cluster.apply(wanted, self.now_s)
+
+    def step(self) -> bool:
+        """Goes on to whatever is next; False when nothing is."""
+        self.settle()
+        if self.next_s == float("inf"):
+            return False
+        self.now_s = max(self.now_s, self.next_s)
+        self.cluster.advance(self.now_s)
+        self.settle()
+        if self._checker is not None:
+            self._checker.run(self.cluster, f"at {self.now_s} s")
+        return True
+
+    def run(self, until_s: float = float("inf")) -> None:
+        """Everything that happens up to a time, by which the clock then stands."""
+        self.settle()
+        for _ in range(MOST_EVENTS):
+            if self.next_s > until_s or not self.step():
+                break
+        if until_s < float("inf"):
+            self.now_s = max(self.now_s, until_s)
+            self.cluster.advance(self.now_s)
+            self.settle()

@@ -1,0 +1,100 @@
+"""The driver: a controller and a cluster together, until all is quiet."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.gangs.cluster.by_hand import World
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.gangs.cluster.driver import Driver
+from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
+from windtunnel.gangs.objects import CLIQUE, Event, PodGroup
+from windtunnel.gangs.view import View
+
+
+class Reminder:
+    """Says something once at 100 s and at 200 s, and nothing besides."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._told = [float(key) for key in view.events]
+
+    @property
+    def next_s(self) -> float:
+        return 100.0 if 100.0 not in self._told else 200.0 if 200.0 not in self._told else 1e999
+
+    def reconcile(self, now_s: float) -> Sequence[Command]:
+        due = [at for at in (100.0, 200.0) if at <= now_s and at not in self._told]
+        self._told += due
+        return [Emit(Event(str(at), "Normal", "Pod", "p", "Due", "it is time", at)) for at in due]
+
+
+def test_time_goes_from_one_thing_to_the_next() -> None:
+    world = World(1)
+    driver = Driver(world.cluster, Reminder, check=True)
+    world.gang("a", 1)
+    driver.run(50.0)
+    assert driver.now_s == 50.0
+    assert world.pods("a")[0].ready_s == 16.0
+    driver.run()
+    assert driver.now_s == 200.0
+    assert list(world.view.events.values())[-1].at_s == 200.0
+    assert driver.next_s == float("inf")
+    assert driver.settle() == 0
+
+
+def test_a_controller_that_crashes_begins_with_what_is_there() -> None:
+    world = World(1)
+    driver = Driver(world.cluster, Reminder)
+    driver.run(100.0)
+    driver.now_s = 250.0
+    assert driver.crash_after(0) == 0
+    assert driver.crash_after(5) == 1
+    driver.run()
+    assert [event.at_s for event in world.view.events.values()] == [100.0, 200.0]
+
+
+class Fidget:
+    """Never has enough."""
+
+    next_s = float("inf")
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def reconcile(self, now_s: float) -> Sequence[Command]:
+        return [Scale(CLIQUE, "a", int(now_s))]
+
+
+def test_a_controller_that_never_has_enough_is_caught() -> None:
+    world = World(1)
+    world.gang("a", 1)
+    with pytest.raises(InvariantBroken, match=r"never has enough at 0.0 s: patch PodClique a"):
+        Driver(world.cluster, Fidget).run()
+
+
+def test_half_a_gang_and_a_miscount_are_caught() -> None:
+    world = World(3)
+    driver = Driver(world.cluster, Reminder, check=True)
+    clique = world.gang("a", 2)
+    driver.run(20.0)
+    world.cluster.scheduler.half_admitted.append("a has 1 of 2")
+    with pytest.raises(InvariantBroken, match=r"gangs.whole.*a has 1 of 2"):
+        driver.run(100.0)
+    world.cluster.scheduler.half_admitted.clear()
+    pod = next(iter(clique.pods.values()))
+    pod.node = "n2"
+    with pytest.raises(InvariantBroken, match=r"gangs.room.*where pods leave"):
+        driver.run(200.0)
+
+
+def test_a_gang_whose_minimum_grows_later_is_not_half_admitted_by_that() -> None:
+    world = World(2)
+    driver = Driver(world.cluster, Reminder, check=True)
+    clique = world.gang("a", 1)
+    driver.run(20.0)
+    group = PodGroup("a", 3)
+    group.pods = tuple(clique.pods)
+    world.cluster.apply([PatchGang("a", (group,))], 20.0)
+    driver.run()
+    assert not world.cluster.scheduler.half_admitted
