@@ -6,6 +6,8 @@ one of them, and an explanation says what would have been decided then.
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from windtunnel.scaling.parts import Allocation, Finding, Group, Part
 
 
@@ -27,6 +29,7 @@ class Context:
         self.held: Final = held  # groups without data: nothing limits them, nothing is learnt
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Limiter(Part):
     """Lowers or raises the totals of a model's groups."""
 
@@ -64,10 +67,11 @@ class Accelerators(Limiter):
         super().__init__("accelerators")
 
     def limit_group(self, total: int, number: int, context: Context) -> int:
-        reachable = context.allocations[number].reachable()
-        if reachable < 0:
+        current = context.groups[number].current
+        if total <= current:
             return total
-        return min(total, max(reachable, context.groups[number].current))
+        reachable = context.allocations[number].reachable()
+        return total if reachable < 0 else min(total, max(reachable, current))
 
     def why(self, before: int, after: int, number: int, context: Context) -> str:
         return f"There are accelerators for {after} replicas, not for {before}."

@@ -64,20 +64,26 @@ class CostOrdered(Optimizer):
 
     def _orders(self, group: Group, known: list[Finding]) -> tuple[list[int], list[int]]:
         """Variants from the cheapest to the dearest, and the other way round."""
-        numbers = list(range(len(group.variants)))
-        if len(numbers) == 1:
-            return numbers, numbers
-        keys: list[tuple[float, str, int]] = []
-        for number in numbers:
-            variant = group.variants[number]
+        up: list[int] = []
+        prices: list[float] = []
+        for number, variant in enumerate(group.variants):
             price = variant.price_per_hour
             if self._per_capacity and known:
                 capacity = known[0].per_replica[number]
                 # One of which nothing is known is tried when all others are full.
                 price = price / capacity if capacity > 0 else math.inf
-            keys.append((price, variant.name, number))
-        keys.sort()
-        up = [key[2] for key in keys]
+            prices.append(price)
+            up.append(number)
+            place = number
+            while place > 0:  # few of them, and as a rule in order already
+                before = up[place - 1]
+                if prices[before] < price or (
+                    prices[before] == price and group.variants[before].name < variant.name
+                ):
+                    break
+                up[place] = before
+                place -= 1
+            up[place] = number
         down = up[::-1]
         if self._keep_one:
             single = [number for number in down if group.variants[number].target <= 1]

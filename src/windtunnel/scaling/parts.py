@@ -6,9 +6,12 @@ optimizer, and a chain of limiters (`limits.py`); `policy.py` runs them, `scaler
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from windtunnel.scaling.snapshot import Model, Variant
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Part:
     """What remembers something. Memory is plain JSON data, so that it survives a restart.
 
@@ -129,6 +132,7 @@ def replicas_wanted(
     )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Analyzer(Part):
     """Says of each group what it needs."""
 
@@ -140,6 +144,7 @@ class Analyzer(Part):
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Allocation:
     """How many replicas a group should have in all, and how any total is spread over its variants.
 
@@ -173,7 +178,11 @@ class Allocation:
         counts = []
         left = total
         for variant in variants:
-            count = min(max(variant.target, variant.minimum), variant.maximum)
+            count = variant.target
+            if count < variant.minimum:
+                count = variant.minimum
+            if count > variant.maximum:
+                count = variant.maximum
             counts.append(count)
             left -= count
         if left > 0:
@@ -243,6 +252,7 @@ def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
             free[kind] = free.get(kind, 0) - more * variant.accelerators
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Optimizer(Part):
     """Turns findings into numbers of replicas: how many in all, and of which variant first."""
 

@@ -70,9 +70,9 @@ class Policy:
         urgency = 0.0
         for of_group in findings:
             for finding in of_group:
-                capacity = max(finding.per_replica)
-                if finding.known and finding.required > 0 and capacity > 0:
-                    urgency += finding.required / capacity
+                if finding.known and finding.required > 0:
+                    capacity = max(finding.per_replica)
+                    urgency += finding.required / capacity if capacity > 0 else 1.0
         return Look(model, groups, findings, urgency * self.priority)
 
     def decide(self, look: Look, free: dict[str, int] | None, now_s: float) -> list[Decision]:
@@ -131,7 +131,7 @@ class Policy:
         group, allocation = context.groups[number], context.allocations[number]
         counts = allocation.counts_at(steps[0][number])
         recommended = counts
-        limits: list[list[Limit]] = [[] for _ in group.variants]
+        limits: list[list[Limit]] = []  # by variant, once there is one
         for position, limiter in enumerate(self._chain):
             before, after = steps[position][number], steps[position + 1][number]
             if before == after:
@@ -167,6 +167,8 @@ def _note(
     without: list[int],
     why: str,
 ) -> None:
+    if not limits:
+        limits.extend([[] for _ in before])
     for number, of_variant in enumerate(limits):
         if before[number] != after[number]:
             of_variant.append(Limit(name, before[number], after[number], without[number], why))
@@ -199,14 +201,15 @@ def _decisions(
     limits: list[list[Limit]],
     allocation: Allocation,
 ) -> list[Decision]:
-    metrics: dict[str, float] = {}
-    sentences = []
-    for finding in findings:
-        metrics.update(finding.evidence)
-        sentences.append(finding.sentence)
+    metrics, reason = findings[0].evidence, findings[0].sentence
+    if len(findings) > 1:
+        metrics = {}
+        for finding in findings:
+            metrics.update(finding.evidence)
+        reason = " ".join([finding.sentence for finding in findings])
     if allocation.reason:
-        sentences.append(allocation.reason)
-    reason = " ".join(sentences)
+        reason += f" {allocation.reason}"
+    none: list[Limit] = []
     return [
         Decision(
             group.model.name,
@@ -217,7 +220,7 @@ def _decisions(
             target=counts[number],
             reason=reason,
             metrics=metrics,
-            limits=limits[number],
+            limits=limits[number] if limits else none,
         )
         for number, variant in enumerate(group.variants)
     ]

@@ -70,25 +70,32 @@ class Saturation(Analyzer):
         demand = self._queued_tokens(group, memory) if self._gateway else 0.0
         supply = coming = largest = 0.0
         waiting = missing = 0
+        known = False
         per_replica: list[float] = []
+        capacities: list[float] = []  # of one variant after the other
         for variant in group.variants:
             expected = self._compute_capacity(variant, memory) if self._compute_bound else 0.0
-            capacities: list[float] = []
+            capacities.clear()
             for replica in variant.replicas:
                 waiting += replica.waiting
                 demand += replica.kv_tokens_used
                 capacity = self._capacity(replica, variant, expected, memory)
                 capacities.append(capacity)
-                largest = max(largest, capacity)
+                if capacity > largest:
+                    largest = capacity
             missing += variant.missing
             each = self._each(capacities, variant, expected, memory)
             per_replica.append(each)
+            if each > 0:
+                known = True
             supply += _supply(capacities, each, variant)
-            coming += max(0, variant.target - variant.ready) * each
+            coming_ones = variant.target - variant.ready
+            if coming_ones > 0:
+                coming += coming_ones * each
         demand += waiting * per_waiting
         if missing and missing == group.ready:
             return unknown(group, "No replica answered: everything stays as it is.")
-        if max(per_replica) <= 0:
+        if not known:
             return unknown(group, "How many tokens a replica holds is not known.")
         return self._finding(group, demand, supply, coming, per_replica, largest, missing, waiting)
 
@@ -191,6 +198,20 @@ class Saturation(Analyzer):
                 memory.restore(saved)
 
 
+class _Seen:
+    """The latest observations, and their mean."""
+
+    def __init__(self, values: list[float]) -> None:
+        self.values: Final = values
+        self.mean = sum(values) / len(values) if values else 0.0
+
+    def add(self, value: float) -> None:
+        self.values.append(value)
+        if len(self.values) > REMEMBERED:
+            del self.values[0]
+        self.mean = sum(self.values) / len(self.values)
+
+
 class _Memory:
     """What was seen of a group: lengths, compute-bound capacities, capacities of variants."""
 
@@ -198,7 +219,8 @@ class _Memory:
         self.prompt = prompt  # mean tokens, as last seen
         self.output = 0.0
         self.capacity: Final[dict[str, float]] = {}  # by variant
-        self._observed: Final[dict[str, list[float]]] = {}  # by hardware and length of answers
+        self._observed: Final[dict[str, dict[str, _Seen]]] = {}  # by length, then by hardware
+        self._hardware: Final[dict[str, str]] = {}  # by variant
 
     def learn_lengths(self, flow: Flow) -> None:
         if flow.prompt_tokens > 0:
@@ -207,31 +229,44 @@ class _Memory:
             self.output = flow.output_tokens
 
     def observe(self, variant: Variant, tokens: float) -> None:
-        seen = self._observed.setdefault(self._key(variant), [])
-        seen.append(tokens)
-        if len(seen) > REMEMBERED:
-            del seen[0]
+        of_length = self._observed.setdefault(self._length(), {})
+        seen = of_length.get(self._hardware_of(variant))
+        if seen is None:
+            of_length[self._hardware_of(variant)] = _Seen([tokens])
+        else:
+            seen.add(tokens)
 
     def observed_mean(self, variant: Variant) -> float:
         """0: nothing was observed."""
         if not self._observed:
             return 0.0
-        seen = self._observed.get(self._key(variant))
-        return sum(seen) / len(seen) if seen else 0.0
+        of_length = self._observed.get(self._length())
+        if of_length is None:
+            return 0.0
+        seen = of_length.get(self._hardware_of(variant))
+        return seen.mean if seen is not None else 0.0
 
-    def _key(self, variant: Variant) -> str:
+    def _length(self) -> str:
         if self.output < SHORT_OUTPUT:
-            length = "short"
-        else:
-            length = "medium" if self.output < LONG_OUTPUT else "long"
-        return f"{variant.accelerator}|{variant.accelerators}|{length}"
+            return "short"
+        return "medium" if self.output < LONG_OUTPUT else "long"
+
+    def _hardware_of(self, variant: Variant) -> str:
+        hardware = self._hardware.get(variant.name)
+        if hardware is None:
+            hardware = f"{variant.accelerator}|{variant.accelerators}"
+            self._hardware[variant.name] = hardware
+        return hardware
 
     def state(self) -> dict[str, object]:
         return {
             "prompt": self.prompt,
             "output": self.output,
             "capacity": dict(self.capacity),
-            "observed": {key: list(seen) for key, seen in self._observed.items()},
+            "observed": {
+                length: {hardware: list(seen.values) for hardware, seen in of_length.items()}
+                for length, of_length in self._observed.items()
+            },
         }
 
     def restore(self, state: dict[str, object]) -> None:
@@ -243,8 +278,11 @@ class _Memory:
             for name, tokens in capacity.items():
                 self.capacity[name] = float(tokens)
         if isinstance(observed, dict):
-            for key, seen in observed.items():
-                self._observed[key] = [float(tokens) for tokens in seen]
+            for length, of_length in observed.items():
+                self._observed[length] = {
+                    hardware: _Seen([float(tokens) for tokens in values])
+                    for hardware, values in of_length.items()
+                }
 
 
 def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
@@ -272,9 +310,11 @@ def _supply(capacities: list[float], each: float, variant: Variant) -> float:
 
 def _smaller(by_memory: float, by_compute: float) -> float:
     """The smaller of two bounds, of which one may be unknown (0)."""
-    if by_memory <= 0 or by_compute <= 0:
-        return max(by_memory, by_compute)
-    return min(by_memory, by_compute)
+    if by_memory <= 0:
+        return by_compute
+    if by_compute <= 0 or by_memory < by_compute:
+        return by_memory
+    return by_compute
 
 
 def _median(values: list[float]) -> float:

@@ -8,7 +8,10 @@ be some time before the decision.
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StepTimes:
     """How long an engine of a variant takes for a step: what a predictive policy plans with."""
 
