@@ -6,6 +6,20 @@ from typing import Any
 from windtunnel.scaling.kthena.build import kthena_recipe
 from windtunnel.scaling.kthena.settings import KthenaPlan
 from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.peers.build import (
+    aibrix_recipe,
+    dynamo_recipe,
+    hpa_recipe,
+    keda_recipe,
+    knative_recipe,
+)
+from windtunnel.scaling.peers.plans import (
+    AibrixPlan,
+    DynamoPlan,
+    HpaPlan,
+    KedaPlan,
+    KnativePlan,
+)
 from windtunnel.scaling.plan import (
     BlisPlan,
     PolicyPlan,
@@ -16,6 +30,7 @@ from windtunnel.scaling.plan import (
     WvaSparePlan,
 )
 from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.predictive.build import PredictivePlan, predictive_recipe
 from windtunnel.scaling.recipe import Recipe
 from windtunnel.scaling.saturation import Saturation
 from windtunnel.scaling.scaler import Scaler, Timing
@@ -78,6 +93,12 @@ BUILDERS: dict[type[PolicyPlan], Callable[[Any], Recipe]] = {
     WvaSparePlan: _wva_spare,
     BlisPlan: _blis,
     KthenaPlan: kthena_recipe,
+    HpaPlan: hpa_recipe,
+    KedaPlan: keda_recipe,
+    KnativePlan: knative_recipe,
+    AibrixPlan: aibrix_recipe,
+    DynamoPlan: dynamo_recipe,
+    PredictivePlan: predictive_recipe,
 }
 """By plan; each takes a plan of its own kind."""
 

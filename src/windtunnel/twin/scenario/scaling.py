@@ -56,9 +56,12 @@ def scaling_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Faul
     yield from _bound_faults(spec, pools)
     yield from _time_faults(spec)
     yield from _useless(spec, pools)
-    for fault in spec.policy_faults([pool.name for pool in pools]):
+    own = list(spec.policy_faults([pool.name for pool in pools]))
+    for fault in own:
         because_of = tuple((*SECTION, *path) for path in fault.because_of)
         yield fault._replace(path=(*SECTION, *fault.path), because_of=because_of)
+    if own:  # what cannot be built would be told twice
+        return
     try:
         build_policy(scaling_plan(spec, pools))
     except InputError as error:

@@ -18,6 +18,14 @@ from windtunnel.twin.scenario.kthena_spec import (
     KthenaHomogeneousSpec,
 )
 from windtunnel.twin.scenario.limits import MOST_SEQUENCES, MOST_TOKENS
+from windtunnel.twin.scenario.peers_spec import (
+    AibrixScalerSpec,
+    DynamoScalerSpec,
+    HpaScalerSpec,
+    KedaScalerSpec,
+    KnativeScalerSpec,
+    PredictiveScalerSpec,
+)
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec, Switch
 
 Share = Annotated[float, Number(0, 1, above=True)]
@@ -139,15 +147,22 @@ class BlisScalerSpec(ScalerSpec):
 
 
 ScalingSpec = Annotated[
-    Annotated[SaturationScalerSpec, variant("saturation")]
+    Annotated[PredictiveScalerSpec, variant("predictive")]
+    | Annotated[SaturationScalerSpec, variant("saturation")]
     | Annotated[WvaScalerSpec, variant("wva")]
     | Annotated[WvaSpareScalerSpec, variant("wva-v1")]
     | Annotated[BlisScalerSpec, variant("blis")]
     | Annotated[KthenaHomogeneousSpec, variant("kthena-homogeneous")]
     | Annotated[KthenaHeterogeneousSpec, variant("kthena-heterogeneous")]
-    | Annotated[KthenaDisaggregatedSpec, variant("kthena-disaggregated")],
+    | Annotated[KthenaDisaggregatedSpec, variant("kthena-disaggregated")]
+    | Annotated[HpaScalerSpec, variant("hpa")]
+    | Annotated[KedaScalerSpec, variant("keda")]
+    | Annotated[KnativeScalerSpec, variant("knative")]
+    | Annotated[AibrixScalerSpec, variant("aibrix")]
+    | Annotated[DynamoScalerSpec, variant("dynamo")],
     chosen_by(
         "policy",
+        "predictive",
         "saturation",
         "wva",
         "wva-v1",
@@ -155,5 +170,10 @@ ScalingSpec = Annotated[
         "kthena-homogeneous",
         "kthena-heterogeneous",
         "kthena-disaggregated",
+        "hpa",
+        "keda",
+        "knative",
+        "aibrix",
+        "dynamo",
     ),
 ]
