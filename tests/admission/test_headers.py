@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.admission.budgets import Budget, WindowFinder
 from windtunnel.admission.headers import read_limits, retry_after_s
 
 NOON = 1_767_182_400.0  # 2025-12-31T12:00:00Z
@@ -19,6 +20,8 @@ NOON = 1_767_182_400.0  # 2025-12-31T12:00:00Z
         ({"Retry-After": "Wed, 31 Dec 2025 11:00:00 GMT"}, 0.0),
         ({"Retry-After": "2025-12-31T12:01:00Z"}, 60.0),
         ({"Retry-After": "999999999"}, 86400.0),
+        ({"Retry-After": "1767182420"}, 20.0),
+        ({"Retry-After": "1767182420500"}, 20.5),
         ({"Retry-After": "soon"}, 0.0),
         ({"Retry-After": "-5"}, 0.0),
         ({"Retry-After": "nan"}, 0.0),
@@ -77,6 +80,114 @@ def test_the_draft_of_the_ietf_speaks_of_requests_only() -> None:
 
 def test_a_reply_that_says_nothing_is_nothing() -> None:
     assert read_limits({"content-type": "application/json"}, NOON) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "limit", "window_s"),
+    [
+        ({"x-ratelimit-limit-requests-minute": "30"}, 30, 60.0),
+        ({"x-ratelimit-limit-req-minute": "30", "x-ratelimit-limit-requests-day": "9"}, 30, 60.0),
+        ({"x-ratelimit-limit-requests-day": "14400"}, 14400, 86400.0),
+        ({"x-ratelimit-limit-requests-hour": "900"}, 900, 3600.0),
+        ({"X-RateLimit-Limit-Second": "5", "X-RateLimit-Limit-Hour": "1000"}, 5, 1.0),
+        ({"x-ratelimit-limit-requests-day": "9", "x-ratelimit-limit-requests": "3"}, 3, -1.0),
+        ({"anthropic-ratelimit-requests-limit": "50"}, 50, 60.0),
+        ({"ratelimit-limit": "100, 100;w=10, 5000;w=3600"}, 100, 10.0),
+        ({"ratelimit-limit": "100", "ratelimit-policy": "5000;w=3600, 100;w=1"}, 100, 1.0),
+        ({"ratelimit-limit": "100", "ratelimit-policy": '"a";q=100;w=60'}, 100, 60.0),
+        ({"x-ratelimit-limit": "100, 100;window=60, 10000;window=86400"}, 100, 60.0),
+        ({"ratelimit-limit": "100", "ratelimit-policy": "100;w=0"}, 100, -1.0),
+        ({"x-ratelimit-limit-requests": "100"}, 100, -1.0),
+    ],
+)
+def test_the_window_that_a_name_or_a_policy_says(
+    headers: dict[str, str], limit: int, window_s: float
+) -> None:
+    observed = read_limits(headers, NOON)
+    assert observed is not None
+    assert (observed.requests_limit, observed.requests_window_s) == (limit, window_s)
+
+
+def test_tokens_have_a_window_of_their_own() -> None:
+    observed = read_limits(
+        {"x-ratelimit-limit-requests-day": "9", "x-ratelimit-limit-tokens-minute": "7"}, NOON
+    )
+    assert observed is not None
+    assert (observed.requests_window_s, observed.tokens_window_s) == (86400.0, 60.0)
+
+
+def at_once(window_s: float, now: float) -> float:
+    """The reset of a provider that gives everything back at the end of each window."""
+    return window_s - now % window_s
+
+
+@pytest.mark.parametrize("window_s", [1.0, 60.0, 3600.0, 86400.0])
+@pytest.mark.parametrize("limit", [10, 500, 20_000])
+def test_the_window_is_found_where_everything_comes_back_at_once(
+    window_s: float, limit: int
+) -> None:
+    """A limit that is used up within each window, one reply for each part of it."""
+    finder, start_s = WindowFinder(), 0.3 * window_s
+    for step in range(40):
+        now = start_s + step * window_s / 10
+        used = max(1, int(limit * (now % window_s) / window_s))
+        finder.saw(limit, limit - used, at_once(window_s, now))
+    assert finder.window_s == window_s
+
+
+@pytest.mark.parametrize("window_s", [1.0, 60.0, 3600.0, 86400.0])
+@pytest.mark.parametrize("limit", [10, 500, 20_000])
+def test_the_window_is_found_where_it_comes_back_steadily(window_s: float, limit: int) -> None:
+    finder = WindowFinder()
+    for used in (1, 2, 4, 8):
+        finder.saw(limit, limit - used, round(used * window_s / limit, 4))
+    assert finder.window_s == window_s
+
+
+def test_the_last_second_of_a_minute_is_no_window_of_a_second_for_long() -> None:
+    finder = WindowFinder()
+    finder.saw(100, 10, 0.8)
+    assert finder.window_s == 1.0
+    finder.saw(100, 99, 59.9)
+    assert finder.window_s == 60.0
+    finder.saw(100, 10, 0.8)
+    assert finder.window_s == 60.0
+
+
+def test_a_limit_of_a_second_is_kept_to() -> None:
+    """Read as one of a minute, ten calls would be followed by a minute of silence."""
+    budget = Budget(0, "default")
+    assert budget.learn(10, 9, 0.1, 0.0)
+    assert not budget.learn(10, 3, 0.7, 0.0)
+    assert (budget.window_s, budget.per_minute) == (1.0, 600)
+    for _ in range(3):
+        budget.spend(1, 0.0)
+    assert budget.ready_s(1, 0.0) == pytest.approx(0.1)
+    assert budget.ready_s(2, 0.0) == pytest.approx(0.7)
+    assert budget.ready_s(10, 0.9) == 1.0
+
+
+def test_a_limit_of_a_day_is_left_to_the_provider() -> None:
+    """Named so, or found out; what was booked meanwhile is forgotten with it."""
+    named = Budget(0, "default")
+    assert not named.learn(14400, 14399, 6.0, 0.0, 86400.0)
+    assert named.ready_s(10**6, 0.0) == 0.0
+    found = Budget(0, "default")
+    assert found.learn(14400, 14399, 6.0, 0.0)
+    spent = found.spend(5, 0.0)
+    assert found.learn(14400, 14390, 60.0, 1.0)
+    assert (found.limit, found.used, found.source) == (0, 0, "default")
+    assert spent is not None
+    found.settle(spent, 9)
+    assert found.used == 0
+
+
+def test_a_configured_minute_is_not_confused_with_what_is_left_of_a_day() -> None:
+    budget = Budget(100, "configured")
+    assert not budget.learn(14400, 3, 6.0, 0.0, 86400.0)
+    assert budget.left(0.0) == 100
+    assert not budget.learn(60, 40, 6.0, 0.0, 60.0)
+    assert budget.left(0.0) == 40
 
 
 NAMES = st.sampled_from(

@@ -2,6 +2,10 @@
 
 What was let through is remembered until it is a window old, so that no minute, however it is laid,
 holds more than the limit. An estimate is put right when the true amount is known.
+
+A limit that replies teach may be one of a second, a minute, an hour or a day. Those of a second and
+of a minute are kept to. Longer ones are left to the provider: whether they come back bit by bit or
+all at midnight it does not say, and a client that is silent until tomorrow helps nobody.
 """
 
 from collections import deque
@@ -9,21 +13,33 @@ from typing import Final
 
 from windtunnel.core.errors import InputError
 
+SECOND_S: Final = 1.0
 MINUTE_S: Final = 60.0
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86400.0
 UNLIMITED: Final = 0
+CONFIGURED: Final = "configured"
+
+_SLACK: Final = 1.5
+"""Resets are rounded, and seen a little late: times that differ by no more are the same."""
 
 
 class Observed:
-    """What a reply's headers said of the provider's limits; negative is unknown."""
+    """What a reply's headers said of the provider's limits; negative is unknown.
+
+    A limit holds for its window; its reset is how long until all of it is there again.
+    """
 
     __slots__ = (
         "requests_left",
         "requests_limit",
         "requests_reset_s",
+        "requests_window_s",
         "retry_after_s",
         "tokens_left",
         "tokens_limit",
         "tokens_reset_s",
+        "tokens_window_s",
     )
 
     def __init__(
@@ -32,29 +48,97 @@ class Observed:
         requests_limit: int = -1,
         requests_left: int = -1,
         requests_reset_s: float = -1.0,
+        requests_window_s: float = -1.0,
         tokens_limit: int = -1,
         tokens_left: int = -1,
         tokens_reset_s: float = -1.0,
+        tokens_window_s: float = -1.0,
         retry_after_s: float = 0.0,
     ) -> None:
         self.requests_limit: Final = requests_limit
         self.requests_left: Final = requests_left
         self.requests_reset_s: Final = requests_reset_s
+        self.requests_window_s: Final = requests_window_s
         self.tokens_limit: Final = tokens_limit
         self.tokens_left: Final = tokens_left
         self.tokens_reset_s: Final = tokens_reset_s
+        self.tokens_window_s: Final = tokens_window_s
         self.retry_after_s: Final = retry_after_s
 
 
 class Spent:
     """One amount in the window; settling changes it."""
 
-    __slots__ = ("amount", "at_s", "is_gone")
+    __slots__ = ("amount", "at_s", "is_foreign", "is_gone")
 
-    def __init__(self, at_s: float, amount: int) -> None:
+    def __init__(
+        self,
+        at_s: float,
+        amount: int,
+        is_foreign: bool = False,  # noqa: FBT001, FBT002 - compiled calls are cheaper by place
+    ) -> None:
         self.at_s: Final = at_s
         self.amount = amount
+        self.is_foreign: Final = is_foreign
+        """Spent by others on the same key, as far as headers tell."""
         self.is_gone = False
+
+
+class WindowFinder:
+    """Finds how long a limit's window is, from what replies say of it one after another.
+
+    Two kinds of providers speak in the same words. Where everything comes back at once, a reset is
+    the rest of the window. Where it comes back steadily, a reset is as long as what is used takes:
+    with 9,999 of 10,000 left and a reset in 8.64 s, all of it takes a day. Until they say enough,
+    it is a minute.
+    """
+
+    __slots__ = ("_longest_reset_s", "_suspected_s", "_suspected_used", "window_s")
+
+    def __init__(self) -> None:
+        self.window_s = MINUTE_S
+        self._longest_reset_s = 0.0
+        self._suspected_s = 0.0
+        self._suspected_used = 0
+
+    def saw(self, limit: int, left: int, reset_s: float) -> None:
+        """A reply said so; negative is unknown."""
+        if reset_s <= 0.0:
+            return
+        if reset_s > self._longest_reset_s:
+            self._longest_reset_s = reset_s
+        if self._longest_reset_s > self.window_s * _SLACK:
+            # No reset is longer than its window.
+            self.window_s = _window_of(self._longest_reset_s)
+        if not 0 <= left < limit:
+            return
+        used = limit - left
+        whole_s = reset_s * limit / used
+        if whole_s <= SECOND_S * _SLACK:
+            if self._longest_reset_s <= SECOND_S * _SLACK:
+                self.window_s = SECOND_S
+        elif whole_s > MINUTE_S * _SLACK:
+            self._suspect(whole_s, used)
+
+    def _suspect(self, whole_s: float, used: int) -> None:
+        """Believes in a long window when it follows from few used and from many alike."""
+        found_s = 0.0
+        for known_s in (HOUR_S, DAY_S):
+            if known_s <= whole_s * _SLACK and whole_s <= known_s * _SLACK:
+                found_s = known_s
+        if found_s == 0.0 or found_s != self._suspected_s:
+            self._suspected_s = found_s
+            self._suspected_used = used
+        elif max(used, self._suspected_used) >= 2 * min(used, self._suspected_used):
+            self.window_s = max(self.window_s, found_s)
+
+
+def _window_of(reset_s: float) -> float:
+    """The shortest window that such a reset fits into."""
+    for known_s in (SECOND_S, MINUTE_S, HOUR_S):
+        if reset_s <= known_s * _SLACK:
+            return known_s
+    return DAY_S
 
 
 class Budget:
@@ -65,9 +149,15 @@ class Budget:
             raise InputError(f"{limit} is not a budget", allowed="0 (none) or more")
         self.limit = limit
         self.source = source
-        self.window_s: Final = window_s
+        self.window_s = window_s
         self.used = 0
+        self._finder: Final = WindowFinder()
         self._spent: Final[deque[Spent]] = deque()
+
+    @property
+    def per_minute(self) -> int:
+        """The limit as that of a minute."""
+        return int(self.limit * MINUTE_S / self.window_s)
 
     def left(self, now: float) -> int:
         """What may still be spent now; below 0 when estimates were too low."""
@@ -104,14 +194,29 @@ class Budget:
                 return ready_s if ready_s > now else now
         return float("inf")
 
-    def learn(self, limit: int, left: int, reset_s: float, now: float) -> bool:
-        """What a provider said of its window: its limit, what is left of it, and until when.
+    def configure(self, limit: int) -> None:
+        """Somebody says what a minute's limit is; replies change it no more."""
+        self._move_window(MINUTE_S)
+        self.limit = limit
+        self.source = CONFIGURED
 
-        Negative numbers are unknown. A configured limit stays; whatever others spent on the same
-        key is booked as spent. True when the limit changed.
+    def learn(
+        self, limit: int, left: int, reset_s: float, now: float, window_s: float = -1.0
+    ) -> bool:
+        """What a provider said: its limit, what is left of it, until when, and of which window.
+
+        Negative numbers are unknown; the window is then found from the rest. A configured limit
+        stays; what others spent on the same key is booked as spent. True when the limit changed.
         """
+        if window_s <= 0.0:
+            self._finder.saw(limit, left, reset_s)
+            window_s = self._finder.window_s
+        is_ours = self.source == CONFIGURED
+        if window_s > MINUTE_S or (is_ours and window_s != self.window_s):
+            return False if is_ours else self._forget_limit()
         changed = False
-        if limit > 0 and self.source != "configured" and limit != self.limit:
+        if limit > 0 and not is_ours and (limit != self.limit or window_s != self.window_s):
+            self._move_window(window_s)
             self.limit = limit
             self.source = "headers"
             changed = True
@@ -122,12 +227,35 @@ class Budget:
                 self._book_foreign(foreign, now + until_s - self.window_s)
         return changed
 
+    def _forget_limit(self) -> bool:
+        """What was taken for a limit of a minute is one of a longer time."""
+        if self.limit == UNLIMITED:
+            return False
+        self.limit = UNLIMITED
+        self.source = "default"
+        self.used = 0
+        while self._spent:
+            self._spent.popleft().is_gone = True
+        return True
+
+    def _move_window(self, window_s: float) -> None:
+        """Books what others spent anew: their times were those of the old window."""
+        if window_s == self.window_s:
+            return
+        self.window_s = window_s
+        for _ in range(len(self._spent)):
+            spent = self._spent.popleft()
+            if spent.is_foreign:
+                self.used -= spent.amount
+            else:
+                self._spent.append(spent)
+
     def _book_foreign(self, amount: int, at_s: float) -> None:
         """Puts what others spent among ours, in the order in which it leaves the window."""
         place = len(self._spent)
         while place > 0 and self._spent[place - 1].at_s > at_s:
             place -= 1
-        self._spent.insert(place, Spent(at_s, amount))
+        self._spent.insert(place, Spent(at_s, amount, True))  # noqa: FBT003
         self.used += amount
 
     def _expire(self, now: float) -> None:

@@ -178,8 +178,8 @@ def endpoint_snapshot(endpoint: "Endpoint", now: float) -> EndpointSnapshot:
         waiters=len(endpoint.queue),
         peak_in_flight=endpoint.peak_in_flight,
         peak_waiters=endpoint.peak_waiters,
-        requests_per_minute=_budget(endpoint.requests.limit, endpoint.requests.source),
-        tokens_per_minute=_budget(endpoint.tokens.limit, endpoint.tokens.source),
+        requests_per_minute=_budget(endpoint.requests.per_minute, endpoint.requests.source),
+        tokens_per_minute=_budget(endpoint.tokens.per_minute, endpoint.tokens.source),
         domains={
             domain.value: request_snapshot(state, now) for domain, state in endpoint.domains.items()
         },

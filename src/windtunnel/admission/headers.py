@@ -1,43 +1,98 @@
 """Reads what providers say of their limits in reply headers, in the dialects they speak.
 
 Understood: `retry-after` (seconds or an HTTP date) and `retry-after-ms`; `x-ratelimit-*` as OpenAI
-and most compatible servers send them; `anthropic-ratelimit-*`; and the `ratelimit-*` of the IETF
-draft. What cannot be read is taken as not said: a provider's mistake must not stop a run.
+and most compatible servers send them; the same with the window in the name, as in
+`x-ratelimit-limit-tokens-minute`; `anthropic-ratelimit-*`; and the `ratelimit-*` of the IETF draft,
+with the window in `ratelimit-policy` or behind the limit. What cannot be read is taken as not said:
+a provider's mistake must not stop a run.
 """
 
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
-from windtunnel.admission.budgets import Observed
+from windtunnel.admission.budgets import DAY_S, HOUR_S, MINUTE_S, SECOND_S, Observed
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = re.compile(r"\s*(\d{1,15})")
-_LONGEST_WAIT_S = 86400.0
+_LONGEST_WAIT_S = DAY_S
 """A wait beyond a day is cut to a day: nobody means it."""
+_UNIX_S = 1e9
+"""A reset of so many seconds, or milliseconds, is a moment: some count from 1970."""
+_POLICY_LIMIT = re.compile(r"^\s*(\d{1,15})|[;\s]q=(\d{1,15})")
+_POLICY_WINDOW = re.compile(r"[;\s]w(?:indow)?=(\d{1,9})")
+_UNKNOWN = -1.0
+
+
+class _Dialect(NamedTuple):
+    """The names of a limit, of what remains of it, and of its reset; and the window they mean."""
+
+    limit: str
+    remaining: str
+    reset: str
+    window_s: float
+
+
+def _dialect(name: str, window_s: float) -> _Dialect:
+    """From a name with a hole in it."""
+    return _Dialect(name.format("limit"), name.format("remaining"), name.format("reset"), window_s)
+
+
+def _dialects(names: tuple[str, ...], others: tuple[_Dialect, ...]) -> tuple[_Dialect, ...]:
+    """Short windows first: they are what a client can keep to."""
+
+    def named(window: str, window_s: float) -> list[_Dialect]:
+        return [_dialect(f"x-ratelimit-{{}}-{name}{window}", window_s) for name in names]
+
+    return (
+        *named("second", SECOND_S),
+        *named("minute", MINUTE_S),
+        *others,
+        *named("hour", HOUR_S),
+        *named("day", DAY_S),
+    )
+
+
+_REQUESTS = _dialects(
+    ("requests-", "req-", ""),
+    (
+        _dialect("x-ratelimit-{}-requests", _UNKNOWN),
+        _dialect("anthropic-ratelimit-requests-{}", MINUTE_S),
+        _dialect("ratelimit-{}", _UNKNOWN),
+        _dialect("x-ratelimit-{}", _UNKNOWN),
+    ),
+)
+_TOKENS = _dialects(
+    ("tokens-",),
+    (
+        _dialect("x-ratelimit-{}-tokens", _UNKNOWN),
+        _dialect("anthropic-ratelimit-tokens-{}", MINUTE_S),
+    ),
+)
 
 
 def read_limits(headers: Mapping[str, str], wall_s: float) -> Observed | None:
     """What a reply said of limits, or None for nothing; `wall_s` is the Unix time now."""
     said = {name.lower(): value for name, value in headers.items()}
-    observed = Observed(
-        requests_limit=_whole(said, _dialects("limit", "requests")),
-        requests_left=_whole(said, _dialects("remaining", "requests")),
-        requests_reset_s=_first_wait(said, _dialects("reset", "requests"), wall_s),
-        tokens_limit=_whole(said, _dialects("limit", "tokens")[:2]),
-        tokens_left=_whole(said, _dialects("remaining", "tokens")[:2]),
-        tokens_reset_s=_first_wait(said, _dialects("reset", "tokens")[:2], wall_s),
-        retry_after_s=max(0.0, retry_after_s(said, wall_s)),
+    requests, tokens = _said_of(said, _REQUESTS, wall_s), _said_of(said, _TOKENS, wall_s)
+    wait_s = max(0.0, retry_after_s(said, wall_s))
+    if requests is None and tokens is None and wait_s == 0.0:
+        return None
+    of_requests, of_tokens = requests or _NOTHING, tokens or _NOTHING
+    return Observed(
+        requests_limit=of_requests.limit,
+        requests_left=of_requests.left,
+        requests_reset_s=of_requests.reset_s,
+        requests_window_s=of_requests.window_s,
+        tokens_limit=of_tokens.limit,
+        tokens_left=of_tokens.left,
+        tokens_reset_s=of_tokens.reset_s,
+        tokens_window_s=of_tokens.window_s,
+        retry_after_s=wait_s,
     )
-    known = (
-        observed.requests_limit,
-        observed.requests_left,
-        observed.tokens_limit,
-        observed.tokens_left,
-    )
-    return observed if max(known) >= 0 or observed.retry_after_s > 0.0 else None
 
 
 def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
@@ -49,28 +104,53 @@ def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
     return max(0.0, _wait(said.get("retry-after", ""), wall_s))
 
 
-def _dialects(what: str, of: str) -> tuple[str, ...]:
-    return (f"x-ratelimit-{what}-{of}", f"anthropic-ratelimit-{of}-{what}", f"ratelimit-{what}")
+class _Limit(NamedTuple):
+    limit: int
+    left: int
+    reset_s: float
+    window_s: float
 
 
-def _whole(said: Mapping[str, str], names: tuple[str, ...]) -> int:
-    for name in names:
-        match = _WHOLE.match(said.get(name, ""))
-        if match:
-            return int(match[1])
-    return -1
+_NOTHING = _Limit(-1, -1, -1.0, -1.0)
 
 
-def _first_wait(said: Mapping[str, str], names: tuple[str, ...], wall_s: float) -> float:
-    return next((_wait(said[name], wall_s) for name in names if name in said), -1.0)
+def _said_of(
+    said: Mapping[str, str], dialects: tuple[_Dialect, ...], wall_s: float
+) -> _Limit | None:
+    """What the first dialect says that is spoken."""
+    for dialect in dialects:
+        limit, left = _whole(said, dialect.limit), _whole(said, dialect.remaining)
+        if limit < 0 and left < 0:
+            continue
+        window_s = dialect.window_s
+        if window_s < 0.0:
+            policies = (said.get(dialect.limit, ""), said.get("ratelimit-policy", ""))
+            window_s = _policy_window_s(",".join(policies), limit)
+        return _Limit(limit, left, _wait(said.get(dialect.reset, ""), wall_s), window_s)
+    return None
+
+
+def _policy_window_s(policies: str, limit: int) -> float:
+    """The window of the policy with this limit, as in `100, 100;w=60` or `"a";q=100;w=60`."""
+    for policy in policies.split(","):
+        quota, window = _POLICY_LIMIT.search(policy), _POLICY_WINDOW.search(policy)
+        if quota and window and int(quota[1] or quota[2]) == limit:
+            return float(window[1]) or _UNKNOWN
+    return _UNKNOWN
+
+
+def _whole(said: Mapping[str, str], name: str) -> int:
+    match = _WHOLE.match(said.get(name, ""))
+    return int(match[1]) if match else -1
 
 
 def _wait(text: str, wall_s: float) -> float:
-    """Seconds from `12`, `1.5`, `6m0s`, `250ms`, an HTTP date or an RFC 3339 time; -1 if none."""
+    """Seconds from `12`, `6m0s`, `250ms`, a date (HTTP's, RFC 3339's, Unix time); -1 if none."""
     text = text.strip()
     seconds = _number(text)
     if seconds is not None:
-        return min(_LONGEST_WAIT_S, seconds)
+        moment_s = seconds / 1000.0 if seconds >= 1000.0 * _UNIX_S else seconds
+        return min(_LONGEST_WAIT_S, max(0.0, moment_s - wall_s) if seconds >= _UNIX_S else seconds)
     parts = _DURATION.findall(text)
     if parts and "".join(number + unit for number, unit in parts) == text:
         return min(_LONGEST_WAIT_S, sum(float(number) * _UNIT_S[unit] for number, unit in parts))
@@ -81,7 +161,7 @@ def _wait(text: str, wall_s: float) -> float:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\s*\d{1,12}(\.\d*)?\s*", text) else None
+    return float(text) if re.fullmatch(r"\s*\d{1,13}(\.\d*)?\s*", text) else None
 
 
 def _moment(text: str) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from windtunnel.admission import events as kinds
-from windtunnel.admission.budgets import UNLIMITED, Budget, Observed
+from windtunnel.admission.budgets import CONFIGURED, UNLIMITED, Budget, Observed
 from windtunnel.admission.endpoint import (
     DomainState,
     Endpoint,
@@ -101,8 +101,8 @@ class RequestAdmission:
             endpoint = Endpoint(
                 provider,
                 model,
-                Budget(requests_per_minute, "configured" if requests_per_minute else "default"),
-                Budget(tokens_per_minute, "configured" if tokens_per_minute else "default"),
+                Budget(requests_per_minute, CONFIGURED if requests_per_minute else "default"),
+                Budget(tokens_per_minute, CONFIGURED if tokens_per_minute else "default"),
             )
             self._endpoints[(provider, model)] = endpoint
         else:
@@ -448,14 +448,24 @@ class RequestAdmission:
     def _learn(self, endpoint: Endpoint, observed: Observed, now: float) -> None:
         requests, tokens = endpoint.requests, endpoint.tokens
         changed = requests.learn(
-            observed.requests_limit, observed.requests_left, observed.requests_reset_s, now
+            observed.requests_limit,
+            observed.requests_left,
+            observed.requests_reset_s,
+            now,
+            observed.requests_window_s,
         )
-        if tokens.learn(observed.tokens_limit, observed.tokens_left, observed.tokens_reset_s, now):
+        if tokens.learn(
+            observed.tokens_limit,
+            observed.tokens_left,
+            observed.tokens_reset_s,
+            now,
+            observed.tokens_window_s,
+        ):
             changed = True
         if changed and self._tells:
             numbers: dict[str, Plain] = {
-                "requests_per_minute": requests.limit,
-                "tokens_per_minute": tokens.limit,
+                "requests_per_minute": requests.per_minute,
+                "tokens_per_minute": tokens.per_minute,
             }
             self._announcer.tell(
                 now,
@@ -470,5 +480,4 @@ class RequestAdmission:
 
 def _configure(budget: Budget, limit: int) -> None:
     if limit:
-        budget.limit = limit
-        budget.source = "configured"
+        budget.configure(limit)
