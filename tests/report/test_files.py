@@ -16,7 +16,8 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
-FILES = sorted(name for name in contents.ALL if name != contents.EVENTS)
+OPTIONAL = (contents.EVENTS, contents.SCALING)
+FILES = sorted(name for name in contents.ALL if name not in OPTIONAL)
 
 
 def everything(folder: Path) -> list[str]:
@@ -71,7 +72,7 @@ def test_a_folder_holds_the_files_of_one_run(tmp_path: Path) -> None:
         plan = load_text(one_server())
         folder.finish(run(plan, rows=folder.rows(plan), events=folder.events()))
     foreign = ["kept", "notes.jsonl"]
-    assert everything(tmp_path) == sorted([*contents.ALL, *foreign])
+    assert everything(tmp_path) == sorted([*FILES, contents.EVENTS, *foreign])
     with RunFolder(tmp_path) as folder:
         fill(folder)
     assert everything(tmp_path) == sorted([*FILES, *foreign])

@@ -38,6 +38,9 @@ COMMANDS = {
         "Hold designs against each other on the same traffic, with intervals.",
     ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
+    "explain": Row(
+        "windtunnel.cli.explain:explain", "Say why an autoscaler decided as it did in a run."
+    ),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "batch": Row(
         "windtunnel.cli.batch:batch",
@@ -61,7 +64,7 @@ COMMANDS = {
     ),
     "gangs": Row(
         "windtunnel.cli.gangs:gangs",
-        "Check and explain manifests of gangs (PodCliqueSets).",
+        "Check and explain manifests of gangs: what must start, live and die together.",
     ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
