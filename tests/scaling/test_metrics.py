@@ -31,6 +31,9 @@ def group() -> Group:
         ("ttft", 0.25, 0.75),
         ("tpot", 0.0625, 0.1875),
         ("rps", 2.0, 4.0),
+        ("vllm_num_requests_waiting", 2.0, 6.0),
+        ("kthena:num_requests_running", 3.0, 4.0),
+        ("sglang:token_usage", 0.5, 0.75),
     ],
 )
 def test_a_name_leads_to_a_number(name: str, of_replica: float, of_group: float) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from windtunnel.scaling.assigned import Assigned
 from windtunnel.scaling.kthena.build import kthena_recipe
 from windtunnel.scaling.kthena.settings import KthenaPlan
 from windtunnel.scaling.optimizers import CostOrdered
@@ -29,7 +30,7 @@ from windtunnel.scaling.plan import (
     WvaPlan,
     WvaSparePlan,
 )
-from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.policy import Decider, Policy
 from windtunnel.scaling.predictive.build import PredictivePlan, predictive_recipe
 from windtunnel.scaling.recipe import Recipe
 from windtunnel.scaling.saturation import Saturation
@@ -103,9 +104,22 @@ BUILDERS: dict[type[PolicyPlan], Callable[[Any], Recipe]] = {
 """By plan; each takes a plan of its own kind."""
 
 
-def build_policy(plan: ScalingPlan) -> Policy:
+def build_policy(plan: ScalingPlan) -> Decider:
     """A policy without any memory."""
-    recipe = BUILDERS[type(plan.policy)](plan.policy)
+    if not isinstance(plan.policy, tuple):
+        return _policy(plan, plan.policy)
+    return Assigned(
+        {
+            part.source: _policy(plan, part.policy, part.source, list(part.pools))
+            for part in plan.policy
+        }
+    )
+
+
+def _policy(
+    plan: ScalingPlan, policy: PolicyPlan, name: str = "", only: list[str] | None = None
+) -> Policy:
+    recipe = BUILDERS[type(policy)](policy)
     optimizer = recipe.optimizer or CostOrdered()
     if plan.optimizer is not None:
         optimizer = CostOrdered(order=plan.optimizer.order, engine=plan.optimizer.engine)
@@ -119,15 +133,15 @@ def build_policy(plan: ScalingPlan) -> Policy:
         limiters.append(Rate(plan.rate.up, plan.rate.down, plan.rate.period_s))
     if plan.zero_after_s is not None:
         limiters.append(ZeroAfter(plan.zero_after_s))
-    name = type(plan.policy).__name__.removesuffix("Plan").lower()
     return Policy(
-        name,
+        name or type(policy).__name__.removesuffix("Plan").lower(),
         recipe.analyzers,
         optimizer,
         limiters,
         by_variant=recipe.by_variant,
         together=recipe.together,
         wake=plan.wake,
+        only=only,
     )
 
 

@@ -20,8 +20,19 @@ TPOT: Final = "tpot"
 RATE: Final = "rate"
 
 NAMES: Final[dict[str, list[str]]] = {
-    WAITING: ["waiting", "queue_depth", "num_requests_waiting", "vllm:num_requests_waiting"],
-    RUNNING: ["running", "num_requests_running", "vllm:num_requests_running"],
+    WAITING: [
+        "waiting",
+        "queue_depth",
+        "num_requests_waiting",
+        "vllm:num_requests_waiting",
+        "sglang:num_queue_reqs",
+    ],
+    RUNNING: [
+        "running",
+        "num_requests_running",
+        "vllm:num_requests_running",
+        "sglang:num_running_reqs",
+    ],
     REQUESTS: ["requests", "concurrency", "in_flight"],
     KV_USED: [
         "kv_used",
@@ -30,6 +41,7 @@ NAMES: Final[dict[str, list[str]]] = {
         "gpu_cache_usage_perc",
         "vllm:kv_cache_usage_perc",
         "vllm:gpu_cache_usage_perc",
+        "sglang:token_usage",
     ],
     TTFT: ["ttft", "time_to_first_token_seconds", "vllm:time_to_first_token_seconds"],
     TPOT: [
@@ -78,11 +90,18 @@ class Metric:
         return total
 
 
+PREFIXES: Final = ("vllm_", "kthena:", "kthena_")
+"""Before any of these names: adapters write `_` for `:`, and some servers their own name."""
+
+
 def metric(name: str, where: str = "metric") -> Metric:
     """The metric of this name; an error that lists them where there is none."""
     known: list[str] = []
+    plain = name
+    for prefix in PREFIXES:
+        plain = plain.removeprefix(prefix)
     for quantity, names in NAMES.items():
-        if name in names:
+        if name in names or plain in names:
             return Metric(name, quantity)
         known.extend(names)
     near = get_close_matches(name, known, 1)

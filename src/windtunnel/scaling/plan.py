@@ -63,6 +63,15 @@ class BlisPlan(PolicyPlan, frozen=True):
     average_prompt: float = 512.0
 
 
+class PartPlan(msgspec.Struct, frozen=True):
+    """One of several policies, and the pools that it scales."""
+
+    source: str
+    """What asks for it, such as the kind and name of a manifest."""
+    pools: tuple[str, ...]
+    policy: PolicyPlan
+
+
 class OptimizerPlan(msgspec.Struct, frozen=True):
     """Where it grows and shrinks."""
 
@@ -89,7 +98,8 @@ class ScalingPlan(msgspec.Struct, frozen=True):
     """The whole of a scaler. What is None is left to the policy."""
 
     timing: TimingPlan
-    policy: PolicyPlan
+    policy: PolicyPlan | tuple[PartPlan, ...]
+    """One for all pools, or several; what none of them scales stays as it is."""
     bounds: dict[str, BoundsPlan]
     """By pool, for every pool."""
     optimizer: OptimizerPlan | None = None

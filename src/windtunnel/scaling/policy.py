@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.decision import Decision, Limit
 from windtunnel.scaling.limits import Accelerators, Bounds, Context, Limiter, Work
@@ -13,20 +15,46 @@ class Look:
     """A model, and what the analyzers of its policy found."""
 
     def __init__(
-        self, model: Model, groups: list[Group], findings: list[list[Finding]], urgency: float
+        self,
+        model: Model,
+        groups: list[Group],
+        findings: list[list[Finding]],
+        urgency: float,
+        parts: list["Look"] | None = None,
     ) -> None:
         self.model: Final = model
         self.groups: Final = groups
         self.findings: Final = findings  # by group, then by analyzer
         self.urgency: Final = urgency  # replicas that are missing, times the policy's priority
+        self.parts: Final = parts  # those of several policies, where a model has them
 
 
-class Policy:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Decider:
+    """Decides for a model, in two steps: models come to what is free in the order of urgency."""
+
+    def look(self, model: Model, now_s: float) -> Look:
+        raise NotImplementedError
+
+    def decide(self, look: Look, free: dict[str, int] | None, now_s: float) -> list[Decision]:
+        """One a variant, in their order; what growth takes is taken from `free`."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Takes back what `state` gave."""
+        raise NotImplementedError
+
+
+class Policy(Decider):
     """How a model is scaled. Its memory is by model, so that models may share one.
 
     `by_variant`: each variant is decided alone, as a Deployment with an autoscaler of its own is;
     `together`: all variants of a model are, whatever their role; otherwise those of a role are.
-    `wake`: a replica stays or starts where there is work.
+    `wake`: a replica stays or starts where there is work. `only`: the variants that it decides,
+    by name; left out: all of them.
     """
 
     def __init__(
@@ -40,6 +68,7 @@ class Policy:
         together: bool = False,
         wake: bool = True,
         priority: float = 1.0,
+        only: list[str] | None = None,
     ) -> None:
         if not analyzers:
             raise InputError("a policy without an analyzer decides nothing", where=name)
@@ -47,6 +76,7 @@ class Policy:
         self.by_variant: Final = by_variant
         self.together: Final = together
         self.priority: Final = priority
+        self._only: Final = only
         self._analyzers: Final = analyzers
         self._optimizer: Final = optimizer
         self._chain: Final[list[Limiter]] = [*limiters, Accelerators(), Bounds()]
@@ -105,15 +135,18 @@ class Policy:
                 part.restore(saved)
 
     def _groups(self, model: Model) -> list[Group]:
+        chosen = model.variants
+        if self._only is not None:
+            chosen = [variant for variant in chosen if variant.name in self._only]
         if self.by_variant:
             return [
                 Group(model, variant.role, [variant], f"{model.name}/{variant.role}/{variant.name}")
-                for variant in model.variants
+                for variant in chosen
             ]
-        if self.together:
-            return [Group(model, "both", model.variants, model.name)]
+        if self.together and chosen:
+            return [Group(model, "both", chosen, model.name)]
         by_role: dict[str, list[Variant]] = {}
-        for variant in model.variants:
+        for variant in chosen:
             of_role = by_role.get(variant.role)
             if of_role is None:
                 by_role[variant.role] = [variant]

@@ -5,7 +5,7 @@ from typing import Final
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.checks import at_least
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.policy import Look, Policy
+from windtunnel.scaling.policy import Decider, Look
 from windtunnel.scaling.snapshot import Model, Snapshot
 
 
@@ -45,7 +45,7 @@ class Timing:
 class Scaler:
     """Answers how many replicas every variant should have, and why. It has no clock of its own."""
 
-    def __init__(self, policies: dict[str, Policy], timing: Timing) -> None:
+    def __init__(self, policies: dict[str, Decider], timing: Timing) -> None:
         if not policies:
             raise InputError("no model has a policy", where="scaling")
         self.timing: Final = timing
@@ -92,9 +92,9 @@ class Scaler:
                 if any(model in models for model in entry["models"]):
                     policy.restore(entry["parts"])
 
-    def _shared(self) -> list[tuple[Policy, list[str]]]:
+    def _shared(self) -> list[tuple[Decider, list[str]]]:
         """Each policy once, with its models."""
-        shared: list[tuple[Policy, list[str]]] = []
+        shared: list[tuple[Decider, list[str]]] = []
         numbers: dict[int, int] = {}
         for model, policy in self._policies.items():
             number = numbers.get(id(policy))

@@ -23,6 +23,7 @@ def kthena_recipe(plan: KthenaPlan) -> Recipe:
         histories,
         tolerance=plan.tolerance_percent / 100,
         summed=plan.tolerance == SUMMED,
+        queries=plan.queries,
         by_variant={pool: Targets(values) for pool, values in plan.pool_metrics.items()},
         all_or_none=plan.target == DISAGGREGATED,
     )

@@ -9,6 +9,7 @@ from windtunnel.scaling.kthena.coordinate import Coordinated, coordinate
 from windtunnel.scaling.kthena.memory import Histories
 from windtunnel.scaling.kthena.ratio import Bounds, Paired, exact, shipped
 from windtunnel.scaling.kthena.recommend import NoData, Reading, recommend
+from windtunnel.scaling.kthena.scrape import combined
 from windtunnel.scaling.kthena.settings import PREFERRED, Coordination, Ratio
 from windtunnel.scaling.limits import Context, Limiter
 from windtunnel.scaling.metrics import KV_USED, RATE, TTFT, WAITING, Metric, metric
@@ -41,6 +42,7 @@ class Targets:
 class Recommender(Analyzer):
     """What the metrics ask for, and what the history of the target thinks of it.
 
+    `queries` names metrics that are read as one number for a variant, and how: sum, avg, max.
     `by_variant` has metrics for single variants that differ from those of the rest. `all_or_none`:
     where one group has no data, none is changed (the roles of a disaggregated target).
     """
@@ -52,6 +54,7 @@ class Recommender(Analyzer):
         *,
         tolerance: float,
         summed: bool,
+        queries: Mapping[str, str] | None = None,
         by_variant: Mapping[str, Targets] | None = None,
         all_or_none: bool = False,
     ) -> None:
@@ -60,6 +63,7 @@ class Recommender(Analyzer):
         self._histories: Final = histories
         self._tolerance: Final = tolerance
         self._summed: Final = summed
+        self._queries: Final = dict(queries or {})
         self._by_variant: Final = dict(by_variant or {})
         self._all_or_none: Final = all_or_none
 
@@ -93,7 +97,15 @@ class Recommender(Analyzer):
         return replicas_wanted(group, found.size, evidence, sentence)
 
     def _reading(self, group: Group, targets: Targets) -> Reading:
-        read = [measured for measured in targets.metrics if measured.quantity != RATE]
+        external: dict[str, float] = {}
+        read: list[Metric] = []
+        for measured in targets.metrics:
+            if measured.quantity == RATE:
+                external[measured.name] = measured.of_group(group)
+            elif measured.name in self._queries:
+                external.update(_queried(group, measured, self._queries[measured.name]))
+            else:
+                read.append(measured)
         entries: list[dict[str, float]] = []
         unready = 0
         for variant in group.variants:
@@ -104,12 +116,22 @@ class Recommender(Analyzer):
             for replica in variant.replicas:
                 entry = {measured.name: measured.of_replica(replica, group) for measured in read}
                 entries.append(entry)
-        external = {
-            measured.name: measured.of_group(group)
-            for measured in targets.metrics
-            if measured.quantity == RATE
-        }
         return Reading(group.current, entries, unready=unready, external=external)
+
+
+def _queried(group: Group, measured: Metric, how: str) -> dict[str, float]:
+    """The answer to a query: one number for each variant that has replicas, made one for all."""
+    answers: list[tuple[float, int]] = []
+    for variant in group.variants:
+        values = [measured.of_replica(replica, group) for replica in variant.replicas]
+        if not values:
+            continue
+        if how == "max":
+            answer = max(values)
+        else:
+            answer = math.fsum(values) / (len(values) if how == "avg" else 1)
+        answers.append((answer, variant.target))
+    return {measured.name: combined(measured.name, answers)} if answers else {}
 
 
 def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, float]:

@@ -92,6 +92,8 @@ class KthenaPlan(PolicyPlan, frozen=True):
     pool alone, with a ratio between two of them, and all or none of them."""
     metrics: dict[str, float]
     """By name: what one replica should have of it."""
+    queries: dict[str, str] = msgspec.field(default_factory=dict)
+    """Metrics that a query reads for a whole pool: `sum`, `avg` or `max` of its replicas."""
     tolerance_percent: int = 10
     tolerance: str = PER_POD
     """per-pod: as intended, around the current size. summed: as shipped, around a size of one."""

@@ -1,0 +1,1 @@
+"""Autoscaling as its users write it for Kubernetes: read, checked, and turned into policies."""

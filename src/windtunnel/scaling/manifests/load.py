@@ -1,0 +1,166 @@
+"""Reads files of autoscaling manifests; what is wrong with them is an InputError of sentences."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.spec.faults import Fault, checker_faults, input_error
+from windtunnel.core.spec.fields import shown
+from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
+from windtunnel.scaling.manifests.fields import Manifest
+from windtunnel.scaling.manifests.kthena_plan import Reader
+from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
+from windtunnel.scaling.manifests.kthena_spec import AutoscalingPolicy, AutoscalingPolicyBinding
+from windtunnel.scaling.manifests.pools import Assignment, Pools
+
+NOUN = "manifest"
+KEYS = "apiVersion, kind, metadata and spec"
+KTHENA = "workload.serving.volcano.sh/v1alpha1"
+EARLIER_KTHENA = "workload.volcano.sh/v1alpha1"
+
+
+class Kind(NamedTuple):
+    """A kind of manifest: where it belongs, and the form that it has."""
+
+    versions: tuple[str, ...]
+    form: type[Manifest]
+
+
+KINDS: dict[str, Kind] = {
+    "AutoscalingPolicy": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicy),
+    "AutoscalingPolicyBinding": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
+}
+
+
+class Written(NamedTuple):
+    """A manifest, and where it stands."""
+
+    document: Document
+    manifest: Manifest
+
+    @property
+    def label(self) -> str:
+        return f"{self.manifest.kind} {self.manifest.metadata.name}"
+
+
+def read_manifests(paths: Sequence[str | Path], pools: Pools) -> list[Assignment]:
+    """Who scales which pool; manifests of several files may refer to each other."""
+    return assignments([(read_text(path, NOUN), str(path)) for path in paths], pools)
+
+
+def assignments(texts: Sequence[tuple[str, str]], pools: Pools) -> list[Assignment]:
+    """The same for texts at hand, each with the file that faults take it to be in."""
+    errors: list[InputError] = []
+    written: list[Written] = []
+    for text, file in texts:
+        for document in parse_documents(text, file, NOUN, KEYS):
+            try:
+                written.append(Written(document, _checked(document)))
+            except InputError as error:
+                errors.append(error)
+    if not errors:
+        found = _Files(written, pools)
+        errors = found.errors
+    if errors:
+        raise one_sentence_per(_flat(errors))
+    return found.assignments
+
+
+class _Files:
+    """All manifests together: each is held to its rules, and to what the others say."""
+
+    def __init__(self, written: Sequence[Written], pools: Pools) -> None:
+        self._pools = pools
+        self.errors: list[InputError] = []
+        self.assignments: list[Assignment] = []
+        self._policies: dict[str, tuple[Written, AutoscalingPolicy]] = {}
+        self._bindings: list[tuple[Written, AutoscalingPolicyBinding]] = []
+        labels: list[str] = []
+        for one in written:
+            if one.label in labels:
+                fault = Fault(("metadata", "name"), f"there are two of {one.label}")
+                self.errors.append(input_error(one.document, [fault]))
+            labels.append(one.label)
+            self._sort(one)
+        self._read_kthena()
+        self._check_pools()
+
+    def _sort(self, one: Written) -> None:
+        if isinstance(one.manifest, AutoscalingPolicy):
+            self._policies[one.manifest.metadata.name] = (one, one.manifest)
+        elif isinstance(one.manifest, AutoscalingPolicyBinding):
+            self._bindings.append((one, one.manifest))
+
+    def _read_kthena(self) -> None:
+        bound = [binding.spec.policy_ref.name for _, binding in self._bindings]
+        for name, (one, policy) in self._policies.items():
+            faults = policy_faults(policy.spec, bound=name in bound)
+            if not faults and name not in bound:
+                reader = Reader(one.label, policy.spec, self._pools)
+                self._take(one, reader, reader.read(policy.spec))
+            self._note(one, faults)
+        for one, binding in self._bindings:
+            name = binding.spec.policy_ref.name
+            if name not in self._policies:
+                what, known = f"there is no AutoscalingPolicy {name!r}", list(self._policies)
+                hint = nearest(name, known)
+                fault = Fault(("spec", "policyRef", "name"), what, ", ".join(known) or None, hint)
+                self._note(one, [fault])
+                continue
+            policy = self._policies[name][1]
+            faults = list(target_faults(binding.spec, policy.spec.metrics))
+            if not faults:
+                reader = Reader(one.label, policy.spec, self._pools)
+                self._take(one, reader, reader.read(binding.spec))
+            self._note(one, faults)
+
+    def _take(self, one: Written, reader: Reader, found: Assignment | None) -> None:
+        self._note(one, reader.faults)
+        if found is None:
+            return
+        for other in self.assignments:
+            twice = [pool for pool in found.bounds if pool in other.bounds]
+            for pool in twice:
+                what = f"the pool {pool!r} is scaled by {other.source} already"
+                self._note(one, [Fault(("spec",), what)])
+        self.assignments.append(found)
+
+    def _note(self, one: Written, faults: Sequence[Fault]) -> None:
+        if faults:
+            self.errors.append(input_error(one.document, faults))
+
+    def _check_pools(self) -> None:
+        if self.errors:
+            return
+        if not self.assignments:
+            self.errors.append(InputError("the manifests scale nothing", where="scaling.manifests"))
+        for name in self._pools.unused():
+            what = "no manifest has such a target"
+            self.errors.append(InputError(what, where=f"scaling.targets.{name}"))
+
+
+def _checked(document: Document) -> Manifest:
+    """A manifest of the right form."""
+    kind = document.data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        word = kind if isinstance(kind, str) else ""
+        what = f"{shown(kind)} is not a kind that is read here" if "kind" in document.data else ""
+        fault = Fault(("kind",), what or "missing", ", ".join(KINDS), nearest(word, KINDS))
+        raise input_error(document, [fault])
+    version = document.data.get("apiVersion")
+    if version not in KINDS[kind].versions:
+        what = f"{shown(version)} is not an apiVersion of {kind}"
+        fault = Fault(("apiVersion",), what, ", ".join(KINDS[kind].versions))
+        raise input_error(document, [fault])
+    form = KINDS[kind].form
+    try:
+        return form.model_validate(document.data)
+    except ValidationError as error:
+        raise input_error(document, checker_faults(error, form)) from None
+
+
+def _flat(errors: Sequence[InputError]) -> list[InputError]:
+    return [fault for error in errors for fault in getattr(error, "faults", (error,))]

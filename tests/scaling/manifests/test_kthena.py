@@ -1,0 +1,497 @@
+"""Kthena's manifests: what they come to, and every sentence of its admission."""
+
+from typing import Any
+
+import pytest
+
+from tests.scaling.manifests.texts import (
+    bent,
+    disaggregated,
+    faults,
+    heterogeneous,
+    homogeneous,
+    read,
+)
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.kthena.settings import (
+    DISAGGREGATED,
+    HETEROGENEOUS,
+    HOMOGENEOUS,
+    Band,
+    Behavior,
+    Coordination,
+    KthenaPlan,
+    Pace,
+    Panic,
+    Ratio,
+)
+from windtunnel.scaling.plan import BoundsPlan
+
+WAITING = "vllm:num_requests_waiting"
+LONG = "must be between 0 and 30 minutes"
+TARGETS = "spec/homogeneousTarget/target"
+UP, DOWN = "spec/behavior/scaleUp", "spec/behavior/scaleDown"
+ROLES = "spec/disaggregatedTarget/roles"
+RATIO = "spec/disaggregatedTarget/ratioConstraint"
+
+
+def plan_of(manifest: dict[str, Any]) -> KthenaPlan:
+    (found,) = read(manifest)
+    assert isinstance(found.policy, KthenaPlan)
+    return found.policy
+
+
+def test_a_homogeneous_policy() -> None:
+    (found,) = read(homogeneous())
+    assert found.source == "AutoscalingPolicy policy"
+    assert found.policy == KthenaPlan(HOMOGENEOUS, {WAITING: 10.0})
+    assert found.bounds == {"llm": BoundsPlan(1, 5)}
+    assert found.interval_s == 15.0
+
+
+def test_a_heterogeneous_policy() -> None:
+    (found,) = read(heterogeneous())
+    assert found.policy == KthenaPlan(
+        HETEROGENEOUS, {WAITING: 10.0}, costs={"h100": 30.0, "a100": 10.0}
+    )
+    assert found.bounds == {"h100": BoundsPlan(1, 4), "a100": BoundsPlan(1, 8)}
+
+
+def test_coordination_names_pools() -> None:
+    manifest = heterogeneous()
+    coordination = {"mode": "Preferred", "preferredRatio": {"fast": {"min": 20, "max": 40}}}
+    manifest["spec"]["heterogeneousTarget"]["coordination"] = coordination
+    bent(manifest, "spec/heterogeneousTarget/params/0/target/targetRef/name", "fast")
+    (found,) = read(manifest, fast="h100")
+    assert isinstance(found.policy, KthenaPlan)
+    assert found.policy.coordination == Coordination("Preferred", {"h100": Band(20.0, 40.0)})
+
+
+def test_a_disaggregated_policy() -> None:
+    (found,) = read(disaggregated())
+    kv = {"vllm:kv_cache_usage_perc": 0.8}
+    assert found.policy == KthenaPlan(
+        DISAGGREGATED,
+        {},
+        pool_metrics={"prefill": kv, "decode": kv},
+        ratio=Ratio("prefill", "decode", 0.25, 1.0),
+    )
+    assert found.bounds == {"prefill": BoundsPlan(1, 8), "decode": BoundsPlan(1, 16)}
+
+
+def test_a_query_is_a_total() -> None:
+    manifest = bent(homogeneous(), "spec/metrics/0/name", "load")
+    query = f'sum({WAITING}{{namespace="prod", pod=~"llm-.*"}})'
+    source = {"prometheus": {"serverURL": "http://prometheus:9090", "query": query}}
+    plan = plan_of(bent(manifest, f"{TARGETS}/metricSources", {"load": source}))
+    assert plan.metrics == {WAITING: 10.0}
+    assert plan.queries == {WAITING: "sum"}
+
+
+def test_44_without_a_behavior_the_defaults_of_the_webhook_hold() -> None:
+    empty: dict[str, Any] = {"scaleDown": {}, "scaleUp": {"stablePolicy": {}}}
+    written: list[dict[str, Any] | None] = [None, {}, {"scaleUp": {}}, empty]
+    for behavior in written:
+        manifest = homogeneous()
+        if behavior is not None:
+            manifest["spec"]["behavior"] = behavior
+        assert plan_of(manifest).behavior == Behavior(
+            up=Pace(4, 100, 60.0, 0.0, "Or"),
+            down=Pace(0, 100, 60.0, 300.0, "Or"),
+            panic=Panic(0, 0.0, 200, 0.0),
+        )
+
+
+def test_44_a_part_of_a_behavior_has_the_defaults_of_the_schema() -> None:
+    down = plan_of(bent(homogeneous(), f"{DOWN}/instances", 3)).behavior
+    assert down == Behavior(down=Pace(3, 100, 15.0, 300.0, "Or"))
+    up = plan_of(bent(homogeneous(), f"{UP}/stablePolicy/percent", 50)).behavior
+    assert up == Behavior(up=Pace(1, 50, 15.0, 0.0, "Or"))
+    panic = plan_of(bent(homogeneous(), f"{UP}/panicPolicy/period", "10s")).behavior
+    assert panic == Behavior(panic=Panic(1000, 10.0, 200, 60.0))
+
+
+def test_everything_of_a_behavior_arrives() -> None:
+    written = {
+        "scaleUp": {
+            "stablePolicy": {
+                "instances": 2,
+                "percent": 50,
+                "period": "1m30s",
+                "selectPolicy": "And",
+                "stabilizationWindow": "30s",
+            },
+            "panicPolicy": {
+                "percent": 300,
+                "period": "0s",
+                "panicThresholdPercent": 150,
+                "panicModeHold": "5m",
+            },
+        },
+        "scaleDown": {"instances": 1, "percent": 0, "period": "2m", "stabilizationWindow": "0s"},
+    }
+    assert plan_of(bent(homogeneous(), "spec/behavior", written)).behavior == Behavior(
+        Pace(2, 50, 90.0, 30.0, "And"), Pace(1, 0, 120.0, 0.0, "Or"), Panic(300, 0.0, 150, 300.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place", "said"),
+    [
+        (
+            "spec/metrics/0/targetValue",
+            "-1",
+            "spec.metrics[0].targetValue",
+            "metric target value must be greater than 0 and not equal to infinity",
+        ),
+        (
+            "spec/metrics/0/targetValue",
+            float("inf"),
+            "spec.metrics[0].targetValue",
+            "metric target value must be greater than 0 and not equal to infinity",
+        ),
+        (
+            f"{TARGETS}/targetRef/kind",
+            "Deployment",
+            "spec.homogeneousTarget.target.targetRef.kind",
+            "targetRef.kind must be ModelServing, but got Deployment",
+        ),
+        (
+            f"{TARGETS}/targetRef/name",
+            "",
+            "spec.homogeneousTarget.target.targetRef.name",
+            "targetRef.name must be set, but got empty",
+        ),
+        (
+            "spec/homogeneousTarget/minReplicas",
+            9,
+            "spec.homogeneousTarget.minReplicas",
+            "minReplicas must be <= maxReplicas",
+        ),
+        (
+            "spec/homogeneousTarget",
+            None,
+            "spec",
+            "exactly one of homogeneousTarget, heterogeneousTarget, or disaggregatedTarget "
+            "must be set",
+        ),
+        (
+            f"{DOWN}/period",
+            "31m",
+            "spec.behavior.scaleDown.period",
+            f"stable policy period {LONG}",
+        ),
+        (
+            f"{DOWN}/stabilizationWindow",
+            "-1s",
+            "spec.behavior.scaleDown.stabilizationWindow",
+            f"stable policy stabilization window {LONG}",
+        ),
+        (
+            f"{UP}/stablePolicy/period",
+            "31m",
+            "spec.behavior.scaleUp.stablePolicy.period",
+            f"stable policy period {LONG}",
+        ),
+        (
+            f"{UP}/panicPolicy",
+            {"period": "1h"},
+            "spec.behavior.scaleUp.panicPolicy.period",
+            f"panic policy period {LONG}",
+        ),
+        (
+            f"{UP}/panicPolicy",
+            {"period": "1s", "panicModeHold": "1h"},
+            "spec.behavior.scaleUp.panicPolicy.panicModeHold",
+            f"panic policy panic mode hold {LONG}",
+        ),
+        (
+            f"{TARGETS}/metricSources/{WAITING}",
+            {},
+            f"spec.homogeneousTarget.target.metricSources.{WAITING}",
+            "one metric source backend config is required",
+        ),
+        (
+            f"{TARGETS}/metricSources/{WAITING}/prometheus",
+            {"serverURL": "http://p", "query": "up"},
+            f"spec.homogeneousTarget.target.metricSources.{WAITING}",
+            "pod and prometheus configs are mutually exclusive",
+        ),
+        (
+            f"{TARGETS}/metricSources/{WAITING}",
+            {"prometheus": {"serverURL": "ftp://p", "query": "up"}},
+            f"spec.homogeneousTarget.target.metricSources.{WAITING}.prometheus.serverURL",
+            "'ftp://p' is no http:// or https:// address",
+        ),
+    ],
+)
+def test_43_and_46_each_rule_of_a_homogeneous_policy(
+    path: str, value: object, place: str, said: str
+) -> None:
+    assert faults(bent(homogeneous(), path, value)) == [f"{place}: {said}"]
+
+
+def test_43_metrics_are_needed_and_named_once() -> None:
+    without = bent(homogeneous(), "spec/metrics", [])
+    del without["spec"]["homogeneousTarget"]["target"]["metricSources"]
+    assert faults(without) == ["spec.metrics: at least one metric must be set"]
+    twice = homogeneous()
+    twice["spec"]["metrics"] *= 2
+    assert faults(twice) == [
+        f"spec.metrics[1].name: duplicate metric name {WAITING} is not allowed"
+    ]
+
+
+def test_43_a_metric_without_a_source_would_never_be_read() -> None:
+    manifest = homogeneous()
+    del manifest["spec"]["homogeneousTarget"]["target"]["metricSources"]
+    assert faults(manifest) == [
+        "spec.homogeneousTarget.target.metricSources: "
+        f"there is no source of {WAITING}, which is never read then"
+    ]
+
+
+ROLE_NAME = (
+    "role name must refer to a ModelServing.spec.template.roles[].name and must not be empty"
+)
+DECODE = f"{ROLES}/decode"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (
+            f"{DECODE}/minReplicas",
+            17,
+            [f"{DECODE}/minReplicas: minReplicas must be <= maxReplicas"],
+        ),
+        (
+            "spec/metrics",
+            [],
+            [
+                f"{ROLES}/{role}/{rest}"
+                for role in ("prefill", "decode")
+                for rest in (
+                    "metrics: metrics must be set on every non-fixed role when spec.metrics "
+                    "is empty",
+                    "metricSources/kv: metricSources key must match an effective metric name",
+                )
+            ],
+        ),
+        (
+            f"{DECODE}/metricSources",
+            {},
+            [
+                f"{DECODE}/metricSources: metricSources must be set on every non-fixed role when "
+                "metrics are configured"
+            ],
+        ),
+        (
+            f"{DECODE}/metricSources/other",
+            {"pod": {}},
+            [
+                f"{DECODE}/metricSources/other: "
+                "metricSources key must match an effective metric name"
+            ],
+        ),
+        (
+            f"{DECODE}/metrics",
+            [{"name": "kv", "targetValue": 0}],
+            [
+                f"{DECODE}/metrics[0]/targetValue: metric target value must be greater than 0 "
+                "and not equal to infinity"
+            ],
+        ),
+        (
+            f"{RATIO}/denominatorRole",
+            "prefill",
+            [f"{RATIO}: numeratorRole and denominatorRole must differ"],
+        ),
+        (
+            f"{RATIO}/numeratorRole",
+            "x",
+            [f"{RATIO}/numeratorRole: numeratorRole must exist in roles"],
+        ),
+        (
+            f"{RATIO}/denominatorRole",
+            "x",
+            [f"{RATIO}/denominatorRole: denominatorRole must exist in roles"],
+        ),
+        (f"{RATIO}/minRatio", "2", [f"{RATIO}/minRatio: minRatio must be <= maxRatio"]),
+        (f"{RATIO}/minRatio", "-1", [f"{RATIO}: minRatio must be >= 0 and maxRatio must be > 0"]),
+        (f"{RATIO}/maxRatio", float("inf"), [f"{RATIO}: ratio values must be finite"]),
+        (
+            f"{DECODE}/minReplicas",
+            0,
+            [f"{RATIO}: ratio roles must be scalable-to-zero together"],
+        ),
+        (
+            f"{ROLES}/prefill/minReplicas",
+            8,
+            [],
+        ),
+        (
+            f"{DECODE}/maxReplicas",
+            1,
+            [],
+        ),
+        (
+            ROLES,
+            {"prefill": {"minReplicas": 2, "maxReplicas": 2}},
+            [
+                f"{ROLES}: roles must contain at least two entries when ratioConstraint is "
+                "configured",
+                f"{RATIO}/denominatorRole: denominatorRole must exist in roles",
+            ],
+        ),
+        (
+            ROLES,
+            {
+                "prefill": {"minReplicas": 6, "maxReplicas": 6},
+                "decode": {"minReplicas": 4, "maxReplicas": 4},
+            },
+            [f"{RATIO}: ratioConstraint is not achievable within role replica bounds"],
+        ),
+        (
+            ROLES,
+            {
+                "prefill": {"minReplicas": 1, "maxReplicas": 1},
+                "decode": {"minReplicas": 9, "maxReplicas": 9},
+            },
+            [f"{RATIO}: ratioConstraint is not achievable within role replica bounds"],
+        ),
+    ],
+)
+def test_43_each_rule_of_a_disaggregated_policy(path: str, value: object, said: list[str]) -> None:
+    found = faults(bent(disaggregated(), path, value))
+    assert found == [_dotted(sentence) for sentence in said]
+
+
+def _dotted(sentence: str) -> str:
+    place, what = sentence.split(": ", 1)
+    return f"{place.replace('/', '.')}: {what}"
+
+
+def test_43_a_role_without_a_name() -> None:
+    manifest = disaggregated()
+    roles = manifest["spec"]["disaggregatedTarget"]["roles"]
+    roles[""] = roles.pop("decode")
+    bent(manifest, f"{RATIO}/denominatorRole", "")
+    assert f"spec.disaggregatedTarget.roles.: {ROLE_NAME}" in faults(manifest)
+
+
+def test_43_all_faults_are_collected() -> None:
+    manifest = bent(homogeneous(), "spec/metrics/0/targetValue", "0")
+    bent(manifest, f"{TARGETS}/targetRef/kind", "Pod")
+    bent(manifest, f"{DOWN}/period", "40m")
+    assert len(faults(manifest)) == 3
+
+
+@pytest.mark.parametrize(
+    ("bands", "place", "said"),
+    [
+        (
+            {"h100": {"min": 60}, "a100": {"min": 50}},
+            "",
+            "the minimum ratios add up to 110 percent",
+        ),
+        ({"h200": {}}, ".h200", "there is no target 'h200'"),
+        ({"": {}}, ".", "the name of the target is empty"),
+        ({"h100": {"min": 50, "max": 40}}, ".h100.min", "min 50 is above max 40"),
+        ({"h100": {"max": 101}}, ".h100.max", "101 is not a percentage"),
+        ({"h100": {"min": -1}}, ".h100.min", "-1 is not a percentage"),
+    ],
+)
+def test_coordination_is_checked_with_paths(bands: dict[str, Any], place: str, said: str) -> None:
+    manifest = heterogeneous()
+    section = {"mode": "Preferred", "preferredRatio": bands}
+    manifest["spec"]["heterogeneousTarget"]["coordination"] = section
+    path = f"spec.heterogeneousTarget.coordination.preferredRatio{place}"
+    assert faults(manifest) == [f"{path}: {said}"]
+
+
+EARLIER = """
+apiVersion: workload.serving.volcano.sh/v1alpha1
+kind: AutoscalingPolicy
+metadata: {name: scaling-policy}
+spec:
+  metrics:
+  - metricName: kthena:num_requests_waiting
+    targetValue: 10.0
+  tolerancePercent: 20
+---
+apiVersion: workload.serving.volcano.sh/v1alpha1
+kind: AutoscalingPolicyBinding
+metadata: {name: binding}
+spec:
+  policyRef: {name: scaling-policy}
+  heterogeneousTarget:
+    costExpansionRatePercent: 150
+    params:
+    - target: {targetRef: {kind: ModelServing, name: h100}, metricEndpoint: {port: 9090}}
+      cost: 100
+      minReplicas: 1
+      maxReplicas: 10
+    - target: {targetRef: {kind: ModelServing, name: llm}, subTargets: {kind: Role, name: decode}}
+      cost: 50
+      minReplicas: 0
+      maxReplicas: 20
+"""
+
+
+def test_the_binding_of_earlier_releases() -> None:
+    (found,) = read(EARLIER)
+    assert found.source == "AutoscalingPolicyBinding binding"
+    assert found.policy == KthenaPlan(
+        HETEROGENEOUS,
+        {"kthena:num_requests_waiting": 10.0},
+        tolerance_percent=20,
+        costs={"h100": 100.0, "decode": 50.0},
+        growth_percent=150,
+    )
+    assert found.bounds == {"h100": BoundsPlan(1, 10), "decode": BoundsPlan(0, 20)}
+
+
+def test_a_binding_to_nobody() -> None:
+    assert faults(EARLIER.replace("name: scaling-policy}\n  het", "name: scaling}\n  het")) == [
+        "spec: exactly one of homogeneousTarget, heterogeneousTarget, or disaggregatedTarget "
+        "must be set",
+        "spec.policyRef.name: there is no AutoscalingPolicy 'scaling'",
+    ]
+
+
+def test_typing_errors_are_named_with_line_and_nearest_name() -> None:
+    text = EARLIER.replace("tolerancePercent", "tolerancePercentage")
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert str(caught.value) == (
+        "autoscaling.yaml:9: spec.tolerancePercentage: unknown key "
+        "(did you mean 'tolerancePercent'?)"
+    )
+
+
+def test_a_target_that_no_pool_is() -> None:
+    with pytest.raises(InputError) as caught:
+        read(bent(homogeneous(), f"{TARGETS}/targetRef/name", "h10"))
+    assert str(caught.value) == (
+        "autoscaling.yaml:13: spec.homogeneousTarget.target.targetRef.name: no pool is called "
+        "'h10'; allowed: llm, h100, a100, prefill, decode (did you mean 'h100'? or write "
+        "scaling.targets: {h10: POOL})"
+    )
+
+
+def test_metrics_that_are_not_measured() -> None:
+    manifest = bent(
+        homogeneous(), f"{TARGETS}/metricSources/{WAITING}/pod/name", "DCGM_FI_DEV_GPU_UTIL"
+    )
+    assert faults(manifest) == [
+        f"spec.homogeneousTarget.target.metricSources.{WAITING}.pod.name: "
+        "'DCGM_FI_DEV_GPU_UTIL' is not a metric that is measured here"
+    ]
+    manifest = bent(homogeneous(), f"{TARGETS}/metricSources/{WAITING}/pod", None)
+    source = {"serverURL": "http://p", "query": "a / b"}
+    bent(manifest, f"{TARGETS}/metricSources/{WAITING}/prometheus", source)
+    assert faults(manifest) == [
+        f"spec.homogeneousTarget.target.metricSources.{WAITING}.prometheus.query: "
+        "the query does more than is simulated: '/'"
+    ]

@@ -1,0 +1,141 @@
+"""Files of manifests: what is refused as a whole, quantities, queries, names of pools."""
+
+from typing import Annotated
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tests.scaling.manifests.texts import bent, faults, homogeneous, read
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.manifests.fields import Quantity
+from windtunnel.scaling.manifests.pools import Pools
+from windtunnel.scaling.manifests.queries import asked
+
+QUANTITY = TypeAdapter(Annotated[float, Quantity()])
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (10, 10.0),
+        (0.5, 0.5),
+        ("100m", 0.1),
+        ("2k", 2000.0),
+        ("1Gi", 2.0**30),
+        ("1e3", 1000.0),
+        ("1E", 1e18),
+        ("-.5", -0.5),
+        ("250u", 0.00025),
+        ("1e999", float("inf")),
+    ],
+)
+def test_quantities(written: object, expected: float) -> None:
+    assert QUANTITY.validate_python(written) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("written", ["", "10q", "1 k", True, None, float("nan"), "1" * 99, "1e3k"])
+def test_what_is_no_quantity(written: object) -> None:
+    with pytest.raises(ValidationError):
+        QUANTITY.validate_python(written)
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "aggregate"),
+    [
+        ("sum(vllm:num_requests_waiting)", "vllm:num_requests_waiting", "sum"),
+        ("vllm:num_requests_waiting", "vllm:num_requests_waiting", "sum"),
+        (
+            'avg by (pod) (avg_over_time(vllm:kv_cache_usage_perc{a="(b)"}[5m]))',
+            "vllm:kv_cache_usage_perc",
+            "avg",
+        ),
+        ("max(queue_depth{})", "queue_depth", "max"),
+        ('sum(rate(http_requests_total{namespace="x"}[2m]))', "request_rate", "sum"),
+    ],
+)
+def test_queries_of_one_metric(query: str, name: str, aggregate: str) -> None:
+    found = asked(query)
+    assert (found.name, found.aggregate) == (name, aggregate)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "the query asks for nothing"),
+        ("sum(up)", "'up' is not a metric that is measured here"),
+        ("sum(running) / sum(waiting)", "the query does more than is simulated: '/'"),
+        (
+            "histogram_quantile(0.95, x)",
+            "the query does more than is simulated: '0'",
+        ),
+        ("topk(ttft)", "the query does more than is simulated: 'topk'"),
+        (
+            "sum(rate(vllm:num_requests_waiting[1m]))",
+            "'vllm:num_requests_waiting' is not a counter of requests that is known here",
+        ),
+    ],
+)
+def test_queries_that_are_not_simulated(query: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        asked(query)
+    assert caught.value.what == said
+    assert caught.value.allowed
+
+
+def test_roles_are_pools_of_three_kinds_of_name() -> None:
+    pools = Pools(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
+    assert pools.find("llm", (), "decode") == "llm-decode"
+    assert pools.find("llm", (), "prefill") == "prefill"
+    assert pools.find("llm", (), "encode") == "prefill"
+    assert pools.unused() == ["spare"]
+
+
+def test_a_name_for_a_target_that_nobody_has() -> None:
+    assert faults(homogeneous(), other="h100") == [
+        "scaling.targets.other: no manifest has such a target"
+    ]
+
+
+def test_two_policies_for_one_pool() -> None:
+    second = bent(homogeneous(), "metadata/name", "second")
+    assert faults(homogeneous(), second) == [
+        "spec: the pool 'llm' is scaled by AutoscalingPolicy policy already"
+    ]
+    assert faults(homogeneous(), homogeneous())[0] == (
+        "metadata.name: there are two of AutoscalingPolicy policy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (
+            "kind",
+            "AutoscalingPolicies",
+            "kind: 'AutoscalingPolicies' is not a kind that is read here",
+        ),
+        ("kind", None, "kind: missing"),
+        ("apiVersion", "v1", "apiVersion: 'v1' is not an apiVersion of AutoscalingPolicy"),
+        ("spec/homogeneousTarget/maxReplicas", None, "spec.homogeneousTarget.maxReplicas: missing"),
+        (
+            "spec/homogeneousTarget/maxReplicas",
+            0,
+            "spec.homogeneousTarget.maxReplicas: 0 is too small",
+        ),
+        ("spec/tolerancePercent", 101, "spec.tolerancePercent: 101 is too large"),
+    ],
+)
+def test_what_is_no_manifest(path: str, value: object, said: str) -> None:
+    assert faults(bent(homogeneous(), path, value)) == [said]
+
+
+def test_faults_of_all_manifests_are_told_together() -> None:
+    first = bent(homogeneous(), "spec/tolerancePercent", 101)
+    assert len(faults(first, bent(homogeneous(), "kind", "Deploy"))) == 2
+
+
+def test_what_an_api_server_adds_is_no_fault() -> None:
+    manifest = homogeneous()
+    manifest["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"a": "b"}}
+    manifest["status"] = {"anything": [1]}
+    assert len(read(manifest)) == 1
