@@ -64,6 +64,20 @@ class Group:
         return [variant.target for variant in self.variants]
 
 
+def groups_by_role(model: Model, variants: list[Variant]) -> list[Group]:
+    """Of these variants, those of each role together."""
+    by_role: dict[str, list[Variant]] = {}
+    for variant in variants:
+        of_role = by_role.get(variant.role)
+        if of_role is None:
+            by_role[variant.role] = [variant]
+        else:
+            of_role.append(variant)
+    return [
+        Group(model, role, of_role, f"{model.name}/{role}") for role, of_role in by_role.items()
+    ]
+
+
 class Finding:
     """What an analyzer has to say of a group: how much is asked of it, and how much it can do.
 

@@ -7,8 +7,17 @@ from mypy_extensions import mypyc_attr
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.decision import Decision, Limit
 from windtunnel.scaling.limits import Accelerators, Bounds, Context, Limiter, Work
-from windtunnel.scaling.parts import Allocation, Analyzer, Finding, Group, Optimizer, Part, take
-from windtunnel.scaling.snapshot import Model, Variant
+from windtunnel.scaling.parts import (
+    Allocation,
+    Analyzer,
+    Finding,
+    Group,
+    Optimizer,
+    Part,
+    groups_by_role,
+    take,
+)
+from windtunnel.scaling.snapshot import Model
 
 
 class Look:
@@ -145,17 +154,7 @@ class Policy(Decider):
             ]
         if self.together and chosen:
             return [Group(model, "both", chosen, model.name)]
-        by_role: dict[str, list[Variant]] = {}
-        for variant in chosen:
-            of_role = by_role.get(variant.role)
-            if of_role is None:
-                by_role[variant.role] = [variant]
-            else:
-                of_role.append(variant)
-        return [
-            Group(model, role, variants, f"{model.name}/{role}")
-            for role, variants in by_role.items()
-        ]
+        return groups_by_role(model, chosen)
 
     def _explain(
         self, number: int, steps: list[list[int]], context: Context, free: dict[str, int] | None
