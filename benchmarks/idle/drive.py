@@ -1,4 +1,4 @@
-"""Drives a case on asyncio, as live runs are driven: a task for each call, woken, never polled.
+"""Drives a case on asyncio, as live runs are driven: by the same crew, woken, never polled.
 
 The models are fakes that sleep. On a virtual loop that takes no time and is exact; on a real one
 it shows what scheduling itself costs.
@@ -10,10 +10,10 @@ from benchmarks.idle.cases import PRESSURE, Case
 from benchmarks.idle.meter import Ages, Measured, Meter
 from benchmarks.idle.rig import PROVIDER, Column, Rig, columns_of
 from windtunnel.admission.dataset.cells import Cell
-from windtunnel.admission.limiter import NEVER
 from windtunnel.admission.reasons import Outcome
 from windtunnel.admission.tasks import LLM_WAIT
 from windtunnel.live.asyncio_front import AsyncLimiter
+from windtunnel.live.crew import Crew
 
 REFUSAL_S = 0.05
 BARE_S = 0.4
@@ -30,8 +30,7 @@ class Drive:
         # Somebody else's call fills a pressed model; where nobody does, two models share the slots.
         self.cap = 1 if case.held_s else max(1, case.slots // 2)
         self.meter = Meter(self.rig.tasks.resource(LLM_WAIT))
-        self.wake = asyncio.Event()
-        self.calls: dict[asyncio.Task[None], None] = {}
+        self.crew = Crew(self.rig.scheduler, self.limiter.now, self._call)
         self.serving = {"a": 0, "z": 0}
         self.made = self.refused = self.failed = 0
         self.served_s = self.leased_wait_s = 0.0
@@ -48,39 +47,20 @@ class Drive:
                 await asyncio.sleep(0)
             if self.case.cancelled_s:
                 tasks.create_task(self._cancel_all())
-            await self._drive(tasks)
-        return self._measured()
-
-    async def _drive(self, tasks: asyncio.TaskGroup) -> None:
-        scheduler = self.rig.scheduler
-        while not scheduler.is_done:
-            self.wake.clear()
-            while (cell := scheduler.next_cell(self.limiter.now())) is not None:
-                self.first_column = self.first_column or self.rig.columns[cell.column].name
-                call = tasks.create_task(self._call(cell))
-                self.calls[call] = None
-                call.add_done_callback(self.calls.pop)
-                self.meter.look(self.limiter.now())
-            self.meter.look(self.limiter.now())
-            wake_s = scheduler.next_wake_s()
-            timer = None
-            if wake_s < NEVER:
-                delay_s = max(0.0, wake_s - self.limiter.now())
-                timer = self.limiter.loop.call_later(delay_s, self.wake.set)
-            await self.wake.wait()
-            if timer is not None:
-                timer.cancel()
+            await self.crew.run(_never_stalls)
         self.meter.look(self.limiter.now())
+        return self._measured()
 
     async def _call(self, cell: Cell) -> None:
         column = self.rig.columns[cell.column]
         scheduler = self.rig.scheduler
+        self.first_column = self.first_column or column.name
+        self.meter.look(self.limiter.now())
         try:
             outcome = await self._ask(column, cell)
         except asyncio.CancelledError:
             scheduler.put_back(cell, self.limiter.now())
-            self.wake.set()
-            return
+            raise
         now = self.limiter.now()
         if outcome is Outcome.SUCCESS:
             self.served_s += column.service_s
@@ -93,7 +73,6 @@ class Drive:
             self.failed += 1
             scheduler.failed(cell, outcome.value, now)
         self.meter.look(now)
-        self.wake.set()
 
     async def _ask(self, column: Column, cell: Cell) -> Outcome:
         if column.ask is None:
@@ -130,8 +109,7 @@ class Drive:
 
     async def _cancel_all(self) -> None:
         await asyncio.sleep(self.case.cancelled_s)
-        for call in list(self.calls):
-            call.cancel()
+        self.crew.abandon()
 
     def _measured(self) -> Measured:
         utilisation, idle, starved = self.meter.shares()
@@ -165,6 +143,10 @@ class Drive:
                 half.count(tenant) / len(half) for tenant in range(len(self.case.tenants))
             ),
         )
+
+
+def _never_stalls() -> None:
+    raise AssertionError("some calls succeed in every case")
 
 
 async def measure(case: Case) -> Measured:

@@ -17,7 +17,6 @@ from windtunnel.admission.dataset.cells import Cell, Verdict
 from windtunnel.admission.dataset.scheduler import Scheduler
 from windtunnel.admission.endpoint import RequestAsk
 from windtunnel.admission.events import Correlation
-from windtunnel.admission.limiter import NEVER
 from windtunnel.admission.reasons import Outcome, RequestDenial
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
@@ -30,6 +29,7 @@ from windtunnel.live.batch.rows import RowData, Rows
 from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
 from windtunnel.live.batch.tally import Ending, Tally
 from windtunnel.live.batch.templates import Unfilled
+from windtunnel.live.crew import Crew
 from windtunnel.live.leasing import Held, Refused
 from windtunnel.live.wire.client import NoReply
 from windtunnel.live.wire.refusals import refused_sentence
@@ -92,18 +92,16 @@ class Runner:
         self._last: Final = len(self._work.graph) - 1
         self._names: Final = self._work.graph.names
         self._encode: Final = msgspec.json.Encoder().encode
-        self._wake: Final = asyncio.Event()
-        self._calls: Final[set[asyncio.Task[None]]] = set()
+        self._crew: Final = Crew(parts.scheduler, parts.limiter.now, self._call)
         self._answered: Final[set[Route]] = set()
         self._first_drops: list[dict[str, Any]] = []
-        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Returns when everything has ended, however it did."""
         with ThreadPoolExecutor(1, "windtunnel-sync") as disk:
             async with asyncio.TaskGroup() as tasks:
                 syncing = tasks.create_task(self._sync(disk))
-                await self._drive(tasks)
+                await self._crew.run(self._stalled)
                 syncing.cancel()
         if self.ending is not Ending.COMPLETE:
             self._forget_first_drops()
@@ -116,44 +114,18 @@ class Runner:
         self.ending, self.sentence = ending, sentence
         self._scheduler.stop()
         self.limiter.shut_down()
-        self._wake.set()
+        self._crew.wake()
 
     def abandon(self) -> None:
         """Leaves the calls in flight; their cells are as if they had never been called for."""
-        for call in self._calls:
-            call.cancel()
+        self._crew.abandon()
 
     @property
     def is_stopping(self) -> bool:
         return self._scheduler.is_stopping
 
-    # The loop.
-
-    async def _drive(self, tasks: asyncio.TaskGroup) -> None:
-        scheduler = self._scheduler
-        while True:
-            self._wake.clear()
-            now = self.limiter.now()
-            while (cell := scheduler.next_cell(now)) is not None:
-                call = tasks.create_task(self._call(cell))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-            if scheduler.is_done or (scheduler.is_stopping and scheduler.in_flight == 0):
-                break
-            if scheduler.is_stalled(now):
-                self.stop(Ending.STALLED, "nothing has succeeded for as long as --retry-time says")
-            self._wake_at(scheduler.next_wake_s())
-            await self._wake.wait()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _wake_at(self, wake_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if wake_s < NEVER and not self._scheduler.is_stopping:
-            delay_s = max(0.0, wake_s - self.limiter.now())
-            self._timer = self.limiter.loop.call_later(delay_s, self._wake.set)
+    def _stalled(self) -> None:
+        self.stop(Ending.STALLED, "nothing has succeeded for as long as --retry-time says")
 
     async def _sync(self, disk: ThreadPoolExecutor) -> None:
         while True:
@@ -178,8 +150,6 @@ class Runner:
             self._scheduler.put_back(cell, self.limiter.now())
         else:
             self._settle(cell, judged, blocked_until_s)
-        finally:
-            self._wake.set()
 
     async def _ask(self, cell: Cell) -> tuple[Answer | Failure, float]:
         """What came of a call, and until when nothing may be asked where it was made."""

@@ -1,0 +1,119 @@
+"""Calls for a scheduler's cells on asyncio: whoever is done takes the next cell itself, at once.
+
+So between two calls of a slot lies one decision and nothing else: nobody is woken for it, no task
+is made, and whether anything else may start is looked at when the next call is on its way.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from windtunnel.admission.dataset.cells import Cell
+from windtunnel.admission.dataset.scheduler import Scheduler
+from windtunnel.admission.limiter import NEVER
+
+MOST_IN_A_ROW: Final = 32
+"""Calls of one worker before others have their turn, should none of them ever wait."""
+
+
+class Crew:
+    """Workers for one scheduler; made on the loop that they run on."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        now: Callable[[], float],
+        call: Callable[[Cell], Awaitable[None]],
+    ) -> None:
+        """`call` sees a cell through, and tells the scheduler how it ended; also when cancelled."""
+        self._scheduler: Final = scheduler
+        self._now: Final = now
+        self._call: Final = call
+        self._loop: Final = asyncio.get_running_loop()
+        self._idle: Final = asyncio.Event()
+        self._workers: Final[dict[asyncio.Task[None], None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._look: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = NEVER
+        self._fault: Exception | None = None
+
+    async def run(self, stalled: Callable[[], None]) -> None:
+        """Until all is done, or stopped and at rest; `stalled` is called when nothing succeeds."""
+        scheduler = self._scheduler
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    self._idle.clear()
+                    self._start()
+                    if scheduler.is_done or (scheduler.is_stopping and scheduler.in_flight == 0):
+                        break
+                    if scheduler.is_stalled(self._now()):
+                        stalled()
+                    await self._idle.wait()
+                    if self._fault is not None:
+                        raise self._fault
+        finally:
+            for planned in (self._look, self._timer):
+                if planned is not None:
+                    planned.cancel()
+
+    def wake(self) -> None:
+        """Looks again: something changed that is no end of a call."""
+        self._idle.set()
+
+    def abandon(self) -> None:
+        """Cancels the calls in flight."""
+        for worker in list(self._workers):
+            worker.cancel()
+
+    async def _work(self, cell: Cell | None) -> None:
+        turns = 0
+        try:
+            while cell is not None:
+                await self._call(cell)
+                turns += 1
+                if turns % MOST_IN_A_ROW == 0:
+                    await asyncio.sleep(0)
+                cell = self._scheduler.next_cell(self._now())
+                if cell is not None and self._look is None:
+                    # What has ended may have made room for more than this one.
+                    self._look = self._loop.call_soon(self._look_again)
+        except Exception as fault:
+            self._fault = fault
+            raise
+        finally:
+            self._idle.set()
+
+    def _look_again(self) -> None:
+        self._look = None
+        if self._fault is not None:
+            return  # all of it is being taken down
+        try:
+            self._start()
+        except Exception as fault:  # noqa: BLE001 - it would only be logged; the driver raises it
+            self._fault = fault
+            self._idle.set()
+
+    def _start(self) -> None:
+        """Starts what may start, and plans when to look again although no call ends."""
+        assert self._tasks is not None
+        scheduler, now = self._scheduler, self._now()
+        while (cell := scheduler.next_cell(now)) is not None:
+            worker = self._tasks.create_task(self._work(cell))
+            self._workers[worker] = None
+            worker.add_done_callback(self._workers.pop)
+        wake_s = scheduler.next_wake_s()
+        if wake_s == self._armed_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._armed_s = wake_s
+        if wake_s < NEVER and not scheduler.is_stopping:
+            self._timer = self._loop.call_later(max(0.0, wake_s - now), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._armed_s = NEVER
+        self._idle.set()
