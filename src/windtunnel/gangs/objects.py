@@ -153,14 +153,18 @@ class CliqueStatus:
     """What was last seen of a clique. A new one replaces it whole."""
 
     __slots__ = (
+        "erroneous",
         "first_scheduled_s",
         "gated",
         "losses",
+        "lost_rule",
         "observed",
         "ready",
         "replicas",
         "scheduled",
+        "unready",
         "update_ended_s",
+        "update_peak",
         "update_started_s",
         "updated",
         "updated_ready",
@@ -175,13 +179,21 @@ class CliqueStatus:
         """Pods made from the template that the clique has now."""
         self.updated_ready = 0
         self.gated = 0
+        self.erroneous = 0
+        """Not ready, and a container last ended with an exit code other than 0."""
+        self.unready = 0
+        """Started, and not ready."""
         self.scheduled = 0
         self.first_scheduled_s = NEVER
         """When a pod of it was first bound: what was never scheduled is never terminated."""
         self.losses = 0
         """How often it went from some scheduled pods to none."""
+        self.lost_rule = ""
+        """What the set says of having lost all: see `conditions`."""
         self.update_started_s = NEVER
         self.update_ended_s = NEVER
+        self.update_peak = 0
+        """The most that were ready since the update started: what it has to come back to."""
 
     @property
     def updating(self) -> bool:
@@ -234,13 +246,16 @@ class GroupStatus:
     __slots__ = (
         "available",
         "first_scheduled_s",
+        "healthy",
         "losses",
+        "lost_rule",
         "observed",
         "recycled",
         "replicas",
         "revision",
         "scheduled",
         "update_ended_s",
+        "update_peak",
         "update_started_s",
         "updated",
     )
@@ -249,12 +264,17 @@ class GroupStatus:
         self.observed = False
         self.replicas = 0
         self.scheduled = 0
+        self.healthy = 0
+        """Replicas that are scheduled and of which no clique is breached."""
         self.available = 0
         self.updated = 0
         self.first_scheduled_s = NEVER
         self.losses = 0
+        self.lost_rule = ""
         self.update_started_s = NEVER
         self.update_ended_s = NEVER
+        self.update_peak = 0
+        """As of a clique, of replicas that were available."""
         self.revision = ""
         """The revision of the set that all of its replicas have."""
         self.recycled: dict[int, int] = {}
@@ -357,12 +377,30 @@ class PodGang(Thing):
         """Why it waits, in one sentence; written by the scheduler."""
 
 
+class Attachment(Thing):
+    """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
+
+    def __init__(
+        self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
+    ) -> None:
+        super().__init__(name)
+        self.kind: Final = kind
+        self.set_name: Final = set_name
+        self.replica: Final = replica
+        """The set replica that it goes with; -1 when it is the set's own."""
+        self.owner: Final = owner
+        self.spec: Final = spec
+        self.key: Final = f"{kind}/{name}"
+
+
 class Replica:
     """The parts of one set replica that exist; kept by the view."""
 
-    __slots__ = ("cliques", "gangs", "groups")
+    __slots__ = ("attachments", "cliques", "gangs", "groups")
 
     def __init__(self) -> None:
+        self.attachments: Final[dict[str, Attachment]] = {}
+        """By kind and name: `Service/web-0`."""
         self.cliques: Final[dict[str, PodClique]] = {}
         """The cliques that stand alone, by role."""
         self.groups: Final[dict[str, ScalingGroup]] = {}
@@ -405,6 +443,8 @@ class SetStatus:
         self.update_ended_s = NEVER
         self.progressed_s = NEVER
         """When the update last came on."""
+        self.progress = 0
+        """How far it had come by then."""
         self.updating: tuple[int, ...] = ()
         """The replicas whose turn it is."""
         self.done: tuple[int, ...] = ()
@@ -431,19 +471,4 @@ class PodCliqueSet(Thing):
         """Counts the changes of `spec`."""
         self.status = SetStatus()
         self.parts: Final[dict[int, Replica]] = {}
-        """What exists of each replica; kept by the view."""
-
-
-class Attachment(Thing):
-    """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
-
-    def __init__(
-        self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
-    ) -> None:
-        super().__init__(name)
-        self.kind: Final = kind
-        self.set_name: Final = set_name
-        self.replica: Final = replica
-        """The set replica that it goes with; -1 when it is the set's own."""
-        self.owner: Final = owner
-        self.spec: Final = spec
+        """What exists of each replica; kept by the view. What is the set's own has the key -1."""

@@ -1,6 +1,15 @@
-"""Startup order: who waits for whom, and whether that can ever end."""
+"""Startup order: who waits for whom, and whether that can ever end.
+
+Order governs when the containers of a pod start, not when it is placed: all pods of a gang are
+placed together, and those that must wait hold their places while they do.
+"""
 
 from collections.abc import Mapping, Sequence
+
+from windtunnel.gangs import names
+from windtunnel.gangs.objects import Pod
+from windtunnel.gangs.templates import EXPLICIT, IN_ORDER, SetSpec
+from windtunnel.gangs.view import View
 
 
 def cycle_in(graph: Mapping[str, Sequence[str]]) -> list[str]:
@@ -24,6 +33,73 @@ def cycle_in(graph: Mapping[str, Sequence[str]]) -> list[str]:
                 done[parent] = False
                 path.append((parent, iter(graph[parent])))
             elif done.get(parent) is False:
-                names = [name for name, _ in path]
-                return [*names[names.index(parent) :], parent]
+                found = [name for name, _ in path]
+                return [*found[found.index(parent) :], parent]
     return []
+
+
+def parents_of(spec: SetSpec, role: str) -> tuple[str, ...]:
+    """The roles that come before a role."""
+    if spec.startup == EXPLICIT:
+        return spec.roles[role].starts_after
+    if spec.startup == IN_ORDER:
+        roles = list(spec.roles)
+        place = roles.index(role)
+        return (roles[place - 1],) if place else ()
+    return ()
+
+
+def starts_after(
+    spec: SetSpec, set_name: str, replica: int, role: str, group_replica: int = -1
+) -> tuple[tuple[str, int], ...]:
+    """The cliques that a clique waits for, each with how many of its pods must be ready.
+
+    A clique of the base gang waits for every base replica of a scaled role. One of a scaled gang
+    waits only for its own group replica: the base gang was placed before it anyway.
+    """
+    group = spec.group_of.get(role)
+    scaled = group is not None and group_replica >= group.min_available
+    found: list[tuple[str, int]] = []
+    for parent in parents_of(spec, role):
+        minimum = spec.roles[parent].min_available
+        around = spec.group_of.get(parent)
+        if scaled:
+            if around is group and group is not None:
+                name = names.group(set_name, replica, group.name)
+                found.append((names.member(name, group_replica, parent), minimum))
+        elif around is None:
+            found.append((names.clique(set_name, replica, parent), minimum))
+        else:
+            name = names.group(set_name, replica, around.name)
+            found += [
+                (names.member(name, index, parent), minimum)
+                for index in range(around.min_available)
+            ]
+    return tuple(found)
+
+
+def waits_for(view: View, pod: Pod) -> str:
+    """The first clique whose pods this one's containers still wait for; empty when none is left.
+
+    A role that was scaled to zero holds nobody up.
+    """
+    for name, minimum in pod.waits_for:
+        clique = view.cliques.get(name)
+        if clique is None:
+            if not _asleep(view, name):
+                return name
+            continue
+        ready = sum(1 for one in clique.pods.values() if one.ready and one.active)
+        if ready < min(minimum, clique.replicas):
+            return name
+    return ""
+
+
+def _asleep(view: View, clique: str) -> bool:
+    """Whether a clique is missing because its scaling group was scaled to zero."""
+    while "-" in clique:
+        clique = clique.rpartition("-")[0]
+        group = view.groups.get(clique)
+        if group is not None:
+            return group.replicas == 0
+    return False

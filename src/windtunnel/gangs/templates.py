@@ -16,6 +16,9 @@ COHERENT: Final = "Coherent"
 HOLD: Final = "Hold"
 TERMINATE: Final = "Terminate"
 
+MNNVL: Final = "grove.io/mnnvl-group"
+"""The annotation that puts the GPU pods of a set replica into one domain of multi-node NVLink."""
+
 INHERIT: Final = -1.0
 OFF: Final = float("inf")
 """A termination delay that never ends: gang termination is switched off."""

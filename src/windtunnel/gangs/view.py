@@ -8,6 +8,7 @@ each `Changes` that was asked for with `watch`, so a pass costs what changed, no
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
+from windtunnel.gangs.changes import Changes, Feed
 from windtunnel.gangs.commands import (
     Command,
     Create,
@@ -54,42 +55,11 @@ MOST_EVENTS: Final = 10_000
 """The newest are kept."""
 
 
-class Changes:
-    """What changed since this was last emptied: names, in the order in which they first changed."""
-
-    def __init__(self) -> None:
-        self.sets: Final[dict[str, None]] = {}
-        """Those that changed as a whole."""
-        self.parts: Final[dict[str, dict[int, None]]] = {}
-        """By set, the replicas of which a part changed."""
-        self.groups: Final[dict[str, None]] = {}
-        self.cliques: Final[dict[str, None]] = {}
-        self.gangs: Final[dict[str, None]] = {}
-        self.pods: Final[dict[str, None]] = {}
-        self.nodes: Final[dict[str, None]] = {}
-
-    def part(self, set_name: str, replica: int) -> None:
-        """Notes that something of a set replica changed."""
-        replicas = self.parts.get(set_name)
-        if replicas is None:
-            self.parts[set_name] = {replica: None}
-        else:
-            replicas[replica] = None
-
-    def clear(self) -> None:
-        self.sets.clear()
-        self.parts.clear()
-        self.groups.clear()
-        self.cliques.clear()
-        self.gangs.clear()
-        self.pods.clear()
-        self.nodes.clear()
-
-
-class View:
+class View(Feed):
     """A cluster as a controller sees it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sets: Final[dict[str, PodCliqueSet]] = {}
         self.groups: Final[dict[str, ScalingGroup]] = {}
         self.cliques: Final[dict[str, PodClique]] = {}
@@ -105,17 +75,13 @@ class View:
         self.events: Final[dict[str, Event]] = {}
         """By key, oldest first."""
         self._uid = 0
-        self._watchers: Final[list[Changes]] = []
 
     def watch(self) -> Changes:
         """A record of changes that begins with everything there is."""
         changes = Changes()
         self.mark_all(changes)
-        self._watchers.append(changes)
+        self.add_watcher(changes)
         return changes
-
-    def unwatch(self, changes: Changes) -> None:
-        self._watchers.remove(changes)
 
     def mark_all(self, changes: Changes) -> None:
         """Everything is to be looked at again, as after a restart."""
@@ -150,17 +116,6 @@ class View:
         self.nodes[node.name] = node
         self.node_changed(node)
 
-    def node_changed(self, node: Node) -> None:
-        for watcher in self._watchers:
-            watcher.nodes[node.name] = None
-
-    def pod_changed(self, pod: Pod) -> None:
-        """To be called after each change of a pod's fields."""
-        for watcher in self._watchers:
-            watcher.pods[pod.name] = None
-            watcher.cliques[pod.clique] = None
-            watcher.gangs[pod.gang] = None
-
     def remove_pod(self, pod: Pod) -> None:
         """The pod is gone: it has ended, and its node knows."""
         if self.pods.pop(pod.name, None) is None:
@@ -179,28 +134,6 @@ class View:
             self.pod_changed(pod)
         else:
             self.remove_pod(pod)
-
-    def set_changed(self, name: str) -> None:
-        for watcher in self._watchers:
-            watcher.sets[name] = None
-
-    def group_changed(self, group: ScalingGroup) -> None:
-        for watcher in self._watchers:
-            watcher.groups[group.name] = None
-            watcher.part(group.set_name, group.replica)
-
-    def clique_changed(self, clique: PodClique) -> None:
-        for watcher in self._watchers:
-            watcher.cliques[clique.name] = None
-            watcher.gangs[clique.gang] = None
-            watcher.part(clique.set_name, clique.replica)
-            if clique.group:
-                watcher.groups[clique.group] = None
-
-    def gang_changed(self, gang: PodGang) -> None:
-        for watcher in self._watchers:
-            watcher.gangs[gang.name] = None
-            watcher.part(gang.set_name, gang.replica)
 
     # Carrying out what controllers want.
 
@@ -255,9 +188,11 @@ class View:
                 self.gang_changed(thing)
         elif isinstance(thing, Attachment):
             known = self.attachments.setdefault(thing.kind, {})
-            if thing.set_name in self.sets and thing.name not in known:
+            owner = self.sets.get(thing.set_name)
+            if owner is not None and thing.name not in known:
                 self.issue(thing, now_s)
                 known[thing.name] = thing
+                _part(owner, thing.replica).attachments[thing.key] = thing
         else:
             raise InvariantBroken(f"nobody can create a {command.kind}")
 
@@ -277,33 +212,31 @@ class View:
         self.clique_changed(clique)
 
     def _delete(self, command: Delete, now_s: float) -> None:
-        if command.kind == POD:
-            pod = self.pods.get(command.name)
-            if pod is not None and pod.uid == command.uid:
-                self.delete_pod(pod, now_s)
-        elif command.kind == CLIQUE:
-            clique = self.cliques.get(command.name)
-            if clique is not None and clique.uid == command.uid:
-                self._remove_clique(clique, now_s)
-        elif command.kind == GROUP:
-            group = self.groups.get(command.name)
-            if group is not None and group.uid == command.uid:
-                self._remove_group(group, now_s)
-        elif command.kind == GANG:
-            gang = self.gangs.get(command.name)
-            if gang is not None and gang.uid == command.uid:
-                del self.gangs[gang.name]
-                owner = self.sets.get(gang.set_name)
-                if owner is not None:
-                    del owner.parts[gang.replica].gangs[gang.name]
-                self.gang_changed(gang)
-        elif command.kind == SET:
-            self.remove_set(command.name, now_s)
-        else:
-            known = self.attachments.get(command.kind, {})
-            attached = known.get(command.name)
-            if attached is not None and attached.uid == command.uid:
-                del known[command.name]
+        thing = self.find(command.kind, command.name)
+        if thing is None or thing.uid != command.uid:
+            return
+        if isinstance(thing, Pod):
+            self.delete_pod(thing, now_s)
+        elif isinstance(thing, PodClique):
+            self._remove_clique(thing, now_s)
+        elif isinstance(thing, ScalingGroup):
+            self._remove_group(thing, now_s)
+        elif isinstance(thing, PodGang):
+            self._remove_gang(thing)
+        elif isinstance(thing, PodCliqueSet):
+            self.remove_set(thing.name, now_s)
+        elif isinstance(thing, Attachment):
+            del self.attachments[thing.kind][thing.name]
+            owner = self.sets.get(thing.set_name)
+            if owner is not None:
+                del owner.parts[thing.replica].attachments[thing.key]
+
+    def _remove_gang(self, gang: PodGang) -> None:
+        del self.gangs[gang.name]
+        owner = self.sets.get(gang.set_name)
+        if owner is not None:
+            del owner.parts[gang.replica].gangs[gang.name]
+        self.gang_changed(gang)
 
     def _remove_clique(self, clique: PodClique, now_s: float) -> None:
         del self.cliques[clique.name]
@@ -346,9 +279,8 @@ class View:
             for gang in list(part.gangs.values()):
                 del self.gangs[gang.name]
                 self.gang_changed(gang)
-        for known in self.attachments.values():
-            for attached in [one for one in known.values() if one.set_name == name]:
-                del known[attached.name]
+            for attached in part.attachments.values():
+                del self.attachments[attached.kind][attached.name]
         del self.sets[name]
         self.set_changed(name)
 
@@ -362,7 +294,7 @@ class View:
             gang = self.gangs.get(command.name)
             if gang is not None:
                 gang.groups = command.groups
-                self._gang_patched(gang)
+                self.gang_patched(gang)
         elif isinstance(command, PatchGangPhase):
             gang = self.gangs.get(command.name)
             if gang is not None:
@@ -382,12 +314,6 @@ class View:
                 self.group_changed(group)
         else:
             self._patch_clique(command)
-
-    def _gang_patched(self, gang: PodGang) -> None:
-        for watcher in self._watchers:
-            watcher.gangs[gang.name] = None
-            for pod_group in gang.groups:
-                watcher.cliques[pod_group.name] = None
 
     def _patch_clique(self, command: Command) -> None:
         if isinstance(command, Scale) and command.kind != CLIQUE:
@@ -429,7 +355,7 @@ class View:
 
     def _condition(self, command: SetCondition) -> None:
         condition = command.condition
-        thing = self._thing(command.kind, command.name)
+        thing = self.find(command.kind, command.name)
         if thing is None:
             return
         if condition.status:
@@ -443,7 +369,10 @@ class View:
         elif isinstance(thing, PodGang):
             self.gang_changed(thing)
 
-    def _thing(self, kind: str, name: str) -> Thing | None:
+    def find(self, kind: str, name: str) -> Thing | None:
+        """The object of a kind and a name."""
+        if kind == POD:
+            return self.pods.get(name)
         if kind == CLIQUE:
             return self.cliques.get(name)
         if kind == GROUP:
@@ -452,7 +381,8 @@ class View:
             return self.gangs.get(name)
         if kind == SET:
             return self.sets.get(name)
-        return self.pods.get(name)
+        known = self.attachments.get(kind)
+        return None if known is None else known.get(name)
 
     def _emit(self, event: Event) -> None:
         if event.key in self.events:

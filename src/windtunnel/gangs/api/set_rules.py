@@ -19,10 +19,7 @@ from windtunnel.gangs.api.set_spec import (
 from windtunnel.gangs.api.sharing_rules import sharing_faults
 from windtunnel.gangs.api.topology_rules import Levels, topology_faults
 from windtunnel.gangs.order import cycle_in
-from windtunnel.gangs.templates import EXPLICIT, ON_DELETE
-
-MNNVL = "grove.io/mnnvl-group"
-"""The annotation that puts the GPU pods of a set replica into one domain of multi-node NVLink."""
+from windtunnel.gangs.templates import EXPLICIT, MNNVL, ON_DELETE
 
 NAME_BUDGET = 45
 """Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""

@@ -6,7 +6,7 @@ from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.fields import shown
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.pod_spec import scheduler_of
-from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, MNNVL, clique_counts, group_counts
+from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, clique_counts, group_counts
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     GroupTemplateSpec,
@@ -15,7 +15,7 @@ from windtunnel.gangs.api.set_spec import (
     TopologySpec,
 )
 from windtunnel.gangs.api.topology_rules import TEMPLATE, preferred_of, required_of
-from windtunnel.gangs.templates import ANY_ORDER
+from windtunnel.gangs.templates import ANY_ORDER, MNNVL
 
 MAKE_ANOTHER = "make another set instead"
 

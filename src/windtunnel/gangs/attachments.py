@@ -1,0 +1,183 @@
+"""What a set needs beside its pods: services, autoscalers, shared resource claims, accounts."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from windtunnel.gangs import names
+from windtunnel.gangs.commands import Command, Create, Delete
+from windtunnel.gangs.generation import Outline, group_replicas
+from windtunnel.gangs.objects import CLIQUE, GROUP, Attachment, Pod, PodCliqueSet
+from windtunnel.gangs.templates import MNNVL, Bounds, SetSpec, Sharing
+from windtunnel.gangs.view import View
+
+SERVICE: Final = "Service"
+CLAIM: Final = "ResourceClaim"
+AUTOSCALER: Final = "HorizontalPodAutoscaler"
+COMPUTE_DOMAIN: Final = "ComputeDomain"
+GPU: Final = "nvidia.com/gpu"
+
+
+def keep_set(owner: PodCliqueSet, commands: list[Command]) -> None:
+    """What the set has once: the account of its waiting pods, and claims for all replicas."""
+    wanted = {one.key: one for one in _of_set(owner)}
+    _keep(owner, -1, wanted, commands)
+
+
+def keep_replica(
+    view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]
+) -> None:
+    """What one set replica has."""
+    spec = owner.spec
+    part = owner.parts.get(outline.replica)
+    if _only_a_service(spec):
+        # The usual case, and it is looked at for every replica that changed.
+        if part is None or outline.service not in part.attachments:
+            commands.append(Create(SERVICE, _service(owner, outline)))
+        return
+    wanted = {one.key: one for one in _of_replica(view, owner, outline)}
+    _keep(owner, outline.replica, wanted, commands)
+
+
+def drop_replica(owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
+    _keep(owner, replica, {}, commands)
+
+
+def _keep(
+    owner: PodCliqueSet, replica: int, wanted: dict[str, Attachment], commands: list[Command]
+) -> None:
+    part = owner.parts.get(replica)
+    there = {} if part is None else part.attachments
+    for key, attached in there.items():
+        if key not in wanted:
+            why = "nothing needs it any more"
+            commands.append(Delete(attached.kind, attached.name, attached.uid, why))
+    commands += [Create(one.kind, one) for key, one in wanted.items() if key not in there]
+
+
+def _only_a_service(spec: SetSpec) -> bool:
+    return not (
+        spec.sharing
+        or MNNVL in spec.annotations
+        or any(one.scale or one.sharing or MNNVL in one.annotations for one in spec.groups)
+        or any(one.scale or one.sharing or MNNVL in one.annotations for one in spec.cliques)
+    )
+
+
+def _of_set(owner: PodCliqueSet) -> Iterator[Attachment]:
+    name = owner.name
+    role = f"grove.io:pcs:{names.short(name)}"
+    space = name[: len(name) - len(names.short(name))]
+    yield Attachment("ServiceAccount", name, name, -1, name, {})
+    yield Attachment("Role", space + role, name, -1, name, {"reads": "pods"})
+    yield Attachment("RoleBinding", space + role, name, -1, name, {"role": role})
+    yield Attachment("Secret", f"{name}-ic-sat", name, -1, name, {"account": name})
+    for one in owner.spec.sharing:
+        if not one.per_replica:
+            yield _claim(owner, -1, name, "all", one)
+
+
+def _service(owner: PodCliqueSet, outline: Outline) -> Attachment:
+    spec: dict[str, object] = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": owner.spec.publish_not_ready,
+        "selects": f"all pods of {outline.base}",
+    }
+    return Attachment(SERVICE, outline.base, owner.name, outline.replica, owner.name, spec)
+
+
+def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[Attachment]:
+    spec, replica = owner.spec, outline.replica
+    yield _service(owner, outline)
+    for one in spec.sharing:
+        if one.per_replica:
+            yield _claim(owner, replica, owner.name, str(replica), one)
+    for role, name in outline.cliques:
+        template = spec.roles[role]
+        if template.scale is not None:
+            yield _autoscaler(owner, replica, CLIQUE, name, template.scale)
+        clique = view.cliques.get(name)
+        count = template.replicas if clique is None else clique.replicas
+        yield from _claims(owner, replica, name, template.sharing, count)
+    for group, name in outline.groups:
+        if group.scale is not None:
+            yield _autoscaler(owner, replica, GROUP, name, group.scale)
+        count = group_replicas(view, name, group)
+        yield from _claims(owner, replica, name, group.sharing, count)
+        for index in range(count):
+            for role in group.roles:
+                member = spec.roles[role]
+                full = names.member(name, index, role)
+                yield from _claims(owner, replica, full, member.sharing, member.replicas)
+    for domain in sorted(_mnnvl_groups(spec)):
+        about: dict[str, object] = {"numNodes": 0}
+        name = f"{owner.name}-{replica}-{domain}"
+        yield Attachment(COMPUTE_DOMAIN, name, owner.name, replica, owner.name, about)
+
+
+def _autoscaler(
+    owner: PodCliqueSet, replica: int, kind: str, name: str, bounds: Bounds
+) -> Attachment:
+    spec: dict[str, object] = {
+        "target": kind,
+        "minReplicas": bounds.minimum,
+        "maxReplicas": bounds.maximum,
+        "metrics": list(bounds.metrics),
+    }
+    return Attachment(AUTOSCALER, name, owner.name, replica, name, spec)
+
+
+def _claims(
+    owner: PodCliqueSet, replica: int, name: str, sharing: tuple[Sharing, ...], count: int
+) -> Iterator[Attachment]:
+    for one in sharing:
+        if one.per_replica:
+            for index in range(count):
+                yield _claim(owner, replica, name, str(index), one)
+        else:
+            yield _claim(owner, replica, name, "all", one)
+
+
+def _claim(
+    owner: PodCliqueSet, replica: int, name: str, which: str, sharing: Sharing
+) -> Attachment:
+    inline = owner.spec.claim_templates.get(sharing.name)
+    where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"
+    spec: dict[str, object] = {"from": where} if inline is None else dict(inline)
+    return Attachment(CLAIM, f"{name}-{which}-{sharing.name}", owner.name, replica, name, spec)
+
+
+def claims_of(spec: SetSpec, pod: Pod) -> list[str]:
+    """The names of the shared claims that a pod uses."""
+    role = pod.template.name
+    group = spec.group_of.get(role)
+    around = (role,) if group is None else (role, group.name)
+    found = []
+    for one in spec.sharing:
+        everybody = not one.roles and not one.groups
+        if everybody or any(name in one.roles or name in one.groups for name in around):
+            which = str(pod.replica) if one.per_replica else "all"
+            found.append(f"{pod.set_name}-{which}-{one.name}")
+    if group is not None:
+        for one in group.sharing:
+            if not one.roles or role in one.roles:
+                which = str(pod.group_replica) if one.per_replica else "all"
+                found.append(f"{pod.group}-{which}-{one.name}")
+    for one in spec.roles[role].sharing:
+        which = str(pod.index) if one.per_replica else "all"
+        found.append(f"{pod.clique}-{which}-{one.name}")
+    return found
+
+
+def mnnvl_group(spec: SetSpec, role: str) -> str:
+    """The NVLink domain that the pods of a role join; the nearest annotation counts."""
+    template, group = spec.roles[role], spec.group_of.get(role)
+    if GPU not in template.requests:
+        return ""
+    for annotations in (template.annotations, group.annotations if group else {}, spec.annotations):
+        if MNNVL in annotations:
+            return "" if annotations[MNNVL] == "none" else annotations[MNNVL]
+    return ""
+
+
+def _mnnvl_groups(spec: SetSpec) -> set[str]:
+    return {mnnvl_group(spec, role) for role in spec.roles} - {""}

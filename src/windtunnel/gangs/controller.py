@@ -1,0 +1,411 @@
+"""The controllers of the gang layer in one pass: from what is there to what is to be done.
+
+`reconcile` is given a view and the time, and returns commands. It is level-triggered: what it looks
+at may have changed in any way since the last time, and carrying its commands out until there are
+none leads to the same end whenever somebody stops in between and starts over with a new controller.
+
+Each level judges by what is written of the level below. As long as something of a set replica is
+still to be written, nothing is decided about it: one more pass costs nothing.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from windtunnel.gangs import attachments, cliques, gang_status, groups, replicas, sets, termination
+from windtunnel.gangs.changes import Changes
+from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
+from windtunnel.gangs.generation import Outline, gang_names
+from windtunnel.gangs.objects import (
+    GROUP,
+    SET,
+    WARNING,
+    Event,
+    GroupStatus,
+    PodCliqueSet,
+    Replica,
+    ScalingGroup,
+)
+from windtunnel.gangs.replicas import Standing
+from windtunnel.gangs.rollout import has_turn
+from windtunnel.gangs.view import View
+
+NEVER_AGAIN: Final = float("inf")
+DONE: Final = 1_000_000
+"""What a finished replica counts in the progress of an update: more than any unfinished one."""
+
+GROUP_REPLICA_DELETED: Final = "PodCliqueScalingGroupReplicaDeleteSuccessful"
+SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
+
+
+class Known:
+    """What a controller keeps of a set between passes; all of it can be worked out again."""
+
+    __slots__ = ("generation", "outlines", "replicas", "standings", "uid")
+
+    def __init__(self, owner: PodCliqueSet) -> None:
+        self.uid: Final = owner.uid
+        self.generation = 0
+        self.replicas = -1
+        self.outlines: Final[dict[int, Outline]] = {}
+        self.standings: Final[dict[int, Standing]] = {}
+
+
+class Controller:
+    """Looks after everything in a view, as cheaply as what has changed."""
+
+    def __init__(self, view: View) -> None:
+        self._view: Final = view
+        self._changes: Final = view.watch()
+        self._known: Final[dict[str, Known]] = {}
+        self._timers: Final[list[tuple[float, str, str, int]]] = []
+        """(when, kind, name, replica): to be looked at then."""
+        self._planned: Final[dict[tuple[str, str, int], float]] = {}
+
+    def next_s(self) -> float:
+        """When to call again, even if nothing changes until then; infinity for never."""
+        return self._timers[0][0] if self._timers else NEVER_AGAIN
+
+    def resync(self) -> None:
+        """Everything is to be looked at again, as when commands were not carried out."""
+        self._view.mark_all(self._changes)
+
+    def close(self) -> None:
+        self._view.unwatch(self._changes)
+
+    def reconcile(self, now_s: float) -> list[Command]:
+        """What is to be done now; nothing when all is as it should be."""
+        self._wake(now_s)
+        changes = self._changes
+        commands: list[Command] = []
+        self._follow_sets(changes)
+        if not (
+            changes.cliques or changes.groups or changes.gangs or changes.parts or changes.sets
+        ):
+            changes.clear()
+            return []
+        moved: set[tuple[str, int]] = set()
+        busy = self._observe_cliques(changes, moved, now_s, commands)
+        self._observe_groups(changes, moved, now_s, commands)
+        self._keep_gangs(changes, busy, now_s, commands)
+        fires = self._keep_parts(changes, busy, moved, now_s, commands)
+        later = self._keep_sets(changes, fires, now_s, commands)
+        self._act_groups(changes, moved, now_s, commands)
+        self._act_cliques(busy, commands)
+        changes.clear()
+        for name, replica in later:
+            changes.part(name, replica)
+            part = self._view.sets[name].parts.get(replica)
+            if part is not None:
+                _mark(changes, part)
+        return commands
+
+    # What woke us.
+
+    def _wake(self, now_s: float) -> None:
+        changes = self._changes
+        while self._timers and self._timers[0][0] <= now_s:
+            when_s, kind, name, replica = heappop(self._timers)
+            if self._planned.get((kind, name, replica)) != when_s:
+                continue
+            del self._planned[(kind, name, replica)]
+            if kind == GROUP:
+                changes.groups[name] = None
+            elif replica < 0:
+                changes.sets[name] = None
+            else:
+                changes.part(name, replica)
+
+    def _plan(self, when_s: float, kind: str, name: str, replica: int) -> None:
+        key = (kind, name, replica)
+        if when_s == NEVER_AGAIN:
+            self._planned.pop(key, None)
+        elif self._planned.get(key) != when_s:
+            self._planned[key] = when_s
+            heappush(self._timers, (when_s, kind, name, replica))
+
+    def _follow_sets(self, changes: Changes) -> None:
+        """A set that was changed or scaled is looked at whole."""
+        for name in list(changes.sets):
+            owner = self._view.sets.get(name)
+            if owner is None:
+                self._known.pop(name, None)
+                continue
+            known = self._known.get(name)
+            if known is None or known.uid != owner.uid:
+                known = self._known[name] = Known(owner)
+            if known.generation == owner.generation and known.replicas == owner.replicas:
+                continue
+            if known.generation != owner.generation:
+                known.outlines.clear()
+                known.standings.clear()
+            known.generation, known.replicas = owner.generation, owner.replicas
+            for replica in range(owner.replicas):
+                changes.part(name, replica)
+            for replica, part in owner.parts.items():
+                changes.part(name, replica)
+                _mark(changes, part)
+
+    def _outline(self, owner: PodCliqueSet, replica: int) -> Outline:
+        outlines = self._known[owner.name].outlines
+        outline = outlines.get(replica)
+        if outline is None:
+            outline = outlines[replica] = Outline(owner, replica)
+        return outline
+
+    # What is seen.
+
+    def _observe_cliques(
+        self,
+        changes: Changes,
+        moved: set[tuple[str, int]],
+        now_s: float,
+        commands: list[Command],
+    ) -> dict[str, None]:
+        """Writes what is seen of cliques; the answer is those that have something to do."""
+        busy: dict[str, None] = {}
+        view = self._view
+        for name in changes.cliques:
+            clique = view.cliques.get(name)
+            if clique is None:
+                continue
+            owner = view.sets[clique.set_name]
+            before = len(commands)
+            if cliques.observe(owner, clique, now_s, commands):
+                busy[name] = None
+            if len(commands) > before:
+                moved.add((clique.set_name, clique.replica))
+        return busy
+
+    def _observe_groups(
+        self,
+        changes: Changes,
+        moved: set[tuple[str, int]],
+        now_s: float,
+        commands: list[Command],
+    ) -> None:
+        view = self._view
+        for name in changes.groups:
+            group = view.groups.get(name)
+            if group is None or (group.set_name, group.replica) in moved:
+                continue
+            before = len(commands)
+            groups.observe(view.sets[group.set_name], group, now_s, commands)
+            if len(commands) > before:
+                moved.add((group.set_name, group.replica))
+
+    def _keep_gangs(
+        self, changes: Changes, busy: dict[str, None], now_s: float, commands: list[Command]
+    ) -> None:
+        view = self._view
+        for name in changes.gangs:
+            gang = view.gangs.get(name)
+            if gang is None:
+                continue
+            owner = view.sets[gang.set_name]
+            if gang.replica >= owner.replicas:
+                continue
+            outline = self._outline(owner, gang.replica)
+            scaled = None
+            if gang.base:
+                expected = gang_names(view, outline)
+                if name not in expected:
+                    continue
+                scaled = expected[name]
+            before = len(commands)
+            gang_status.keep(view, owner, outline, gang, scaled, now_s, commands)
+            if not gang.base and len(commands) > before:
+                self._wake_scaled(busy, owner.parts[gang.replica])
+
+    def _wake_scaled(self, busy: dict[str, None], part: Replica) -> None:
+        """Pods of scaled gangs may have waited for what just became of their base gang."""
+        for group in part.groups.values():
+            for index, members in group.cliques.items():
+                if index >= group.min_available:
+                    for clique in members.values():
+                        if clique.status.gated:
+                            busy[clique.name] = None
+
+    # What is to be there.
+
+    def _keep_parts(
+        self,
+        changes: Changes,
+        busy: dict[str, None],
+        moved: set[tuple[str, int]],
+        now_s: float,
+        commands: list[Command],
+    ) -> dict[str, dict[int, str]]:
+        """Keeps set replicas whole; the answer is those to be terminated, each with the reason."""
+        fires: dict[str, dict[int, str]] = {}
+        for name, numbers in changes.parts.items():
+            owner = self._view.sets.get(name)
+            if owner is None:
+                continue
+            known = self._known[name]
+            for replica in numbers:
+                if replica < 0:
+                    continue
+                if replica >= owner.replicas:
+                    if replica in owner.parts:
+                        replicas.drop(owner, replica, commands)
+                    if known.standings.pop(replica, None) is not None:
+                        changes.sets[name] = None
+                    continue
+                outline = self._outline(owner, replica)
+                replicas.keep(self._view, owner, outline, commands)
+                if has_turn(owner, replica):
+                    _mark_turn(changes, busy, owner.parts.get(replica))
+                if (name, replica) in moved:
+                    continue
+                self._judge_part(owner, outline, known, changes, fires, now_s)
+        return fires
+
+    def _judge_part(
+        self,
+        owner: PodCliqueSet,
+        outline: Outline,
+        known: Known,
+        changes: Changes,
+        fires: dict[str, dict[int, str]],
+        now_s: float,
+    ) -> None:
+        name, replica = owner.name, outline.replica
+        standing = replicas.standing(owner, outline)
+        if not standing.same(known.standings.get(replica)):
+            known.standings[replica] = standing
+            changes.sets[name] = None
+        if replica in owner.status.recycled:
+            changes.sets[name] = None  # it may be over
+            return
+        due = termination.due_in_replica(owner, replica, now_s)
+        self._plan(due.again_s, SET, name, replica)
+        if due.replicas:
+            fires.setdefault(name, {})[replica] = due.why
+            changes.sets[name] = None
+
+    def _keep_sets(
+        self,
+        changes: Changes,
+        fires: dict[str, dict[int, str]],
+        now_s: float,
+        commands: list[Command],
+    ) -> list[tuple[str, int]]:
+        """Keeps sets; the answer is the replicas to look at again in the next pass."""
+        later: list[tuple[str, int]] = []
+        view = self._view
+        for name in changes.sets:
+            owner = view.sets.get(name)
+            if owner is None:
+                continue
+            attachments.keep_set(owner, commands)
+            known = self._known[name]
+            fired = fires.get(name, {})
+            look = sets.Look(known.standings, _progress(owner), view.newest_uid(), fired)
+            wish = sets.observe(view, owner, look, now_s, commands)
+            self._plan(wish.again_s, SET, name, -1)
+            later += [(name, replica) for replica in wish.turns]
+            for replica, why in fired.items():
+                self._tell_fire(owner, replica, why, now_s, commands)
+        return later
+
+    def _tell_fire(
+        self, owner: PodCliqueSet, replica: int, why: str, now_s: float, commands: list[Command]
+    ) -> None:
+        """After the decision is written: a flag on every group of the replica, and an event."""
+        for group in owner.parts[replica].groups.values():
+            groups.flag_terminating(group, now_s, commands)
+        what = f"Set replica {replica} is terminated: {why}"
+        key = f"{SET_REPLICA_DELETED}/{owner.uid}/{replica}/{self._view.newest_uid()}"
+        event = Event(key, WARNING, SET, owner.name, SET_REPLICA_DELETED, what, now_s)
+        commands.append(Emit(event))
+
+    # What is to be done.
+
+    def _act_groups(
+        self,
+        changes: Changes,
+        moved: set[tuple[str, int]],
+        now_s: float,
+        commands: list[Command],
+    ) -> None:
+        view = self._view
+        for name in changes.groups:
+            group = view.groups.get(name)
+            if group is None:
+                continue
+            owner = view.sets[group.set_name]
+            if group.replica >= owner.replicas:
+                continue
+            if (group.set_name, group.replica) not in moved:
+                self._terminate_in_group(owner, group, now_s, commands)
+            groups.act(owner, group, commands)
+
+    def _terminate_in_group(
+        self, owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
+    ) -> None:
+        if group.replica in owner.status.recycled:
+            return
+        due = termination.due_in_group(owner, group, groups.template_of(owner, group), now_s)
+        self._plan(due.again_s, GROUP, group.name, -1)
+        if not due.replicas:
+            return
+        uid = self._view.newest_uid()
+        status: GroupStatus = groups.copy_of(group.status)
+        status.recycled = {**status.recycled, **dict.fromkeys(due.replicas, uid)}
+        commands.append(PatchGroupStatus(group.name, status))
+        for index in due.replicas:
+            what = f"Replica {index} of {group.name} is terminated: {due.why}"
+            key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{uid}"
+            event = Event(key, WARNING, GROUP, group.name, GROUP_REPLICA_DELETED, what, now_s)
+            commands.append(Emit(event))
+
+    def _act_cliques(self, busy: dict[str, None], commands: list[Command]) -> None:
+        view = self._view
+        for name in busy:
+            clique = view.cliques.get(name)
+            if clique is not None:
+                cliques.act(view, view.sets[clique.set_name], clique, commands)
+
+
+def _mark(changes: Changes, part: Replica) -> None:
+    """Everything of a set replica is to be looked at."""
+    for clique in part.cliques.values():
+        changes.cliques[clique.name] = None
+    for gang in part.gangs.values():
+        changes.gangs[gang.name] = None
+    for group in part.groups.values():
+        changes.groups[group.name] = None
+        for members in group.cliques.values():
+            for clique in members.values():
+                changes.cliques[clique.name] = None
+
+
+def _mark_turn(changes: Changes, busy: dict[str, None], part: Replica | None) -> None:
+    """In an update one part of a replica may wait for another."""
+    if part is None:
+        return
+    for clique in part.cliques.values():
+        if clique.status.updating:
+            busy[clique.name] = None
+    for group in part.groups.values():
+        changes.groups[group.name] = None
+
+
+def _progress(owner: PodCliqueSet) -> int:
+    """How far an update has come, in finished replicas and what the current ones have ready."""
+    status = owner.status
+    count = DONE * len(status.done)
+    for replica in status.updating:
+        part = owner.parts.get(replica)
+        if part is not None:
+            count += sum(clique.status.updated_ready for clique in part.cliques.values())
+            count += sum(group.status.updated for group in part.groups.values())
+    return count
+
+
+def reconcile(view: View, now_s: float) -> list[Command]:
+    """One whole look at a view, as a controller that has just started takes it."""
+    controller = Controller(view)
+    commands = controller.reconcile(now_s)
+    controller.close()
+    return commands

@@ -1,0 +1,134 @@
+"""The controller of one gang: which pods it refers to, and how far it has come."""
+
+from typing import Final
+
+from windtunnel.gangs import conditions
+from windtunnel.gangs.commands import Command, PatchGang, PatchGangPhase
+from windtunnel.gangs.generation import Outline, pod_groups
+from windtunnel.gangs.objects import (
+    FALSE,
+    GANG,
+    PENDING,
+    RUNNING,
+    STARTING,
+    TRUE,
+    Pack,
+    PodCliqueSet,
+    PodGang,
+    PodGroup,
+)
+from windtunnel.gangs.templates import GroupTemplate
+from windtunnel.gangs.view import View
+
+INITIALIZED: Final = "Initialized"
+SCHEDULED: Final = "Scheduled"
+READY: Final = "Ready"
+UNHEALTHY: Final = "Unhealthy"
+
+
+def keep(
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    gang: PodGang,
+    scaled: tuple[GroupTemplate, int] | None,
+    now_s: float,
+    commands: list[Command],
+) -> None:
+    """Adds what must be written of a gang.
+
+    It refers to its pods once all of them exist, all together; after that it follows them, again
+    whenever all of them exist.
+    """
+    groups = pod_groups(view, owner, outline, scaled)
+    complete = True
+    for group in groups:
+        clique = view.cliques.get(group.name)
+        if clique is None:
+            complete = False
+            break
+        found = [pod.name for pod in clique.pods.values() if pod.active]
+        if len(found) < clique.replicas:
+            complete = False
+            break
+        found.sort()
+        group.pods = tuple(found)
+    if complete and not _same_groups(gang.groups, groups):
+        commands.append(PatchGang(gang.name, tuple(groups)))
+    _initialized(view, gang, now_s, commands, complete=complete)
+    _progress(view, gang, now_s, commands)
+
+
+def _same_groups(one: tuple[PodGroup, ...], other: list[PodGroup]) -> bool:
+    if len(one) != len(other):
+        return False
+    for have, want in zip(one, other, strict=True):
+        if have.name != want.name or have.min_replicas != want.min_replicas:
+            return False
+        if have.pods != want.pods or not _same_pack(have.pack, want.pack):
+            return False
+    return True
+
+
+def _same_pack(one: Pack | None, other: Pack | None) -> bool:
+    return one is other or (one is not None and one.same(other))
+
+
+def _initialized(
+    view: View, gang: PodGang, now_s: float, commands: list[Command], *, complete: bool
+) -> None:
+    known = gang.conditions.get(INITIALIZED)
+    if complete:
+        if known is None or known.status != TRUE:
+            verdict = conditions.Verdict(TRUE, "PodGangPodsCreated", "All of its pods exist")
+            conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
+    elif known is None or (known.status == TRUE and _emptied(view, gang)):
+        what = "Some of its pods do not exist yet"
+        verdict = conditions.Verdict(FALSE, "PodGangPodsCreationPending", what)
+        conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
+
+
+def _emptied(view: View, gang: PodGang) -> bool:
+    """Whether a clique of it lost every pod, as by a termination: a lone loss is no new start."""
+    for group in gang.groups:
+        clique = view.cliques.get(group.name)
+        if clique is None or (clique.replicas > 0 and clique.status.replicas == 0):
+            return True
+    return False
+
+
+def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) -> None:
+    scheduled, ready, short, unready = True, True, "", ""
+    for group in gang.groups:
+        clique = view.cliques.get(group.name)
+        have = 0 if clique is None else clique.status.scheduled
+        fit = 0 if clique is None else clique.status.ready
+        if have < group.min_replicas and scheduled:
+            scheduled = False
+            short = f"{group.name} has {have} of {group.min_replicas} pods scheduled"
+        if fit < group.min_replicas and ready:
+            ready = False
+            unready = f"{group.name} has {fit} of {group.min_replicas} pods ready"
+    phase = RUNNING if ready and scheduled else STARTING if scheduled else PENDING
+    if gang.phase != phase:
+        commands.append(PatchGangPhase(gang.name, phase))
+    known = gang.conditions.get(SCHEDULED)
+    was = known is not None and known.status == TRUE
+    once = was or (known is not None and known.reason == "BelowMinimum")
+    verdict = (
+        conditions.Verdict(TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled")
+        if scheduled
+        else conditions.Verdict(FALSE, "BelowMinimum" if once else "Pending", short)
+    )
+    conditions.put(commands, GANG, gang, SCHEDULED, verdict, now_s)
+    verdict = (
+        conditions.Verdict(TRUE, "MinimumReady", "Every pod group has its minimum ready")
+        if ready
+        else conditions.Verdict(FALSE, "NotReady", unready)
+    )
+    conditions.put(commands, GANG, gang, READY, verdict, now_s)
+    if once and not scheduled:
+        verdict = conditions.Verdict(TRUE, "BelowMinimum", short)
+        conditions.put(commands, GANG, gang, UNHEALTHY, verdict, now_s)
+    else:
+        conditions.clear(commands, GANG, gang, UNHEALTHY, now_s)

@@ -1,0 +1,67 @@
+"""The gate that keeps a pod from being scheduled before its gang is complete.
+
+A pod of a base gang is let through when its gang refers to it, and a gang refers to its pods once
+every pod of every clique exists: a scheduler never sees half a gang. A pod of a scaled gang waits
+besides until every pod group of the base gang has its minimum scheduled. Looked at when a pod is
+let through, and not again.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.objects import GATE, Pod, PodClique
+from windtunnel.gangs.view import View
+
+
+class Held:
+    """Why the pods of a clique are held, or which of them are not."""
+
+    __slots__ = ("referred", "why")
+
+    def __init__(self, why: str, referred: frozenset[str] = frozenset()) -> None:
+        self.why: Final = why
+        """Empty when they may go."""
+        self.referred: Final = referred
+        """The pods that the gang refers to."""
+
+
+def held(view: View, clique: PodClique) -> Held:
+    """Whether the pods of a clique may be scheduled."""
+    gang = view.gangs.get(clique.gang)
+    if gang is None:
+        return Held(f"the gang {clique.gang} does not exist yet")
+    referred: frozenset[str] = frozenset()
+    for group in gang.groups:
+        if group.name == clique.name:
+            referred = frozenset(group.pods)
+    if not referred:
+        return Held(f"the gang {clique.gang} waits until all of its pods exist")
+    if not clique.base_gang:
+        return Held("", referred)
+    base = view.gangs.get(clique.base_gang)
+    if base is None:
+        return Held(f"the base gang {clique.base_gang} does not exist yet")
+    for group in base.groups:
+        other = view.cliques.get(group.name)
+        scheduled = 0 if other is None else other.status.scheduled
+        if scheduled < group.min_replicas:
+            have = f"{scheduled} of {group.min_replicas} pods scheduled"
+            return Held(f"the base gang {base.name} comes first: {group.name} has {have}")
+    return Held("", referred)
+
+
+def why_held(view: View, pod: Pod) -> str:
+    """Why a pod is not up for scheduling, in one sentence; empty when it is."""
+    foreign = [gate for gate in pod.gates if gate != GATE]
+    if GATE in pod.gates:
+        clique = view.cliques.get(pod.clique)
+        if clique is None:
+            return f"its clique {pod.clique} is gone"
+        verdict = held(view, clique)
+        if verdict.why:
+            return verdict.why
+        if pod.name not in verdict.referred:
+            return f"the gang {pod.gang} does not refer to it yet"
+        return "its gate is about to be taken off"
+    if foreign:
+        return f"it has the gate {foreign[0]}, which somebody else must take off"
+    return ""

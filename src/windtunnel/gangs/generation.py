@@ -1,0 +1,191 @@
+"""What a set replica consists of: the cliques, scaling groups and gangs that ought to exist.
+
+The guaranteed minimum of a replica is its base gang; every replica of a scaling group above the
+group's minimum is a scaled gang of its own, so what is elastic never endangers what is guaranteed.
+"""
+
+from typing import Final
+
+from windtunnel.gangs import names
+from windtunnel.gangs.objects import (
+    Pack,
+    PackGroup,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+    PodGroup,
+    ScalingGroup,
+)
+from windtunnel.gangs.order import starts_after
+from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, PackDomains
+from windtunnel.gangs.view import View
+
+
+class Outline:
+    """The names of a set replica, worked out once."""
+
+    __slots__ = ("base", "cliques", "groups", "replica", "service")
+
+    def __init__(self, owner: PodCliqueSet, replica: int) -> None:
+        name, spec = owner.name, owner.spec
+        self.replica: Final = replica
+        self.base: Final = names.base_gang(name, replica)
+        self.service: Final = f"Service/{self.base}"
+        self.cliques: Final = [
+            (clique.name, names.clique(name, replica, clique.name)) for clique in spec.alone
+        ]
+        """The cliques that stand alone: role and full name."""
+        self.groups: Final = [
+            (group, names.group(name, replica, group.name)) for group in spec.groups
+        ]
+
+
+def new_clique(
+    owner: PodCliqueSet, outline: Outline, name: str, template: CliqueTemplate, replicas: int
+) -> PodClique:
+    """A clique that stands alone."""
+    after = starts_after(owner.spec, owner.name, outline.replica, template.name)
+    return PodClique(
+        name,
+        owner.name,
+        outline.replica,
+        "",
+        -1,
+        outline.base,
+        "",
+        template,
+        replicas,
+        after,
+    )
+
+
+def new_member(
+    owner: PodCliqueSet, group: ScalingGroup, group_replica: int, template: CliqueTemplate
+) -> PodClique:
+    """A clique of one replica of a scaling group."""
+    base = names.base_gang(owner.name, group.replica)
+    scaled = group_replica >= group.min_available
+    gang = names.scaled_gang(group.name, group_replica, group.min_available) if scaled else base
+    after = starts_after(owner.spec, owner.name, group.replica, template.name, group_replica)
+    return PodClique(
+        names.member(group.name, group_replica, template.name),
+        owner.name,
+        group.replica,
+        group.name,
+        group_replica,
+        gang,
+        base if scaled else "",
+        template,
+        template.replicas,
+        after,
+    )
+
+
+def new_group(owner: PodCliqueSet, replica: int, template: GroupTemplate) -> ScalingGroup:
+    return ScalingGroup(
+        names.group(owner.name, replica, template.name),
+        template.name,
+        owner.name,
+        replica,
+        template.replicas,
+        template.min_available,
+        template.roles,
+    )
+
+
+def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
+    """How many replicas a group has: its live scale, or its template's before it exists."""
+    group = view.groups.get(name)
+    return template.replicas if group is None else group.replicas
+
+
+def extent(view: View, name: str, template: GroupTemplate) -> int:
+    """Replicas of a group that exist or ought to: an update may have some above its scale."""
+    wanted = group_replicas(view, name, template)
+    group = view.groups.get(name)
+    if group is not None and wanted > 0 and len(group.cliques) > wanted:
+        return max(wanted, max(group.cliques) + 1)
+    return wanted
+
+
+def gang_names(view: View, outline: Outline) -> dict[str, tuple[GroupTemplate, int] | None]:
+    """The gangs of a set replica; of a scaled one, whose it is and which replica of it."""
+    found: dict[str, tuple[GroupTemplate, int] | None] = {outline.base: None}
+    for template, name in outline.groups:
+        for index in range(template.min_available, extent(view, name, template)):
+            found[names.scaled_gang(name, index, template.min_available)] = (template, index)
+    return found
+
+
+def pod_groups(
+    view: View, owner: PodCliqueSet, outline: Outline, scaled: tuple[GroupTemplate, int] | None
+) -> list[PodGroup]:
+    """The pod groups of a gang, without their pods.
+
+    What was scaled to zero asks for nothing: a sleeping role does not hold up its gang.
+    """
+    spec, found = owner.spec, []
+    if scaled is not None:
+        template, index = scaled
+        name = names.group(owner.name, outline.replica, template.name)
+        return [_member_group(view, owner, name, index, role) for role in template.roles]
+    for role, name in outline.cliques:
+        clique = spec.roles[role]
+        live = view.cliques.get(name)
+        minimum = 0 if live is not None and live.replicas == 0 else clique.min_available
+        found.append(PodGroup(name, minimum, pack_of(view, clique.pack)))
+    for template, name in outline.groups:
+        awake = min(template.min_available, group_replicas(view, name, template))
+        for index in range(awake):
+            found += [_member_group(view, owner, name, index, role) for role in template.roles]
+    return found
+
+
+def _member_group(view: View, owner: PodCliqueSet, group: str, index: int, role: str) -> PodGroup:
+    clique = owner.spec.roles[role]
+    name = names.member(group, index, role)
+    return PodGroup(name, clique.min_available, pack_of(view, clique.pack))
+
+
+def pack_of(view: View, domains: PackDomains | None) -> Pack | None:
+    """A constraint in keys of node labels; a domain that the cluster does not have is left out."""
+    if domains is None:
+        return None
+    levels = view.levels.get(domains.topology)
+    if levels is None:
+        return None
+    required = levels.get(domains.required, "")
+    preferred = levels.get(domains.preferred, "")
+    return Pack(required, preferred) if required or preferred else None
+
+
+def new_gang(
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    name: str,
+    scaled: tuple[GroupTemplate, int] | None,
+) -> PodGang:
+    """A gang that refers to no pods yet."""
+    spec = owner.spec
+    gang = PodGang(name, owner.name, outline.replica, "" if scaled is None else outline.base)
+    gang.groups = tuple(pod_groups(view, owner, outline, scaled))
+    gang.priority_class = spec.priority_class
+    gang.scheduler = spec.cliques[0].scheduler
+    constraints = [spec.pack, *(group.pack for group in spec.groups)]
+    constraints += [clique.pack for clique in spec.cliques]
+    gang.topology = next((pack.topology for pack in constraints if pack is not None), "")
+    if scaled is not None:
+        gang.pack = pack_of(view, scaled[0].pack or spec.pack)
+        return gang
+    gang.pack = pack_of(view, spec.pack)
+    packed = []
+    for template, group in outline.groups:
+        pack = pack_of(view, template.pack)
+        if pack is None:
+            continue
+        for index in range(min(template.min_available, group_replicas(view, group, template))):
+            members = tuple(names.member(group, index, role) for role in template.roles)
+            packed.append(PackGroup(f"{group}-{index}", members, pack))
+    gang.pack_groups = tuple(packed)
+    return gang

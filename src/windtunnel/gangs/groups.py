@@ -1,0 +1,271 @@
+"""The controller of one scaling group: what its replicas look like, which come and which go."""
+
+from windtunnel.gangs import conditions
+from windtunnel.gangs.commands import Command, Create, Delete, Emit, PatchGroupStatus
+from windtunnel.gangs.generation import new_member
+from windtunnel.gangs.objects import (
+    CLIQUE,
+    FALSE,
+    GROUP,
+    NEVER,
+    TRUE,
+    WARNING,
+    Event,
+    GroupStatus,
+    PodClique,
+    PodCliqueSet,
+    ScalingGroup,
+)
+from windtunnel.gangs.rollout import (
+    allowance,
+    group_extent,
+    has_turn,
+    is_old,
+    takeable,
+    target,
+    unavailable,
+)
+from windtunnel.gangs.templates import COHERENT, GroupTemplate
+
+
+def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
+    """What the set says of a group; the groups of a set never change."""
+    return owner.spec.group_of[group.members[0]]
+
+
+def is_scheduled(members: dict[str, PodClique]) -> bool:
+    """Every clique has its minimum scheduled."""
+    return all(
+        clique.status.observed and clique.status.scheduled >= clique.min_available
+        for clique in members.values()
+    )
+
+
+def is_available(members: dict[str, PodClique]) -> bool:
+    """Every clique has its minimum scheduled and ready."""
+    return is_scheduled(members) and all(
+        clique.status.ready >= clique.min_available for clique in members.values()
+    )
+
+
+def observe(
+    owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
+) -> None:
+    """Looks at the replicas of a group and adds what must be written; the status comes last."""
+    before = group.status
+    status = _count(owner, group)
+    status.lost_rule = owner.spec.on_all_scheduled_lost
+    status.recycled = _still_recycled(group)
+    status.first_scheduled_s = before.first_scheduled_s
+    if status.scheduled and before.first_scheduled_s < 0.0:
+        status.first_scheduled_s = now_s
+    lost = before.scheduled > 0 and status.scheduled == 0 and group.replicas > 0
+    status.losses = before.losses + 1 if lost else before.losses
+    _follow_update(owner, group, before, status, now_s)
+    if _same(before, status):
+        if conditions.TERMINATING in group.conditions and not conditions.breached(group):
+            conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
+        return
+    if lost:
+        commands.append(Emit(_lost(group, status.losses, now_s)))
+    _judge(group, status, now_s, commands)
+    commands.append(PatchGroupStatus(group.name, status))
+
+
+def _count(owner: PodCliqueSet, group: ScalingGroup) -> GroupStatus:
+    status = GroupStatus()
+    status.observed = True
+    status.replicas = group.replicas
+    for index in range(group.replicas):
+        members = group.cliques.get(index)
+        if members is None or len(members) < len(group.members):
+            continue
+        if not is_scheduled(members):
+            continue
+        status.scheduled += 1
+        if not any(conditions.breached(clique) for clique in members.values()):
+            status.healthy += 1
+        if not is_available(members):
+            continue
+        status.available += 1
+        if not is_old(owner, members) and all(
+            clique.status.updated_ready >= clique.min_available for clique in members.values()
+        ):
+            status.updated += 1
+    return status
+
+
+def _still_recycled(group: ScalingGroup) -> dict[int, int]:
+    """The replicas of which a clique that is to go is still there."""
+    kept = {}
+    for index, uid in group.status.recycled.items():
+        members = group.cliques.get(index, {})
+        if any(clique.uid <= uid for clique in members.values()):
+            kept[index] = uid
+    return kept
+
+
+def _follow_update(
+    owner: PodCliqueSet,
+    group: ScalingGroup,
+    before: GroupStatus,
+    status: GroupStatus,
+    now_s: float,
+) -> None:
+    status.update_started_s = before.update_started_s
+    status.update_ended_s = before.update_ended_s
+    status.update_peak = before.update_peak
+    status.revision = before.revision
+    turn = has_turn(owner, group.replica)
+    complete = all(
+        len(group.cliques.get(index, {})) == len(group.members) for index in range(group.replicas)
+    )
+    old = any(is_old(owner, members) for members in group.cliques.values())
+    if before.updating:
+        enough = status.updated >= min(group.min_available, group.replicas)
+        done = not old and complete and enough and len(group.cliques) == group.replicas
+        if done or not turn:
+            status.update_ended_s = now_s
+    elif turn and old:
+        status.update_started_s, status.update_ended_s = now_s, NEVER
+        status.update_peak = 0
+    if status.updating:
+        status.update_peak = max(status.update_peak, status.available)
+    elif complete and not old:
+        status.revision = owner.status.revision
+
+
+def _same(one: GroupStatus, other: GroupStatus) -> bool:
+    return (
+        one.observed == other.observed
+        and one.replicas == other.replicas
+        and one.scheduled == other.scheduled
+        and one.healthy == other.healthy
+        and one.available == other.available
+        and one.updated == other.updated
+        and one.first_scheduled_s == other.first_scheduled_s
+        and one.update_started_s == other.update_started_s
+        and one.update_ended_s == other.update_ended_s
+        and one.update_peak == other.update_peak
+        and one.revision == other.revision
+        and one.lost_rule == other.lost_rule
+        and one.recycled == other.recycled
+    )
+
+
+def _lost(group: ScalingGroup, losses: int, now_s: float) -> Event:
+    key = f"{conditions.ALL_LOST}/{group.uid}/{losses}"
+    what = f"No replica of {group.name} is scheduled any more"
+    return Event(key, WARNING, GROUP, group.name, conditions.ALL_LOST, what, now_s)
+
+
+def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: list[Command]) -> None:
+    verdict = (
+        conditions.asleep()
+        if group.replicas == 0
+        else conditions.breach(
+            status.scheduled,
+            group.min_available,
+            status.healthy,
+            updating=status.updating,
+            ever_scheduled=status.first_scheduled_s >= 0.0,
+            rule=status.lost_rule,
+            enough=conditions.ENOUGH_AVAILABLE,
+        )
+    )
+    conditions.put(commands, GROUP, group, conditions.BREACHED, verdict, now_s)
+    if verdict.status == FALSE:
+        conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
+
+
+def copy_of(status: GroupStatus) -> GroupStatus:
+    """The same, to be changed and written back."""
+    made = GroupStatus()
+    made.observed = status.observed
+    made.replicas = status.replicas
+    made.scheduled = status.scheduled
+    made.healthy = status.healthy
+    made.available = status.available
+    made.updated = status.updated
+    made.first_scheduled_s = status.first_scheduled_s
+    made.losses = status.losses
+    made.lost_rule = status.lost_rule
+    made.update_started_s = status.update_started_s
+    made.update_ended_s = status.update_ended_s
+    made.update_peak = status.update_peak
+    made.revision = status.revision
+    made.recycled = status.recycled
+    return made
+
+
+def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command]) -> None:
+    """Says of a group that the set replica around it was terminated."""
+    what = "The set replica was terminated and is being recreated"
+    verdict = conditions.Verdict(TRUE, "GangTerminationActive", what)
+    conditions.put(commands, GROUP, group, conditions.TERMINATING, verdict, now_s)
+
+
+def act(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> None:
+    """Adds the cliques that are to come and to go."""
+    template = template_of(owner, group)
+    extent = group_extent(owner, group, template)
+    for index, members in group.cliques.items():
+        if index >= extent:
+            _delete(members, "its scaling group has fewer replicas", commands)
+    going = _recycle(owner, group, commands)
+    if group.status.updating and not owner.spec.update.paused:
+        for index in _outdated(owner, group, template, extent):
+            if index not in going:
+                _delete(group.cliques[index], "its template is old", commands)
+    for index in range(extent):
+        found = group.cliques.get(index)
+        for role in group.members:
+            if found is None or role not in found:
+                made = new_member(owner, group, index, target(owner, group.replica, role))
+                commands.append(Create(CLIQUE, made))
+
+
+def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) -> None:
+    commands += [Delete(CLIQUE, clique.name, clique.uid, why) for clique in members.values()]
+
+
+def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> set[int]:
+    """Carries on with terminations that were decided on: what is left of them goes."""
+    whole = owner.status.recycled.get(group.replica, 0)
+    going = set()
+    for index, members in group.cliques.items():
+        uid = max(whole, group.status.recycled.get(index, 0))
+        for clique in members.values():
+            if clique.uid <= uid:
+                commands.append(Delete(CLIQUE, clique.name, clique.uid, "its gang is terminated"))
+                going.add(index)
+    return going
+
+
+def _outdated(
+    owner: PodCliqueSet, group: ScalingGroup, template: GroupTemplate, extent: int
+) -> list[int]:
+    """The replicas that an update takes now: those that serve nobody, then the lowest others."""
+    old, serving, available, new = [], [], 0, 0
+    for index in range(extent):
+        members = group.cliques.get(index)
+        if members is None or len(members) < len(group.members):
+            # An incomplete replica is on its way; what it still has of old cliques goes.
+            if members and is_old(owner, members):
+                old.append(index)
+            continue
+        fit = is_available(members)
+        available += fit
+        if not is_old(owner, members):
+            new += 1
+        elif fit:
+            serving.append(index)
+        else:
+            old.append(index)
+    down = unavailable(owner, template.rolling, group.replicas, group.min_available)
+    peak = group.status.update_peak
+    count = takeable(available, peak, group.replicas, group.min_available, down)
+    taken = old + serving[:count]
+    if owner.spec.update.type == COHERENT:
+        return taken[: max(0, allowance(owner, group.replica, group.short) - new)]
+    return taken

@@ -1,0 +1,145 @@
+"""The controller of one set replica: its cliques, scaling groups and gangs, and how it stands."""
+
+from typing import Final
+
+from windtunnel.gangs import attachments, conditions
+from windtunnel.gangs.commands import Command, Create, Delete, PatchClique
+from windtunnel.gangs.generation import Outline, gang_names, new_clique, new_gang, new_group
+from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
+from windtunnel.gangs.rollout import has_turn, is_old, target
+from windtunnel.gangs.templates import ON_DELETE
+from windtunnel.gangs.view import View
+
+
+class Standing:
+    """How a set replica stands, for the roll-ups of its set."""
+
+    __slots__ = ("available", "breached", "idle", "updated")
+
+    def __init__(self, *, available: bool, updated: bool, breached: bool, idle: bool) -> None:
+        self.available: Final = available
+        self.updated: Final = updated
+        """Everything in it has the newest template, and its minimum of that is ready."""
+        self.breached: Final = breached
+        self.idle: Final = idle
+        """Nothing of it is scheduled."""
+
+    def same(self, other: "Standing | None") -> bool:
+        return (
+            other is not None
+            and self.available == other.available
+            and self.updated == other.updated
+            and self.breached == other.breached
+            and self.idle == other.idle
+        )
+
+
+def drop(owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
+    """Deletes a replica that the set has no more."""
+    part, why = owner.parts[replica], "its set has fewer replicas"
+    commands += [Delete(GANG, gang.name, gang.uid, why) for gang in part.gangs.values()]
+    commands += [Delete(GROUP, group.name, group.uid, why) for group in part.groups.values()]
+    commands += [Delete(CLIQUE, one.name, one.uid, why) for one in part.cliques.values()]
+    attachments.drop_replica(owner, replica, commands)
+
+
+def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> None:
+    """Adds what is missing of a replica, and takes away what is too much."""
+    replica = outline.replica
+    part = owner.parts.get(replica)
+    there = Replica() if part is None else part
+    attachments.keep_replica(view, owner, outline, commands)
+    recycled = owner.status.recycled.get(replica, 0)
+    for role, name in outline.cliques:
+        clique = there.cliques.get(role)
+        template = target(owner, replica, role)
+        if clique is None:
+            replicas = owner.status.scales.get(name, template.replicas)
+            commands.append(Create(CLIQUE, new_clique(owner, outline, name, template, replicas)))
+        elif clique.uid <= recycled:
+            commands.append(Delete(CLIQUE, name, clique.uid, "its gang is terminated"))
+    for template_, _ in outline.groups:
+        if template_.name not in there.groups:
+            commands.append(Create(GROUP, new_group(owner, replica, template_)))
+    _renew(owner, there, replica, commands)
+    _keep_gangs(view, owner, outline, there, commands)
+
+
+def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Command]) -> None:
+    """Gives cliques the newest template: with OnDelete all of them, else at the replica's turn."""
+    on_delete = owner.spec.update.type == ON_DELETE
+    if not on_delete and not has_turn(owner, replica):
+        return
+    found: list[PodClique] = list(part.cliques.values())
+    if on_delete:
+        for group in part.groups.values():
+            for members in group.cliques.values():
+                found += members.values()
+    for clique in found:
+        newest = owner.spec.roles[clique.role]
+        if clique.template.hash != newest.hash:
+            commands.append(PatchClique(clique.name, newest))
+
+
+def _keep_gangs(
+    view: View, owner: PodCliqueSet, outline: Outline, part: Replica, commands: list[Command]
+) -> None:
+    expected = gang_names(view, outline)
+    for name, gang in part.gangs.items():
+        if name not in expected:
+            why = "its scaling group has fewer replicas"
+            commands.append(Delete(GANG, name, gang.uid, why))
+    for name, scaled in expected.items():
+        if name not in part.gangs:
+            commands.append(Create(GANG, new_gang(view, owner, outline, name, scaled)))
+
+
+def standing(owner: PodCliqueSet, outline: Outline) -> Standing:
+    """How a replica stands by what was last seen of its parts."""
+    part = owner.parts.get(outline.replica)
+    spec = owner.spec
+    if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
+        return Standing(available=False, updated=False, breached=False, idle=True)
+    available, updated, breached, idle = True, True, False, True
+    for clique in part.cliques.values():
+        status, minimum = clique.status, min(clique.min_available, clique.replicas)
+        idle = idle and status.scheduled == 0
+        breached = breached or conditions.breached(clique)
+        if not status.observed or status.ready < minimum:
+            available = updated = False
+        if (
+            clique.template.hash != spec.roles[clique.role].hash
+            or status.updating
+            or status.updated < status.replicas
+            or status.updated_ready < minimum
+        ):
+            updated = False
+    for group in part.groups.values():
+        state, minimum = group.status, min(group.min_available, group.replicas)
+        idle = idle and state.scheduled == 0
+        breached = breached or conditions.breached(group)
+        if not state.observed or state.available < minimum:
+            available = updated = False
+        if (
+            state.updating
+            or state.updated < minimum
+            or any(is_old(owner, members) for members in group.cliques.values())
+        ):
+            updated = False
+    return Standing(available=available, updated=updated, breached=breached, idle=idle)
+
+
+def is_settled(owner: PodCliqueSet, replica: int) -> bool:
+    """Whether nothing is left of a termination that was decided on."""
+    uid = owner.status.recycled.get(replica, 0)
+    part = owner.parts.get(replica)
+    if not uid or part is None:
+        return True
+    if any(clique.uid <= uid for clique in part.cliques.values()):
+        return False
+    return not any(
+        clique.uid <= uid
+        for group in part.groups.values()
+        for members in group.cliques.values()
+        for clique in members.values()
+    )

@@ -1,0 +1,297 @@
+"""The controller of one set: its revisions, whose turn it is in an update, and its roll-ups."""
+
+from typing import Final
+
+from windtunnel.gangs import conditions
+from windtunnel.gangs.commands import Command, Emit, PatchSetStatus
+from windtunnel.gangs.objects import (
+    FALSE,
+    NEVER,
+    NORMAL,
+    SET,
+    TRUE,
+    UNKNOWN,
+    WARNING,
+    Event,
+    PodCliqueSet,
+    Revision,
+    SetStatus,
+)
+from windtunnel.gangs.replicas import Standing, is_settled
+from windtunnel.gangs.rollout import rolling_of
+from windtunnel.gangs.templates import OFF, ON_DELETE
+from windtunnel.gangs.view import View
+
+PROGRESSING = "Progressing"
+DEADLINE = "ProgressDeadlineExceeded"
+LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
+
+
+def copy_of(status: SetStatus) -> SetStatus:
+    """The same, to be changed and written back."""
+    made = SetStatus()
+    made.observed_generation = status.observed_generation
+    made.replicas = status.replicas
+    made.available = status.available
+    made.updated = status.updated
+    made.revision = status.revision
+    made.revisions = status.revisions
+    made.update_started_s = status.update_started_s
+    made.update_ended_s = status.update_ended_s
+    made.progressed_s = status.progressed_s
+    made.progress = status.progress
+    made.updating = status.updating
+    made.done = status.done
+    made.recycled = status.recycled
+    made.scales = status.scales
+    return made
+
+
+def same(one: SetStatus, other: SetStatus) -> bool:
+    return (
+        one.observed_generation == other.observed_generation
+        and one.replicas == other.replicas
+        and one.available == other.available
+        and one.updated == other.updated
+        and one.revision == other.revision
+        and one.update_started_s == other.update_started_s
+        and one.update_ended_s == other.update_ended_s
+        and one.progressed_s == other.progressed_s
+        and one.progress == other.progress
+        and one.updating == other.updating
+        and one.done == other.done
+        and one.recycled == other.recycled
+        and one.scales == other.scales
+    )
+
+
+class Look:
+    """What a set is judged by."""
+
+    __slots__ = ("fired", "newest_uid", "progress", "standings")
+
+    def __init__(
+        self, standings: dict[int, Standing], progress: int, newest_uid: int, fired: dict[int, str]
+    ) -> None:
+        self.standings: Final = standings
+        self.progress: Final = progress
+        """Counts what an update has behind it; as long as it changes, the update comes on."""
+        self.newest_uid: Final = newest_uid
+        self.fired: Final = fired
+        """The replicas that are to be terminated."""
+
+
+class Wish:
+    """When to look at a set again, and at which of its replicas at once."""
+
+    __slots__ = ("again_s", "turns")
+
+    def __init__(self, again_s: float, turns: list[int]) -> None:
+        self.again_s: Final = again_s
+        self.turns: Final = turns
+
+
+def observe(
+    view: View, owner: PodCliqueSet, look: Look, now_s: float, commands: list[Command]
+) -> Wish:
+    """Adds what must be written of a set."""
+    status = copy_of(owner.status)
+    status.observed_generation = owner.generation
+    status.replicas = owner.replicas
+    standings = look.standings
+    if len(standings) == owner.replicas:
+        status.available = sum(1 for one in standings.values() if one.available)
+        status.updated = sum(1 for one in standings.values() if one.updated)
+    status.recycled = {
+        replica: uid
+        for replica, uid in status.recycled.items()
+        if replica < owner.replicas and not is_settled(owner, replica)
+    }
+    _drop_scales(view, owner, status)
+    for replica in look.fired:
+        _fire(owner, status, replica, look.newest_uid)
+    _follow_revision(owner, status, now_s, commands)
+    if status.rolling:
+        _roll(owner, status, standings, now_s, commands)
+    again_s = _deadline(owner, status, look.progress, now_s, commands)
+    _topology(view, owner, now_s, commands)
+    if not same(status, owner.status):
+        commands.append(PatchSetStatus(owner.name, status))
+    # Whose turn begins or ends, and whose termination does, has something to do.
+    turns = [index for index in status.updating if index not in owner.status.updating]
+    turns += [index for index in owner.status.updating if index not in status.updating]
+    turns += [index for index in status.recycled if index not in owner.status.recycled]
+    turns += [index for index in owner.status.recycled if index not in status.recycled]
+    if status.rolling != owner.status.rolling or status.revision != owner.status.revision:
+        turns += range(owner.replicas)
+    return Wish(again_s, turns)
+
+
+def _fire(owner: PodCliqueSet, status: SetStatus, replica: int, uid: int) -> None:
+    """Writes down that a replica is to go, and how its cliques were scaled."""
+    status.recycled = {**status.recycled, replica: uid}
+    status.scales = dict(status.scales)
+    for clique in owner.parts[replica].cliques.values():
+        if clique.replicas != clique.template.replicas:
+            status.scales[clique.name] = clique.replicas
+
+
+def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
+    """A remembered scale is forgotten once the clique that it was for is there again."""
+    if not status.scales:
+        return
+    kept = {}
+    for name, replicas in status.scales.items():
+        clique = view.cliques.get(name)
+        if clique is None or clique.uid <= owner.status.recycled.get(clique.replica, 0):
+            kept[name] = replicas
+    status.scales = kept
+
+
+def _follow_revision(
+    owner: PodCliqueSet, status: SetStatus, now_s: float, commands: list[Command]
+) -> None:
+    """A changed pod template is a new revision, and starts an update; the first is only noted."""
+    spec = owner.spec
+    on_delete = spec.update.type == ON_DELETE
+    if status.revision != spec.hash:
+        first = not status.revision
+        number = status.revisions[-1].number + 1 if status.revisions else 1
+        kept = [one for one in status.revisions if one.hash != spec.hash]
+        kept = kept[max(0, len(kept) + 1 - spec.revision_limit) :]
+        revision = Revision(number, spec.hash, dict(spec.roles), spec.priority_class)
+        status.revisions = (*kept, revision)
+        status.revision = spec.hash
+        if first:
+            return
+        status.update_started_s, status.progressed_s = now_s, now_s
+        status.update_ended_s = now_s if on_delete else NEVER
+        status.updating, status.done, status.progress = (), (), 0
+        how = "goes to pods as they are deleted" if on_delete else "is being rolled out"
+        what = f"Revision {number} {how}"
+        key = f"UpdateStarted/{owner.uid}/{number}"
+        commands.append(Emit(Event(key, NORMAL, SET, owner.name, "UpdateStarted", what, now_s)))
+    elif status.rolling and on_delete:
+        status.update_ended_s, status.updating = now_s, ()
+
+
+def _roll(
+    owner: PodCliqueSet,
+    status: SetStatus,
+    standings: dict[int, Standing],
+    now_s: float,
+    commands: list[Command],
+) -> None:
+    """Whose turn is over, and whose is next."""
+    done = [index for index in status.done if index < owner.replicas]
+    updating = [index for index in status.updating if index < owner.replicas]
+    if owner.status.revision == status.revision:
+        # Only what was looked at in the light of the newest revision can have it behind itself.
+        finished = [
+            index
+            for index in range(owner.replicas)
+            if index not in done and index in standings and standings[index].updated
+        ]
+        done += finished
+        updating = [index for index in updating if index not in finished]
+    behind = set(done)
+    if not owner.spec.update.paused:
+        waiting = [
+            index
+            for index in range(owner.replicas)
+            if index not in behind and index not in updating and is_settled(owner, index)
+        ]
+        room = owner.spec.update.parallel_replicas - len(updating)
+        if room > 0:
+            waiting.sort(key=lambda index: turn_order(standings.get(index), index))
+            updating += waiting[:room]
+    status.done, status.updating = tuple(done), tuple(updating)
+    if len(behind) >= owner.replicas and not updating:
+        status.update_ended_s, status.progressed_s = now_s, now_s
+        number = status.revisions[-1].number
+        key = f"UpdateCompleted/{owner.uid}/{number}"
+        what = f"Revision {number} is everywhere"
+        commands.append(Emit(Event(key, NORMAL, SET, owner.name, "UpdateCompleted", what, now_s)))
+
+
+def turn_order(standing: Standing | None, index: int) -> tuple[bool, bool, int]:
+    """Which replica is updated first: one that runs nothing, then a breached one, then by index."""
+    if standing is None:
+        return (False, False, index)
+    return (not standing.idle, not standing.breached, index)
+
+
+def _deadline(
+    owner: PodCliqueSet, status: SetStatus, progress: int, now_s: float, commands: list[Command]
+) -> float:
+    """Keeps the condition that says how an update comes on; the answer is when it is overdue."""
+    if status.update_started_s < 0.0 or owner.spec.update.type == ON_DELETE:
+        return OFF
+    if not status.rolling:
+        what = f"Revision {status.revisions[-1].number} is everywhere"
+        verdict = conditions.Verdict(TRUE, "UpdateCompleted", what)
+        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+        return OFF
+    if progress != status.progress:
+        status.progress, status.progressed_s = progress, now_s
+    number = status.revisions[-1].number
+    if owner.spec.update.paused:
+        verdict = conditions.Verdict(UNKNOWN, "Paused", f"Revision {number} is paused")
+        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+        return OFF
+    limit_s = _limit_s(owner)
+    due_s = status.progressed_s + limit_s
+    if now_s >= due_s:
+        what = f"Revision {number} did not come on for {limit_s:g} s"
+        verdict = conditions.Verdict(FALSE, DEADLINE, what)
+        conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+        key = f"{DEADLINE}/{owner.uid}/{number}/{status.progress}"
+        commands.append(Emit(Event(key, WARNING, SET, owner.name, DEADLINE, what, now_s)))
+        return OFF
+    verdict = conditions.Verdict(TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
+    conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
+    return due_s
+
+
+def _limit_s(owner: PodCliqueSet) -> float:
+    """The shortest deadline that any part of the set has."""
+    spec = owner.spec
+    limits = [rolling_of(owner, group.rolling).progress_deadline_s for group in spec.groups]
+    limits += [rolling_of(owner, clique.rolling).progress_deadline_s for clique in spec.alone]
+    return min(limits, default=OFF)
+
+
+def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Command]) -> None:
+    """Says whether the cluster has the levels that the set's constraints name."""
+    spec = owner.spec
+    packs = [spec.pack, *(one.pack for one in spec.groups), *(one.pack for one in spec.cliques)]
+    found = [pack for pack in packs if pack is not None]
+    if not found:
+        conditions.clear(commands, SET, owner, LEVELS_UNAVAILABLE, now_s)
+        return
+    name = found[0].topology
+    levels = view.levels.get(name)
+    gone = (
+        []
+        if levels is None
+        else sorted(
+            {
+                domain
+                for pack in found
+                for domain in (pack.required, pack.preferred)
+                if domain and domain not in levels
+            }
+        )
+    )
+    if not name:
+        verdict = conditions.Verdict(UNKNOWN, "TopologyNameMissing", "No topology is named")
+    elif levels is None:
+        what = f"There is no ClusterTopologyBinding {name}"
+        verdict = conditions.Verdict(UNKNOWN, "ClusterTopologyNotFound", what)
+    elif gone:
+        what = f"The topology {name} has no level {', '.join(gone)}: not constrained by it"
+        verdict = conditions.Verdict(TRUE, "ClusterTopologyLevelsUnavailable", what)
+    else:
+        what = f"The topology {name} has all levels"
+        verdict = conditions.Verdict(FALSE, "AllClusterTopologyLevelsAvailable", what)
+    conditions.put(commands, SET, owner, LEVELS_UNAVAILABLE, verdict, now_s)

@@ -1,0 +1,109 @@
+"""Gang termination: what fell below its minimum, and stayed there, is torn down and made anew.
+
+Level A: a replica of a scaling group of which a clique is breached, as long as the others are
+enough for the group's minimum. Level B: a whole set replica, when a group of it is breached or a
+clique that stands alone. Whatever was never scheduled is never terminated: that is remembered in
+its status, not guessed from times.
+
+A termination is written down before anything is deleted: `recycled` says that every clique with an
+id up to a number has to go. Whoever stops in between carries on from there, and nothing that was
+made since is touched.
+"""
+
+from typing import Final
+
+from windtunnel.gangs import conditions
+from windtunnel.gangs.objects import PodClique, PodCliqueSet, ScalingGroup, Thing
+from windtunnel.gangs.templates import GroupTemplate
+
+NEVER_DUE: Final = float("inf")
+
+
+class Due:
+    """What is to be terminated now, and when to look again."""
+
+    __slots__ = ("again_s", "replicas", "why")
+
+    def __init__(self, replicas: list[int], again_s: float, why: str = "") -> None:
+        self.replicas: Final = replicas
+        """Indices of group replicas."""
+        self.again_s: Final = again_s
+        self.why: Final = why
+
+
+def _deadline_s(thing: Thing, delay_s: float) -> float:
+    condition = thing.conditions[conditions.BREACHED]
+    return condition.since_s + delay_s
+
+
+def clique_deadline_s(clique: PodClique, delay_s: float) -> float:
+    """When a breached clique is due; never for one that is not, or never was scheduled."""
+    if not conditions.breached(clique) or clique.status.first_scheduled_s < 0.0:
+        return NEVER_DUE
+    return _deadline_s(clique, delay_s)
+
+
+def group_deadline_s(group: ScalingGroup, delay_s: float) -> float:
+    """The same of a scaling group; one whose set replica was just terminated is not due again.
+
+    A group of which too few replicas are whole is due by its own condition. Where that says nothing
+    because no replica at all is whole, the replicas that still hold something count themselves: the
+    group fell below its minimum when the last of those broke that it could do without.
+    """
+    if conditions.TERMINATING in group.conditions or group.status.updating:
+        return NEVER_DUE
+    if conditions.breached(group) and group.status.first_scheduled_s >= 0.0:
+        return _deadline_s(group, delay_s)
+    broken = [
+        min(clique_deadline_s(clique, delay_s) for clique in members.values())
+        for index, members in group.cliques.items()
+        if index < group.replicas
+    ]
+    broken = sorted(deadline_s for deadline_s in broken if deadline_s < NEVER_DUE)
+    spare = group.replicas - group.min_available
+    return broken[spare] if spare < len(broken) else NEVER_DUE
+
+
+def due_in_group(
+    owner: PodCliqueSet, group: ScalingGroup, template: GroupTemplate, now_s: float
+) -> Due:
+    """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
+    if group.status.updating or group.status.recycled:
+        return Due([], NEVER_DUE)
+    delay_s = owner.spec.delay_s(template)
+    due, breached, again_s = [], 0, NEVER_DUE
+    for index, members in group.cliques.items():
+        deadline_s = min(clique_deadline_s(clique, delay_s) for clique in members.values())
+        if any(clique_breached(clique) for clique in members.values()):
+            breached += 1
+        if deadline_s <= now_s:
+            due.append(index)
+        else:
+            again_s = min(again_s, deadline_s)
+    if group.replicas - breached < group.min_available:
+        return Due([], NEVER_DUE)
+    return Due(sorted(due), again_s, f"breached for {delay_s:g} s")
+
+
+def clique_breached(clique: PodClique) -> bool:
+    """Breached, and once scheduled."""
+    return conditions.breached(clique) and clique.status.first_scheduled_s >= 0.0
+
+
+def due_in_replica(owner: PodCliqueSet, replica: int, now_s: float) -> Due:
+    """Level B: a set replica is due, or when it will be."""
+    part = owner.parts.get(replica)
+    spec = owner.spec
+    if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
+        return Due([], NEVER_DUE)
+    first_s, why = NEVER_DUE, ""
+    for group in part.groups.values():
+        delay_s = spec.delay_s(spec.group_of[group.members[0]])
+        deadline_s = group_deadline_s(group, delay_s)
+        if deadline_s < first_s:
+            first_s, why = deadline_s, f"the scaling group {group.name} is breached"
+    for clique in part.cliques.values():
+        deadline_s = clique_deadline_s(clique, spec.delay_s(None))
+        if deadline_s < first_s:
+            first_s, why = deadline_s, f"the clique {clique.name} is breached"
+    return Due([replica], NEVER_DUE, why) if first_s <= now_s else Due([], first_s, why)

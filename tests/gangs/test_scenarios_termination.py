@@ -1,0 +1,279 @@
+"""The reference scenarios GT: what is torn down when something fell below its minimum."""
+
+from typing import Any
+
+import pytest
+
+from tests.gangs.manifests import clique, group, pod_clique_set, workload
+from tests.gangs.world import World
+
+DELAY_S = 10.0
+FIRED = "PodCliqueSetReplicaDeleteSuccessful"
+FIRED_IN_GROUP = "PodCliqueScalingGroupReplicaDeleteSuccessful"
+LOST = "AllScheduledReplicasLost"
+
+
+def quick(number: int, **template: Any) -> World:
+    """One of the workloads with a delay of ten seconds, all running."""
+    manifest = workload(number, terminationDelay="10s", **template)
+    world = World(10, manifest).run(100.0)
+    assert world.running() == 10
+    return world
+
+
+def wl5_gt(**template: Any) -> World:
+    roles = [clique("pc-a", 2, 1), clique("pc-b", 1), clique("pc-c", 3, 3)]
+    groups = [group("sg-x", ["pc-b", "pc-c"], 2, 1)]
+    manifest = pod_clique_set(roles, groups, terminationDelay="10s", **template)
+    world = World(10, manifest).run(100.0)
+    assert world.running() == 10
+    return world
+
+
+def test_gt1_a_clique_that_stands_alone_takes_the_whole_replica() -> None:
+    world = quick(1)
+    before = world.uids()
+    world.kill(world.pods("pc-a")[0])
+    world.run(DELAY_S - 0.1)
+    assert len(before & world.uids()) == 9
+    world.run(0.1)
+    assert not before & world.uids()
+    assert (len(world.pods()), world.running()) == (10, 0)
+    world.open()
+    assert world.run().running() == 10
+    assert len(world.events(FIRED)) == 1
+
+
+def test_gt2_a_group_below_its_minimum_takes_the_whole_replica() -> None:
+    world = quick(1)
+    before = world.uids()
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run()
+    assert world.condition("web-0-sg-x") == ("True", "ScheduledReplicasBelowMinAvailable")
+    world.run(DELAY_S)
+    assert not before & world.uids()
+    world.open()
+    assert world.run(DELAY_S * 10).running() == 10
+    assert len(world.events(FIRED)) == 1
+
+
+def test_gt3_a_loss_above_the_minimum_is_replaced_and_nothing_else() -> None:
+    world = quick(2)
+    before = world.uids()
+    world.kill(world.pods("pc-a")[0])
+    world.run(DELAY_S * 10)
+    assert len(before & world.uids()) == 9
+    assert world.condition("web-0-pc-a") == ("False", "SufficientReadyPods")
+
+
+@pytest.mark.parametrize(("rule", "recycled"), [("Hold", False), ("Terminate", True)])
+def test_gt3_when_the_last_is_lost_the_rule_decides(rule: str, recycled: bool) -> None:
+    world = quick(2, onAllScheduledLost=rule)
+    before = world.uids()
+    world.kill(*world.pods("pc-a"))
+    world.run()
+    wanted = ("True", "ScheduledReplicasBelowMinAvailable") if recycled else None
+    assert world.condition("web-0-pc-a") == (wanted or ("False", "InsufficientScheduledPods"))
+    assert [event.name for event in world.events(LOST)] == ["web-0-pc-a"]
+    world.run(DELAY_S)
+    assert len(before & world.uids()) == (0 if recycled else 8)
+    world.open()
+    assert world.run().running() == 10
+
+
+def test_gt4_a_group_replica_below_its_minimum_goes_alone() -> None:
+    world = quick(2, onAllScheduledLost="Terminate")
+    before = {name: world.uids(name) for name in ("sg-x-0", "sg-x-1", "pc-a")}
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(DELAY_S * 3)
+    assert len(before["sg-x-0"] & world.uids("sg-x-0")) == 3
+    world.kill(*(pod for pod in world.pods("sg-x-0-pc-c") if pod.node))
+    world.run(DELAY_S)
+    assert not before["sg-x-0"] & world.uids("sg-x-0")
+    assert before["sg-x-1"] == world.uids("sg-x-1")
+    assert before["pc-a"] == world.uids("pc-a")
+    assert (len(world.events(FIRED_IN_GROUP)), len(world.events(FIRED))) == (1, 0)
+    world.open()
+    assert world.run().running() == 10
+
+
+def test_gt5_all_pods_of_a_member_lost() -> None:
+    world = wl5_gt(onAllScheduledLost="Terminate")
+    before, others = world.uids("sg-x-0"), world.uids("sg-x-1") | world.uids("pc-a")
+    world.kill(*world.pods("sg-x-0-pc-c"))
+    world.run(DELAY_S)
+    assert not before & world.uids("sg-x-0")
+    assert others == world.uids("sg-x-1") | world.uids("pc-a")
+
+
+def test_gt5_part_of_a_member_lost_with_the_default_rule() -> None:
+    world = wl5_gt()
+    before, others = world.uids("sg-x-0"), world.uids("sg-x-1") | world.uids("pc-a")
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(DELAY_S)
+    assert not before & world.uids("sg-x-0")
+    assert others == world.uids("sg-x-1") | world.uids("pc-a")
+
+
+def test_gt6_a_lost_pod_of_a_scaled_gang_is_replaced() -> None:
+    world = quick(2)
+    before = world.uids()
+    world.kill(world.pods("sg-x-1-pc-c")[0], shut=False)
+    world.run(DELAY_S * 10)
+    assert len(before & world.uids()) == 9
+    assert world.running() == 10
+
+
+def test_a_breach_that_heals_stops_the_clock() -> None:
+    world = quick(1)
+    before = world.uids()
+    for _ in range(3):
+        world.kill(world.pods("pc-a")[0])
+        world.run(DELAY_S * 0.9)
+        world.open()
+        world.run()
+    assert len(before & world.uids()) >= 8
+    assert world.events(FIRED) == []
+
+
+def test_replacements_come_while_the_clock_runs() -> None:
+    world = quick(1)
+    world.kill(world.pods("pc-a")[0])
+    world.run(DELAY_S / 2)
+    assert len(world.pods("pc-a")) == 2
+    assert world.pending() == 1
+
+
+def test_what_was_never_scheduled_is_never_terminated() -> None:
+    world = World(10, workload(1, terminationDelay="10s"))
+    world.cordon_all_but(9)
+    world.run()
+    before = world.uids()
+    world.run(100_000.0)
+    assert before == world.uids()
+    for name in ("web-0-pc-a", "web-0-sg-x"):
+        assert world.condition(name) == ("False", "InsufficientScheduledPods")
+    message = world.view.cliques["web-0-pc-a"].conditions["MinAvailableBreached"].message
+    assert "gang termination is suppressed" in message
+
+
+def test_a_recycled_replica_that_finds_no_room_waits_without_another_recycle() -> None:
+    world = quick(1)
+    world.kill(world.pods("pc-a")[0])
+    world.run(DELAY_S)
+    after = world.uids()
+    world.run(DELAY_S * 1000)
+    assert world.uids() == after
+    assert len(world.events(FIRED)) == 1
+
+
+def test_a_partly_placed_start_without_gang_admission_is_absorbed_by_the_delay() -> None:
+    world = World(10, workload(1, terminationDelay="10s"), gangs=False)
+    world.cordon_all_but(1)
+    world.run()
+    assert world.condition("web-0-pc-a") == ("True", "ScheduledReplicasBelowMinAvailable")
+    for _ in range(9):
+        world.open(1)
+        world.run(1.0)
+    assert world.running() == 10
+    assert world.events(FIRED) == []
+    assert world.condition("web-0-pc-a") == ("False", "SufficientReadyPods")
+
+
+def test_a_start_that_stays_half_placed_gives_its_room_back() -> None:
+    world = World(5, workload(1, terminationDelay="10s"), gangs=False)
+    world.run(9.0)
+    before = world.uids()
+    world.run(1.0)
+    assert not before & world.uids()
+    assert len(world.events(FIRED)) == 1
+
+
+def test_a_group_may_have_a_delay_of_its_own_and_none_at_all() -> None:
+    manifest = workload(1, terminationDelay="10s")
+    sg = manifest["spec"]["template"]["podCliqueScalingGroups"][0]
+    sg["terminationDelay"] = "1h"
+    world = World(10, manifest).run(100.0)
+    before = world.uids()
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(3599.0)
+    assert len(before & world.uids()) == 9
+    world.run(1.0)
+    assert not before & world.uids()
+
+    sg["terminationDelay"] = "Never"
+    world = World(10, manifest).run(100.0)
+    before = world.uids()
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(1e6)
+    assert len(before & world.uids()) == 9
+
+
+def test_the_set_can_switch_termination_off() -> None:
+    world = World(10, workload(1, terminationDelay="Never")).run()
+    before = world.uids()
+    world.kill(world.pods("pc-a")[0])
+    world.run(1e6)
+    assert len(before & world.uids()) == 9
+
+
+def test_the_scale_of_a_clique_survives_a_termination() -> None:
+    world = World(14, workload(1, terminationDelay="10s")).run()
+    world.scale("web-0-pc-a", 4)
+    assert world.run().running() == 12
+    for pod in world.pods("pc-a")[:3]:
+        world.kill(pod)
+    world.close_free()
+    world.run(DELAY_S)
+    assert len(world.events(FIRED)) == 1
+    world.open()
+    world.run()
+    assert world.running("pc-a") == 4
+    assert world.view.sets["web"].status.scales == {}
+
+
+def test_group_replicas_that_fail_at_different_times_go_by_the_groups_own_clock() -> None:
+    roles = [clique("pc-b", 1), clique("pc-c", 2, 2)]
+    manifest = pod_clique_set(
+        roles, [group("sg-x", ["pc-b", "pc-c"], 3, 2)], terminationDelay="10s"
+    )
+    world = World(9, manifest).run(100.0)
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(6.0)
+    world.kill(world.pods("sg-x-1-pc-c")[0])
+    world.run(6.0)
+    # Replica 0 is due by now, but the group would be left below its minimum: the set decides.
+    assert world.events(FIRED_IN_GROUP) == []
+    assert world.events(FIRED) == []
+    world.run(4.0)
+    assert len(world.events(FIRED)) == 1
+
+
+def test_an_update_takes_the_clock_away() -> None:
+    manifest = workload(1, terminationDelay="10s")
+    world = World(10, manifest).run(100.0)
+    world.kill(world.pods("pc-a")[0])
+    world.run(5.0)
+    manifest["spec"]["template"]["cliques"][0]["labels"] = {"new": "yes"}
+    world.apply(manifest)
+    world.run(100.0)
+    assert world.condition("web-0-pc-a") == ("Unknown", "UpdateInProgress")
+    assert world.events(FIRED) == []
+
+
+def test_a_group_that_lost_a_pod_in_every_replica_goes_with_its_set_replica() -> None:
+    world = quick(1)
+    before = world.uids()
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(4.0)
+    world.kill(world.pods("sg-x-1-pc-c")[0])
+    world.run()
+    # No replica is scheduled whole, so the condition waits; the pods that are left are held.
+    assert world.condition("web-0-sg-x") == ("False", "InsufficientScheduledPods")
+    world.run(5.9)
+    assert len(before & world.uids()) == 8
+    world.run(0.1)
+    assert not before & world.uids()
+    world.open()
+    assert world.run().running() == 10
+    assert "GangTerminationInProgress" not in world.view.groups["web-0-sg-x"].conditions
