@@ -37,6 +37,8 @@ class Action(msgspec.Struct, frozen=True):
     """How long the cluster may take to empty it."""
     priority: int = 0
     """Of the need that it is for; work of higher priority is started first."""
+    cost: float = 0.0
+    """The effective dollars per hour by which the machine was chosen."""
     reason: str = ""
 
 
@@ -67,6 +69,46 @@ class Verdict(msgspec.Struct, frozen=True):
     need: NeedKey
     verdict: int
     reason: str
+
+
+class Plan(msgspec.Struct):
+    """What one cycle decided."""
+
+    actions: list[Action]
+    """In the order in which they should start: acquisitions by priority, then what leaves."""
+    withdrawn: list[str]
+    """Machines whose planned action, not begun, is taken back."""
+    shortfalls: list[Verdict]
+    """The needs that are not satisfied."""
+    needs: int
+    """How many needs there are; those without a shortfall are satisfied."""
+
+
+IDLE_REASON: Final = "the cheapest idle machine that matches"
+SPECULATIVE_REASON: Final = "the cheapest that can be created: no idle machine matches"
+SURPLUS_REASON: Final = "another need of the cluster has it to spare"
+OWN_VICTIM_REASON: Final = "a need of lower priority in the same cluster had it"
+VICTIM_REASON: Final = "the best to take from needs of lower priority"
+RECLAIM_REASON: Final = "no need of its cluster counts on it"
+DELETE_REASON: Final = "idle for longer than its kind is held"
+
+WHY: Final = (
+    "machines that are there or on their way cover it",
+    "the rest is being drained from needs of lower priority",
+    "machines would suffice, but not within one domain or evenly enough",
+    "all machines that match belong to needs of the same or a higher priority",
+    "no machine matches the requirements and can host the smallest unit",
+    "what needs of lower priority hold is not enough",
+)
+"""By verdict: the reason in words."""
+
+
+def in_words(verdict: int, missing: list[tuple[str, int]]) -> str:
+    """A verdict as a sentence, with the amounts that are missing."""
+    if not missing:
+        return WHY[verdict]
+    amounts = ", ".join(f"{amount} {name}" for name, amount in missing)
+    return f"short of {amounts}: {WHY[verdict]}"
 
 
 NONE: Final = 0

@@ -95,7 +95,7 @@ def transition(
     new_cluster = machine.cluster if cluster is None else cluster
     if state in (SPECULATIVE, CREATING):
         new_host = ""
-    if state not in (CONFIGURING, CONFIGURED, DRAINING, FAILED):
+    if state not in (CONFIGURING, CONFIGURED, DRAINING):
         new_cluster = ""
     changed = msgspec.structs.replace(
         machine,

@@ -87,6 +87,10 @@ class Need(msgspec.Struct, frozen=True):
     def key(self) -> NeedKey:
         return NeedKey(self.cluster, self.profile.fingerprint(), self.group)
 
+    def order(self) -> tuple[int, float, NeedKey]:
+        """Who is served first: the higher priority, then the earlier arrival, then the key."""
+        return (-self.profile.priority, self.arrival_s, self.key())
+
 
 def profile(
     requirements: Iterable[Requirement] = (),

@@ -1,0 +1,272 @@
+"""Fleets and needs as they are found: six kinds of workloads, their weights, sizes and machines.
+
+For benchmarks and scale tests. The inventory is made to measure: each machine type gets its share
+of the machines by what the needs will ask of it, so that needs can be satisfied where there are
+machines enough.
+"""
+
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.random import Stream
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need, Profile, merge, need, profile
+from windtunnel.fleet.penalties import bucket_of
+from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.shape import (
+    INSTANCE_TYPE,
+    ON_DEMAND,
+    RACK,
+    RESERVED,
+    SPOT,
+    ZONE,
+    Shape,
+    shape,
+)
+from windtunnel.fleet.states import IDLE, SPECULATIVE
+
+RACKS_PER_ZONE: Final = 10
+ZONES: Final = ("a", "b", "c")
+
+TYPES: Final = {
+    "a3-highgpu-8g": (208, 1872, 8, 88.0),
+    "a3-highgpu-1g": (26, 234, 1, 11.0),
+    "a2-highgpu-1g": (12, 85, 1, 3.7),
+    "c6i.4xlarge": (16, 32, 0, 0.68),
+    "c6i.8xlarge": (32, 64, 0, 1.36),
+    "n2-standard-32": (32, 128, 0, 1.55),
+    "m6i.large": (2, 8, 0, 0.096),
+    "m6i.xlarge": (4, 16, 0, 0.192),
+    "m6i.2xlarge": (8, 32, 0, 0.384),
+    "r6i.xlarge": (4, 32, 0, 0.252),
+    "r6i.2xlarge": (8, 64, 0, 0.504),
+}
+"""Cores, GiB, GPUs and dollars per hour of each machine type."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """One unit of a workload: how often, and what it takes."""
+
+    weight: int
+    cores: int
+    gib: int
+    gpus: int = 0
+
+
+class Archetype(msgspec.Struct, frozen=True):
+    """One kind of workload."""
+
+    name: str
+    weight: int
+    types: tuple[str, ...]
+    zones: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    priorities: tuple[int, ...]
+    interruption_dollars: float
+    reclamation_dollars: float
+    gang: tuple[int, int] = (1, 1)
+    """How many units share a rack, at least and at most."""
+
+
+ARCHETYPES: Final = (
+    Archetype(
+        "gpu-training",
+        5,
+        ("a3-highgpu-8g",),
+        ZONES,
+        (Size(70, 96, 768, 8), Size(30, 200, 1800, 8)),
+        (1000,),
+        65536,
+        65536,
+        (2, 8),
+    ),
+    Archetype(
+        "gpu-inference",
+        15,
+        ("a3-highgpu-1g", "a2-highgpu-1g"),
+        ZONES,
+        (Size(60, 8, 64, 1), Size(40, 12, 80, 1)),
+        (100, 1000),
+        4096,
+        8192,
+    ),
+    Archetype(
+        "cpu-batch",
+        35,
+        ("c6i.4xlarge", "c6i.8xlarge", "n2-standard-32"),
+        ZONES,
+        (Size(30, 4, 8), Size(35, 8, 16), Size(25, 16, 32), Size(10, 32, 64)),
+        (100,),
+        64,
+        256,
+    ),
+    Archetype(
+        "cpu-service",
+        30,
+        ("m6i.large", "m6i.xlarge", "m6i.2xlarge"),
+        ZONES,
+        (Size(40, 2, 8), Size(35, 4, 16), Size(25, 8, 32)),
+        (1000,),
+        1024,
+        8192,
+    ),
+    Archetype(
+        "memory-db",
+        10,
+        ("r6i.xlarge", "r6i.2xlarge"),
+        ("a", "b"),
+        (Size(60, 4, 32), Size(40, 4, 64)),
+        (1000,),
+        4096,
+        32768,
+        (3, 5),
+    ),
+    Archetype(
+        "critical-realtime",
+        5,
+        ("c6i.4xlarge", "m6i.2xlarge"),
+        ZONES,
+        (Size(70, 8, 16), Size(30, 16, 32)),
+        (1_000_000,),
+        65536,
+        65536,
+    ),
+)
+
+
+class World(msgspec.Struct):
+    """Machines, and what clusters ask of them, made for each other."""
+
+    machines: list[Machine]
+    needs: dict[str, list[Need]]
+    """By cluster, one for each unit; those that are alike merge."""
+    wanted: int
+    """How many machines satisfy all of them."""
+
+    @property
+    def is_satisfiable(self) -> bool:
+        return self.wanted <= len(self.machines)
+
+
+NEEDS_PER_CLUSTER: Final = 50
+SPECULATIVE_SHARE: Final = 0.2
+SPOT_PRICE: Final = 0.35
+SPOT_RISK: Final = 0.05
+
+
+def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> World:
+    """A fleet of so many machines, and so many needs; where `merging` is off, none are alike."""
+    asked = _draw_needs(needs, stream, merging=merging)
+    wanted: dict[tuple[str, str], int] = {}
+    for some in asked.values():
+        for row in merge(some):
+            kind, zone, count = _cheapest(row)
+            wanted[kind, zone] = wanted.get((kind, zone), 0) + count
+    return World(_machines(machines, wanted), asked, sum(wanted.values()))
+
+
+def _draw_needs(count: int, stream: Stream, *, merging: bool) -> dict[str, list[Need]]:
+    clusters = [f"c{number:04}" for number in range(max(1, count // NEEDS_PER_CLUSTER))]
+    asked: dict[str, list[Need]] = {name: [] for name in clusters}
+    made = 0
+    while made < count:
+        kind = ARCHETYPES[_pick([one.weight for one in ARCHETYPES], stream)]
+        cluster = clusters[stream.integer(0, len(clusters) - 1)]
+        size = kind.sizes[_pick([one.weight for one in kind.sizes], stream)]
+        members = stream.integer(*kind.gang) if kind.gang[1] > 1 else 1
+        group = f"g{made}" if members > 1 or not merging else ""
+        wish = _profile(kind, stream)
+        for _ in range(min(members, count - made)):
+            asked[cluster].append(_unit(cluster, wish, size, group, float(made)))
+            made += 1
+    return asked
+
+
+def _pick(weights: list[int], stream: Stream) -> int:
+    """A place, as often as its weight says."""
+    left = stream.uniform() * sum(weights)
+    for place, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return place
+    return len(weights) - 1
+
+
+def _profile(kind: Archetype, stream: Stream) -> Profile:
+    zone = kind.zones[stream.integer(0, len(kind.zones) - 1)]
+    wishes = [requirement(INSTANCE_TYPE, "In", kind.types), requirement(ZONE, "In", [zone])]
+    if kind.gang[1] > 1:
+        wishes.append(requirement(RACK, "Same"))
+    return profile(
+        wishes,
+        priority=kind.priorities[stream.integer(0, len(kind.priorities) - 1)],
+        interruption_bucket=bucket_of(kind.interruption_dollars),
+        reclamation_bucket=bucket_of(kind.reclamation_dollars),
+    )
+
+
+def _unit(cluster: str, wish: Profile, size: Size, group: str, arrival_s: float) -> Need:
+    amounts = {"cpu": size.cores * 1000, "memory": size.gib * 1024}
+    if size.gpus:
+        amounts["gpu"] = size.gpus
+    return need(cluster, wish, amounts, amounts, group=group, arrival_s=arrival_s)
+
+
+def _amounts(kind: str) -> dict[str, int]:
+    cores, gib, gpus, _ = TYPES[kind]
+    amounts = {"cpu": cores * 1000, "memory": gib * 1024}
+    return {**amounts, "gpu": gpus} if gpus else amounts
+
+
+def _cheapest(row: Need) -> tuple[str, str, int]:
+    """The type and zone that a row will take machines of, and how many."""
+    types = next(one.values for one in row.profile.requirements if one.key == INSTANCE_TYPE)
+    zone = next(one.values[0] for one in row.profile.requirements if one.key == ZONE)
+    hosting = [
+        kind
+        for kind in types
+        if all(_amounts(kind).get(name, 0) >= amount for name, amount in row.min_unit)
+    ]
+    kind = min(hosting, key=lambda one: (TYPES[one][3], one))
+    offered = _amounts(kind)
+    return kind, zone, max(-(-amount // offered[name]) for name, amount in row.aggregate)
+
+
+def _machines(count: int, wanted: dict[tuple[str, str], int]) -> list[Machine]:
+    """So many machines, by type and zone in the proportions in which they are wanted."""
+    total = sum(wanted.values())
+    racks = min(RACKS_PER_ZONE, max(1, count // 2000))
+    machines: list[Machine] = []
+    share, owed = count / total, 0.0
+    for (kind, zone), number in sorted(wanted.items()):
+        owed += number * share
+        places = [_shape(kind, zone, rack, racks) for rack in range(racks)]
+        for place in range(round(owed) - len(machines)):
+            name = f"m{len(machines):07}"
+            idle = place % round(1 / SPECULATIVE_SHARE) != 0
+            machines.append(
+                Machine(
+                    name,
+                    places[place % racks],
+                    IDLE if idle else SPECULATIVE,
+                    host=f"h{len(machines):07}" if idle else "",
+                )
+            )
+    return machines
+
+
+def _shape(kind: str, zone: str, rack: int, racks: int) -> Shape:
+    """Racks of reserved machines, racks of machines on demand, and one rack of spot for batch."""
+    price = TYPES[kind][3]
+    spot = racks == RACKS_PER_ZONE and rack == racks - 1 and kind.startswith(("c6i", "n2"))
+    capacity_type = SPOT if spot else (RESERVED if rack * 3 < racks else ON_DEMAND)
+    return shape(
+        kind,
+        zone,
+        _amounts(kind),
+        capacity_type=capacity_type,
+        labels={RACK: f"{zone}-{rack}"},
+        price_per_hour=price * SPOT_PRICE if spot else price,
+        interruption_probability=SPOT_RISK if spot else 0.0,
+    )

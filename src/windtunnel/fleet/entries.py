@@ -1,0 +1,230 @@
+"""How the planner keeps machines and needs: entries, stocks of equal ones, rows, clusters.
+
+A machine is one small entry that points at its stock (machines of the same shape, which are
+interchangeable) and at its row (the need that it is counted for). Nothing here has text but names.
+"""
+
+from typing import Final
+
+from mypy_extensions import i32, u8
+
+from windtunnel.fleet.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.penalties import PINNED
+from windtunnel.fleet.shape import Shape
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
+
+THERE: Final = 0
+BEING_CONFIGURED: Final = 1
+BEING_CREATED: Final = 2
+ONLY_PLANNED: Final = 3
+NOT_COMING: Final = -1
+"""How far a machine is on its way to the need that holds it."""
+
+
+class Entry:
+    """One machine."""
+
+    __slots__ = ("host", "id", "place", "planned", "row", "since_s", "spare", "state", "stock")
+
+    def __init__(self, name: str, stock: "Stock") -> None:
+        self.id = name
+        self.host = ""
+        self.stock = stock
+        self.row: Row | None = None
+        self.since_s = 0.0
+        self.place: i32 = 0  # in the list of its row
+        self.state: u8 = SPECULATIVE
+        self.planned: u8 = NOTHING
+        self.spare = False  # bound to a cluster of which no need counts on it
+
+    def is_free(self) -> bool:
+        """Whether anybody may have it."""
+        if self.state == IDLE:
+            return self.planned in (NOTHING, DELETE)
+        return self.state == SPECULATIVE and self.planned == NOTHING
+
+    def stage(self) -> int:
+        """How far it is on its way to its row."""
+        if self.state == CONFIGURED:
+            return NOT_COMING if self.planned == PREEMPT else THERE
+        if self.state == CONFIGURING:
+            return BEING_CONFIGURED
+        if self.state == CREATING:
+            return BEING_CREATED
+        if self.planned in (BOOTSTRAP, PROVISION):
+            return ONLY_PLANNED
+        return NOT_COMING
+
+    def is_takeable(self) -> bool:
+        """Whether it could be taken for a need of higher priority."""
+        row = self.row
+        return (
+            self.state == CONFIGURED
+            and self.planned == NOTHING
+            and not self.spare
+            and row is not None
+            and row.yields
+        )
+
+    def __lt__(self, other: "Entry") -> bool:
+        return self.id < other.id
+
+
+class Stock:
+    """Machines of one shape, and those of them that are free."""
+
+    def __init__(self, shape: Shape, amounts: list[int]) -> None:
+        self.shape: Final = shape
+        self.key: Final = shape.key()
+        self.attributes: Final = shape.attributes()
+        self.price: Final = shape.price_per_hour
+        self.probability: Final = shape.interruption_probability
+        self.capacity_type: Final = shape.capacity_type
+        self.number = 0
+        self.amounts = amounts  # by the number of a resource
+        self.idle: Final[list[Entry]] = []  # by id, the first one last
+        self.quota: Final[list[Entry]] = []  # as above: speculative
+        self.sorted = True
+        self.alive = 0  # machines that have not failed
+        self.takeable: Final[dict[int, int]] = {}  # by priority
+
+    def put(self, entry: Entry) -> None:
+        """A machine is free now."""
+        free = self.idle if entry.state == IDLE else self.quota
+        if not self.sorted or (free and entry.id > free[-1].id):
+            self._insert(free, entry)
+        else:
+            free.append(entry)
+
+    def _insert(self, free: list[Entry], entry: Entry) -> None:
+        if not self.sorted:
+            free.append(entry)
+            return
+        free.insert(_place(free, entry.id), entry)
+
+    def load(self, entry: Entry) -> None:
+        """As `put`, for many at once: they are put in order when the first is taken."""
+        free = self.idle if entry.state == IDLE else self.quota
+        free.append(entry)
+        self.sorted = False
+
+    def take_out(self, entry: Entry) -> None:
+        """A machine is no longer free."""
+        self.order()
+        free = self.idle if entry.state == IDLE else self.quota
+        if free[-1] is entry:
+            free.pop()
+            return
+        gone = free.pop(_place(free, entry.id))
+        assert gone is entry
+
+    def order(self) -> None:
+        if not self.sorted:
+            self.idle.sort(key=_by_id, reverse=True)
+            self.quota.sort(key=_by_id, reverse=True)
+            self.sorted = True
+
+    def count_takeable(self, priority: int, more: int) -> None:
+        left = self.takeable.get(priority, 0) + more
+        if left:
+            self.takeable[priority] = left
+        else:
+            del self.takeable[priority]
+
+    def takeable_below(self, priority: int) -> int:
+        """How many machines needs of lower priority have."""
+        found = 0
+        for level, count in self.takeable.items():
+            if level < priority:
+                found += count
+        return found
+
+
+def _by_id(entry: Entry) -> str:
+    return entry.id
+
+
+def _place(free: list[Entry], name: str) -> int:
+    """Where an id belongs in a list that runs from the last to the first."""
+    low, high = 0, len(free)
+    while low < high:
+        middle = (low + high) >> 1
+        if free[middle].id > name:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class Supply:
+    """The stocks that will do for needs of one kind, the cheapest first."""
+
+    def __init__(self, order: list[Stock], costs: list[float], domain_key: str) -> None:
+        self.order: Final = order
+        self.costs: Final = costs
+        self.rank: Final[dict[Stock, int]] = {stock: at for at, stock in enumerate(order)}
+        self.domains: Final[dict[str, list[Stock]]] = {}
+        if domain_key:
+            for stock in order:
+                self.domains.setdefault(stock.attributes[domain_key], []).append(stock)
+        self.values: Final = sorted(self.domains)
+        self.epoch = -1
+        self.idle_from = 0  # before this one, no stock has idle machines
+        self.quota_from = 0
+
+    def is_alive(self) -> bool:
+        """Whether any machine matches, whoever has it."""
+        return any(stock.alive > 0 for stock in self.order)
+
+
+class Cluster:
+    """A cluster, and what it has to spare."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.ready = False  # whether it has said what it needs
+        self.surplus: Final[dict[str, Entry]] = {}
+        self.configured = 0
+        self.unknown: Final = Row(self, NeedKey(name, "", ""), 0, 0, 0)
+        """Holds machines of the cluster of which nobody knows what they were for."""
+        self.unknown.yields = False
+
+
+class Row:
+    """A need, or what is left of one while machines still are for it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        key: NeedKey,
+        priority: int,
+        interruption_bucket: int,
+        reclamation_bucket: int,
+    ) -> None:
+        self.cluster: Final = cluster
+        self.key: Final = key
+        self.priority: Final = priority
+        self.interruption_bucket: Final = interruption_bucket
+        self.reclamation_bucket: Final = reclamation_bucket
+        self.yields = reclamation_bucket != PINNED
+        """Whether needs of higher priority may take its machines."""
+        self.live = False  # whether its cluster asks for it
+        self.arrival_s = 0.0
+        self.resources: list[int] = []  # the numbers of what it asks for, by name
+        self.want: list[int] = []
+        self.supply: Supply | None = None
+        self.supply_key = ""
+        self.domain_key = ""  # of its Same, or of its spread
+        self.same = False
+        self.skew = 0
+        self.held: Final[list[Entry]] = []
+        self.promised: Final[list[Entry]] = []
+        self.have: list[int] = []  # as of its turn: what its machines offer
+        self.whole = True
+        self.dirty = False
+        self.domain = ""
+        self.verdict = 0
+
+    def order(self) -> tuple[int, float, NeedKey]:
+        return (-self.priority, self.arrival_s, self.key)

@@ -1,0 +1,361 @@
+"""All machines, by shape and by need; the one place where any of them changes.
+
+Four methods change a machine: `add`, `remove`, `transition` and `plan`. Each keeps the books (who
+is free, who could be taken, whose row must be looked at again), so that a cycle costs what changed.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.actions import BOOTSTRAP, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.entries import Cluster, Entry, Row, Stock
+from windtunnel.fleet.machine import IllegalTransition, Machine, fault_of
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.shape import IDLE_HOLD_S, Shape
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+    STATES,
+    is_legal,
+    next_states,
+)
+
+_HELD: Final = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
+"""States in which a machine is for somebody."""
+
+
+class Inventory:
+    """Machines, their stocks, and the rows and clusters that they belong to."""
+
+    def __init__(self) -> None:
+        self.entries: Final[dict[str, Entry]] = {}
+        self.stocks: Final[list[Stock]] = []
+        self.resources: Final[dict[str, int]] = {}
+        self.clusters: Final[dict[str, Cluster]] = {}
+        self.rows: Final[dict[NeedKey, Row]] = {}
+        self.dirty: Final[list[Row]] = []
+        self.errors: Final[dict[str, str]] = {}
+        self.promises: Final[dict[Entry, Row]] = {}
+        """The need of higher priority that a machine is being drained for."""
+        self._stock_of: Final[dict[Shape, Stock]] = {}
+        self._due: Final[dict[int, list[Entry]]] = {}
+        self._due_seconds: Final[list[int]] = []
+        self.frees = 0  # how often a machine became free, which makes cursors start again
+
+    # Names to numbers.
+
+    def resource(self, name: str) -> int:
+        """The number of a resource; a new one is added to every stock."""
+        number = self.resources.get(name)
+        if number is None:
+            number = len(self.resources)
+            self.resources[name] = number
+            for stock in self.stocks:
+                stock.amounts.append(0)
+        return number
+
+    def cluster(self, name: str) -> Cluster:
+        found = self.clusters.get(name)
+        if found is None:
+            found = Cluster(name)
+            self.clusters[name] = found
+        return found
+
+    def row(self, key: NeedKey) -> Row:
+        """The row of a need, whether or not its cluster asks for it now."""
+        found = self.rows.get(key)
+        if found is None:
+            found = Row(
+                self.cluster(key.cluster),
+                key,
+                key.priority(),
+                key.interruption_bucket(),
+                key.reclamation_bucket(),
+            )
+            self.rows[key] = found
+        return found
+
+    def stock(self, shape: Shape) -> Stock:
+        found = self._stock_of.get(shape)
+        if found is None:
+            numbers = [(self.resource(name), amount) for name, amount in shape.resources]
+            amounts = [0] * len(self.resources)
+            for number, amount in numbers:
+                amounts[number] = amount
+            found = Stock(shape, amounts)
+            found.number = len(self.stocks)
+            self.stocks.append(found)
+            self._stock_of[shape] = found
+        return found
+
+    # Machines come and go.
+
+    def load(self, machines: Iterable[Machine]) -> None:
+        """Adds many machines; a record that cannot be is an error."""
+        for machine in machines:
+            self.add(machine)
+
+    def add(self, machine: Machine) -> Entry:
+        """Adds a machine as its provider lists it."""
+        fault = fault_of(machine)
+        if fault:
+            raise InputError(fault, where=f"machine {machine.id!r}")
+        if machine.id in self.entries:
+            raise InputError("it is there already", where=f"machine {machine.id!r}")
+        entry = Entry(machine.id, self.stock(machine.shape))
+        self.entries[machine.id] = entry
+        entry.host = machine.host
+        entry.state = machine.state
+        entry.planned = machine.planned
+        entry.since_s = machine.since_s
+        if machine.error:
+            self.errors[machine.id] = machine.error
+        if machine.holder is not None and (
+            machine.state in _HELD or machine.planned in (BOOTSTRAP, PROVISION)
+        ):
+            self._attach(entry, self.row(machine.holder))
+        elif machine.cluster and machine.state in _HELD:
+            self._attach(entry, self.cluster(machine.cluster).unknown)
+        if machine.promised is not None:
+            self._promise(entry, self.row(machine.promised))
+        self._enter(entry)
+        self._touch_all(entry)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """A machine is gone: its provider no longer lists it."""
+        entry = self.entries.pop(name)
+        self._touch_all(entry)
+        self._leave(entry)
+        self._break_promise(entry)
+        self._detach(entry)
+        self.errors.pop(name, None)
+        entry.state = FAILED  # for whoever still has it in a list
+
+    # A machine changes.
+
+    def transition(
+        self,
+        entry: Entry,
+        state: int,
+        now_s: float,
+        *,
+        host: str = "",
+        row: Row | None = None,
+        error: str = "",
+    ) -> None:
+        """The one way in which a machine changes its state, as `machine.transition` for records."""
+        if not is_legal(entry.state, state):
+            raise IllegalTransition(
+                f"it cannot go from {STATES[entry.state]} to {STATES[state]}",
+                where=f"machine {entry.id!r}",
+                allowed=next_states(entry.state),
+            )
+        self._touch_all(entry)
+        self._leave(entry)
+        entry.planned = NOTHING
+        entry.since_s = now_s
+        if state != DRAINING and self.promises:
+            self._break_promise(entry)
+        if host:
+            entry.host = host
+        elif state in (SPECULATIVE, CREATING):
+            entry.host = ""
+        if error:
+            self.errors[entry.id] = error
+        if state != CONFIGURED:
+            self._unmark_spare(entry)
+        if state in (IDLE, FAILED, SPECULATIVE):
+            self._detach(entry)
+        elif row is not None and row is not entry.row:
+            self._detach(entry)
+            self._attach(entry, row)
+        entry.state = state
+        self._enter(entry)
+        if entry.row is not None:
+            self.touch(entry.row)
+
+    def plan(self, entry: Entry, planned: int, row: Row | None) -> None:
+        """What is to be done with a machine, and whose it is then; nothing has begun.
+
+        Nobody is told to look again: who plans knows already.
+        """
+        self._leave(entry)
+        entry.planned = planned
+        if row is not entry.row:
+            self._detach(entry)
+            if row is not None:
+                self._attach(entry, row)
+        self._enter(entry)
+
+    def take_planned(self, entry: Entry, planned: int, row: Row) -> None:
+        """As `plan`, for a machine that was just taken off the list of free ones."""
+        entry.planned = planned
+        self._attach(entry, row)
+
+    def promise(self, entry: Entry, row: Row) -> None:
+        """A machine will be drained for a need of higher priority."""
+        self.plan(entry, PREEMPT, entry.row)
+        self._promise(entry, row)
+
+    def withdraw(self, entry: Entry) -> None:
+        """What was planned, and has not begun, will not be."""
+        bound = entry.state in (CONFIGURED, CONFIGURING)
+        self._touch_all(entry)
+        self._break_promise(entry)
+        self.plan(entry, NOTHING, entry.row if bound else None)
+
+    def spare(self, entry: Entry) -> None:
+        """No need of its cluster counts on a machine that is bound to it."""
+        row = entry.row
+        if not entry.spare and row is not None:
+            self._leave(entry)
+            entry.spare = True
+            row.cluster.surplus[entry.id] = entry
+            self._enter(entry)
+
+    def unspare(self, entry: Entry) -> None:
+        """A need counts on it again."""
+        if entry.spare:
+            self._leave(entry)
+            self._unmark_spare(entry)
+            self._enter(entry)
+
+    def touch(self, row: Row) -> None:
+        """The next cycle must look at this row."""
+        if not row.dirty:
+            row.dirty = True
+            self.dirty.append(row)
+
+    def _touch_all(self, entry: Entry) -> None:
+        if entry.row is not None:
+            self.touch(entry.row)
+        if self.promises:
+            promised = self.promises.get(entry)
+            if promised is not None:
+                self.touch(promised)
+
+    # The books.
+
+    def _attach(self, entry: Entry, row: Row) -> None:
+        entry.row = row
+        entry.place = len(row.held)
+        row.held.append(entry)
+
+    def _detach(self, entry: Entry) -> None:
+        row = entry.row
+        if row is None:
+            return
+        self._unmark_spare(entry)
+        last = row.held.pop()
+        if last is not entry:
+            row.held[entry.place] = last
+            last.place = entry.place
+        entry.row = None
+
+    def _unmark_spare(self, entry: Entry) -> None:
+        row = entry.row
+        if entry.spare and row is not None:
+            entry.spare = False
+            del row.cluster.surplus[entry.id]
+
+    def _promise(self, entry: Entry, row: Row) -> None:
+        self.promises[entry] = row
+        row.promised.append(entry)
+
+    def _break_promise(self, entry: Entry) -> None:
+        row = self.promises.pop(entry, None)
+        if row is not None:
+            row.promised.remove(entry)
+
+    def _leave(self, entry: Entry) -> None:
+        """Takes a machine out of every count that depends on its state."""
+        stock = entry.stock
+        if entry.is_free():
+            stock.take_out(entry)
+        elif entry.state == CONFIGURED:
+            row = entry.row
+            assert row is not None
+            row.cluster.configured -= 1
+            if entry.is_takeable():
+                stock.count_takeable(row.priority, -1)
+        if entry.state != FAILED:
+            stock.alive -= 1
+
+    def _enter(self, entry: Entry) -> None:
+        """Puts it back where it now belongs."""
+        stock = entry.stock
+        if entry.state != FAILED:
+            stock.alive += 1
+        if entry.is_free():
+            stock.put(entry)
+            self.frees += 1
+            if entry.state == IDLE and entry.planned == NOTHING:
+                self._wait_for_release(entry)
+        elif entry.state == CONFIGURED:
+            row = entry.row
+            assert row is not None
+            row.cluster.configured += 1
+            if entry.is_takeable():
+                stock.count_takeable(row.priority, 1)
+
+    def _wait_for_release(self, entry: Entry) -> None:
+        hold_s = IDLE_HOLD_S[entry.stock.capacity_type]
+        if hold_s < math.inf:
+            second = math.floor(entry.since_s + hold_s)
+            waiting = self._due.get(second)
+            if waiting is None:
+                self._due[second] = [entry]
+                heapq.heappush(self._due_seconds, second)
+            else:
+                waiting.append(entry)
+
+    def expired(self, now_s: float) -> list[Entry]:
+        """Idle machines that were held long enough, by id. Each is told once."""
+        found: dict[str, Entry] = {}
+        while self._due_seconds and self._due_seconds[0] <= now_s:
+            second = heapq.heappop(self._due_seconds)
+            later: list[Entry] = []
+            for entry in self._due.pop(second):
+                if entry.state == IDLE and entry.planned == NOTHING:
+                    due_s = entry.since_s + IDLE_HOLD_S[entry.stock.capacity_type]
+                    if due_s <= now_s:
+                        found[entry.id] = entry
+                    elif math.floor(due_s) == second:
+                        later.append(entry)
+            if later:
+                self._due[second] = later
+                heapq.heappush(self._due_seconds, second)
+                break
+        return [found[name] for name in sorted(found)]
+
+    # Records again.
+
+    def record(self, entry: Entry) -> Machine:
+        """A machine as a record."""
+        row, promised = entry.row, self.promises.get(entry)
+        bound = entry.state in (CONFIGURING, CONFIGURED, DRAINING)
+        return Machine(
+            entry.id,
+            entry.stock.shape,
+            int(entry.state),
+            entry.host,
+            row.cluster.name if row is not None and bound else "",
+            row.key if row is not None and row is not row.cluster.unknown else None,
+            promised.key if promised is not None else None,
+            int(entry.planned),
+            entry.since_s,
+            self.errors.get(entry.id, ""),
+        )
+
+    def records(self) -> list[Machine]:
+        """Every machine as a record, by id."""
+        return [self.record(self.entries[name]) for name in sorted(self.entries)]

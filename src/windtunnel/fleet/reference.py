@@ -1,0 +1,456 @@
+"""The decision cycle, slowly and obviously: what the fast one is held equal to.
+
+Everything is computed from the records of machines and needs, each time anew. No cleverness, no
+indexes; read this first. A machine is counted for one need, its holder, from the moment that a plan
+says so: what is planned, configuring or being created counts, so nothing is asked for twice.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from windtunnel.fleet.actions import (
+    ADOPT,
+    BOOTSTRAP,
+    DELETE,
+    DELETE_REASON,
+    IDLE_REASON,
+    NO_MATCHING_SUPPLY,
+    NOTHING,
+    OWN_VICTIM_REASON,
+    PREEMPT,
+    PREEMPTING,
+    PREEMPTION_EXHAUSTED,
+    PRIORITY_STARVED,
+    PROVISION,
+    RECLAIM,
+    RECLAIM_REASON,
+    SATISFIED,
+    SPECULATIVE_REASON,
+    SURPLUS_REASON,
+    TOPOLOGY_UNSATISFIABLE,
+    VICTIM_REASON,
+    Action,
+    Plan,
+    Verdict,
+    in_words,
+)
+from windtunnel.fleet.costs import (
+    RECLAIM_GRACE_S,
+    preemption_grace_s,
+    victim_score,
+)
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need, NeedKey, merge
+from windtunnel.fleet.penalties import PINNED
+from windtunnel.fleet.reference_rows import (
+    Amounts,
+    ReferenceRow,
+    coverage,
+    covers,
+    is_free,
+    keep_order,
+    less,
+    size,
+    stage_of,
+    total,
+)
+from windtunnel.fleet.shape import IDLE_HOLD_S
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+)
+
+
+def cycle(
+    machines: Iterable[Machine], needs: Iterable[Need], ready: Collection[str], now_s: float
+) -> tuple[list[Machine], Plan]:
+    """The machines with what is now planned for them, and the plan.
+
+    `ready` are the clusters that have said what they need; of no other is anything reclaimed.
+    """
+    return _Cycle(machines, needs, ready).run(now_s)
+
+
+class _Cycle:
+    """One run of the cycle over copies of the records."""
+
+    def __init__(
+        self, machines: Iterable[Machine], needs: Iterable[Need], ready: Collection[str]
+    ) -> None:
+        self.machines = {m.id: m for m in sorted(machines, key=lambda m: m.id)}
+        self.rows = [ReferenceRow(need) for need in sorted(merge(needs), key=Need.order)]
+        self.ready = ready
+        self.surplus: dict[str, None] = {}
+        self.actions: list[Action] = []
+        self.withdrawn: list[str] = []
+
+    def run(self, now_s: float) -> tuple[list[Machine], Plan]:
+        self.seed()
+        for row in self.rows:
+            if not row.whole:
+                self.acquire(row)
+        self.settle_promises()
+        shortfalls = [self.preempt(row) for row in self.rows if not row.whole]
+        self.reclaim()
+        self.release(now_s)
+        told = [one for one in shortfalls if one.verdict != SATISFIED]
+        plan = Plan(self.actions, sorted(self.withdrawn), told, len(self.rows))
+        return list(self.machines.values()), plan
+
+    # What a machine becomes.
+
+    def change(self, machine: Machine, planned: int, holder: NeedKey | None) -> None:
+        self.machines[machine.id] = msgspec.structs.replace(
+            machine, planned=planned, holder=holder, promised=None
+        )
+
+    def withdraw(self, machine: Machine) -> None:
+        """Takes back what was planned and has not begun."""
+        self.withdrawn.append(machine.id)
+        holder = machine.holder if machine.state in (CONFIGURED, CONFIGURING) else None
+        self.change(machine, NOTHING, holder)
+
+    def credit(self, row: ReferenceRow, machine: Machine) -> None:
+        """Counts a machine for a need that has or gets it."""
+        row.credited.append(machine.id)
+        self.surplus.pop(machine.id, None)
+        if machine.planned == RECLAIM:
+            self.withdraw(machine)
+
+    def uncredit(self, machine: Machine) -> None:
+        """What is taken from a need no longer counts for it."""
+        for row in self.rows:
+            if row.key == machine.holder:
+                row.credited.remove(machine.id)
+
+    def spare(self, machines: Iterable[Machine]) -> None:
+        """What a need has too much: planned ones are free again, bound ones go to the surplus."""
+        for machine in machines:
+            stage = stage_of(machine)
+            if stage == 3:
+                self.withdraw(machine)
+            elif stage in (0, 1):
+                self.surplus[machine.id] = None
+
+    def have(self, row: ReferenceRow) -> Amounts:
+        return total(self.machines[name] for name in row.credited)
+
+    def missing(self, row: ReferenceRow) -> Amounts:
+        return less(row.want, self.have(row))
+
+    # Phase 1, first: what each need has.
+
+    def seed(self) -> None:
+        own: dict[NeedKey, list[Machine]] = {}
+        for machine in self.machines.values():
+            if machine.holder is not None and stage_of(machine) >= 0:
+                own.setdefault(machine.holder, []).append(machine)
+            elif machine.holder is None and stage_of(machine) in (0, 1):
+                self.surplus[machine.id] = None
+        for row in self.rows:
+            mine = own.pop(row.key, [])
+            if row.same and not self.whole_domain(row, mine):
+                row.credited = [m.id for m in mine]  # until its turn, nobody else counts on them
+                continue
+            self.keep(row, mine)
+        for key in sorted(own):
+            self.spare(own[key])
+
+    def whole_domain(self, row: ReferenceRow, mine: Sequence[Machine]) -> bool:
+        """Whether a gang is whole somewhere; there it stays, whatever else there is."""
+        fitting = [m for m in mine if row.matches(m)]
+        for value in sorted({row.domain_of(m) for m in fitting}):
+            if covers(total(m for m in fitting if row.domain_of(m) == value), row.want):
+                row.domain = value
+                return True
+        return False
+
+    def keep(self, row: ReferenceRow, mine: Sequence[Machine]) -> None:
+        """Credits what a need has, in the order in which it is kept, until it is covered."""
+        fitting = [m for m in mine if row.matches(m)]
+        if row.domain:
+            fitting = [m for m in fitting if row.domain_of(m) == row.domain]
+        fitting.sort(key=keep_order)
+        if row.skew:
+            fitting = self.evenly(row, fitting)
+        have: Amounts = {}
+        kept: dict[str, None] = {}
+        for machine in fitting:
+            if covers(have, row.want):
+                break
+            self.credit(row, machine)
+            kept[machine.id] = None
+            have = self.have(row)
+        row.whole = covers(have, row.want)
+        self.spare(m for m in mine if m.id not in kept)
+
+    def evenly(self, row: ReferenceRow, machines: Sequence[Machine]) -> list[Machine]:
+        """One of each domain, then a second one of each, and so on."""
+        seen: dict[str, int] = {}
+        ranked = []
+        for place, machine in enumerate(machines):
+            value = row.domain_of(machine)
+            seen[value] = seen.get(value, 0) + 1
+            ranked.append((seen[value], place, machine))
+        return [machine for _, _, machine in sorted(ranked, key=lambda one: one[:2])]
+
+    # Phase 1, then: what each need can get, by priority.
+
+    def acquire(self, row: ReferenceRow) -> None:
+        if row.same:
+            self.settle_domain(row)
+            if not row.domain:
+                return
+        for machine in self.spare_of(row):
+            if not self.missing(row):
+                break
+            if not row.skew or self.allowed(row, machine):
+                self.adopt(row, machine, SURPLUS_REASON)
+        while self.missing(row):
+            best = min(self.free_for(row), key=lambda m: self.take_order(row, m), default=None)
+            if best is None:
+                break
+            self.take(row, best)
+        row.whole = not self.missing(row)
+
+    def spare_of(self, row: ReferenceRow) -> list[Machine]:
+        """What the cluster has to spare and this need can use."""
+        spare = [self.machines[name] for name in self.surplus]
+        fitting = [m for m in spare if m.cluster == row.need.cluster and self.fits(row, m)]
+        return sorted(fitting, key=keep_order)
+
+    def fits(self, row: ReferenceRow, machine: Machine) -> bool:
+        return row.matches(machine) and (not row.domain or row.domain_of(machine) == row.domain)
+
+    def free(self, row: ReferenceRow) -> list[Machine]:
+        """What nobody holds and this need could use, leaving aside where it is."""
+        return [m for m in self.machines.values() if is_free(m) and row.matches(m)]
+
+    def free_for(self, row: ReferenceRow) -> list[Machine]:
+        return [
+            m
+            for m in self.free(row)
+            if self.fits(row, m) and (not row.skew or self.allowed(row, m))
+        ]
+
+    def take_order(self, row: ReferenceRow, machine: Machine) -> tuple[bool, float, str, str]:
+        """Idle before speculative; then by cost; machines alike by shape, then by id."""
+        return (
+            machine.state == SPECULATIVE,
+            row.cost(machine),
+            machine.shape.key(),
+            machine.id,
+        )
+
+    def allowed(self, row: ReferenceRow, machine: Machine, more: Sequence[Machine] = ()) -> bool:
+        """Whether one more in this machine's domain keeps a spread within its skew."""
+        counts = {
+            row.domain_of(m): 0
+            for m in self.machines.values()
+            if m.state != FAILED and row.matches(m)
+        }
+        for one in [*(self.machines[name] for name in row.credited), *more]:
+            value = row.domain_of(one)
+            counts[value] = counts.get(value, 0) + 1
+        return counts[row.domain_of(machine)] <= min(counts.values()) + row.skew - 1
+
+    def take(self, row: ReferenceRow, machine: Machine) -> None:
+        idle = machine.state == IDLE
+        if machine.planned == DELETE:
+            self.withdrawn.append(machine.id)
+        kind, reason = (BOOTSTRAP, IDLE_REASON) if idle else (PROVISION, SPECULATIVE_REASON)
+        self.change(machine, kind, row.key)
+        row.credited.append(machine.id)
+        self.act(row, kind, machine, reason, cost=row.cost(machine))
+
+    def adopt(self, row: ReferenceRow, machine: Machine, reason: str) -> None:
+        self.credit(row, machine)
+        self.change(self.machines[machine.id], NOTHING, row.key)
+        self.act(row, ADOPT, machine, reason, cost=row.cost(machine))
+
+    def act(
+        self,
+        row: ReferenceRow,
+        kind: int,
+        machine: Machine,
+        reason: str,
+        *,
+        grace_s: float = 0.0,
+        cost: float = 0.0,
+    ) -> None:
+        cluster = machine.cluster if kind == PREEMPT else row.need.cluster
+        priority = row.need.profile.priority
+        action = Action(kind, machine.id, cluster, row.key, grace_s, priority, cost, reason)
+        self.actions.append(action)
+
+    # The one domain of a gang.
+
+    def settle_domain(self, row: ReferenceRow) -> None:
+        """Chooses the domain of a gang that is not whole, and lets go of what it has elsewhere.
+
+        Where no domain can have all of it, nothing is taken and what is there stays.
+        """
+        mine = [self.machines[name] for name in row.credited]
+        fitting = [m for m in mine if row.matches(m)]
+        alive = [m for m in self.machines.values() if m.state != FAILED and row.matches(m)]
+        values = sorted({row.domain_of(m) for m in alive})
+        ranked = [self.rank_domain(row, fitting, value) for value in values]
+        best = min(ranked, default=None)
+        if best is None or best[0] == 2:
+            row.credited = []
+            for machine in fitting:
+                if stage_of(machine) != 3:
+                    self.credit(row, machine)
+            self.spare(m for m in mine if m.id not in row.credited)
+            return
+        row.domain = best[-1]
+        row.credited = []
+        self.keep(row, mine)
+
+    def rank_domain(
+        self, row: ReferenceRow, mine: Sequence[Machine], value: str
+    ) -> tuple[int, float, float, float, str]:
+        """Satisfiable first; then what is there already; then the tightest fit; then the name."""
+
+        def there(machines: Iterable[Machine]) -> list[Machine]:
+            return [m for m in machines if row.domain_of(m) == value]
+
+        own = there(mine)
+        creditable = own + there(self.spare_of(row))
+        joint = creditable + there(self.free(row))
+        tier = 0
+        if not covers(total(joint), row.want):
+            joint = joint + there(self.promises(row)) + there(self.victims(row))
+            tier = 1 if covers(total(joint), row.want) else 2
+        return (
+            tier,
+            -coverage(total(creditable), row.want),
+            -coverage(total(own), row.want),
+            size(total(joint), row.want),
+            value,
+        )
+
+    # Phase 2: what must leave needs of lower priority.
+
+    def promises(self, row: ReferenceRow) -> list[Machine]:
+        """What is being drained for a need, or will be."""
+        found = [m for m in self.machines.values() if m.promised == row.key and row.matches(m)]
+        return sorted(found, key=lambda m: (m.state != DRAINING, m.id))
+
+    def settle_promises(self) -> None:
+        """Takes back each drain, not begun, that its need no longer waits for."""
+        wanted: dict[str, None] = {}
+        for row in self.rows:
+            missing = {} if row.whole or (row.same and not row.domain) else self.missing(row)
+            for machine in self.promises(row):
+                if missing and self.fits(row, machine):
+                    wanted[machine.id] = None
+                    missing = less(missing, total([machine]))
+        for machine in list(self.machines.values()):
+            if machine.planned == PREEMPT and machine.id not in wanted:
+                self.withdraw(machine)
+
+    def victims(self, row: ReferenceRow) -> list[Machine]:
+        """Machines of needs of lower priority: of the own cluster first, then the best to take."""
+        found = []
+        for machine in self.machines.values():
+            holder = machine.holder
+            if (
+                machine.state == CONFIGURED
+                and machine.planned == NOTHING
+                and holder is not None
+                and machine.id not in self.surplus
+                and holder.priority() < row.need.profile.priority
+                and holder.reclamation_bucket() != PINNED
+                and row.matches(machine)
+            ):
+                gap = row.need.profile.priority - holder.priority()
+                score = victim_score(gap, holder.interruption_bucket(), holder.reclamation_bucket())
+                other = machine.cluster != row.need.cluster
+                found.append((other, -score, holder, machine.id, machine))
+        return [one[-1] for one in sorted(found, key=lambda one: one[:-1])]
+
+    def preempt(self, row: ReferenceRow) -> Verdict:
+        if row.same and not row.domain:
+            return self.verdict(row, self.missing(row), tried=False)
+        coming = [m for m in self.promises(row) if self.fits(row, m)]
+        missing = less(self.missing(row), total(coming))
+        again = True
+        while missing and again:
+            again = False
+            for machine in self.victims(row):
+                if not missing:
+                    break
+                if not self.fits(row, machine):
+                    continue
+                if row.skew and not self.allowed(row, machine, coming):
+                    continue
+                self.uncredit(machine)
+                if machine.cluster == row.need.cluster:
+                    self.adopt(row, machine, OWN_VICTIM_REASON)
+                else:
+                    coming.append(self.promise(row, machine))
+                missing = less(missing, total([machine]))
+                again = row.skew > 0
+        if missing:
+            return self.verdict(row, missing, tried=bool(coming))
+        verdict = PREEMPTING if coming else SATISFIED
+        return Verdict(row.key, verdict, in_words(verdict, sorted(self.missing(row).items())))
+
+    def promise(self, row: ReferenceRow, machine: Machine) -> Machine:
+        assert machine.holder is not None
+        gap = row.need.profile.priority - machine.holder.priority()
+        promised = msgspec.structs.replace(machine, planned=PREEMPT, promised=row.key)
+        self.machines[machine.id] = promised
+        self.act(row, PREEMPT, machine, VICTIM_REASON, grace_s=preemption_grace_s(gap))
+        return promised
+
+    def verdict(self, row: ReferenceRow, missing: Amounts, *, tried: bool) -> Verdict:
+        alive = any(m.state != FAILED and row.matches(m) for m in self.machines.values())
+        if not alive:
+            found = NO_MATCHING_SUPPLY
+        elif row.domain_key and covers(total(self.free(row)), missing):
+            found = TOPOLOGY_UNSATISFIABLE
+        elif tried:
+            found = PREEMPTION_EXHAUSTED
+        else:
+            found = PRIORITY_STARVED
+        return Verdict(row.key, found, in_words(found, sorted(missing.items())))
+
+    # Phase 3: what nobody needs.
+
+    def reclaim(self) -> None:
+        """Drains what no need of its cluster counts on, the dearest first."""
+        spare = [self.machines[name] for name in self.surplus]
+        for machine in sorted(spare, key=lambda m: (m.cluster, -m.shape.price_per_hour, m.id)):
+            if (
+                machine.state == CONFIGURED
+                and machine.planned == NOTHING
+                and machine.cluster in self.ready
+            ):
+                self.machines[machine.id] = msgspec.structs.replace(machine, planned=RECLAIM)
+                action = Action(
+                    RECLAIM,
+                    machine.id,
+                    machine.cluster,
+                    grace_s=RECLAIM_GRACE_S,
+                    reason=RECLAIM_REASON,
+                )
+                self.actions.append(action)
+
+    def release(self, now_s: float) -> None:
+        """Gives back idle machines that were held long enough."""
+        for machine in list(self.machines.values()):
+            held_s = IDLE_HOLD_S[machine.shape.capacity_type]
+            if (
+                machine.state == IDLE
+                and machine.planned == NOTHING
+                and machine.since_s + held_s <= now_s
+            ):
+                self.change(machine, DELETE, None)
+                self.actions.append(Action(DELETE, machine.id, reason=DELETE_REASON))

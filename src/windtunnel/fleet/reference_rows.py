@@ -1,0 +1,112 @@
+"""Amounts, stages and rows as the reference cycle sees them: dictionaries, sums, comparisons."""
+
+import math
+from collections.abc import Iterable
+
+from windtunnel.fleet.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.costs import effective_cost
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.requirements import accepts_all
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
+
+Amounts = dict[str, int]
+
+
+def stage_of(machine: Machine) -> int:
+    """How far a machine is on its way to its holder: 0 there ... 3 planned; -1 for not at all."""
+    if machine.state == CONFIGURED:
+        return -1 if machine.planned == PREEMPT else 0
+    if machine.state == CONFIGURING:
+        return 1
+    if machine.state == CREATING:
+        return 2
+    return 3 if machine.planned in (BOOTSTRAP, PROVISION) else -1
+
+
+def coverage(have: Amounts, want: Amounts) -> float:
+    """The share of each amount that is there, at most 1, summed."""
+    found = 0.0
+    for name, amount in sorted(want.items()):
+        found += min(1.0, have.get(name, 0) / amount)
+    return found
+
+
+def size(have: Amounts, want: Amounts) -> float:
+    """As coverage, without the limit."""
+    found = 0.0
+    for name, amount in sorted(want.items()):
+        found += have.get(name, 0) / amount
+    return found
+
+
+def covers(have: Amounts, want: Amounts) -> bool:
+    return all(have.get(name, 0) >= amount for name, amount in want.items())
+
+
+def less(want: Amounts, have: Amounts) -> Amounts:
+    """What is still missing."""
+    left = {name: amount - have.get(name, 0) for name, amount in want.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def total(machines: Iterable[Machine]) -> Amounts:
+    amounts: Amounts = {}
+    for machine in machines:
+        for name, amount in machine.shape.resources:
+            amounts[name] = amounts.get(name, 0) + amount
+    return amounts
+
+
+def keep_order(machine: Machine) -> tuple[int, float, str]:
+    """Which machines a need keeps first: those that are there, the cheapest."""
+    return (stage_of(machine), machine.shape.price_per_hour, machine.id)
+
+
+def is_free(machine: Machine) -> bool:
+    """Whether anybody may have it: idle or speculative, and not planned for somebody."""
+    if machine.state == IDLE:
+        return machine.planned in (NOTHING, DELETE)
+    return machine.state == SPECULATIVE and machine.planned == NOTHING
+
+
+class ReferenceRow:
+    """A need, and what is credited to it in this cycle."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self.key = need.key()
+        self.want = dict(need.aggregate)
+        self.credited: list[str] = []
+        self.whole = False
+        """Satisfied: by amounts, and within one domain where that is asked."""
+        self.domain = ""
+        """The one value of its Same key that was chosen."""
+        self.domain_key = need.profile.same_key
+        over = need.profile.spread_over
+        self.skew = over.max_skew if over else 0
+        if over:
+            self.domain_key = over.key
+
+    @property
+    def same(self) -> bool:
+        return bool(self.need.profile.same_key)
+
+    def cost(self, machine: Machine) -> float:
+        shape = machine.shape
+        bucket = self.need.profile.interruption_bucket
+        return effective_cost(shape.price_per_hour, shape.interruption_probability, bucket)
+
+    def matches(self, machine: Machine) -> bool:
+        """Whether this machine may be counted for this need."""
+        attributes = machine.shape.attributes()
+        offered = dict(machine.shape.resources)
+        return (
+            accepts_all(self.need.profile.requirements, attributes)
+            and all(offered.get(name, 0) >= amount for name, amount in self.need.min_unit)
+            and (not self.domain_key or self.domain_key in attributes)
+            and self.cost(machine) < math.inf
+        )
+
+    def domain_of(self, machine: Machine) -> str:
+        return machine.shape.attributes().get(self.domain_key, "")

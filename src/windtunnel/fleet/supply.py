@@ -1,0 +1,119 @@
+"""Which stocks will do for which needs: one bit per stock, one mask per attribute.
+
+Requirements are looked up once for all needs that ask the same, not once per need or machine.
+"""
+
+import math
+from typing import Final
+
+from windtunnel.fleet.costs import effective_cost
+from windtunnel.fleet.entries import Row, Stock, Supply
+from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+
+
+class Supplies:
+    """The supplies of all kinds of needs; they are made again when a stock is new."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory: Final = inventory
+        self._by_value: Final[dict[str, dict[str, int]]] = {}
+        self._by_key: Final[dict[str, int]] = {}
+        self._indexed = 0
+        self._made: Final[dict[tuple[object, ...], Supply]] = {}
+        self._asked: Final[dict[Row, Need]] = {}
+        self.builds = 0
+
+    def ask(self, row: Row, need: Need) -> None:
+        """A row asks for what this need says; its supply is found when it is looked at."""
+        self._asked[row] = need
+        row.supply = None
+
+    def forget(self, row: Row) -> None:
+        self._asked.pop(row, None)
+        row.supply = None
+
+    def refresh(self) -> None:
+        """Takes note of new stocks; every supply may have grown by them."""
+        stocks = self._inventory.stocks
+        if self._indexed == len(stocks):
+            return
+        for stock in stocks[self._indexed :]:
+            bit = 1 << stock.number
+            for key, value in stock.attributes.items():
+                values = self._by_value.setdefault(key, {})
+                values[value] = values.get(value, 0) | bit
+                self._by_key[key] = self._by_key.get(key, 0) | bit
+        self._indexed = len(stocks)
+        self._made.clear()
+        for row in self._asked:
+            row.supply = None
+
+    def of(self, row: Row) -> Supply:
+        """The supply of a row that is asked for."""
+        found = row.supply
+        if found is None:
+            need = self._asked[row]
+            profile = need.profile
+            key = (
+                profile.requirements,
+                need.min_unit,
+                profile.interruption_bucket,
+                row.domain_key,
+            )
+            found = self._made.get(key)
+            if found is None:
+                found = self._build(need, row.domain_key)
+                self._made[key] = found
+            row.supply = found
+        return found
+
+    def _build(self, need: Need, domain_key: str) -> Supply:
+        self.builds += 1
+        mask = (1 << self._indexed) - 1
+        for one in need.profile.requirements:
+            mask &= self._accepting(one)
+        if domain_key:
+            mask &= self._by_key.get(domain_key, 0)
+        inventory = self._inventory
+        unit = [(inventory.resource(name), amount) for name, amount in need.min_unit]
+        bucket = need.profile.interruption_bucket
+        found: list[tuple[float, str, Stock]] = []
+        while mask:
+            lowest = mask & -mask
+            mask ^= lowest
+            stock = inventory.stocks[lowest.bit_length() - 1]
+            cost = effective_cost(stock.price, stock.probability, bucket)
+            if cost < math.inf and _hosts(stock, unit):
+                found.append((cost, stock.key, stock))
+        found.sort(key=_cheapest)
+        order = [stock for _, _, stock in found]
+        return Supply(order, [cost for cost, _, _ in found], domain_key)
+
+    def _accepting(self, one: Requirement) -> int:
+        """The stocks that meet a requirement, as a mask."""
+        everything = (1 << self._indexed) - 1
+        having = self._by_key.get(one.key, 0)
+        if one.operator == EXISTS:
+            return having
+        if one.operator == DOES_NOT_EXIST:
+            return everything & ~having
+        values = self._by_value.get(one.key, {})
+        listed = 0
+        for value in one.values:
+            listed |= values.get(value, 0)
+        if one.operator == IN:
+            return listed
+        if one.operator == NOT_IN:
+            return everything & ~listed
+        return listed if one.values else having
+
+
+def _hosts(stock: Stock, unit: list[tuple[int, int]]) -> bool:
+    """Whether one machine can host the smallest unit."""
+    return all(stock.amounts[number] >= amount for number, amount in unit)
+
+
+def _cheapest(one: tuple[float, str, Stock]) -> tuple[float, str]:
+    return (one[0], one[1])

@@ -1,0 +1,101 @@
+"""What clusters ask for, as rows. A roll-up replaces all that its cluster asked for before."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.fleet.entries import Row
+from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.need import Need, NeedKey, merge
+from windtunnel.fleet.supply import Supplies
+
+QUARANTINE_ROWS: Final = 10
+QUARANTINE_SHARE: Final = 0.1
+QUARANTINE_ROLLUPS: Final = 3
+"""A cluster of ten rows or more that suddenly keeps less than a tenth of them is not believed until
+it has said so three times: an empty list is more often a fault than a wish."""
+
+
+class NeedsTable:
+    """The needs of all clusters; only rows that changed are looked at in the next cycle."""
+
+    def __init__(self, inventory: Inventory, supplies: Supplies) -> None:
+        self._inventory: Final = inventory
+        self._supplies: Final = supplies
+        self._rows: Final[dict[str, dict[NeedKey, Row]]] = {}
+        self._needs: Final[dict[Row, Need]] = {}
+        self._doubted: Final[dict[str, int]] = {}
+        self.live = 0
+
+    def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
+        """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
+        merged = merge(needs)
+        owner = self._inventory.cluster(cluster)
+        before = self._rows.get(cluster, {})
+        if self._doubts(cluster, len(before), len(merged)):
+            return False
+        owner.ready = True
+        after: dict[NeedKey, Row] = {}
+        for need in merged:
+            after[need.key()] = self.put(need)
+        for key, row in before.items():
+            if key not in after:
+                self._drop(row)
+        self._rows[cluster] = after
+        return True
+
+    def _doubts(self, cluster: str, before: int, after: int) -> bool:
+        if before >= QUARANTINE_ROWS and after < before * QUARANTINE_SHARE:
+            times = self._doubted.get(cluster, 0) + 1
+            if times < QUARANTINE_ROLLUPS:
+                self._doubted[cluster] = times
+                return True
+        self._doubted.pop(cluster, None)
+        return False
+
+    def put(self, need: Need) -> Row:
+        """Adds or changes one need, which stands for all that merges with it."""
+        key = need.key()
+        row = self._inventory.row(key)
+        before = self._needs.get(row)
+        if before == need:
+            return row
+        if before is None:
+            self.live += 1
+            row.live = True
+            profile = need.profile
+            over = profile.spread_over
+            row.same = bool(profile.same_key)
+            row.skew = over.max_skew if over else 0
+            row.domain_key = over.key if over else profile.same_key
+            self._rows.setdefault(need.cluster, {})[key] = row
+        self._needs[row] = need
+        row.arrival_s = need.arrival_s
+        row.resources = [self._inventory.resource(name) for name, _ in need.aggregate]
+        row.want = [amount for _, amount in need.aggregate]
+        if before is None or before.min_unit != need.min_unit:
+            self._supplies.ask(row, need)
+        self._inventory.touch(row)
+        return row
+
+    def drop(self, key: NeedKey) -> None:
+        """A need is withdrawn."""
+        rows = self._rows.get(key.cluster, {})
+        if key in rows:
+            self._drop(rows.pop(key))
+
+    def _drop(self, row: Row) -> None:
+        self.live -= 1
+        row.live = False
+        row.resources = []
+        row.want = []
+        del self._needs[row]
+        self._supplies.forget(row)
+        self._inventory.touch(row)
+
+    def needs(self) -> list[Need]:
+        """All needs, merged, in the order in which they are served."""
+        return sorted(self._needs.values(), key=Need.order)
+
+    def names(self, row: Row) -> list[str]:
+        """The names of the resources that a row asks for."""
+        return [name for name, _ in self._needs[row].aggregate]
