@@ -32,10 +32,10 @@ def verdicts(plan: Plan) -> list[int]:
     return [one.verdict for one in plan.shortfalls]
 
 
-def configured(name: str, holder: Need, **like: str) -> Machine:
+def configured(name: str, holder: Need, *, zone: str = "a", rack: str = "r1") -> Machine:
     return Machine(
         name,
-        shape_of(**like),
+        shape_of("small", zone, rack),
         CONFIGURED,
         host=f"host-{name}",
         cluster=holder.cluster,

@@ -57,9 +57,9 @@ class Both:
         check_books(self.planner)
         return plan
 
-    def happen(self, draw: st.DrawFn) -> None:
+    def happen(self, data: st.DataObject) -> None:
         """Some of what was planned begins, some of what began ends, and some is lost."""
-        inventory = self.planner.inventory
+        inventory, draw = self.planner.inventory, data.draw
         for name in sorted(inventory.entries):
             entry = inventory.entries[name]
             if entry.planned in BEGINS and draw(st.booleans()):
@@ -113,7 +113,7 @@ def test_a_first_cycle_and_all_that_follow_are_equal(data: st.DataObject) -> Non
     both.cycle()
     for _ in range(data.draw(st.integers(0, 5))):
         both.now_s += data.draw(st.sampled_from([0.5, 30.0, 400.0]))
-        both.happen(data.draw)
+        both.happen(data)
         if data.draw(st.booleans()):
             cluster = data.draw(st.sampled_from(["east", "west"]))
             wanted = data.draw(st.lists(needs(), max_size=6))
