@@ -59,6 +59,9 @@ def _options(command: Any) -> Any:
                      help="The field that says whose a row is; tenants share fairly."),
         click.option("--tenant-weight", "tenant_weights", multiple=True, metavar="TENANT=N",
                      help="A larger share for a tenant. [default: 1]"),
+        click.option("--priority-field", metavar="FIELD",
+                     help="The field that says how urgent a row is: a whole number, "
+                          "the largest first. [default: all 0]"),
         click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
                      show_default=True, metavar="N", help="Rows that are started together."),
         click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
@@ -122,6 +125,7 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
         body=_body(options["sets"]),
         tenant_field=options["tenant_field"] or "",
         tenant_weights=_weights(options),
+        priority_field=options["priority_field"] or "",
         group_rows=options["group_rows"],
         limiter=LimiterKind(options["limiter"]),
         retries=options["retries"],

@@ -96,6 +96,7 @@ class Bench:
                 heappush(self._calls, (ends_s, len(self.started), cell))
             self.most_in_flight = max(self.most_in_flight, self.scheduler.in_flight)
             checker.run(self.tasks, f"at {self.now}")
+            assert len(self.tasks.ledger.active) == len(self._calls), "a lease is held for a call"
             ends_s = self._calls[0][0] if self._calls else float("inf")
             wake_s = self.scheduler.next_wake_s()
             if min(ends_s, wake_s) > until_s:

@@ -187,6 +187,22 @@ def test_slow_failures_one_after_another_stall_the_run_all_the_same() -> None:
     assert 67.0 <= bench.now <= 7.0 + 60.0 + 11.0
 
 
+def test_order_dependent_roots_wait_while_holding_task_leases() -> None:
+    """A hidden waiter: it held what another could use. Here order is a column that needs a column.
+
+    Whatever has to come first, a cell gets a lease when its call can be made, and gives it back
+    when the call ends: all leases are calls at every moment (`Bench.run` checks that), and slots
+    go to cells that are ready however many are not.
+    """
+    graph = {"first": [], "second": ["first"], "third": ["second"], "free": []}
+    bench = Bench(graph, seeds(12), lambda c, t: FAILS if c.tries == 1 else OK, cap=3)
+    bench.run()
+    assert len(bench.complete) == 12
+    busy: Counter[float] = Counter(time for time, _, _ in bench.started)
+    assert bench.most_in_flight == 3
+    assert max(busy.values()) <= 3
+
+
 def test_salvage_has_an_end() -> None:
     bench = Bench(
         {"a": []},

@@ -1,12 +1,23 @@
 """What a person can get wrong: every sentence says where, what, and what to do."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
+import aiohttp
 import pytest
 
+from tests.live import virtual
 from tests.live.batch.running import batch, prompts, write_rows
 from tests.live.server import Asked, Said, Server, answer
+from windtunnel.core.errors import InputError
+from windtunnel.live.batch.client import Client
+from windtunnel.live.batch.endpoints import find_models
+from windtunnel.live.wire.client import CANNOT_CONNECT, Endpoint, Incoming, NoReply
+from windtunnel.live.wire.greeting import LOOK_AGAIN_S
+from windtunnel.live.wire.keys import read_keys
 
 Serve = Callable[..., Server]
 NOWHERE = "http://127.0.0.1:9"
@@ -167,7 +178,13 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
         (["--system", "x"], "--system: there is no template to go with it"),
         (["--tenant-weight", "a=2"], "--tenant-weight: nothing says whose a row is"),
         (["--tenant-field", "x", "--tenant-weight", "a"], "this is no weight; allowed: TENANT=N"),
-        (["--tenant-field", "x", "--tenant-weight", "a=2"], "no row is of the tenant 'a'"),
+        (
+            ["--tenant-field", "x", "--tenant-weight", "a=2"],
+            "--tenant-field: no row has a field 'x'",
+        ),
+        (["--tenant-field", "prompt", "--tenant-weight", "a=2"], "no row is of the tenant 'a'"),
+        (["--priority-field", "x"], "--priority-field: no row has a field 'x'"),
+        (["--priority-field", "prompt"], "the priority 'say 0' is not a whole number from -1000"),
         (["--retry-time", "soon"], "--retry-time: 'soon' is not a duration"),
         (["--timeout", "0s"], "--timeout: 0s is no time"),
         (["--concurrency", "0"], "--concurrency"),
@@ -214,8 +231,6 @@ def test_an_endpoint_that_is_down_at_the_start_is_told_after_a_bounded_wait(
 
 
 def test_an_endpoint_that_says_nothing_at_the_start(tmp_path: Path) -> None:
-    import asyncio
-
     class Mute(Server):
         def _said(self, asked: Asked) -> Said:
             said = super()._said(asked)
@@ -227,6 +242,40 @@ def test_an_endpoint_that_says_nothing_at_the_start(tmp_path: Path) -> None:
         done = batch(tmp_path, "--endpoint", server.url, "--wait", "100ms")
     assert done.code == 2
     assert "no answer within 100 ms: it takes connections and says nothing" in done.said
+
+
+class Down(Endpoint):
+    """A server that is not there, or that never says anything."""
+
+    def __init__(self, *, is_mute: bool) -> None:
+        super().__init__(cast("aiohttp.ClientSession", None), "http://down/v1", read_keys([], {}))
+        self.is_mute = is_mute
+        self.looks = 0
+
+    @asynccontextmanager
+    async def get(self, end: str) -> AsyncIterator[Incoming]:
+        self.looks += 1
+        if not self.is_mute:
+            raise NoReply(CANNOT_CONNECT, f"no connection to {end}")
+        await asyncio.Event().wait()
+        yield cast("Incoming", None)
+
+
+@pytest.mark.parametrize("is_mute", [False, True])
+@pytest.mark.parametrize("wait_s", [0.1, 10.0, 600.0])
+def test_the_wait_for_an_endpoint_that_is_down_is_bounded(wait_s: float, is_mute: bool) -> None:
+    """In virtual time: no longer than --wait and one look, however many endpoints are down."""
+    down = [Down(is_mute=is_mute) for _ in range(3)]
+
+    async def look() -> float:
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(InputError, match="no answer within "):
+            await find_models(Client({str(n): one for n, one in enumerate(down)}), wait_s)
+        return asyncio.get_running_loop().time() - began_s
+
+    assert wait_s - LOOK_AGAIN_S <= virtual.run(look()) <= wait_s + LOOK_AGAIN_S + 1e-6
+    for one in down:
+        assert 1 <= one.looks <= 1 + wait_s / LOOK_AGAIN_S
 
 
 def test_an_endpoint_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:

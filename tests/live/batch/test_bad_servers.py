@@ -203,8 +203,9 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     server = serve(lambda _: Said(429, {"error": {"message": "no"}}, {"retry-after": "3600"}))
     write_rows(tmp_path / "in.jsonl", prompts(1000))
     done = batch(tmp_path, "--endpoint", server.url, "--retry-time", "300ms", "--limiter", limiter)
-    assert done.code == 5
+    assert done.code == 5, done.said
     assert len(server.asked) <= 64
+    assert done.errors == [], "refused once, and waiting: nothing was given up"
     assert "It ended because nothing has succeeded for as long as --retry-time says." in done.said
     assert "1,000 rows are left; this goes on with them:" in done.said
     assert "--resume" in done.said

@@ -1,4 +1,4 @@
-"""The order in which rows are worked on: each tenant's share in every beginning of it."""
+"""The order in which rows are worked on: the urgent first, then each tenant's share."""
 
 import json
 from pathlib import Path
@@ -12,27 +12,39 @@ from windtunnel.live.batch.rows import open_rows
 
 
 @given(
-    owners=st.lists(st.sampled_from("abc"), min_size=1, max_size=60),
+    owners=st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 7, -7])), min_size=1, max_size=60
+    ),
     weights=st.fixed_dictionaries({}, optional={"a": st.integers(1, 9), "b": st.integers(1, 9)}),
 )
-def test_fair_order_is_by_how_many_rows_of_a_tenant_come_before(
-    tmp_path_factory: pytest.TempPathFactory, owners: list[str], weights: dict[str, int]
+def test_order_is_by_priority_and_then_by_how_many_rows_of_a_tenant_come_before(
+    tmp_path_factory: pytest.TempPathFactory,
+    owners: list[tuple[str, int]],
+    weights: dict[str, int],
 ) -> None:
-    weights = {tenant: weight for tenant, weight in weights.items() if tenant in owners}
+    tenants = [tenant for tenant, _ in owners]
+    weights = {tenant: weight for tenant, weight in weights.items() if tenant in tenants}
     folder = tmp_path_factory.mktemp("rows")
     file = folder / "in.jsonl"
-    file.write_text("".join(json.dumps({"prompt": "x", "t": who}) + "\n\n" for who in owners))
-    plan = BatchPlan(file, folder / "out.jsonl", (), tenant_field="t", tenant_weights=weights)
-    rows = open_rows(plan)
-    first_seen = list(dict.fromkeys(owners))
-    turn = [owners[: row + 1].count(owners[row]) / weights.get(owners[row], 1)
-            for row in range(len(owners))]  # fmt: skip
-    expected = sorted(
-        range(len(owners)), key=lambda row: (turn[row], first_seen.index(owners[row]), row)
+    lines = [json.dumps({"prompt": "x", "t": who, "p": urgency}) for who, urgency in owners]
+    file.write_text("\n\n".join(lines))
+    plan = BatchPlan(
+        *(file, folder / "out.jsonl", ()),
+        tenant_field="t",
+        tenant_weights=weights,
+        priority_field="p",
     )
-    assert list(rows.in_fair_order(weights)) == expected
+    rows = open_rows(plan)
+    first_seen = list(dict.fromkeys(tenants))
+
+    def rank(row: int) -> tuple[int, float, int, int]:
+        tenant, priority = owners[row]
+        turn = owners[: row + 1].count(owners[row]) / weights.get(tenant, 1)
+        return -priority, turn, first_seen.index(tenant), row
+
+    assert list(rows.in_fair_order(weights)) == sorted(range(len(owners)), key=rank)
     assert [rows.line_of(row) for row in range(len(rows))] == list(range(1, 2 * len(owners), 2))
-    assert [rows.read(row).fields["t"] for row in range(len(rows))] == owners
+    assert [rows.read(row).fields["t"] for row in range(len(rows))] == tenants
     rows.close()
 
 

@@ -187,6 +187,43 @@ def test_a_model_that_no_endpoint_lists_is_asked_for_with_a_warning(
     assert (done.code, "lists" in done.said) == (0, False)
 
 
+def test_urgent_rows_go_first_and_those_that_failed_go_before_the_rest(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """Row 9 is refused once; it is asked for again before anything less urgent."""
+    seen: Counter[str] = Counter()
+
+    def reply(asked: Asked) -> Said:
+        seen[asked.prompt] += 1
+        if asked.prompt == "say 9" and seen[asked.prompt] == 1:
+            return Said(429, {}, {"retry-after-ms": "20"})
+        return answer(asked)
+
+    server = serve(reply)
+    urgency = {7: 2, 9: 1000, 3: 2, 0: -5, 1: None}
+    rows = [{**row, "p": urgency[n]} if n in urgency else row for n, row in enumerate(prompts(10))]
+    write_rows(tmp_path / "in.jsonl", rows)
+    done = batch(tmp_path, "--endpoint", server.url, "--priority-field", "p", "--concurrency", 1)
+    assert done.code == 0, done.said
+    order = [9, 9, 3, 7, 1, 2, 4, 5, 6, 8, 0]
+    assert server.prompts == [f"say {number}" for number in order]
+
+
+def test_the_priority_of_a_request_may_be_in_its_body(tmp_path: Path, serve: Serve) -> None:
+    server = serve()
+    rows = [
+        {
+            "custom_id": str(n),
+            "body": {"model": "m", "messages": [{"role": "user", "content": "x"}], "priority": n},
+        }
+        for n in range(4)
+    ]
+    write_rows(tmp_path / "in.jsonl", rows)
+    one = ("--endpoint", server.url, "--concurrency", 1)
+    assert batch(tmp_path, *one, "--priority-field", "priority").code == 0
+    assert [asked.body["priority"] for asked in server.asked] == [3, 2, 1, 0]
+
+
 def test_tenants_share_by_weight(tmp_path: Path, serve: Serve) -> None:
     """Tenant a's 300 rows come first in the file; b's 100 do not wait for them."""
     server = serve()

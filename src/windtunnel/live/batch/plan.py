@@ -64,6 +64,7 @@ class BatchPlan(msgspec.Struct, frozen=True):
     body: Mapping[str, Any] = {}
     tenant_field: str = ""
     tenant_weights: Mapping[str, int] = {}
+    priority_field: str = ""
     group_rows: int = 256
     limiter: LimiterKind = LimiterKind.AIMD
     retries: int = 4

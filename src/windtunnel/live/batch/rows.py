@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from windtunnel.admission.waiting import PRIORITY_MAX
 from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.live.batch.plan import BatchPlan
 from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
@@ -25,10 +26,13 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Kind(NamedTuple):
-    """What rows have in common for scheduling: whose they are, and who answers if rows say so."""
+    """What rows have in common for scheduling: whose they are, who answers, how urgent they are."""
 
     tenant: str
     wanted: Wanted | None
+    """None when rows do not say."""
+    priority: int = 0
+    """The largest goes first."""
 
 
 class RowData:
@@ -87,30 +91,37 @@ class Rows:
         return list(dict.fromkeys(kind.tenant for kind in self.kinds))
 
     def in_fair_order(self, weights: Mapping[str, int]) -> Iterator[int]:
-        """Row numbers such that every beginning of the file has each tenant's share of rows."""
+        """Row numbers, the urgent first; among equals each beginning has each tenant's share."""
+        levels = sorted({kind.priority for kind in self.kinds}, reverse=True)
         tenants = self.tenants()
-        if len(tenants) == 1:
+        if len(levels) == len(tenants) == 1:
             yield from range(len(self))
             return
-        number = {tenant: place for place, tenant in enumerate(tenants)}
-        tenant_of_kind = [number[kind.tenant] for kind in self.kinds]
-        theirs = [array("Q") for _ in tenants]
+        place = {tenant: number for number, tenant in enumerate(tenants)}
+        theirs = {level: [array("Q") for _ in tenants] for level in levels}
+        of_kind = [theirs[kind.priority][place[kind.tenant]] for kind in self.kinds]
         for row in range(len(self)):
-            theirs[tenant_of_kind[self._kind_of[row]]].append(row)
+            of_kind[self._kind_of[row]].append(row)
         each = [weights.get(tenant, 1) for tenant in tenants]
-        turns = [(1.0 / each[tenant], tenant, 0) for tenant in range(len(tenants))]
-        heapify(turns)
-        while turns:
-            _, tenant, taken = turns[0]
-            yield theirs[tenant][taken]
-            taken += 1
-            if taken == len(theirs[tenant]):
-                heappop(turns)
-            else:
-                heapreplace(turns, ((taken + 1) / each[tenant], tenant, taken))
+        for level in levels:
+            yield from _in_turns(theirs[level], each)
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def _in_turns(theirs: Sequence[Sequence[int]], each: Sequence[int]) -> Iterator[int]:
+    """All numbers, such that every beginning has of each list its part by weight."""
+    turns = [(1.0 / each[whose], whose, 0) for whose, rows in enumerate(theirs) if rows]
+    heapify(turns)
+    while turns:
+        _, whose, taken = turns[0]
+        yield theirs[whose][taken]
+        taken += 1
+        if taken == len(theirs[whose]):
+            heappop(turns)
+        else:
+            heapreplace(turns, ((taken + 1) / each[whose], whose, taken))
 
 
 class _Found:
@@ -121,6 +132,8 @@ class _Found:
         self.kinds: dict[Kind, int] = {}
         self.digest = hashlib.sha256()
         self.faults: list[InputError] = []
+        self.fields: dict[str, None] = {}
+        """Those of the fields that options name which some row has."""
         self.ids: dict[str, int] = {}
 
 
@@ -182,6 +195,9 @@ def _refuse(found: _Found, plan: BatchPlan) -> None:
         raise one_sentence_per(found.faults)
     if not found.lines:
         raise InputError("there are no rows in it", where=str(plan.input))
+    for option, field in _field_options(plan):
+        if field and field not in found.fields:
+            raise InputError(f"no row has a field {field!r}", where=option)
     tenants = {kind.tenant for kind in found.kinds}
     for name in plan.tenant_weights:
         if name not in tenants:
@@ -210,15 +226,31 @@ def _file_row(found: _Found, work: Work, plan: BatchPlan, row: dict[str, Any], n
     before = found.ids.setdefault(custom_id, number)
     if before != number:
         return f"the id {custom_id[:60]!r} is the id of line {before} too"
-    tenant = ""
-    if plan.tenant_field:
-        said = row.get(plan.tenant_field)
-        if said is None and isinstance(row.get("body"), dict):
-            said = row["body"].get(plan.tenant_field)
-        tenant = "" if said is None else str(said)[:200]
-    kind = Kind(tenant, work.wanted(0, row) if work.by_row() else None)
+    said, urgency = (_field(found, row, field) for _, field in _field_options(plan))
+    tenant = "" if said is None else str(said)[:200]
+    priority = 0 if urgency is None else urgency
+    if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        allowed = f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
+        return f"the priority {str(urgency)[:20]!r} is not {allowed}"
+    kind = Kind(tenant, work.wanted(0, row) if work.by_row() else None, priority)
     place = found.kinds.setdefault(kind, len(found.kinds))
     if len(found.kinds) > MOST_KINDS:
-        return f"there are more than {MOST_KINDS} pairs of a tenant and a model"
+        return f"there are more than {MOST_KINDS:,} kinds of rows by tenant, priority and model"
     found.kind_of.append(place)
     return ""
+
+
+def _field_options(plan: BatchPlan) -> tuple[tuple[str, str], ...]:
+    return ("--tenant-field", plan.tenant_field), ("--priority-field", plan.priority_field)
+
+
+def _field(found: _Found, row: Mapping[str, Any], name: str) -> Any:
+    """What a row, or the request in it, says in a field; None when it says nothing."""
+    if not name:
+        return None
+    said = row.get(name)
+    if said is None and isinstance(row.get("body"), dict):
+        said = row["body"].get(name)
+    if said is not None:
+        found.fields[name] = None
+    return said

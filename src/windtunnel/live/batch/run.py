@@ -207,7 +207,7 @@ class Runner:
 
     def _asks(self, cell: Cell, route: Route, tokens: int) -> list[RequestAsk]:
         seed = cell.row.seed
-        tenant = self.parts.rows.kinds[seed.kind].tenant
+        tenant, _, priority = self.parts.rows.kinds[seed.kind]
         weight = self.parts.weights.get(tenant, 1)
         correlation = Correlation(tenant, cell.id, f"{cell.id}#{cell.tries}")
         avoided = _row_of(cell).failed_at
@@ -219,6 +219,7 @@ class Runner:
                 route.api.domain,
                 group=tenant,
                 weight=weight,
+                priority=priority,
                 tokens=tokens,
                 is_estimate=True,
                 correlation=correlation,

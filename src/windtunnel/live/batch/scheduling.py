@@ -69,11 +69,11 @@ def build_scheduler(
         of_kinds = []
         for number, route in enumerate(routes[column]):
             _, resolved = scheduled[name, route]
-            tenant = rows.kinds[number].tenant
+            tenant, _, priority = rows.kinds[number]
             weight = plan.tenant_weights.get(tenant, 1)
             lane = tasks.demand(resolved.amounts)
-            key = f"{tenant}/{resolved.group.key}"
-            spec = GroupSpec(key, weight, 0, resolved.group.admitted_limit)
+            key = f"{tenant}/{resolved.group.key}" + (f"@{priority}" if priority else "")
+            spec = GroupSpec(key, weight, priority, resolved.group.admitted_limit)
             of_kinds.append(Place(lane, spec))
             for one in route.endpoints:
                 advisory.watch(lane, one, route.model, route.api.domain)
