@@ -16,7 +16,7 @@ KV = metric("kv_used")
 
 
 def test_keda_wakes_at_once_and_sleeps_after_its_cooldown() -> None:
-    keda = KedaActivation(metric("waiting"), cooldown_s=300.0)
+    keda = KedaActivation([metric("waiting")], cooldown_s=300.0)
     assert limited(keda, 0.0, 0, 0, queued=1) == 1
     assert limited(keda, 10.0, 1, 0) == 1
     assert limited(keda, 299.0, 1, 0) == 1
@@ -25,9 +25,16 @@ def test_keda_wakes_at_once_and_sleeps_after_its_cooldown() -> None:
 
 
 def test_keda_has_a_size_for_idle_times() -> None:
-    keda = KedaActivation(metric("waiting"), cooldown_s=0.0, idle=2)
+    keda = KedaActivation([metric("waiting")], cooldown_s=0.0, idle=2)
     assert limited(keda, 0.0, 5, 3) == 2
     assert keda.why(3, 2, 0, context(0.0, 5)) == "waiting has not been active for 0 s."
+
+
+def test_keda_keeps_a_minimum_while_any_trigger_is_active() -> None:
+    keda = KedaActivation([KV, metric("waiting")], cooldown_s=60.0, idle=0, least=2)
+    assert limited(keda, 0.0, 0, 0, queued=1) == 2
+    assert limited(keda, 59.0, 2, 0) == 2
+    assert limited(keda, 60.0, 2, 0) == 0
 
 
 def apa(mean: float, current: int) -> int:

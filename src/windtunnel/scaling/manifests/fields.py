@@ -60,6 +60,15 @@ class Words(Leaf):
         return value
 
 
+def number_in(text: str) -> float | None:
+    """The finite number that a text is, as annotations and triggers have them."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 AnyText = Annotated[str, Words()]
 Amount = Annotated[float, Quantity()]
 Count = Annotated[int, Whole(0, MOST_REPLICAS)]

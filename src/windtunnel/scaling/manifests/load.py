@@ -11,6 +11,9 @@ from windtunnel.core.spec.faults import Fault, checker_faults, input_error
 from windtunnel.core.spec.fields import shown
 from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
 from windtunnel.scaling.manifests.fields import Manifest
+from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
+from windtunnel.scaling.manifests.keda import ScaledObject
+from windtunnel.scaling.manifests.knative import Service
 from windtunnel.scaling.manifests.kthena_plan import Reader
 from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
 from windtunnel.scaling.manifests.kthena_spec import AutoscalingPolicy, AutoscalingPolicyBinding
@@ -32,6 +35,9 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "AutoscalingPolicy": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicy),
     "AutoscalingPolicyBinding": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
+    "HorizontalPodAutoscaler": Kind(("autoscaling/v2",), HorizontalPodAutoscaler),
+    "ScaledObject": Kind(("keda.sh/v1alpha1",), ScaledObject),
+    "Service": Kind(("serving.knative.dev/v1",), Service),
 }
 
 
@@ -93,6 +99,9 @@ class _Files:
             self._policies[one.manifest.metadata.name] = (one, one.manifest)
         elif isinstance(one.manifest, AutoscalingPolicyBinding):
             self._bindings.append((one, one.manifest))
+        elif isinstance(one.manifest, HorizontalPodAutoscaler | ScaledObject | Service):
+            found, faults = one.manifest.assignment(one.label, self._pools)
+            self._take(one, faults, found)
 
     def _read_kthena(self) -> None:
         bound = [binding.spec.policy_ref.name for _, binding in self._bindings]
@@ -100,7 +109,8 @@ class _Files:
             faults = policy_faults(policy.spec, bound=name in bound)
             if not faults and name not in bound:
                 reader = Reader(one.label, policy.spec, self._pools)
-                self._take(one, reader, reader.read(policy.spec))
+                found = reader.read(policy.spec)
+                self._take(one, reader.faults, found)
             self._note(one, faults)
         for one, binding in self._bindings:
             name = binding.spec.policy_ref.name
@@ -114,11 +124,12 @@ class _Files:
             faults = list(target_faults(binding.spec, policy.spec.metrics))
             if not faults:
                 reader = Reader(one.label, policy.spec, self._pools)
-                self._take(one, reader, reader.read(binding.spec))
+                found = reader.read(binding.spec)
+                self._take(one, reader.faults, found)
             self._note(one, faults)
 
-    def _take(self, one: Written, reader: Reader, found: Assignment | None) -> None:
-        self._note(one, reader.faults)
+    def _take(self, one: Written, faults: Sequence[Fault], found: Assignment | None) -> None:
+        self._note(one, faults)
         if found is None:
             return
         for other in self.assignments:

@@ -28,15 +28,19 @@ def hpa_recipe(plan: HpaPlan) -> Recipe:
         select_up=plan.up.select,
         select_down=plan.down.select,
     )
-    analyzer = Hpa(targets, tolerance=plan.tolerance)
+    analyzer = Hpa(targets, tolerance=plan.tolerance, tolerance_down=plan.tolerance_down)
     return Recipe([analyzer], limiters=[windows, behavior], by_variant=True)
 
 
 def keda_recipe(plan: KedaPlan) -> Recipe:
     recipe = hpa_recipe(plan.hpa)
-    first = metric(plan.hpa.metrics[0].name, "metrics")
+    triggers = [metric(each.name, "metrics") for each in plan.hpa.metrics]
     switch = KedaActivation(
-        first, activation=plan.activation, cooldown_s=plan.cooldown_s, idle=plan.idle
+        triggers,
+        activation=plan.activation,
+        cooldown_s=plan.cooldown_s,
+        idle=plan.idle,
+        least=plan.least,
     )
     return Recipe(recipe.analyzers, limiters=[*recipe.limiters, switch], by_variant=True)
 

@@ -10,17 +10,18 @@ from windtunnel.scaling.metrics import Metric
 class KedaActivation(Limiter):
     """Zero while nothing is to be done, at least one while something is.
 
-    A trigger is active while its metric is above `activation`. The way to zero is open when it has
-    not been active for `cooldown_s`; whatever is above one is the HPA's.
+    A trigger is active while its metric is above `activation`, and one is enough. The way to zero
+    is open when none has been active for `cooldown_s`; whatever is above `least` is the HPA's.
     """
 
     def __init__(
         self,
-        metric: Metric,
+        metrics: list[Metric],
         *,
         activation: float = 0.0,
         cooldown_s: float = 300.0,
         idle: int | None = None,
+        least: int = 1,
     ) -> None:
         super().__init__("activation")
         if not cooldown_s >= 0.0:
@@ -29,10 +30,11 @@ class KedaActivation(Limiter):
             )
         if idle is not None and idle < 0:
             raise InputError(f"{idle} is no size", where="idleReplicaCount", allowed="0 or more")
-        self._metric: Final = metric
+        self._metrics: Final = metrics
         self._activation: Final = activation
         self._cooldown_s: Final = cooldown_s
         self._idle: Final = idle
+        self._least: Final = max(least, 1)  # while something is to be done
         self._active_s: Final[dict[str, float]] = {}
 
     def limit(self, totals: list[int], context: Context) -> list[int]:
@@ -42,18 +44,19 @@ class KedaActivation(Limiter):
     def limit_group(self, total: int, number: int, context: Context) -> int:
         group = context.groups[number]
         if self._is_active(number, context):
-            return max(total, 1)
+            return max(total, self._least)
         since_s = self._active_s.get(group.key, context.now_s)
         if context.now_s - since_s >= self._cooldown_s:
             return group.minimum if self._idle is None else self._idle
-        return max(total, 1) if group.current > 0 else total
+        return max(total, self._least) if group.current > 0 else total
 
     def why(self, before: int, after: int, number: int, context: Context) -> str:
+        names = " or ".join(metric.name for metric in self._metrics)
         if self._is_active(number, context):
-            return f"{self._metric.name} is active: at least one replica."
+            return f"{names} is active: at least {self._least}."
         if after < before:
-            return f"{self._metric.name} has not been active for {self._cooldown_s:g} s."
-        return f"{self._metric.name} was active within {self._cooldown_s:g} s: one stays."
+            return f"{names} has not been active for {self._cooldown_s:g} s."
+        return f"{names} was active within {self._cooldown_s:g} s: {self._least} stay."
 
     def record(self, recommended: list[int], decided: list[int], context: Context) -> None:
         for number, group in enumerate(context.groups):
@@ -69,4 +72,5 @@ class KedaActivation(Limiter):
                 self._active_s[key] = float(at_s)
 
     def _is_active(self, number: int, context: Context) -> bool:
-        return self._metric.of_group(context.groups[number]) > self._activation
+        group = context.groups[number]
+        return any(metric.of_group(group) > self._activation for metric in self._metrics)

@@ -38,6 +38,8 @@ class HpaPlan(PolicyPlan, frozen=True):
     tolerance: float = 0.1
     up: HpaDirection = HpaDirection(0.0)
     down: HpaDirection = HpaDirection(300.0)
+    tolerance_down: float | None = None
+    """Below the target, where it differs."""
 
 
 class KedaPlan(PolicyPlan, frozen=True):
@@ -47,6 +49,9 @@ class KedaPlan(PolicyPlan, frozen=True):
     activation: float = 0.0
     cooldown_s: float = 300.0
     idle: int | None = None
+    """While nothing is active; None: the smallest size."""
+    least: int = 1
+    """While something is active."""
 
 
 class KnativePlan(PolicyPlan, frozen=True):

@@ -1,0 +1,170 @@
+"""KEDA's ScaledObject, as its users write it; its triggers are queries of Prometheus."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.fields import Flag, Whole
+from windtunnel.core.spec.section import ApiSection
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.scaling.manifests.fields import (
+    AnyText,
+    Count,
+    Manifest,
+    Opaque,
+    Seconds,
+    number_in,
+)
+from windtunnel.scaling.manifests.hpa import BehaviorSpec, hpa_plan
+from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.queries import SUM, asked
+from windtunnel.scaling.peers.hpa import TOTAL, VALUE
+from windtunnel.scaling.peers.plans import HpaMetric, KedaPlan
+from windtunnel.scaling.plan import BoundsPlan
+
+INTERVAL_S = 15.0
+"""Above one replica its HPA decides, which looks more often than KEDA asks."""
+PAUSES = (
+    "autoscaling.keda.sh/paused",
+    "autoscaling.keda.sh/paused-replicas",
+    "autoscaling.keda.sh/paused-scale-in",
+    "autoscaling.keda.sh/paused-scale-out",
+)
+
+
+class TriggerSpec(ApiSection):
+    """Something that asks for replicas."""
+
+    type: AnyText = Field(description="Only `prometheus` is simulated.")
+    name: AnyText | None = Field(default=None, description="Not used.")
+    metric_type: Literal["AverageValue", "Value"] = Field(
+        default="AverageValue", description="Whether `threshold` is of one replica or of all."
+    )
+    metadata: dict[str, AnyText] = Field(description="query, threshold, activationThreshold.")
+    use_cached_metrics: Annotated[bool, Flag()] = Field(default=False, description="Not used.")
+    authentication_ref: Opaque | None = Field(default=None, description="Not used.")
+
+
+class HpaConfigSpec(ApiSection):
+    """What is said to the HPA."""
+
+    name: AnyText | None = Field(default=None, description="Not used.")
+    behavior: BehaviorSpec = Field(default_factory=BehaviorSpec, description="How fast.")
+
+
+class AdvancedSpec(ApiSection):
+    """More of it."""
+
+    to_come: ClassVar[tuple[str, ...]] = ("scalingModifiers",)
+
+    restore_to_original_replica_count: Annotated[bool, Flag()] = Field(
+        default=False, description="Not used: nothing is deleted."
+    )
+    horizontal_pod_autoscaler_config: HpaConfigSpec = Field(
+        default_factory=HpaConfigSpec, description="What is said to the HPA."
+    )
+
+
+class ScaledSpec(ApiSection):
+    """What a ScaledObject says."""
+
+    scale_target_ref: Opaque = Field(description="What is scaled.")
+    polling_interval: Seconds = Field(default=30, description="Not used: its HPA looks more often.")
+    cooldown_period: Seconds = Field(default=300, description="How long it stays before zero.")
+    initial_cooldown_period: Seconds = Field(default=0, description="Not used.")
+    idle_replica_count: Count | None = Field(default=None, description="While nothing is active.")
+    min_replica_count: Count = Field(default=0, description="The fewest replicas.")
+    max_replica_count: Annotated[int, Whole(1, 10**6)] = Field(
+        default=100, description="The most replicas."
+    )
+    fallback: Opaque | None = Field(default=None, description="Not used: metrics never fail here.")
+    advanced: AdvancedSpec = Field(default_factory=AdvancedSpec, description="More of it.")
+    triggers: list[TriggerSpec] = Field(min_length=1, max_length=32, description="What asks.")
+
+
+class ScaledObject(Manifest):
+    """A whole ScaledObject."""
+
+    spec: ScaledSpec = Field(description="What it says.")
+
+    def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
+        """Who scales which pool, or what is wrong."""
+        spec = self.spec
+        config = spec.advanced.horizontal_pod_autoscaler_config
+        path = ("spec", "advanced", "horizontalPodAutoscalerConfig", "behavior")
+        faults = [*self._bound_faults(), *config.behavior.faults(path)]
+        name = spec.scale_target_ref.get("name")
+        place = ("spec", "scaleTargetRef", "name")
+        pool = pools.find(name if isinstance(name, str) else "", place)
+        metrics, activations = [], []
+        for number, trigger in enumerate(spec.triggers):
+            found = _trigger(trigger, ("spec", "triggers", number))
+            if isinstance(found, Fault):
+                faults.append(found)
+            else:
+                metrics.append(found[0])
+                activations.append(found[1])
+        if len({*activations}) > 1:
+            what = "triggers with different activationThresholds are not simulated"
+            faults.append(Fault(("spec", "triggers"), what))
+        if isinstance(pool, Fault):
+            faults.append(pool)
+        if faults or isinstance(pool, Fault):
+            return None, faults
+        plan = KedaPlan(
+            hpa_plan(metrics, config.behavior),
+            activations[0],
+            float(spec.cooldown_period),
+            spec.idle_replica_count,
+            max(spec.min_replica_count, 1),
+        )
+        idle = spec.idle_replica_count
+        fewest = spec.min_replica_count if idle is None else idle
+        bounds = {pool: BoundsPlan(fewest, spec.max_replica_count)}
+        return Assignment(label, plan, bounds, INTERVAL_S), []
+
+    def _bound_faults(self) -> list[Fault]:
+        spec, faults = self.spec, []
+        if spec.min_replica_count > spec.max_replica_count:
+            what = f"MinReplicaCount={spec.min_replica_count} must be less than MaxReplicaCount"
+            what += f"={spec.max_replica_count}"
+            faults.append(Fault(("spec", "minReplicaCount"), what))
+        idle = spec.idle_replica_count
+        if idle is not None and idle >= spec.min_replica_count:
+            what = f"IdleReplicaCount={idle} must be less than MinReplicaCount"
+            what += f"={spec.min_replica_count}"
+            faults.append(Fault(("spec", "idleReplicaCount"), what))
+        for name in self.metadata.annotations or {}:
+            if name in PAUSES:
+                place = ("metadata", "annotations", name)
+                faults.append(Fault(place, "a paused object scales nothing", hint="leave it out"))
+        return faults
+
+
+def _trigger(trigger: TriggerSpec, path: KeyPath) -> tuple[HpaMetric, float] | Fault:
+    """The metric that a trigger asks for, and what it takes to be active."""
+    if trigger.type != "prometheus":
+        return Fault((*path, "type"), f"{trigger.type!r} is not simulated", "prometheus")
+    here = (*path, "metadata")
+    for key in ("query", "threshold"):
+        if key not in trigger.metadata:
+            return Fault((*here, key), "missing")
+    try:
+        found = asked(trigger.metadata["query"])
+    except InputError as error:
+        return Fault((*here, "query"), error.what, error.allowed, error.hint)
+    if found.aggregate != SUM:
+        what = f"KEDA takes the answer for a total, and this is {found.aggregate}"
+        return Fault((*here, "query"), what, "sum(...)")
+    threshold = number_in(trigger.metadata["threshold"])
+    if threshold is None or threshold <= 0:
+        what = f"{trigger.metadata['threshold']!r} is no such threshold"
+        return Fault((*here, "threshold"), what, "a number above 0")
+    written = trigger.metadata.get("activationThreshold", "0")
+    activation = number_in(written)
+    if activation is None:
+        return Fault((*here, "activationThreshold"), f"{written!r} is not a number", "a number")
+    kind = TOTAL if trigger.metric_type == "AverageValue" else VALUE
+    return HpaMetric(found.name, threshold, kind), activation

@@ -1,0 +1,274 @@
+"""HPA, KEDA and Knative as their users write them: what they come to, and what is refused."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.scaling.manifests.texts import bent, faults, homogeneous, read
+from windtunnel.scaling.build import build_scaler
+from windtunnel.scaling.peers.plans import (
+    HpaDirection,
+    HpaMetric,
+    HpaPlan,
+    HpaRule,
+    KedaPlan,
+    KnativePlan,
+)
+from windtunnel.scaling.plan import BoundsPlan, PartPlan, ScalingPlan, TimingPlan
+
+WAITING = "vllm:num_requests_waiting"
+
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: llm}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: llm}
+  maxReplicas: 10
+  metrics:
+  - type: Pods
+    pods:
+      metric: {name: vllm_num_requests_waiting}
+      target: {type: AverageValue, averageValue: 500m}
+  - type: External
+    external:
+      metric: {name: request_rate, selector: {matchLabels: {app: llm}}}
+      target: {type: Value, value: "40"}
+  - type: Object
+    object:
+      describedObject: {kind: Service, name: llm}
+      metric: {name: queue_depth}
+      target: {type: AverageValue, averageValue: 5}
+  behavior:
+    scaleUp:
+      stabilizationWindowSeconds: 30
+      tolerance: "0"
+      selectPolicy: Min
+      policies:
+      - {type: Pods, value: 2, periodSeconds: 60}
+      - {type: Percent, value: 50, periodSeconds: 30}
+"""
+
+KEDA = """
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: llm}
+spec:
+  scaleTargetRef: {name: llm}
+  cooldownPeriod: 120
+  idleReplicaCount: 0
+  minReplicaCount: 2
+  maxReplicaCount: 20
+  triggers:
+  - type: prometheus
+    metadata:
+      serverAddress: http://prometheus:9090
+      query: sum(vllm:num_requests_waiting{app="llm"})
+      threshold: "5"
+      activationThreshold: "1"
+"""
+
+KNATIVE = """
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: llm}
+spec:
+  template:
+    metadata:
+      annotations:
+        autoscaling.knative.dev/class: kpa.autoscaling.knative.dev
+        autoscaling.knative.dev/metric: concurrency
+        autoscaling.knative.dev/target: "20"
+        autoscaling.knative.dev/target-utilization-percentage: "80"
+        autoscaling.knative.dev/minScale: "1"
+        autoscaling.knative.dev/max-scale: "12"
+        autoscaling.knative.dev/window: 90s
+        example.com/other: anything
+    spec:
+      containers: [{image: vllm}]
+"""
+
+
+def hpa() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(HPA)
+    return loaded
+
+
+def test_an_hpa() -> None:
+    (found,) = read(HPA)
+    assert found.source == "HorizontalPodAutoscaler llm"
+    rules = (HpaRule(2, 60.0, False), HpaRule(50, 30.0, True))
+    assert found.policy == HpaPlan(
+        (
+            HpaMetric("vllm_num_requests_waiting", 0.5, "average"),
+            HpaMetric("request_rate", 40.0, "value"),
+            HpaMetric("queue_depth", 5.0, "total"),
+        ),
+        0.0,
+        HpaDirection(30.0, rules, "Min"),
+        HpaDirection(300.0),
+        0.1,
+    )
+    assert found.bounds == {"llm": BoundsPlan(1, 10)}
+
+
+def test_a_scaled_object() -> None:
+    (found,) = read(KEDA)
+    inner = HpaPlan((HpaMetric(WAITING, 5.0, "total"),), tolerance_down=0.1)
+    assert found.policy == KedaPlan(inner, 1.0, 120.0, 0, 2)
+    assert found.bounds == {"llm": BoundsPlan(0, 20)}
+
+
+def test_a_knative_service() -> None:
+    (found,) = read(KNATIVE)
+    assert found.policy == KnativePlan("concurrency", 20.0, 80.0, 90.0)
+    assert found.bounds == {"llm": BoundsPlan(1, 12)}
+    assert found.interval_s == 2.0
+    hard = KNATIVE.replace("containers:", "containerConcurrency: 8\n      containers:")
+    assert read(hard)[0].policy == KnativePlan("concurrency", 8.0, 80.0, 90.0)
+
+
+def test_manifests_of_all_kinds_are_run_together() -> None:
+    found = read(
+        homogeneous(),
+        HPA.replace("name: llm}\n  max", "name: h100}\n  max"),
+        KEDA.replace("{name: llm}\n  cool", "{name: a100}\n  cool"),
+        KNATIVE.replace("{name: llm}", "{name: decode}"),
+    )
+    parts = tuple(PartPlan(one.source, tuple(one.bounds), one.policy) for one in found)
+    plan = ScalingPlan(TimingPlan(2.0, 0.0, 0.0, 0.0, None), parts, {})
+    assert len(build_scaler(plan, ["m"]).state()["policies"]) == 1  # type: ignore[arg-type]
+    assert {name for one in found for name in one.bounds} == {"llm", "h100", "a100", "decode"}
+
+
+PODS = "spec.metrics[0].pods"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (
+            "spec/minReplicas",
+            11,
+            "spec.maxReplicas: must be greater than or equal to `minReplicas`",
+        ),
+        (
+            "spec/metrics",
+            [],
+            "spec.metrics: without metrics it is by CPU, which is not simulated",
+        ),
+        (
+            "spec/metrics/0",
+            {"type": "Resource", "resource": {"name": "cpu"}},
+            "spec.metrics[0].type: Resource metrics are of the machine, and are not simulated",
+        ),
+        ("spec/metrics/0", {"type": "Pods"}, f"{PODS}: missing"),
+        (
+            "spec/metrics/0/pods/metric/name",
+            "gpu",
+            f"{PODS}.metric.name: 'gpu' is not a metric that is measured here",
+        ),
+        (
+            "spec/metrics/0/pods/target/type",
+            "Value",
+            f"{PODS}.target.type: 'Value' is not known here",
+        ),
+        (
+            "spec/metrics/0/pods/target/averageValue",
+            "-1",
+            f"{PODS}.target.averageValue: must be positive",
+        ),
+        (
+            "spec/metrics/0/pods/target/averageValue",
+            None,
+            f"{PODS}.target.averageValue: missing",
+        ),
+        (
+            "spec/behavior/scaleUp/policies",
+            [],
+            "spec.behavior.scaleUp.policies: must specify at least one policy",
+        ),
+        (
+            "spec/behavior/scaleUp/tolerance",
+            "2",
+            "spec.behavior.scaleUp.tolerance: 2 is no such tolerance",
+        ),
+        ("spec/scaleTargetRef/name", "x", "spec.scaleTargetRef.name: no pool is called 'x'"),
+    ],
+)
+def test_what_an_hpa_cannot_be(path: str, value: object, said: str) -> None:
+    assert faults(bent(hpa(), path, value)) == [said]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (
+            "minReplicaCount: 2",
+            "minReplicaCount: 21",
+            "spec.minReplicaCount: MinReplicaCount=21 must be less than MaxReplicaCount=20",
+        ),
+        (
+            "idleReplicaCount: 0",
+            "idleReplicaCount: 2",
+            "spec.idleReplicaCount: IdleReplicaCount=2 must be less than MinReplicaCount=2",
+        ),
+        (
+            "type: prometheus",
+            "type: kafka",
+            "spec.triggers[0].type: 'kafka' is not simulated",
+        ),
+        (
+            'threshold: "5"',
+            'threshold: "0"',
+            "spec.triggers[0].metadata.threshold: '0' is no such threshold",
+        ),
+        (
+            'activationThreshold: "1"',
+            'activationThreshold: "x"',
+            "spec.triggers[0].metadata.activationThreshold: 'x' is not a number",
+        ),
+        (
+            "query: sum(",
+            "query: avg(",
+            "spec.triggers[0].metadata.query: KEDA takes the answer for a total, and this is avg",
+        ),
+        (
+            "metadata: {name: llm}",
+            "metadata: {name: llm, annotations: {autoscaling.keda.sh/paused: 'true'}}",
+            "metadata.annotations.autoscaling.keda.sh/paused: a paused object scales nothing",
+        ),
+        (
+            "cooldownPeriod: 120",
+            "advanced: {scalingModifiers: {}}",
+            "spec.advanced.scalingModifiers: not simulated yet",
+        ),
+        ('      query: sum(vllm:num_requests_waiting{app="llm"})\n', "", "query: missing"),
+    ],
+)
+def test_what_a_scaled_object_cannot_be(before: str, after: str, said: str) -> None:
+    assert before in KEDA
+    (found,) = faults(KEDA.replace(before, after))
+    assert found.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('max-scale: "12"', 'max-scale: "-1"', "max-scale: '-1' is out of range"),
+        ('minScale: "1"', 'minScale: "13"', "max-scale: max-scale=12 is less than min-scale=13"),
+        ("window: 90s", "window: soon", "window: 'soon' is out of range"),
+        ("window: 90s", "windows: 90s", "windows: unknown annotation"),
+        ("metric: concurrency", "metric: cpu", "metric: 'cpu' is not simulated"),
+        (
+            "window: 90s",
+            "scale-to-zero-pod-retention-period: 1m",
+            "scale-to-zero-pod-retention-period: this is not simulated",
+        ),
+    ],
+)
+def test_what_annotations_cannot_be(before: str, after: str, said: str) -> None:
+    assert before in KNATIVE
+    (found,) = faults(KNATIVE.replace(before, after))
+    assert found == f"spec.template.metadata.annotations.autoscaling.knative.dev/{said}"
