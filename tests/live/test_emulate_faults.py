@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.admission.budgets import WindowFinder
+from windtunnel.admission.headers import read_limits
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.faults import Fault, RateLimit, parse_faults, parse_rate_limit
 from windtunnel.live.emulate.prompts import (
@@ -149,3 +151,21 @@ def test_a_prompt_that_goes_on_from_an_answer_names_it_as_the_engine_does() -> N
 def test_an_answer_within_a_block_is_known_by_nothing() -> None:
     assert Sharing(16).chain(b"short", b" one")[1] == -1
     assert Sharing(16).chain(b"", b"")[1] == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "window_s"), [("400/s", 400, 1.0), ("7/s", 7, 1.0), ("60/min", 60, 60.0)]
+)
+def test_what_is_said_of_a_rate_limit_says_what_it_is(
+    text: str, limit: int, window_s: float
+) -> None:
+    """Who reads limit, rest and reset of each answer finds the limit as it was written."""
+    rate, finder = parse_rate_limit(text), WindowFinder()
+    for request in range(2 * limit):
+        wait_s = rate.take(request * window_s / (2 * limit))
+        headers = {name.decode(): value.decode() for name, value in rate.headers(wait_s)}
+        said = read_limits(headers, 0.0)
+        assert said is not None
+        assert said.requests_limit == limit
+        finder.saw(said.requests_limit, said.requests_left, said.requests_reset_s)
+    assert finder.window_s == window_s

@@ -1,6 +1,7 @@
 """What a person can get wrong: every sentence says where, what, and what to do."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -307,6 +308,26 @@ def test_an_input_that_cannot_be_read(tmp_path: Path, place: str) -> None:
     done = batch(tmp_path, "--endpoint", NOWHERE, rows=place)
     assert done.code == 2
     assert "cannot be read" in done.said
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_an_output_that_is_no_regular_file_is_refused_and_left_alone(
+    tmp_path: Path, serve: Serve, resume: list[str]
+) -> None:
+    """A device that had taken no row was deleted, and a pipe without a reader waited for ever."""
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    server = serve()
+    output = tmp_path / "out.jsonl"
+    os.mkfifo(output)
+    done = batch(tmp_path, "--endpoint", server.url, *resume)
+    assert done.code == 2
+    assert "out.jsonl: is not a regular file (answers are appended to it" in done.said
+    assert output.is_fifo()
+    output.unlink()
+    output.mkdir()
+    assert "is not a regular file" in batch(tmp_path, "--endpoint", server.url, *resume).said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert server.asked == []
 
 
 def test_a_full_disk_in_the_middle_loses_nothing_that_was_finished(

@@ -55,6 +55,9 @@ class Prepared(NamedTuple):
 def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
     """Checks the keys, looks through the input, and opens the output."""
     keys = read_keys([one.key_env for one in plan.endpoints if one.key_env], environment)
+    if plan.output.exists() and not plan.output.is_file():
+        hint = "answers are appended to it, and --resume reads them again"
+        raise OutputError("is not a regular file", where=str(plan.output), hint=hint)
     if plan.output.exists() and not plan.resume:
         hint = "--resume goes on with it; -o names another file"
         raise OutputError("is there already", where=str(plan.output), hint=hint)

@@ -231,7 +231,7 @@ def _file_row(found: _Found, work: Work, plan: BatchPlan, row: dict[str, Any], n
     priority = 0 if urgency is None else urgency
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
         allowed = f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"
-        return f"the priority {str(urgency)[:20]!r} is not {allowed}"
+        return f"the priority {urgency!r:.24} is not {allowed}"
     kind = Kind(tenant, work.wanted(0, row) if work.by_row() else None, priority)
     place = found.kinds.setdefault(kind, len(found.kinds))
     if len(found.kinds) > MOST_KINDS:

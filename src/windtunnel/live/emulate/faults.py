@@ -107,10 +107,10 @@ class RateLimit:
         return 0.0
 
     def headers(self, wait_s: float) -> list[tuple[bytes, bytes]]:
-        """What OpenAI's servers say of a limit: per minute, what is left, and when it is whole."""
+        """What OpenAI's servers say of a limit: how many, what is left, and when it is whole."""
         reset_s = (self.burst - self._left) / self.rate_per_s
         said = [
-            (b"x-ratelimit-limit-requests", str(round(60 * self.rate_per_s))),
+            (b"x-ratelimit-limit-requests", str(round(self.burst))),
             (b"x-ratelimit-remaining-requests", str(max(0, math.floor(self._left)))),
             (b"x-ratelimit-reset-requests", f"{max(1, math.ceil(1e3 * reset_s))}ms"),
         ]
