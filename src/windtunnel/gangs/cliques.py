@@ -135,7 +135,7 @@ def _lost(clique: PodClique, losses: int, now_s: float) -> Event:
 
 def _judge(clique: PodClique, status: CliqueStatus, now_s: float, commands: list[Command]) -> None:
     asleep = clique.replicas == 0
-    minimum = 0 if asleep else clique.min_available
+    minimum = min(clique.min_available, clique.replicas)
     verdict = (
         conditions.asleep()
         if asleep
@@ -186,8 +186,9 @@ def wanted(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> int:
     if extra == 0:
         return clique.replicas
     old = sum(1 for pod in active if pod.template_hash != clique.template.hash)
-    above = min(max(0, len(active) - clique.replicas), extra)
-    return clique.replicas + max(min(extra, old), above)
+    # Those above go last, when the places below are taken: indices stay without holes.
+    above = sum(1 for pod in active if pod.index >= clique.replicas)
+    return clique.replicas + min(extra, max(old, above))
 
 
 def _doomed(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list[tuple[Pod, str]]:

@@ -85,13 +85,14 @@ class Controller:
             return []
         moved: set[tuple[str, int]] = set()
         busy = self._observe_cliques(changes, moved, now_s, commands)
-        self._observe_groups(changes, moved, now_s, commands)
+        waiting = self._observe_groups(changes, moved, now_s, commands)
         self._keep_gangs(changes, busy, now_s, commands)
         fires = self._keep_parts(changes, busy, moved, now_s, commands)
         later = self._keep_sets(changes, fires, now_s, commands)
         self._act_groups(changes, moved, now_s, commands)
         self._act_cliques(busy, commands)
         changes.clear()
+        changes.groups.update(dict.fromkeys(waiting))
         for name, replica in later:
             changes.part(name, replica)
             part = self._view.sets[name].parts.get(replica)
@@ -182,16 +183,22 @@ class Controller:
         moved: set[tuple[str, int]],
         now_s: float,
         commands: list[Command],
-    ) -> None:
+    ) -> list[str]:
+        """Writes what is seen of groups; the answer is those that must wait for the next pass."""
+        waiting: list[str] = []
         view = self._view
         for name in changes.groups:
             group = view.groups.get(name)
-            if group is None or (group.set_name, group.replica) in moved:
+            if group is None:
+                continue
+            if (group.set_name, group.replica) in moved:
+                waiting.append(name)
                 continue
             before = len(commands)
             groups.observe(view.sets[group.set_name], group, now_s, commands)
             if len(commands) > before:
                 moved.add((group.set_name, group.replica))
+        return waiting
 
     def _keep_gangs(
         self, changes: Changes, busy: dict[str, None], now_s: float, commands: list[Command]

@@ -132,7 +132,9 @@ def pod_groups(
     for role, name in outline.cliques:
         clique = spec.roles[role]
         live = view.cliques.get(name)
-        minimum = 0 if live is not None and live.replicas == 0 else clique.min_available
+        minimum = clique.min_available
+        if live is not None and live.replicas < minimum:
+            minimum = live.replicas
         found.append(PodGroup(name, minimum, pack_of(view, clique.pack)))
     for template, name in outline.groups:
         awake = min(template.min_available, group_replicas(view, name, template))

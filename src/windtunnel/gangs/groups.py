@@ -165,7 +165,7 @@ def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: lis
         if group.replicas == 0
         else conditions.breach(
             status.scheduled,
-            group.min_available,
+            min(group.min_available, group.replicas),
             status.healthy,
             updating=status.updating,
             ever_scheduled=status.first_scheduled_s >= 0.0,

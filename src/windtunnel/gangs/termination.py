@@ -60,7 +60,7 @@ def group_deadline_s(group: ScalingGroup, delay_s: float) -> float:
         if index < group.replicas
     ]
     broken = sorted(deadline_s for deadline_s in broken if deadline_s < NEVER_DUE)
-    spare = group.replicas - group.min_available
+    spare = max(0, group.replicas - group.min_available)
     return broken[spare] if spare < len(broken) else NEVER_DUE
 
 

@@ -46,6 +46,8 @@ from windtunnel.gangs.objects import (
 )
 from windtunnel.gangs.templates import SetSpec
 
+__all__ = ["Changes", "View"]
+
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = len(_LETTERS) ** 5
 _STRIDE: Final = 7_654_321

@@ -1,0 +1,133 @@
+"""Coherent updates, and going back to an earlier revision."""
+
+import pytest
+
+from tests.gangs.manifests import clique, group, pod_clique_set, workload
+from tests.gangs.test_scenarios_updates import ROLES, changed, is_new, is_over
+from tests.gangs.world import World
+from windtunnel.core.errors import InputError
+from windtunnel.gangs.revisions import roll_back
+from windtunnel.gangs.rollout import coherent_steps, takeable
+
+
+def test_the_documented_example_of_coherent_steps() -> None:
+    """F 10 (min 2), P 10 (3), D 20 (3): three steps of 3F 3P 6D, and 1F 1P 2D are left over."""
+    steps = coherent_steps([(10, 2), (10, 3), (20, 3)])
+    assert steps == [[3, 3, 6], [6, 6, 12], [9, 9, 18], [10, 10, 20]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps"),
+    [
+        ([(2, 2)], [[2]]),
+        ([(4, 1), (4, 2)], [[2, 2], [4, 4]]),
+        ([(1, 1), (9, 3)], [[1, 9]]),
+        ([], []),
+    ],
+)
+def test_coherent_steps(sizes: list[tuple[int, int]], steps: list[list[int]]) -> None:
+    assert coherent_steps(sizes) == steps
+
+
+@pytest.mark.parametrize(
+    ("available", "peak", "replicas", "minimum", "down", "count"),
+    [
+        (2, 2, 2, 2, 1, 1),
+        (1, 2, 2, 2, 1, 0),  # below the minimum
+        (1, 2, 2, 1, 1, 0),  # one is down already
+        (6, 6, 10, 2, 1, 1),  # the cluster never had room for ten
+        (5, 6, 10, 2, 1, 0),
+        (3, 3, 2, 1, 0, 1),  # one above the replicas stands in
+        (4, 4, 4, 1, 2, 2),
+        (0, 0, 3, 1, 1, 0),
+    ],
+)
+def test_how_many_may_be_taken(
+    available: int, peak: int, replicas: int, minimum: int, down: int, count: int
+) -> None:
+    assert takeable(available, peak, replicas, minimum, down) == count
+
+
+def test_a_coherent_update_keeps_new_and_old_complete() -> None:
+    roles = [clique("front", 4, 1), clique("prefill", 1), clique("decode", 1)]
+    groups = [group("p", ["prefill"], 4, 2), group("d", ["decode"], 8, 2)]
+    manifest = pod_clique_set(roles, groups, strategy={"type": "Coherent"})
+    world = World(16, manifest).run()
+    assert world.running() == 16
+    seen: set[tuple[int, int, int]] = set()
+
+    def look() -> None:
+        new = [pod for pod in world.pods() if pod.template.labels.get("version") == "2"]
+        ready = [pod for pod in new if pod.ready]
+        counts = [
+            sum(1 for pod in ready if pod.template.name == role)
+            for role in ("front", "prefill", "decode")
+        ]
+        seen.add((counts[0], counts[1], counts[2]))
+        touched = [
+            sum(1 for pod in new if pod.template.name == role) for role in ("prefill", "decode")
+        ]
+        # Half of everything first: prefill never runs ahead of decode by more than a step.
+        assert touched[0] <= 2 or counts[2] >= 4
+        assert touched[1] <= 4 or counts[1] >= 2
+
+    world.watching.append(look)
+    for number in range(3):
+        manifest["spec"]["template"]["cliques"][number]["labels"] = {"version": "2"}
+    world.apply(manifest)
+    world.run()
+    assert is_over(world)
+    assert (2, 2, 4) in seen
+    assert all(pod.template.labels for pod in world.pods())
+
+
+def test_a_set_replica_stays_at_its_revision_until_its_turn_in_a_coherent_update() -> None:
+    manifest = workload(1, replicas=2)
+    manifest["spec"]["updateStrategy"] = {"type": "Coherent"}
+    world = World(28, manifest).run()
+    world.startable = lambda pod: not is_new(pod)
+    world.apply(changed(manifest, *ROLES))
+    world.run()
+    assert world.view.sets["web"].status.updating == (0,)
+    world.kill(world.pods("web-1-pc-a")[0], shut=False)
+    world.scale("web-1-sg-x", 3)
+    world.run()
+    assert not any(is_new(pod) for pod in world.pods("web-1"))
+    assert world.running("web-1") == 14
+    world.startable = lambda _: True
+    world.run()
+    assert is_over(world)
+    assert all(is_new(pod) for pod in world.pods())
+
+
+def test_back_to_the_revision_before() -> None:
+    world = World(10, workload(1)).run()
+    hashes = {pod.clique: pod.template_hash for pod in world.pods()}
+    world.startable = lambda pod: not is_new(pod)  # the new version never gets ready
+    world.apply(changed(workload(1), *ROLES))
+    world.run(1000.0)
+    assert not is_over(world)
+    world.view.apply(roll_back(world.view.sets["web"]), world.now_s)
+    world.run()
+    assert is_over(world)
+    assert {pod.clique: pod.template_hash for pod in world.pods()} == hashes
+    assert world.running() == 10
+
+
+def test_back_to_a_revision_by_its_number_and_only_to_one_that_is_kept() -> None:
+    manifest = workload(1)
+    manifest["spec"]["revisionHistoryLimit"] = 3
+    world = World(10, manifest).run()
+    for version in ("2", "3", "4"):
+        world.apply(changed(manifest, "pc-a", version=version))
+        world.run()
+    owner = world.view.sets["web"]
+    assert [revision.number for revision in owner.status.revisions] == [2, 3, 4]
+    with pytest.raises(InputError, match="keeps no revision 1; allowed: 2, 3, 4"):
+        roll_back(owner, 1)
+    world.view.apply(roll_back(owner, 2), world.now_s)
+    world.run()
+    assert all(is_new(pod, "2") for pod in world.pods("pc-a"))
+    assert [revision.number for revision in owner.status.revisions] == [3, 4, 5]
+    with pytest.raises(InputError, match="has no revision before"):
+        roll_back(World(10, workload(1)).run().view.sets["web"])
