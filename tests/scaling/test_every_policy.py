@@ -15,7 +15,8 @@ from windtunnel.scaling.plan import BoundsPlan
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Snapshot, Variant
 from windtunnel.twin.scenario.scaling import scaling_plan
-from windtunnel.twin.scenario.scaling_spec import ScalerSpec, ScalingSpec
+from windtunnel.twin.scenario.scaler_spec import ScalerSpec
+from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
