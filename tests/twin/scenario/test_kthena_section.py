@@ -1,5 +1,6 @@
 """Kthena's policies in the `scaling` section: what they come to, and what is told of faults."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ from windtunnel.scaling.kthena.settings import (
 )
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.scaling_spec import PolicySpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 POOLS = [PoolSpec(name="main", replicas=2), PoolSpec(name="spare", replicas=1)]
-SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
+SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(PolicySpec)
 METRICS = {"vllm:num_requests_waiting": 10.0}
 
 
@@ -35,7 +36,7 @@ def section(policy: str, **written: Any) -> ScalerSpec:
 
 @pytest.mark.parametrize("target", [HOMOGENEOUS, HETEROGENEOUS, DISAGGREGATED])
 def test_a_policy_with_metrics_alone_is_as_kthena_has_it(target: str) -> None:
-    plan = scaling_plan(section(target), POOLS)
+    plan = scaling_plan(section(target), POOLS, Path())
     assert plan.policy == KthenaPlan(target, METRICS)
     assert not list(scaling_faults(section(target), POOLS))
     assert build_scaler(plan, ["m"]).timing.interval_s == 15.0
@@ -57,7 +58,7 @@ def test_everything_written_arrives() -> None:
         cost_expansion_percent=150,
         coordination={"mode": "Preferred", "preferredRatio": {"main": {"min": 20, "max": 40}}},
     )
-    assert scaling_plan(written, POOLS).policy == KthenaPlan(
+    assert scaling_plan(written, POOLS, Path()).policy == KthenaPlan(
         HETEROGENEOUS,
         METRICS,
         tolerance_percent=5,
@@ -76,7 +77,7 @@ def test_a_ratio_arrives() -> None:
     ratio = {"numerator": "main", "denominator": "spare", "min": 0.25, "max": 1}
     metrics = {"spare": {"kv_cache_utilization": 0.8}}
     written = section(DISAGGREGATED, ratio={**ratio, "rule": "as-shipped"}, metrics_of=metrics)
-    assert scaling_plan(written, POOLS).policy == KthenaPlan(
+    assert scaling_plan(written, POOLS, Path()).policy == KthenaPlan(
         DISAGGREGATED,
         METRICS,
         pool_metrics=metrics,

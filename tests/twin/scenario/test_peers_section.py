@@ -1,5 +1,6 @@
 """The policies of others, and ours, in the `scaling` section: what they come to, their faults."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ from windtunnel.scaling.plan import PolicyPlan
 from windtunnel.scaling.predictive.build import PredictivePlan
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.scaling_spec import PolicySpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 POOLS = [PoolSpec(name="main", replicas=2)]
-SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
+SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(PolicySpec)
 WAITING = [{"name": "vllm:num_requests_waiting", "target": 4}]
 HPA = HpaPlan((HpaMetric("vllm:num_requests_waiting", 4.0),))
 
@@ -65,7 +66,7 @@ def faults(**written: Any) -> list[tuple[str, str]]:
     ],
 )
 def test_what_is_written_arrives(written: dict[str, Any], plan: PolicyPlan) -> None:
-    made = scaling_plan(SPEC.validate_python(written), POOLS)
+    made = scaling_plan(SPEC.validate_python(written), POOLS, Path())
     assert made.policy == plan
     assert not faults(**written)
     assert build_scaler(made, ["m"]).timing.interval_s == made.timing.interval_s

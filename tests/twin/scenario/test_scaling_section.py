@@ -1,5 +1,6 @@
 """The `scaling` section: what it comes to, and what is told of faults."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from windtunnel.scaling.build import BUILDERS, build_scaler
 from windtunnel.scaling.plan import BoundsPlan, PolicyPlan, SaturationPlan
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.scaling_spec import PolicySpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 POOLS = [PoolSpec(name="main", replicas=2), PoolSpec(name="spare", replicas=1)]
-SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
+SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(PolicySpec)
 
 
 def section(**written: Any) -> ScalerSpec:
@@ -26,7 +27,7 @@ def faults(**written: Any) -> list[tuple[str, str]]:
 
 
 def test_defaults_are_filled_in() -> None:
-    plan = scaling_plan(section(pools={"main": {"max": 8}}), POOLS)
+    plan = scaling_plan(section(pools={"main": {"max": 8}}), POOLS, Path())
     assert plan.policy == SaturationPlan(0.8, 0.4, 0.8, 512.0, 5, True)
     assert plan.bounds == {"main": BoundsPlan(1, 8), "spare": BoundsPlan(1, 100_000)}
     assert plan.timing.interval_s == 15.0
@@ -43,6 +44,7 @@ def test_every_policy_is_built(policy: str) -> None:
             rate={"up": 2},
         ),
         POOLS,
+        Path(),
     )
     assert not faults(policy=policy)
     assert build_scaler(plan, ["m"]).timing.interval_s == 15.0

@@ -289,7 +289,7 @@ def by_key(key: str, present: str, absent: str) -> Discriminator:
         has = key in value if isinstance(value, Mapping) else hasattr(value, key)
         return TAG_MARK + (present if has else absent)
 
-    return Discriminator(choose)
+    return Chooser(choose)
 
 
 def _integral(value: float) -> bool:

@@ -78,10 +78,15 @@ class RateSpec(Section):
     period: Period = Field(default=60.0, description="The period.")
 
 
-class ScalerSpec(Section):
-    """What every policy has: when it looks, between which sizes, and what slows it down."""
+class PolicyKey(Section):
+    """The word that chooses a policy, before everything else."""
 
     policy: str = Field(description="Chooses this.")
+
+
+class TimedSpec(Section):
+    """When an autoscaler looks, and how late it sees and acts."""
+
     interval: Period = Field(
         default=15.0, description="How often it looks at the fleet and decides; as Kubernetes does."
     )
@@ -97,6 +102,16 @@ class ScalerSpec(Section):
         default_factory=ActuationSpec,
         description="From a decision until the cluster acts on it; left out: at once.",
     )
+    wake: Switch = Field(
+        default=True,
+        description="Whether a replica starts where there is none and requests wait, and the last "
+        "one stays while there is work.",
+    )
+
+
+class ScalerSpec(TimedSpec, PolicyKey):
+    """What every policy has: when it looks, between which sizes, and what slows it down."""
+
     pools: dict[Annotated[str, Name()], BoundsSpec] = Field(
         default_factory=dict,
         description="Bounds by the name of a pool; one that is left out has at least one replica "
@@ -121,11 +136,6 @@ class ScalerSpec(Section):
         default=False,
         description="Whether prefill and decode grow in the same proportion where one of them "
         "cannot get all it asks for.",
-    )
-    wake: Switch = Field(
-        default=True,
-        description="Whether a replica starts where there is none and requests wait, and the last "
-        "one stays while there is work.",
     )
 
     def policy_plan(self) -> PolicyPlan:

@@ -1,6 +1,7 @@
 """Scaling: what the section means, and what is wrong with it."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.spec.faults import Fault
@@ -15,14 +16,27 @@ from windtunnel.scaling.plan import (
     StabilizationPlan,
     TimingPlan,
 )
-from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
+from windtunnel.twin.scenario.manifest_spec import (
+    ManifestScalerSpec,
+    manifest_faults,
+    manifest_plan,
+)
+from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec, TimedSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
 SECTION: KeyPath = ("scaling",)
 
 
-def scaling_plan(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> ScalingPlan:
-    """The plan of a section without faults."""
+def scaling_plan(
+    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec], folder: Path = Path()
+) -> ScalingPlan:
+    """The plan of a section without faults; manifests are looked for in `folder`."""
+    if isinstance(spec, ManifestScalerSpec):
+        return manifest_plan(spec, pools, folder)
+    return _policy_plan(spec, pools)
+
+
+def _policy_plan(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> ScalingPlan:
     order, rate, windows = spec.optimizer, spec.rate, spec.stabilization
     return ScalingPlan(
         timing=TimingPlan(
@@ -48,13 +62,18 @@ def _bounds(spec: ScalerSpec, pool: PoolSpec) -> BoundsPlan:
     return BoundsPlan(bounds.min, bounds.max)
 
 
-def scaling_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+def scaling_faults(
+    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec]
+) -> Iterator[Fault]:
     """Names of nobody, values that contradict each other, and options without a use.
 
     All by the values in force, so that one that contradicts another's default is told too.
     """
-    yield from _bound_faults(spec, pools)
     yield from _time_faults(spec)
+    if isinstance(spec, ManifestScalerSpec):
+        yield from manifest_faults(spec, pools, SECTION)
+        return
+    yield from _bound_faults(spec, pools)
     yield from _useless(spec, pools)
     own = list(spec.policy_faults([pool.name for pool in pools]))
     for fault in own:
@@ -63,7 +82,7 @@ def scaling_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Faul
     if own:  # what cannot be built would be told twice
         return
     try:
-        build_policy(scaling_plan(spec, pools))
+        build_policy(_policy_plan(spec, pools))
     except InputError as error:
         path = (*SECTION, *(error.where or "policy").split("."))
         yield Fault(path, error.what, error.allowed, error.hint, because_of=(SECTION,))
@@ -87,7 +106,7 @@ def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault
             yield Fault(("serving", "pools", index, "replicas"), what, allowed, because_of=because)
 
 
-def _time_faults(spec: ScalerSpec) -> Iterator[Fault]:
+def _time_faults(spec: TimedSpec) -> Iterator[Fault]:
     if spec.freshness is not None and spec.freshness < spec.scrape_delay:
         delay = format_duration(spec.scrape_delay)
         what = f"less than scrape_delay, which is {delay}: nothing would ever be believed"

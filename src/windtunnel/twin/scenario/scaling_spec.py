@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Number, Whole, chosen_by, variant
+from windtunnel.core.spec.fields import Number, Whole, by_key, chosen_by, variant
 from windtunnel.scaling.plan import (
     BlisPlan,
     PolicyPlan,
@@ -18,6 +18,7 @@ from windtunnel.twin.scenario.kthena_spec import (
     KthenaHomogeneousSpec,
 )
 from windtunnel.twin.scenario.limits import MOST_SEQUENCES, MOST_TOKENS
+from windtunnel.twin.scenario.manifest_spec import ManifestScalerSpec
 from windtunnel.twin.scenario.peers_spec import (
     AibrixScalerSpec,
     DynamoScalerSpec,
@@ -146,7 +147,7 @@ class BlisScalerSpec(ScalerSpec):
         return BlisPlan(self.up, self.down, self.kv_threshold, self.average_prompt)
 
 
-ScalingSpec = Annotated[
+PolicySpec = Annotated[
     Annotated[PredictiveScalerSpec, variant("predictive")]
     | Annotated[SaturationScalerSpec, variant("saturation")]
     | Annotated[WvaScalerSpec, variant("wva")]
@@ -176,4 +177,8 @@ ScalingSpec = Annotated[
         "aibrix",
         "dynamo",
     ),
+]
+ScalingSpec = Annotated[
+    Annotated[ManifestScalerSpec, variant("manifests")] | Annotated[PolicySpec, variant("policy")],
+    by_key("manifests", "manifests", "policy"),
 ]

@@ -1,0 +1,110 @@
+"""Manifests in the `scaling` section: which pools they scale, and what is told of faults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.spec.faults import checker_faults, dotted
+from windtunnel.core.spec.section import Section
+from windtunnel.scaling.build import build_scaler
+from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.twin.scenario.manifest_spec import ManifestScalerSpec
+from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
+from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.serving_spec import PoolSpec
+
+POOLS = [PoolSpec(name="main", replicas=2), PoolSpec(name="spare", replicas=1)]
+
+HPA = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: llm}
+spec:
+  scaleTargetRef: {name: TARGET}
+  maxReplicas: 10
+  metrics:
+  - type: Pods
+    pods:
+      metric: {name: queue_depth}
+      target: {type: AverageValue, averageValue: 5}
+"""
+
+
+class Whole(Section):
+    """A file with a scaling section."""
+
+    scaling: ScalingSpec | None = None
+
+
+def section(**written: Any) -> ManifestScalerSpec:
+    found = Whole.model_validate({"scaling": {"manifests": ["a.yaml"], **written}}).scaling
+    assert isinstance(found, ManifestScalerSpec)
+    return found
+
+
+def manifest(folder: Path, target: str = "main") -> Path:
+    (folder / "a.yaml").write_text(HPA.replace("TARGET", target))
+    return folder
+
+
+def test_manifests_scale_the_pools_that_they_name(tmp_path: Path) -> None:
+    plan = scaling_plan(section(), POOLS, manifest(tmp_path))
+    assert plan.bounds == {"main": BoundsPlan(1, 10), "spare": BoundsPlan(1, 1)}
+    assert isinstance(plan.policy, tuple)
+    assert [(part.source, part.pools) for part in plan.policy] == [
+        ("HorizontalPodAutoscaler llm", ("main",))
+    ]
+    assert plan.timing.interval_s == 15.0
+    assert build_scaler(plan, ["m"]).timing.freshness_s == 45.0
+
+
+def test_a_target_may_have_another_name(tmp_path: Path) -> None:
+    written = section(targets={"llm-deployment": "spare"}, interval="5s", wake=False)
+    plan = scaling_plan(written, POOLS, manifest(tmp_path, "llm-deployment"))
+    assert plan.bounds["spare"] == BoundsPlan(1, 10)
+    assert (plan.timing.interval_s, plan.wake) == (5.0, False)
+
+
+def test_knative_looks_more_often(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: main}\n"
+        "spec: {template: {}}\n"
+    )
+    (tmp_path / "a.yaml").write_text(text)
+    assert scaling_plan(section(), POOLS, tmp_path).timing.interval_s == 2.0
+
+
+def test_a_target_of_nobody_names_the_pools(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        scaling_plan(section(), POOLS, manifest(tmp_path, "mian"))
+    assert str(caught.value) == (
+        f"{tmp_path}/a.yaml:6: spec.scaleTargetRef.name: no pool is called 'mian'; "
+        "allowed: main, spare (did you mean 'main'? or write scaling.targets: {mian: POOL})"
+    )
+
+
+def test_a_pool_of_nobody() -> None:
+    found = list(scaling_faults(section(targets={"x": "man"}), POOLS))
+    assert [(dotted(fault.path), fault.what) for fault in found] == [
+        ("scaling.targets.x", "there is no pool 'man'")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "where", "what"),
+    [
+        ({"manifests": []}, "scaling.manifests", "the list has no items"),
+        ({"manifests": ["a"], "pools": {}}, "scaling.pools", "unknown key"),
+        ({"manifests": ["a"], "policy": "hpa"}, "scaling.policy", "unknown key"),
+        ({"policy": "hpaa"}, "scaling.policy", "'hpaa' is not known here"),
+        ({}, "scaling.policy", "missing"),
+    ],
+)
+def test_what_is_no_such_section(written: dict[str, Any], where: str, what: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Whole.model_validate({"scaling": written})
+    (fault,) = checker_faults(caught.value, Whole)
+    assert (dotted(fault.path), fault.what) == (where, what)
