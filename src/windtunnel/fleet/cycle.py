@@ -15,6 +15,7 @@ from windtunnel.fleet.actions import (
     RECLAIM,
     RECLAIM_REASON,
     SATISFIED,
+    VERDICTS,
     Action,
     Plan,
     Verdict,
@@ -22,7 +23,25 @@ from windtunnel.fleet.actions import (
 )
 from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.domains import find_whole, settle
-from windtunnel.fleet.entries import Entry, Row
+from windtunnel.fleet.entries import Entry, Row, Supply
+from windtunnel.fleet.instruments import (
+    CALLS_TOTAL,
+    CYCLE,
+    PHASE_1,
+    PHASE_2,
+    PHASE_3,
+    POOL_BUILD,
+    PREEMPTION,
+    RECLAIMING,
+    RELEASING,
+    SEED,
+    SNAPSHOT,
+    TAKE,
+    TAKE_CO_LOCATED,
+    TAKE_SPREAD,
+    VERDICTS_TOTAL,
+    Instruments,
+)
 from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.planning import Moves
@@ -35,7 +54,8 @@ from windtunnel.fleet.table import NeedsTable
 class Planner:
     """Machines, needs, and the cycle over them."""
 
-    def __init__(self) -> None:
+    def __init__(self, instruments: Instruments | None = None) -> None:
+        self.instruments: Final = instruments or Instruments()
         self.inventory: Final = Inventory()
         self._supplies: Final = Supplies(self.inventory)
         self.needs: Final = NeedsTable(self.inventory, self._supplies)
@@ -45,20 +65,28 @@ class Planner:
 
     def cycle(self, now_s: float) -> Plan:
         """Decides what to do now. To ask again without a change gives nothing to do."""
+        told = self.instruments
+        began = told.begin()
         self._preemption.start()
         self._supplies.refresh()
         rows = self._rows_to_look_at()
+        snapped = told.lap(SNAPSHOT)
         self._seed(rows)
-        short: list[Row] = []
-        for row in rows:
-            if row.live and not row.whole:
-                self._acquire(row)
-                if not row.whole:
-                    short.append(row)
+        told.lap(SEED)
+        short = self._acquire_all(rows)
+        acquired = told.last_s
         shortfalls = self._preempt(short)
+        preempted = told.lap(PREEMPTION)
         self._reclaim()
+        told.lap(RECLAIMING)
         self._release(now_s)
-        return self._moves.finish(shortfalls, self.needs.live)
+        plan = self._moves.finish(shortfalls, self.needs.live)
+        ended = told.lap(RELEASING)
+        told.took(PHASE_1, acquired - snapped)
+        told.took(PHASE_2, preempted - acquired)
+        told.took(PHASE_3, ended - preempted)
+        told.took(CYCLE, ended - began)
+        return plan
 
     def _rows_to_look_at(self) -> list[Row]:
         """Those that changed and those that lack something, in the order of service."""
@@ -85,26 +113,50 @@ class Planner:
                     continue
             self._moves.keep(row)
 
-    def _acquire(self, row: Row) -> None:
-        """Phase 1, then: what a row can get."""
+    def _acquire_all(self, rows: list[Row]) -> list[Row]:
+        """Phase 1, then: what rows can get, in the order of service. Gives those that lack."""
+        told, supplies = self.instruments, self._supplies
+        short: list[Row] = []
+        calls: dict[str, int] = {}
+        for row in rows:
+            if not row.live or row.whole:
+                continue
+            builds = supplies.builds
+            supply = supplies.of(row)
+            if supplies.builds != builds:
+                told.lap(POOL_BUILD)
+            path = self._acquire(row, supply)
+            calls[path] = calls.get(path, 0) + 1
+            told.lap(path)
+            if not row.whole:
+                short.append(row)
+        for path, times in calls.items():
+            told.count(CALLS_TOTAL, (path,), times)
+        return short
+
+    def _acquire(self, row: Row, supply: Supply) -> str:
+        """What one row can get; says by which path."""
         moves = self._moves
-        supply = self._supplies.of(row)
+        path = TAKE
         if row.same:
             settle(moves, row, supply)
             if not row.domain:
-                return
+                return TAKE_CO_LOCATED
         if row.cluster.surplus and not row.whole:
             moves.adopt_spare(row, supply)
         if not moves.is_covered(row):
             if row.same:
+                path = TAKE_CO_LOCATED
                 moves.take_co_located(row, supply)
             elif row.skew:
+                path = TAKE_SPREAD
                 moves.take_spread(row, supply)
             else:
                 moves.take(row, supply)
         row.whole = moves.is_covered(row)
         if moves.is_mixed(row):
             self.inventory.touch(row)  # the last machine may have made an earlier one needless
+        return path
 
     def _preempt(self, short: list[Row]) -> list[Verdict]:
         """Phase 2: what must leave needs of lower priority; and what is said of those that lack."""
@@ -115,6 +167,7 @@ class Planner:
             have = self._preemption.preempt(row)
             if row.verdict != SATISFIED:
                 told.append(Verdict(row.key, row.verdict, self._words(row, have)))
+                self.instruments.count(VERDICTS_TOTAL, (VERDICTS[row.verdict],))
         return told
 
     def _words(self, row: Row, have: list[int]) -> str:

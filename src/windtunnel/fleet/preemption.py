@@ -28,8 +28,10 @@ class Preemption:
         self._moves: Final = moves
         self._holders: dict[Stock, list[Row]] = {}
         self._looked_up = False
+        self._back: dict[Entry, None] = {}
 
     def start(self) -> None:
+        self._back = {}
         self._holders = {}
         self._looked_up = False
 
@@ -46,6 +48,7 @@ class Preemption:
             if entry.state != DRAINING and entry.id not in wanted:
                 self._moves.withdrawn.append(entry.id)
                 inventory.withdraw(entry)
+                self._back[entry] = None  # nobody counts on it before the next cycle
 
     def _mark_wanted(self, row: Row, wanted: dict[str, Entry]) -> None:
         have = list(row.have)
@@ -134,7 +137,11 @@ class Preemption:
         found: list[Entry] = []
         for _, holder in ranked:
             mine = [
-                e for e in holder.held if e.is_takeable() and self._moves.fits(row, supply, e.stock)
+                e
+                for e in holder.held
+                if e.is_takeable()
+                and e not in self._back
+                and self._moves.fits(row, supply, e.stock)
             ]
             mine.sort(key=_by_id)
             found.extend(mine)

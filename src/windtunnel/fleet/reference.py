@@ -86,6 +86,8 @@ class _Cycle:
         self.rows = [ReferenceRow(need) for need in sorted(merge(needs), key=Need.order)]
         self.ready = ready
         self.surplus: dict[str, None] = {}
+        self.back: dict[str, None] = {}
+        """Not to be drained after all: nobody counts on them before the next cycle."""
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
 
@@ -354,6 +356,7 @@ class _Cycle:
         for machine in list(self.machines.values()):
             if machine.planned == PREEMPT and machine.id not in wanted:
                 self.withdraw(machine)
+                self.back[machine.id] = None
 
     def victims(self, row: ReferenceRow) -> list[Machine]:
         """Machines of needs of lower priority: of the own cluster first, then the best to take."""
@@ -365,6 +368,7 @@ class _Cycle:
                 and machine.planned == NOTHING
                 and holder is not None
                 and machine.id not in self.surplus
+                and machine.id not in self.back
                 and holder.priority() < row.need.profile.priority
                 and holder.reclamation_bucket() != PINNED
                 and row.matches(machine)

@@ -1,0 +1,393 @@
+"""From plans to orders: how much at once, in what order, and what becomes of it.
+
+A state machine that is told. It is given plans, the time and what was completed or failed; it
+gives back orders for providers. What may not begin yet waits here, remembered, and is not planned
+again: in the inventory it is planned already, and the next cycle counts on it.
+"""
+
+import heapq
+from collections import deque
+from typing import Final
+
+from windtunnel.fleet.actions import (
+    ACTIONS,
+    ADOPT,
+    BOOTSTRAP,
+    PREEMPT,
+    PROVISION,
+    RECLAIM,
+    START_STATE,
+    Action,
+    Plan,
+)
+from windtunnel.fleet.entries import Entry
+from windtunnel.fleet.instruments import (
+    ACTIONS_TOTAL,
+    BOOTSTRAP_FETCH,
+    DEFERRALS_TOTAL,
+    EXECUTE,
+    PROVISIONING,
+    Instruments,
+)
+from windtunnel.fleet.instruments import CONFIGURE as CONFIGURE_TIME
+from windtunnel.fleet.instruments import DRAIN as DRAIN_TIME
+from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.orders import (
+    CONFIGURE,
+    CREATE,
+    DELETE,
+    DRAIN,
+    FETCH,
+    TAG,
+    Limits,
+    Order,
+    Token,
+)
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+)
+
+SUCCESS: Final = "success"
+DEFERRED: Final = "deferred"
+ERROR: Final = "error"
+TIMEOUT: Final = "timeout"
+ROLLED_BACK: Final = "rolled_back"
+STALE: Final = "stale"
+LOST: Final = "lost"
+DRY_RUN: Final = "dry_run"
+
+BY_CAP: Final = "cap"
+BY_CONCURRENCY: Final = "concurrency"
+BY_RECLAIM_CAP: Final = "reclaim_cap"
+BY_PAUSE: Final = "paused"
+
+
+class Waiting:
+    """An action that has not begun."""
+
+    __slots__ = ("action", "begun")
+
+    def __init__(self, action: Action) -> None:
+        self.action: Final = action
+        self.begun = False  # or dropped, since it no longer holds
+
+
+class Running:
+    """An action that has begun, and the order that it waits for."""
+
+    __slots__ = ("action", "attempts", "entry", "operation", "sequence", "since_s")
+
+    def __init__(self, action: Action, entry: Entry) -> None:
+        self.action: Final = action
+        self.entry: Final = entry
+        self.operation = ""
+        self.sequence = 0
+        self.attempts = 0
+        self.since_s = 0.0
+
+
+class Executor:
+    """Begins what was planned, within limits, and follows it to its end."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        limits: Limits,
+        *,
+        epoch: int = 0,
+        instruments: Instruments | None = None,
+    ) -> None:
+        self._inventory: Final = inventory
+        self._limits: Final = limits.check()
+        self._epoch: Final = epoch
+        self._told: Final = instruments or Instruments()
+        self._sequence = 0
+        self._queues: Final[dict[int, deque[Waiting]]] = {}  # by rank
+        self._reclaims: Final[dict[str, deque[Waiting]]] = {}  # by cluster
+        self._running: Final[dict[str, Running]] = {}
+        self._deadlines: Final[list[tuple[float, int, str]]] = []
+        self._begun_in_cycle = 0
+        self._reclaimed_in_cycle: Final[dict[str, int]] = {}
+        self.waiting = 0
+        self.paused = False
+        """The kill switch: nothing begins. What has begun goes on, since half a drain is worse."""
+        self.dry_run = False
+        """Plans are counted and taken back; nothing begins."""
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    # Plans.
+
+    def submit(self, plan: Plan, now_s: float) -> list[Order]:
+        """Takes the plan of a cycle; gives what is to be asked now."""
+        self._begun_in_cycle = 0
+        self._reclaimed_in_cycle.clear()
+        if self.dry_run:
+            self._take_back(plan)
+            return []
+        fresh = [Waiting(action) for action in plan.actions]
+        for one in fresh:
+            self._queue_of(one.action).append(one)
+        self.waiting += len(fresh)
+        began = self._told.begin()
+        orders = self.begin(now_s)
+        self._told.took(EXECUTE, self._told.begin() - began)
+        self._count_deferred(fresh)
+        return orders
+
+    def _take_back(self, plan: Plan) -> None:
+        for action in plan.actions:
+            self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], DRY_RUN))
+            if action.kind != ADOPT:
+                self._inventory.withdraw(self._inventory.entries[action.machine])
+
+    def _queue_of(self, action: Action) -> deque[Waiting]:
+        if action.kind == RECLAIM:
+            return self._reclaims.setdefault(action.cluster, deque())
+        # Acquisitions and preemptions by priority; what only gives back comes after them.
+        rank = -action.priority if action.need is not None else _LAST
+        found = self._queues.get(rank)
+        if found is None:
+            found = deque()
+            self._queues[rank] = found
+        return found
+
+    def _count_deferred(self, fresh: list[Waiting]) -> None:
+        """Each action that must wait is counted once, with what it waits for."""
+        for one in fresh:
+            if not one.begun:
+                kind = ACTIONS[one.action.kind]
+                self._told.count(ACTIONS_TOTAL, (kind, DEFERRED))
+                self._told.count(DEFERRALS_TOTAL, (self._why_wait(),))
+
+    def _why_wait(self) -> str:
+        if self.paused:
+            return BY_PAUSE
+        if self._begun_in_cycle >= self._limits.actions_per_cycle:
+            return BY_CAP
+        if len(self._running) >= self._limits.concurrency:
+            return BY_CONCURRENCY
+        return BY_RECLAIM_CAP
+
+    def begin(self, now_s: float) -> list[Order]:
+        """Begins what the limits allow: after a plan, and whenever something has ended."""
+        orders: list[Order] = []
+        if self.paused:
+            return orders
+        for rank in sorted(self._queues):
+            queue = self._queues[rank]
+            while queue and self._has_room():
+                self._begin_one(queue.popleft(), now_s, orders)
+            if not queue:
+                del self._queues[rank]
+        for cluster in sorted(self._reclaims):
+            queue = self._reclaims[cluster]
+            while queue and self._has_room() and self._may_reclaim(cluster):
+                self._begin_one(queue.popleft(), now_s, orders)
+            if not queue:
+                del self._reclaims[cluster]
+        return orders
+
+    def _has_room(self) -> bool:
+        return (
+            self._begun_in_cycle < self._limits.actions_per_cycle
+            and len(self._running) < self._limits.concurrency
+        )
+
+    def _may_reclaim(self, cluster: str) -> bool:
+        configured = self._inventory.clusters[cluster].configured
+        done = self._reclaimed_in_cycle.get(cluster, 0)
+        # What is draining no longer counts as configured, so the share is of what was there.
+        return done < max(1, int(self._limits.reclaim_share * (configured + done)))
+
+    def _begin_one(self, one: Waiting, now_s: float, orders: list[Order]) -> None:
+        """Begins an action if what it was planned for still holds."""
+        self.waiting -= 1
+        one.begun = True
+        action = one.action
+        entry = self._inventory.entries.get(action.machine)
+        if entry is None or not self._holds(action, entry):
+            self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], STALE))
+            return
+        self._begun_in_cycle += 1
+        if action.kind == ADOPT:
+            orders.append(Order(TAG, action.machine, self._token(), action.cluster, action.need))
+            self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], SUCCESS))
+            return
+        running = Running(action, entry)
+        self._running[action.machine] = running
+        if action.kind == BOOTSTRAP:
+            self._inventory.transition(entry, CONFIGURING, now_s, row=entry.row)
+            self._ask(running, FETCH, now_s, orders)
+        elif action.kind == PROVISION:
+            self._inventory.transition(entry, CREATING, now_s, row=entry.row)
+            self._ask(running, CREATE, now_s, orders)
+        elif action.kind in (PREEMPT, RECLAIM):
+            if action.kind == RECLAIM:
+                done = self._reclaimed_in_cycle.get(action.cluster, 0)
+                self._reclaimed_in_cycle[action.cluster] = done + 1
+            self._inventory.transition(entry, DRAINING, now_s)
+            self._ask(running, DRAIN, now_s, orders)
+        else:
+            self._inventory.transition(entry, DELETING, now_s)
+            self._ask(running, DELETE, now_s, orders)
+
+    def _holds(self, action: Action, entry: Entry) -> bool:
+        """The guard: the machine is as it was planned for, for the same need, and not busy."""
+        row = entry.row
+        if action.machine in self._running:
+            return False
+        if action.kind == ADOPT:
+            return entry.state in (CONFIGURING, CONFIGURED) and (
+                row is not None and row.key == action.need
+            )
+        if entry.planned != action.kind or entry.state != START_STATE[action.kind]:
+            return False
+        if action.kind == PREEMPT:
+            promised = self._inventory.promises.get(entry)
+            return promised is not None and promised.key == action.need
+        return action.need is None or (row is not None and row.key == action.need)
+
+    def _token(self) -> Token:
+        self._sequence += 1
+        return Token(self._epoch, self._sequence)
+
+    def _ask(self, running: Running, operation: str, now_s: float, orders: list[Order]) -> None:
+        action = running.action
+        if operation != running.operation:
+            running.operation = operation
+            running.attempts = 0
+            running.since_s = now_s
+        running.attempts += 1
+        token = self._token()
+        running.sequence = token.sequence
+        limit_s = self._limits.create_timeout_s if operation == CREATE else self._limits.timeout_s
+        deadline_s = now_s + action.grace_s + limit_s
+        heapq.heappush(self._deadlines, (deadline_s, token.sequence, action.machine))
+        orders.append(
+            Order(
+                operation,
+                action.machine,
+                token,
+                action.cluster,
+                action.need,
+                action.grace_s,
+                deadline_s,
+            )
+        )
+
+    # What became of it.
+
+    def completed(
+        self, machine: str, token: Token, now_s: float, orders: list[Order], host: str = ""
+    ) -> bool:
+        """An order was carried out. False for an answer that is late, double or not ours."""
+        running = self._answered(machine, token)
+        if running is None:
+            return False
+        entry, inventory = running.entry, self._inventory
+        operation = running.operation
+        if operation == CONFIGURE:
+            inventory.transition(entry, CONFIGURED, now_s)
+            self._end(running, SUCCESS, CONFIGURE_TIME, now_s)
+        elif operation == FETCH:
+            self._told.waited(BOOTSTRAP_FETCH, now_s - running.since_s)
+            self._ask(running, CONFIGURE, now_s, orders)
+        elif operation == CREATE:
+            self._told.waited(PROVISIONING, now_s - running.since_s)
+            row = entry.row
+            inventory.transition(entry, IDLE, now_s, host=host or entry.id)
+            if row is not None and row.live:
+                inventory.transition(entry, CONFIGURING, now_s, row=row)
+                self._ask(running, FETCH, now_s, orders)
+            else:  # nobody asks for it any more, so it joins no cluster
+                self._end(running, SUCCESS, "", now_s)
+        elif operation == DRAIN:
+            inventory.transition(entry, IDLE, now_s)
+            self._end(running, SUCCESS, DRAIN_TIME, now_s)
+        else:
+            inventory.transition(entry, SPECULATIVE, now_s)
+            self._end(running, SUCCESS, "", now_s)
+        return True
+
+    def failed(self, machine: str, token: Token, error: str, now_s: float) -> bool:
+        """An order could not be carried out: its machine waits for a person."""
+        running = self._answered(machine, token)
+        if running is None:
+            return False
+        self._inventory.transition(running.entry, FAILED, now_s, error=error)
+        self._end(running, ERROR, "", now_s)
+        return True
+
+    def lost(self, machine: str, error: str, now_s: float) -> None:
+        """A machine failed by itself: spot took it, it burnt. Whoever had it needs another."""
+        self._forget(machine)
+        self._inventory.transition(
+            self._inventory.entries[machine], FAILED, now_s, error=f"lost: {error}"
+        )
+
+    def gone(self, machine: str) -> None:
+        """A machine is no longer listed by its provider."""
+        self._forget(machine)
+        self._inventory.remove(machine)
+
+    def is_running(self, machine: str) -> bool:
+        """Whether something has begun with a machine and not ended."""
+        return machine in self._running
+
+    def _forget(self, machine: str) -> None:
+        running = self._running.get(machine)
+        if running is not None:
+            self._end(running, LOST, "", running.since_s)
+
+    def _answered(self, machine: str, token: Token) -> Running | None:
+        running = self._running.get(machine)
+        if running is None or running.sequence != token.sequence or token.epoch != self._epoch:
+            self._told.count(ACTIONS_TOTAL, ("answer", STALE))
+            return None
+        return running
+
+    def _end(self, running: Running, result: str, waited: str, now_s: float) -> None:
+        del self._running[running.action.machine]
+        self._told.count(ACTIONS_TOTAL, (ACTIONS[running.action.kind], result))
+        if waited:
+            self._told.waited(waited, now_s - running.since_s)
+
+    def expire(self, now_s: float) -> list[Order]:
+        """Asks again what was not answered in time, under a newer token, or gives it up.
+
+        A machine for which only its cluster was asked goes back to idle: no provider knows of it.
+        """
+        orders: list[Order] = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, sequence, machine = heapq.heappop(self._deadlines)
+            running = self._running.get(machine)
+            if running is None or running.sequence != sequence:
+                continue
+            if running.operation == FETCH:
+                self._inventory.transition(running.entry, IDLE, now_s)
+                self._end(running, ROLLED_BACK, "", now_s)
+            elif running.attempts < self._limits.attempts:
+                self._ask(running, running.operation, now_s, orders)
+            else:
+                error = f"{running.operation} was not answered {running.attempts} times"
+                self._inventory.transition(running.entry, FAILED, now_s, error=error)
+                self._end(running, TIMEOUT, "", now_s)
+        return orders
+
+    def next_deadline_s(self) -> float:
+        """When to ask `expire` next, at the latest; infinity when nothing is under way."""
+        return self._deadlines[0][0] if self._deadlines else float("inf")
+
+
+_LAST: Final = 2**40
+"""The rank after all priorities."""

@@ -1,0 +1,84 @@
+"""What providers list, folded into the inventory; what cannot be is rejected, counted and kept."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.fleet.entries import Row
+from windtunnel.fleet.execution import Executor
+from windtunnel.fleet.instruments import REJECTED_TOTAL, Instruments
+from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.machine import Machine, fault_of
+from windtunnel.fleet.states import FAILED, STATES, is_legal
+
+MOST_KEPT: Final = 1000
+"""How many rejected records are kept for inspection; the oldest go first."""
+
+IMPOSSIBLE: Final = "impossible_record"
+ILLEGAL: Final = "illegal_transition"
+RESHAPED: Final = "another_shape"
+
+
+class Reconciler:
+    """Brings the inventory to what a provider says, as far as that can be."""
+
+    def __init__(
+        self, inventory: Inventory, executor: Executor, instruments: Instruments | None = None
+    ) -> None:
+        self._inventory: Final = inventory
+        self._executor: Final = executor
+        self._told: Final = instruments or Instruments()
+        self.rejected: Final[dict[str, tuple[Machine, str]]] = {}
+        """By machine: the last record that could not be, and why."""
+
+    def fold(self, records: Iterable[Machine], now_s: float, *, complete: bool) -> None:
+        """Takes a list of records; where it is `complete`, machines that are not on it are gone."""
+        seen: dict[str, None] = {}
+        for record in records:
+            seen[record.id] = None
+            self._fold_one(record, now_s)
+        if complete:
+            for name in sorted(self._inventory.entries):
+                if name not in seen:
+                    self._executor.gone(name)
+
+    def forget(self, tombstones: Iterable[str]) -> None:
+        """Takes the ids of machines that a provider no longer has."""
+        for name in tombstones:
+            if name in self._inventory.entries:
+                self._executor.gone(name)
+
+    def _fold_one(self, record: Machine, now_s: float) -> None:
+        fault = fault_of(record)
+        if fault:
+            self._reject(record, IMPOSSIBLE, fault)
+            return
+        entry = self._inventory.entries.get(record.id)
+        if entry is None:
+            self._inventory.add(record)
+        elif entry.stock.shape != record.shape:
+            self._reject(record, RESHAPED, "a machine keeps its shape for life")
+        elif entry.state == record.state:
+            if record.host:
+                entry.host = record.host
+        elif record.state == FAILED and is_legal(int(entry.state), FAILED):
+            self._executor.lost(record.id, record.error, now_s)
+        elif self._executor.is_running(record.id):
+            return  # what we began is answered by its own completion
+        elif not is_legal(int(entry.state), record.state):
+            before, after = STATES[int(entry.state)], STATES[record.state]
+            self._reject(record, ILLEGAL, f"it cannot go from {before} to {after}")
+        else:
+            row = self._row_of(record)
+            self._inventory.transition(entry, record.state, now_s, host=record.host, row=row)
+
+    def _row_of(self, record: Machine) -> Row | None:
+        if record.holder is not None:
+            return self._inventory.row(record.holder)
+        return self._inventory.cluster(record.cluster).unknown if record.cluster else None
+
+    def _reject(self, record: Machine, reason: str, sentence: str) -> None:
+        self._told.count(REJECTED_TOTAL, (reason,))
+        self.rejected.pop(record.id, None)
+        if len(self.rejected) >= MOST_KEPT:
+            del self.rejected[next(iter(self.rejected))]
+        self.rejected[record.id] = (record, sentence)
