@@ -14,12 +14,12 @@ from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.plan import BoundsPlan
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Snapshot, Variant
-from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.scaling import scaling_plan
+from windtunnel.twin.scenario.scaling_spec import PolicySpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 
-SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(ScalingSpec)
+SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(PolicySpec)
 WAITING = {"metrics": {"num_requests_waiting": 4.0}}
 LISTED = {"metrics": [{"name": "num_requests_waiting", "target": 4.0}]}
 POLICIES: dict[str, dict[str, Any]] = {
