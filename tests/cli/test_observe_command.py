@@ -14,6 +14,9 @@ import pytest
 
 from tests.live.emulated import FALLS_SILENT_S, command
 from windtunnel.cli.main import main
+from windtunnel.core.errors import InputError
+from windtunnel.workload.traces.reading import open_trace
+from windtunnel.workload.traces.record import TraceRequest
 
 SCENARIO = """\
 name: small
@@ -95,7 +98,7 @@ def test_figures_are_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFi
         assert exit_code("observe", file, "--endpoint", url, "-o", str(trace)) == 2
         assert "--force replaces it" in capsys.readouterr().err
         assert exit_code("observe", file, "--endpoint", url, "-o", str(trace), "--force",
-                         "--model", "another") == 0  # fmt: skip
+                         "--model", "another") == 4  # fmt: skip
         assert "3 x 404 The model `another` does not exist" in capsys.readouterr().out
 
 
@@ -126,6 +129,38 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     assert set(outcomes) <= {"completed", "unfinished"}
 
 
+def test_what_was_measured_before_a_kill_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, trace = scenario(tmp_path, count=10_000), tmp_path / "trace.parquet"
+    part = tmp_path / "trace.parquet.part"
+    with command(file) as (_, said):
+        observing = ["observe", file, "--endpoint", said.split()[2], "-o", str(trace)]
+        with subprocess.Popen([sys.executable, "-m", "windtunnel", *observing]) as process:
+            while not part.exists() or not rows_of(part):
+                assert process.poll() is None
+            assert exit_code(*observing) == 2
+            assert "another run is writing it now" in capsys.readouterr().err
+            process.kill()
+        assert not trace.exists()
+        kept = rows_of(part)
+        assert exit_code(*observing) == 2
+        assert "a run that was killed left what it had measured there" in capsys.readouterr().err
+        assert rows_of(part) == kept
+    assert exit_code("compare", "--real", str(part), file, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["requests"]["compared"] == len(kept)
+    assert exit_code("trace", "convert", str(part), str(trace)) == 0
+    assert len(rows_of(trace)) == len(kept)
+
+
+def rows_of(path: Path) -> list[TraceRequest]:
+    """The requests of a trace that somebody may be writing."""
+    try:
+        return list(open_trace(path))
+    except InputError:
+        return []
+
+
 def answered(url: str) -> int:
     """How many requests a server says that it has answered."""
     with urllib.request.urlopen(f"{url}/metrics") as reply:
@@ -149,6 +184,10 @@ def answered(url: str) -> int:
         (
             ["--endpoint", "http://127.0.0.1:9", "--set", "workload.0.media={tokens: 100}"],
             "only text can be sent",
+        ),
+        (
+            ["--endpoint", "http://127.0.0.1:9", "-o", "x.csv"],
+            "x.csv: a measured trace is Parquet",
         ),
         (
             ["--endpoint", "http://127.0.0.1:9", "-o", "/no/such/folder/x.parquet"],

@@ -277,6 +277,27 @@ def test_rows_are_read_by_arrival_and_gaps_are_microseconds(tmp_path: Path) -> N
     assert [entry.name for entry in tmp_path.iterdir()] == ["trace.parquet"]
 
 
+def test_a_stream_of_rows_is_a_trace_however_it_is_cut(tmp_path: Path) -> None:
+    """What a killed run leaves: every batch that is whole, and never an error."""
+    trace = MeasuredTrace(tmp_path / "trace.parquet", replace=False)
+    part = tmp_path / "trace.parquet.part"
+    sizes = []
+    for number in range(4):
+        trace.add(measured(number, float(number)))
+        trace.flush()
+        sizes.append(part.stat().st_size)
+    whole = part.read_bytes()
+    cut = tmp_path / "cut"
+    for size in range(sizes[0], len(whole), 97):
+        cut.write_bytes(whole[:size])
+        kept = sum(size >= end for end in sizes)
+        assert len(list(open_trace(cut))) == kept
+    with pytest.raises(OutputError, match="another run is writing it now"):
+        MeasuredTrace(tmp_path / "trace.parquet", replace=True)
+    trace.close()
+    assert len(list(open_trace(tmp_path / "trace.parquet"))) == 4
+
+
 def test_nothing_measured_is_no_file(tmp_path: Path) -> None:
     with MeasuredTrace(tmp_path / "trace.parquet", replace=False):
         pass

@@ -130,7 +130,7 @@ BAD = {
 def test_a_bad_answer_is_told_with_its_outcome(observe: Observe, name: str) -> None:
     said, outcome, error = BAD[name]
     done = observe(lambda _: said)
-    assert done.code == 0, done.err
+    assert (done.code, done.err) == (4, "windtunnel: no request was completed\n")
     assert len(done.rows) == 2
     for row in done.rows:
         assert row["outcome"] == outcome

@@ -143,3 +143,16 @@ def test_a_scenario_that_serves_nothing_of_it_is_a_sentence(tmp_path: Path) -> N
     tiny = plan_of(OPEN, "serving.pools.0.engine.kv_blocks=3")
     with pytest.raises(InputError, match="is the scenario that of this server"):
         compare_with_reality(tiny, path)
+
+
+def test_answers_that_come_all_at_once_ask_for_no_step_without_time(tmp_path: Path) -> None:
+    """A server that does not really stream, or a machine that hands everything on late."""
+    fixed = ("serving.pools.0.step_time={model: linear, fixed: 10ms}", "workload.0.output_tokens=4")
+    plan = plan_of(OPEN, *CALM, *fixed)
+    clumped = []
+    for one in observe(plan):
+        row = msgspec.structs.replace(one.request, ttft_s=one.request.e2e_s)
+        clumped.append(one._replace(request=row, gaps_s=[]))
+    found = compare_with_reality(plan, trace_of(clumped, tmp_path))
+    assert found["latency"]["tpot"]["mean"]["measured"] == pytest.approx(0.0, abs=1e-9)
+    assert sets_of(found) == {"steps": []}

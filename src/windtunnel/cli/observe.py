@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 EXIT_INTERRUPTED = 130
+EXIT_NOTHING = 4
+"""Nothing was completed."""
 MOST_CONCURRENCY = 100_000
+KEPT_EVERY_S = 1.0
+"""What was measured is written so often: a crash costs no more."""
 
 
 @click.command(short_help="Send a scenario's traffic to a real server, and measure it.")
@@ -79,7 +83,8 @@ def observe(
 
     The server must speak OpenAI's interface and stream. What is written is a trace: it replays in a
     simulation, and `windtunnel compare --real` holds a scenario against it. Ctrl-C ends it early
-    and keeps what was measured.
+    and keeps what was measured. Exit codes: 0 measured, 4 no request was completed, 2 bad input or
+    no server, 130 interrupted.
     """
     from windtunnel.core.clock import unix_s
     from windtunnel.live.observe.observer import Manner
@@ -124,9 +129,17 @@ def observe(
         click.echo(result_bytes(figures), nl=False)
     else:
         show_observation(figures, str(output) if trace.rows else None)
+    _leave(done=done, requests=figures["requests"])
+
+
+def _leave(*, done: bool, requests: dict[str, int]) -> None:
+    """Exits with what the run came to, where that is not a measurement to its end."""
     if not done:
         click.echo("windtunnel: interrupted; what was measured by then is kept", err=True)
         sys.exit(EXIT_INTERRUPTED)
+    if requests["sent"] and not requests["completed"]:
+        click.echo("windtunnel: no request was completed", err=True)
+        sys.exit(EXIT_NOTHING)
 
 
 class Observation:
@@ -139,6 +152,7 @@ class Observation:
         self._trace = trace
         self._tally = tally
         self._writer = writer
+        self._kept_s = 0.0
         self.seconds = 0.0
 
     async def run(self, server: Endpoint, manner: Manner) -> bool:
@@ -166,8 +180,14 @@ class Observation:
         return not interrupted
 
     def _record(self, measured: Measured) -> None:
+        from windtunnel.core.clock import monotonic_s
+
         self._trace.add(measured)
         self._tally.add(measured)
+        now_s = monotonic_s()
+        if now_s - self._kept_s >= KEPT_EVERY_S:
+            self._kept_s = now_s
+            self._trace.flush()
 
 
 def traffic_of(plan: ScenarioPlan) -> Traffic:

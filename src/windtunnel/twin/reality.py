@@ -276,7 +276,8 @@ class _Mending:
         )
         for field, name in (("fixed", "fixed_s"), ("per_step", "per_step_s")):
             now_s = self._parameter(name)
-            if now_s is not None and now_s + more_s >= 0.0:
+            # A step that takes no time is none; pieces that came at once would ask for it.
+            if now_s is not None and now_s + more_s > 0.0:
                 return self._with_parameter("steps", says, field, now_s + more_s)
         calibrate = (
             "measure them with `windtunnel profile` and fit them with `windtunnel calibrate`"

@@ -82,7 +82,7 @@ def named(name: str | None, path: Path) -> str:
 def detected(path: Path) -> str:
     """The format of a file, by what it starts with."""
     start = first_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if start.startswith(b"PAR1"):
+    if start.startswith((b"PAR1", parquet.STREAM_MARK)):
         return "parquet"
     text = start.lstrip()
     if not text:

@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from windtunnel.core.errors import OutputError
+from windtunnel.core.errors import InputError, OutputError
 from windtunnel.workload.traces import parquet
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import cannot_write, place_of
 
 ROWS_AT_ONCE = 4_096
+PART = ".part"
+"""What is put behind the name of a trace that is being measured."""
 
 COMPLETED = "completed"
 REJECTED = "rejected"
@@ -63,57 +65,64 @@ def schema() -> Any:
 class MeasuredTrace:
     """A file that is being written; it gets its name when it is closed, with what it has by then.
 
-    Making it finds out whether the place can be written to. As a context it is taken back when
-    nothing was measured.
+    Until then rows are in a file beside it, an Arrow stream, which can be read as a trace whatever
+    becomes of this process. Making it finds out whether the place can be written to. As a context
+    it is taken back when nothing was measured.
     """
 
     def __init__(self, path: Path, *, replace: bool) -> None:
-        import pyarrow.parquet as pq
+        import pyarrow as pa
 
         self.path = path
         self.rows = 0
+        if path.suffix.lower() != ".parquet":
+            allowed = "a name that ends in .parquet"
+            raise InputError("a measured trace is Parquet", where=str(path), allowed=allowed)
         self._schema = schema()
         self._waiting: list[Measured] = []
         try:
             self._place = place_of(path, replace=replace)
-            handle, draft = tempfile.mkstemp(dir=self._place.parent, prefix=f".{path.name}-")
+            self._part = self._place.with_name(self._place.name + PART)
+            self._file = _open_part(self._part, path, replace=replace)
         except OSError as error:
             raise cannot_write(path, error) from error
-        self._draft = Path(draft)
-        self._file = os.fdopen(handle, "wb")
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._stream = pa.ipc.new_stream(self._file, self._schema)
 
     def add(self, measured: Measured) -> None:
         self._waiting.append(measured)
         self.rows += 1
         if len(self._waiting) >= ROWS_AT_ONCE:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Puts what was added where a crash does not reach it."""
         import msgspec
         import pyarrow as pa
 
+        if not self._waiting:
+            return
         rows = []
         for one in self._waiting:
             gaps = [min(round(1e6 * gap), 2**31 - 1) for gap in one.gaps_s]
             more = (one.due_s, one.outcome, one.status, one.error, one.cached_tokens, gaps)
             rows.append((*msgspec.structs.astuple(one.request), *more))
-        self._waiting.clear()
         columns = [list(column) for column in zip(*rows, strict=True)]
         try:
-            self._writer.write_table(pa.table(columns, schema=self._schema))
+            self._stream.write_table(pa.table(columns, schema=self._schema))
+            self._file.flush()
         except OSError as error:
             raise cannot_write(self.path, error) from error
+        self._waiting.clear()
 
     def close(self) -> None:
         """Puts the file in place."""
-        if self._waiting:
-            self._flush()
+        self.flush()
         try:
-            self._writer.close()
+            self._stream.close()
+            self._file.flush()
+            _pack(self._part, self._place, self._schema)
+            self._part.unlink()
             self._file.close()
-            self._draft.chmod(0o644)
-            self._draft.replace(self._place)
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
@@ -125,32 +134,80 @@ class MeasuredTrace:
         try:
             if self.rows:
                 self.close()
+            else:
+                self._part.unlink(missing_ok=True)
         except OutputError:
             if kind is None:
                 raise
         finally:
-            with suppress(OSError):
-                self._writer.close()
-                self._file.close()
-            self._draft.unlink(missing_ok=True)
+            if not self._file.closed:
+                with suppress(OSError):
+                    self._stream.close()
+                    self._file.close()
+
+
+def _open_part(part: Path, path: Path, *, replace: bool) -> Any:
+    """A new file that is this process's alone; what a run left that was killed is not lost."""
+    import fcntl
+
+    file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OutputError("another run is writing it now", where=str(path)) from None
+    if part.stat().st_size and not replace:
+        file.close()
+        raise OutputError(
+            "a run that was killed left what it had measured there",
+            where=str(part),
+            hint="it is read as any trace: `windtunnel trace convert` writes it to a file of "
+            "another name; --force does without it",
+        )
+    file.truncate()
+    return file
+
+
+def _pack(part: Path, place: Path, columns: Any) -> None:
+    """Makes Parquet of a stream of rows; the file appears when it is whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
+    draft = Path(draft_name)
+    try:
+        with (
+            os.fdopen(handle, "wb") as file,
+            pq.ParquetWriter(file, columns, compression="zstd") as writer,
+        ):
+            batches: list[Any] = []
+            for batch in parquet.stream_batches(part):
+                batches.append(batch)
+                if sum(held.num_rows for held in batches) >= parquet.ROW_GROUP_ROWS:
+                    writer.write_table(pa.Table.from_batches(batches))
+                    batches.clear()
+            if batches:
+                writer.write_table(pa.Table.from_batches(batches))
+        draft.chmod(0o644)
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def cached_share(path: Path) -> float | None:
     """The share of prompt tokens that a server said it had cached; None when it did not say."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    wanted = ["prompt_tokens", "cached_tokens"]
+    known: list[tuple[int, int]] = []
     try:
-        with pq.ParquetFile(path) as file:
-            if "cached_tokens" not in file.schema_arrow.names:
+        with parquet.opened(path) as file:
+            if wanted[1] not in file.schema_arrow.names:
                 return None
-            table = file.read(columns=["prompt_tokens", "cached_tokens"])
-    except (pa.ArrowException, OSError):
+            for batch in file.iter_batches(columns=wanted):
+                both = zip(*(batch.column(name).to_pylist() for name in wanted), strict=True)
+                known += [
+                    (prompt, cached) for prompt, cached in both if prompt and cached is not None
+                ]
+    except InputError:
         return None  # no Parquet: other traces say nothing of it
-    known = [
-        (prompt, cached)
-        for prompt, cached in zip(*(column.to_pylist() for column in table.columns), strict=True)
-        if prompt and cached is not None
-    ]
     prompts = sum(prompt for prompt, _ in known)
     return sum(cached for _, cached in known) / prompts if prompts else None

@@ -1,8 +1,9 @@
 """Windtunnel's own traces as Parquet; `requests.parquet` of a run can be read as one too."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.lines import refuse_irregular
@@ -19,6 +20,8 @@ from windtunnel.workload.traces.windtunnel import (
     once,
 )
 
+STREAM_MARK = b"\xff\xff\xff\xff"
+"""What an Arrow stream begins with: a trace that is being measured."""
 BATCH_ROWS = 16_384
 ROW_GROUP_ROWS = 65_536
 FOUND = "prefix_hit_tokens"
@@ -47,19 +50,22 @@ def schema() -> Any:
 
 def is_by_end(path: Path) -> bool:
     """Whether its rows are in order of ending: `requests.parquet` of a run, or measured."""
-    with _open(path) as file:
+    with opened(path) as file:
         found = file.schema_arrow
         if set(RUN_COLUMNS) <= set(found.names):
             return True
         return BY_END.items() <= (found.metadata or {}).items()
 
 
-def _open(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """A Parquet file, or a stream of rows that is to become one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     refuse_irregular(path)
     try:
+        if is_stream(path):
+            return _Rows(path)
         return pq.ParquetFile(path)
     except FileNotFoundError:
         raise InputError("there is no such file", where=str(path)) from None
@@ -68,9 +74,49 @@ def _open(path: Path) -> Any:
         raise InputError(what, where=str(path)) from None
 
 
+def is_stream(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(STREAM_MARK)) == STREAM_MARK
+
+
+def stream_batches(path: Path) -> Iterator[Any]:
+    """What a stream of rows has; whoever wrote it may have been killed in the middle of a batch."""
+    import pyarrow as pa
+
+    # Half a batch is an OSError to Arrow, or one of its own.
+    with (
+        path.open("rb") as file,
+        pa.ipc.open_stream(file) as reader,
+        suppress(pa.ArrowException, OSError),
+    ):
+        yield from reader
+
+
+class _Rows:
+    """A stream of rows in the place of a Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+
+        self._path = path
+        with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
+            self.schema_arrow = reader.schema
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing stays open."""
+
+    def iter_batches(self, columns: list[str], batch_size: int = 0) -> Iterator[Any]:  # noqa: ARG002
+        """As they were written."""
+        for batch in stream_batches(self._path):
+            yield batch.select(columns)
+
+
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times are from the trace's start, as they are written."""
-    with _open(path) as file:
+    with opened(path) as file:
         present = file.schema_arrow.names
         for name in NEEDED:
             if name not in present:
