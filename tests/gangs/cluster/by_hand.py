@@ -67,8 +67,8 @@ class World:
     def run(self, until_s: float = float("inf")) -> float:
         """Lets everything happen that will by then; when the last of it did."""
         last_s = 0.0
-        while self.cluster.next_s <= until_s and self.cluster.next_s < float("inf"):
-            last_s = self.cluster.next_s
+        while self.cluster.next_s() <= until_s and self.cluster.next_s() < float("inf"):
+            last_s = self.cluster.next_s()
             self.cluster.advance(last_s)
         return last_s
 

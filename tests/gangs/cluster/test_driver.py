@@ -19,7 +19,6 @@ class Reminder:
         self._view = view
         self._told = [float(key) for key in view.events]
 
-    @property
     def next_s(self) -> float:
         return 100.0 if 100.0 not in self._told else 200.0 if 200.0 not in self._told else 1e999
 
@@ -27,6 +26,9 @@ class Reminder:
         due = [at for at in (100.0, 200.0) if at <= now_s and at not in self._told]
         self._told += due
         return [Emit(Event(str(at), "Normal", "Pod", "p", "Due", "it is time", at)) for at in due]
+
+    def close(self) -> None:
+        pass
 
 
 def test_time_goes_from_one_thing_to_the_next() -> None:
@@ -39,7 +41,7 @@ def test_time_goes_from_one_thing_to_the_next() -> None:
     driver.run()
     assert driver.now_s == 200.0
     assert list(world.view.events.values())[-1].at_s == 200.0
-    assert driver.next_s == float("inf")
+    assert driver.next_s() == float("inf")
     assert driver.settle() == 0
 
 
@@ -57,13 +59,17 @@ def test_a_controller_that_crashes_begins_with_what_is_there() -> None:
 class Fidget:
     """Never has enough."""
 
-    next_s = float("inf")
+    def next_s(self) -> float:
+        return float("inf")
 
     def __init__(self, view: View) -> None:
         self._view = view
 
     def reconcile(self, now_s: float) -> Sequence[Command]:
         return [Scale(CLIQUE, "a", int(now_s))]
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_controller_that_never_has_enough_is_caught() -> None:

@@ -88,7 +88,6 @@ class Cluster:
 
     # The clock.
 
-    @property
     def next_s(self) -> float:
         """When something happens by itself; infinity: never."""
         return self._queue.peek_time()

@@ -22,10 +22,11 @@ MOST_EVENTS: Final = 10_000_000
 class Controller(Protocol):
     """Level-triggered: each call says all that is to be done now; `next_s` when to look again."""
 
-    @property
     def next_s(self) -> float: ...
 
     def reconcile(self, now_s: float) -> Sequence[Command]: ...
+
+    def close(self) -> None: ...
 
 
 class Driver:
@@ -41,13 +42,13 @@ class Driver:
         self.commands = 0
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
-    @property
     def next_s(self) -> float:
         """When something happens by itself; infinity: all is quiet."""
-        return min(self.cluster.next_s, self.controller.next_s)
+        return min(self.cluster.next_s(), self.controller.next_s())
 
     def restart(self) -> None:
         """The controller is lost with all that it knew, and another begins."""
+        self.controller.close()
         self.controller = self._start(self.cluster.view)
 
     def crash_after(self, commands: int) -> int:
@@ -76,9 +77,9 @@ class Driver:
     def step(self) -> bool:
         """Goes on to whatever is next; False when nothing is."""
         self.settle()
-        if self.next_s == float("inf"):
+        if self.next_s() == float("inf"):
             return False
-        self.now_s = max(self.now_s, self.next_s)
+        self.now_s = max(self.now_s, self.next_s())
         self.cluster.advance(self.now_s)
         self.settle()
         if self._checker is not None:
@@ -89,7 +90,7 @@ class Driver:
         """Everything that happens up to a time, by which the clock then stands."""
         self.settle()
         for _ in range(MOST_EVENTS):
-            if self.next_s > until_s or not self.step():
+            if self.next_s() > until_s or not self.step():
                 break
         if until_s < float("inf"):
             self.now_s = max(self.now_s, until_s)

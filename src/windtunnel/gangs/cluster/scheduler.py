@@ -3,9 +3,9 @@
 from typing import Final, Protocol
 
 from windtunnel.gangs.cluster.selectors import selector_of
+from windtunnel.gangs.cluster.spreading import spread_of
 from windtunnel.gangs.commands import Emit, SetCondition
 from windtunnel.gangs.objects import (
-    FALSE,
     GANG,
     NORMAL,
     TRUE,
@@ -18,7 +18,7 @@ from windtunnel.gangs.objects import (
     PodGroup,
 )
 from windtunnel.gangs.objects import Pack as PackKeys
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Spread
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape
 from windtunnel.gangs.placement.placer import Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
@@ -26,12 +26,7 @@ from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.view import Changes, View
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-SPREAD: Final = "windtunnel.dev/spread"
-SPREAD_WISH: Final = "windtunnel.dev/spread-preferred"
-"""Annotations of a clique (its pods) and of a set (its replicas): a domain, or domain:most."""
-
 DISRUPTION: Final = "DisruptionTarget"
-SCHEDULED: Final = "Scheduled"
 
 
 class Placer(Protocol):
@@ -197,7 +192,7 @@ class Scheduler:
             notes = clique.template.annotations if clique is not None else {}
             groups.append(
                 GroupAsk(group.name, group.min_replicas, waiting, self._bound(group),
-                         _pack(group.pack), self._spread(notes, gang.topology))
+                         _pack(group.pack), spread_of(notes, gang.topology, self._view.levels))
             )  # fmt: skip
         if not pending:
             return None
@@ -212,7 +207,7 @@ class Scheduler:
             order=gang.uid,
             parts=parts,
             pack=_pack(gang.pack),
-            spread=None if gang.base else self._spread(set_notes, gang.topology),
+            spread=None if gang.base else spread_of(set_notes, gang.topology, self._view.levels),
             family=gang.set_name,
             topology=gang.topology,
             reuse=gang.reuse,
@@ -224,26 +219,6 @@ class Scheduler:
     def _bound(self, group: PodGroup) -> list[str]:
         pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
         return [pod.node for pod in _by_index(pods) if pod.node and pod.active]
-
-    def _spread(self, annotations: dict[str, str], topology: str) -> Spread | None:
-        for annotation, required in ((SPREAD, True), (SPREAD_WISH, False)):
-            text = annotations.get(annotation)
-            if text:
-                domain, _, most = text.partition(":")
-                return Spread(
-                    self._key(domain, topology),
-                    int(most) if most.isdigit() and int(most) > 0 else 1,
-                    required=required,
-                )
-        return None
-
-    def _key(self, domain: str, topology: str) -> str:
-        """The label of a domain: in the gang's own topology, or in the first that has it."""
-        for name in [topology, *self._view.levels]:
-            key = self._view.levels.get(name, {}).get(domain)
-            if key is not None:
-                return key
-        return domain
 
     def _victims(self, below: int) -> list[Victim]:
         found = []
@@ -278,16 +253,12 @@ class Scheduler:
             gang.why_pending = says
             self._view.gang_changed(gang)
         if verdict is not None and verdict[0] is not Waiting.EXTRAS:
-            self._condition(gang, SCHEDULED, FALSE, verdict[0].value, says, now_s)
             self._event(gang, WARNING, "Unschedulable", says, now_s)
 
     def _placed(self, ask: GangAsk, now_s: float) -> None:
         gang = self._view.gangs[ask.name]
         if all(len(self._bound(group)) >= group.min_replicas for group in gang.groups):
             gang.placement_score = self._score(ask, gang)
-            pods = sum(len(self._bound(group)) for group in gang.groups)
-            says = f"{pods} pods have a node, at least the minimum of every group"
-            self._condition(gang, SCHEDULED, TRUE, "Scheduled", says, now_s)
             self._condition(gang, DISRUPTION, "", "", "", now_s)
             self._event(gang, NORMAL, "Scheduled", "the minimum of every group has nodes", now_s)
 

@@ -60,7 +60,8 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
 
 def why_extras(pods: list[PodAsk]) -> str:
     names = ", ".join([pod.name for pod in pods[:3]]) + (", ..." if len(pods) > 3 else "")
-    return f"{_count(len(pods), 'pod')} above the minimum find no room: {names}"
+    finds = "finds" if len(pods) == 1 else "find"
+    return f"{_count(len(pods), 'pod')} above the minimum {finds} no room: {names}"
 
 
 def _alone(space: Space, load: Load) -> tuple[Waiting, str] | None:

@@ -1,0 +1,160 @@
+"""Makes a cluster from its description, with the sets of some manifests in it."""
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.gangs.api.load import Manifests, NamedSet
+from windtunnel.gangs.cluster.cluster import Cluster
+from windtunnel.gangs.cluster.scheduler import HOSTNAME
+from windtunnel.gangs.cluster.selectors import not_looked_at, selector_of
+from windtunnel.gangs.cluster.spec import ClusterSpec, Happening, NodesSpec, TimesSpec, VaryingSpec
+from windtunnel.gangs.cluster.spreading import spread_of
+from windtunnel.gangs.cluster.times import UNIFORM, Delay, Times
+from windtunnel.gangs.commands import Scale
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
+from windtunnel.gangs.view import View
+
+PLAIN_LEVELS = {
+    "zone": "topology.kubernetes.io/zone",
+    "block": "topology.kubernetes.io/block",
+    "rack": "topology.kubernetes.io/rack",
+    "host": HOSTNAME,
+}
+"""What a topology has that neither the manifests nor the cluster's file describe."""
+LOGNORMAL_CV = 0.5
+
+
+def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> Cluster:
+    """The cluster with all sets applied, at time 0."""
+    view = View()
+    _add_levels(view, spec, manifests)
+    view.priorities.update(spec.priorities)
+    one_by_one = spec.scheduler == "one-by-one"
+    cluster = Cluster(view, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
+    for nodes in spec.nodes:
+        for node in machines(nodes, view.levels):
+            cluster.add_node(node, 0.0)
+    for named in manifests.sets:
+        _check(named, view.levels)
+        view.add_set(named.name, named.spec, 0.0)
+    return cluster
+
+
+def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
+    """What a scheduler would only find when the pods are there."""
+    try:
+        spread_of(named.spec.annotations, "", levels)
+        for clique in named.spec.cliques:
+            spread_of(clique.annotations, "", levels)
+            selector_of(clique.pod_spec)
+    except InputError as error:
+        error.say_of(f"PodCliqueSet {named.name}")
+        raise
+
+
+def ignored(manifests: Manifests) -> list[str]:
+    """Wishes of pods that this cluster does not know, in sentences."""
+    return [
+        f"PodCliqueSet {named.name}: {clique.name}: {wish} is not looked at here"
+        for named in manifests.sets
+        for clique in named.spec.cliques
+        for wish in not_looked_at(clique.pod_spec)
+    ]
+
+
+def _add_levels(view: View, spec: ClusterSpec, manifests: Manifests) -> None:
+    view.levels.update({name: dict(levels) for name, levels in spec.topologies.items()})
+    view.levels.update(manifests.levels)
+    for named in manifests.sets:
+        packs = [named.spec.pack]
+        packs += [group.pack for group in named.spec.groups]
+        packs += [clique.pack for clique in named.spec.cliques]
+        for pack in packs:
+            if pack is not None and pack.topology and pack.topology not in view.levels:
+                view.levels[pack.topology] = dict(PLAIN_LEVELS)
+    if not view.levels:
+        view.levels["plain"] = dict(PLAIN_LEVELS)
+
+
+def machines(nodes: NodesSpec, levels: dict[str, dict[str, str]]) -> list[Node]:
+    """The machines of one row, with the labels of the domains that they fill."""
+    made = []
+    keys = {domain: keys_of(domain, levels) for domain in nodes.per}
+    for number in range(nodes.count):
+        labels = {HOSTNAME: f"{nodes.name}-{number}", **nodes.labels}
+        for domain, count in nodes.per.items():
+            for key in keys[domain]:
+                labels[key] = f"{nodes.name}-{domain}-{number // count}"
+        made.append(Node(f"{nodes.name}-{number}", dict(nodes.capacity), labels))
+    return made
+
+
+def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
+    """The labels that a domain has in any topology; by itself it is its own label."""
+    found = [known[domain] for known in levels.values() if domain in known]
+    return list(dict.fromkeys(found)) or [domain]
+
+
+def times_of(spec: TimesSpec) -> Times:
+    return Times(
+        scheduling=_delay(spec.scheduling),
+        image_pull=_delay(spec.image_pull),
+        startup=_delay(spec.startup),
+        readiness=_delay(spec.readiness),
+        ending=_delay(spec.ending),
+        crash_after_s=spec.crash_after,
+        node_lost_after_s=spec.node_lost_after,
+        evict_after_s=spec.evict_after,
+        force_after_s=float("inf") if spec.force_after is None else spec.force_after,
+    )
+
+
+def _delay(value: VaryingSpec | float) -> Delay:
+    if not isinstance(value, VaryingSpec):
+        return Delay(value)
+    if value.distribution == UNIFORM:
+        width = value.mean if value.half_width is None else value.half_width
+        return Delay(value.mean, UNIFORM, width)
+    cv = LOGNORMAL_CV if value.cv is None else value.cv
+    return Delay(value.mean, value.distribution, cv)
+
+
+def happen(cluster: Cluster, happening: Happening, now_s: float) -> None:
+    """Does to the cluster what its file says happens now."""
+    if happening.cordon is not None:
+        cluster.cordon(happening.cordon, now_s)
+    elif happening.uncordon is not None:
+        cluster.uncordon(happening.uncordon, now_s)
+    elif happening.drain is not None:
+        cluster.drain(happening.drain, now_s)
+    elif happening.fail is not None:
+        cluster.fail(happening.fail, now_s)
+    elif happening.recover is not None:
+        cluster.recover(happening.recover, now_s)
+    elif happening.crash is not None:
+        cluster.crash_loop(_clique(cluster.view, happening.crash), now_s)
+    elif happening.mend is not None:
+        cluster.mend(_clique(cluster.view, happening.mend))
+    elif happening.delete is not None:
+        clique = cluster.view.cliques[_clique(cluster.view, happening.delete.clique)]
+        pods = sorted(clique.pods.values(), key=lambda pod: (pod.index, pod.uid))
+        active = [pod for pod in pods if pod.active]
+        for pod in active[: happening.delete.count]:
+            cluster.delete_pod(pod.name, now_s)
+    else:
+        assert happening.scale is not None
+        kind = _kind(cluster.view, happening.scale.of)
+        cluster.apply([Scale(kind, happening.scale.of, happening.scale.to)], now_s)
+
+
+def _clique(view: View, name: str) -> str:
+    if name not in view.cliques:
+        raise InputError(f"there is no clique {name!r}", hint=nearest(name, view.cliques))
+    return name
+
+
+def _kind(view: View, name: str) -> str:
+    for kind, known in ((SET, view.sets), (GROUP, view.groups), (CLIQUE, view.cliques)):
+        if name in known:
+            return kind
+    everything = [*view.sets, *view.groups, *view.cliques]
+    hint = nearest(name, everything)
+    raise InputError(f"there is no set, scaling group or clique {name!r}", hint=hint)

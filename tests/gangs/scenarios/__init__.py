@@ -1,0 +1,1 @@
+"""The scenario table of the gang layer, in virtual time."""
