@@ -1,5 +1,6 @@
 """The fast cycle decides exactly as the obvious one, over random machines, needs and events."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,9 @@ class Both:
         all_needs = [one for some in self.wanted.values() for one in some]
         after, expected = reference.cycle(before, all_needs, list(self.wanted), self.now_s)
         plan = self.planner.cycle(self.now_s)
-        assert plan == expected
+        assert (
+            msgspec.structs.replace(plan, hints=[]) == expected
+        )  # hints have a rhythm of their own
         assert self.planner.inventory.records() == after
         check_books(self.planner)
         return plan

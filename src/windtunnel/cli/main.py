@@ -66,6 +66,10 @@ COMMANDS = {
         "windtunnel.cli.gangs:gangs",
         "Check and explain manifests of gangs: what must start, live and die together.",
     ),
+    "fleet": Row(
+        "windtunnel.cli.fleet:fleet",
+        "Measure the cycle that decides which machine belongs to whom.",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -71,6 +71,23 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str
 
 
+NONE: Final = 0
+MEDIUM: Final = 1
+HIGH: Final = 2
+CONFIDENCE: Final = ("none", "medium", "high")
+"""By number: nothing matches; machines could be created; idle machines are there."""
+
+
+class Hint(msgspec.Struct, frozen=True):
+    """What a cluster could get more of, for those who would ask for it."""
+
+    cluster: str
+    fingerprint: str
+    confidence: int
+    price_per_hour: float
+    """Of the cheapest machine that is free; 0 where none is."""
+
+
 class Plan(msgspec.Struct):
     """What one cycle decided."""
 
@@ -82,6 +99,8 @@ class Plan(msgspec.Struct):
     """The needs that are not satisfied."""
     needs: int
     """How many needs there are; those without a shortfall are satisfied."""
+    hints: list[Hint] = []
+    """What clusters could get more of, where that changed."""
 
 
 IDLE_REASON: Final = "the cheapest idle machine that matches"
@@ -109,20 +128,3 @@ def in_words(verdict: int, missing: list[tuple[str, int]]) -> str:
         return WHY[verdict]
     amounts = ", ".join(f"{amount} {name}" for name, amount in missing)
     return f"short of {amounts}: {WHY[verdict]}"
-
-
-NONE: Final = 0
-MEDIUM: Final = 1
-HIGH: Final = 2
-CONFIDENCE: Final = ("none", "medium", "high")
-"""By number: nothing matches; machines could be created; idle machines are there."""
-
-
-class Hint(msgspec.Struct, frozen=True):
-    """What a cluster could get more of, for those who would ask for it."""
-
-    cluster: str
-    fingerprint: str
-    confidence: int
-    price_per_hour: float
-    """Of the cheapest machine that is free; 0 where none is."""

@@ -24,9 +24,11 @@ from windtunnel.fleet.actions import (
 from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.domains import find_whole, settle
 from windtunnel.fleet.entries import Entry, Row, Supply
+from windtunnel.fleet.hints import Hints
 from windtunnel.fleet.instruments import (
     CALLS_TOTAL,
     CYCLE,
+    HINTS,
     PHASE_1,
     PHASE_2,
     PHASE_3,
@@ -61,6 +63,7 @@ class Planner:
         self.needs: Final = NeedsTable(self.inventory, self._supplies)
         self._moves: Final = Moves(self.inventory, self._supplies)
         self._preemption: Final = Preemption(self._moves)
+        self._hints: Final = Hints(self._supplies)
         self._short: list[Row] = []
 
     def cycle(self, now_s: float) -> Plan:
@@ -80,11 +83,13 @@ class Planner:
         self._reclaim()
         told.lap(RECLAIMING)
         self._release(now_s)
-        plan = self._moves.finish(shortfalls, self.needs.live)
-        ended = told.lap(RELEASING)
+        released = told.lap(RELEASING)
+        hints = self._hints.tell(now_s)
+        plan = self._moves.finish(shortfalls, self.needs.live, hints)
+        ended = told.lap(HINTS)
         told.took(PHASE_1, acquired - snapped)
         told.took(PHASE_2, preempted - acquired)
-        told.took(PHASE_3, ended - preempted)
+        told.took(PHASE_3, released - preempted)
         told.took(CYCLE, ended - began)
         return plan
 
@@ -108,7 +113,7 @@ class Planner:
             if row.same and row.live:
                 for entry in row.held:
                     self.inventory.unspare(entry)
-                if not find_whole(row, self._supplies.of(row)):
+                if not row.held or not find_whole(row, self._supplies.of(row)):
                     row.whole = False
                     continue
             self._moves.keep(row)

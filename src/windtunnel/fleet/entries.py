@@ -172,6 +172,8 @@ class Supply:
         self.epoch = -1
         self.idle_from = 0  # before this one, no stock has idle machines
         self.quota_from = 0
+        self.members: Final[dict[Row, None]] = {}  # rows that ask for it
+        self.answer = (-1, 0.0)  # what they were told last of what is left
 
     def is_alive(self) -> bool:
         """Whether any machine matches, whoever has it."""

@@ -13,6 +13,7 @@ from windtunnel.fleet.actions import (
     SPECULATIVE_REASON,
     SURPLUS_REASON,
     Action,
+    Hint,
     Plan,
     Verdict,
 )
@@ -48,9 +49,9 @@ class Moves:
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
 
-    def finish(self, shortfalls: list[Verdict], needs: int) -> Plan:
+    def finish(self, shortfalls: list[Verdict], needs: int, hints: list[Hint]) -> Plan:
         """What was decided since the last time."""
-        plan = Plan(self.actions, sorted(self.withdrawn), shortfalls, needs)
+        plan = Plan(self.actions, sorted(self.withdrawn), shortfalls, needs, hints)
         self.actions = []
         self.withdrawn = []
         return plan

@@ -23,16 +23,36 @@ class Supplies:
         self._indexed = 0
         self._made: Final[dict[tuple[object, ...], Supply]] = {}
         self._asked: Final[dict[Row, Need]] = {}
+        self._fresh: Final[dict[Row, None]] = {}
         self.builds = 0
 
     def ask(self, row: Row, need: Need) -> None:
         """A row asks for what this need says; its supply is found when it is looked at."""
+        self._leave(row)
         self._asked[row] = need
-        row.supply = None
+        self._fresh[row] = None
 
     def forget(self, row: Row) -> None:
+        self._leave(row)
         self._asked.pop(row, None)
-        row.supply = None
+        self._fresh.pop(row, None)
+
+    def _leave(self, row: Row) -> None:
+        if row.supply is not None:
+            del row.supply.members[row]
+            row.supply = None
+
+    def all(self) -> list[Supply]:
+        """The supply of every kind of need."""
+        return list(self._made.values())
+
+    def take_fresh(self) -> list[Row]:
+        """The rows that are asked for anew since the last time, each with its supply found."""
+        fresh = list(self._fresh)
+        self._fresh.clear()
+        for row in fresh:
+            self.of(row)
+        return fresh
 
     def refresh(self) -> None:
         """Takes note of new stocks; every supply may have grown by them."""
@@ -49,6 +69,7 @@ class Supplies:
         self._made.clear()
         for row in self._asked:
             row.supply = None
+            self._fresh[row] = None
 
     def of(self, row: Row) -> Supply:
         """The supply of a row that is asked for."""
@@ -67,6 +88,7 @@ class Supplies:
                 found = self._build(need, row.domain_key)
                 self._made[key] = found
             row.supply = found
+            found.members[row] = None
         return found
 
     def _build(self, need: Need, domain_key: str) -> Supply:

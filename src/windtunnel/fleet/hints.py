@@ -1,0 +1,62 @@
+"""What clusters could get more of, told at most every few seconds and only where it changed."""
+
+import math
+from typing import Final
+
+from windtunnel.fleet.actions import HIGH, MEDIUM, NONE, Hint
+from windtunnel.fleet.entries import Row, Supply
+from windtunnel.fleet.supply import Supplies
+
+EVERY_S: Final = 5.0
+
+
+class Hints:
+    """Remembers what each cluster was told last."""
+
+    def __init__(self, supplies: Supplies) -> None:
+        self._supplies: Final = supplies
+        self._told: Final[dict[tuple[str, str], tuple[int, float]]] = {}
+        self._next_s = -math.inf
+
+    def tell(self, now_s: float) -> list[Hint]:
+        """What changed since the last time, in the order of clusters and fingerprints.
+
+        Needs that ask the same of machines get the same answer: where it did not change, only those
+        that are new are told.
+        """
+        if now_s < self._next_s:
+            return []
+        self._next_s = now_s + EVERY_S
+        changed: list[Hint] = []
+        fresh = self._supplies.take_fresh()
+        for supply in self._supplies.all():
+            answer = _look(supply)
+            if supply.answer != answer:
+                supply.answer = answer
+                for row in supply.members:
+                    self._tell_one(row, answer, changed)
+        for row in fresh:
+            self._tell_one(row, self._supplies.of(row).answer, changed)
+        changed.sort(key=_place)
+        return changed
+
+    def _tell_one(self, row: Row, answer: tuple[int, float], changed: list[Hint]) -> None:
+        key = (row.cluster.name, row.key.fingerprint)
+        if self._told.get(key) != answer:
+            self._told[key] = answer
+            changed.append(Hint(key[0], key[1], answer[0], answer[1]))
+
+
+def _look(supply: Supply) -> tuple[int, float]:
+    """How sure a machine is, and the price of the one that would be next."""
+    for stock in supply.order:
+        if stock.idle:
+            return HIGH, stock.price
+    for stock in supply.order:
+        if stock.quota:
+            return MEDIUM, stock.price
+    return NONE, 0.0
+
+
+def _place(hint: Hint) -> tuple[str, str]:
+    return (hint.cluster, hint.fingerprint)

@@ -1,0 +1,56 @@
+"""`windtunnel fleet bench` says what a cycle costs, and looks at what it measures."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli.main import main
+
+SMALL = ["fleet", "bench", "--machines", "300", "--needs", "200", "--cap", "50"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main([*args])
+    said = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, said.out, said.err
+
+
+def test_the_figures_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SMALL, "--json", "-")
+    figures = json.loads(out)
+    assert code == 0
+    assert figures["satisfied"] == 1.0
+    assert figures["satisfiable"] is True
+    assert figures["duplicate_actions"] == 0
+    assert figures["landed"] == figures["actions"] > 50
+    assert figures["deferred"] == figures["actions"] - 50
+    assert figures["cycles_to_converge"] >= figures["actions"] / 50
+    assert 0 < figures["bytes_per_machine"] < 400
+    assert {"cold_ms", "warm_ms"} <= set(figures)
+
+
+def test_the_figures_in_words_and_beside_neighbours(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "bench.json"
+    code, out, _ = run(capsys, *SMALL, "--contention", "--json", str(file))
+    assert code == 0
+    assert "300 machines, 200 needs in" in out
+    assert "alone and beside folding, provider calls and scrapes" in out
+    figures = json.loads(file.read_text())
+    assert set(figures["loaded"]) == set(figures["alone"]) == {"cold_ms", "warm_ms"}
+
+
+def test_a_fleet_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "fleet", "bench", "--machines", "0")
+    assert code == 2
+    assert "--machines" in err
+
+
+def test_needs_beyond_the_machines_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "fleet", "bench", "--machines", "20", "--needs", "200")
+    assert code == 0
+    assert "There are not enough machines for all needs." in out
