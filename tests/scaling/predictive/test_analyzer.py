@@ -83,7 +83,7 @@ def test_more_certainty_plans_for_more() -> None:
 
 def test_what_is_on_its_way_is_not_asked_for_again() -> None:
     short = after(predictive(), [60.0] * 20, [variant(1)])[0]
-    coming = after(predictive(), [60.0] * 20, [variant(1, starting=3)])[0]
+    coming = after(predictive(), [60.0] * 20, [variant(1, starting=5)])[0]
     assert short.required > 0.0
     assert coming.required == 0.0
 
@@ -128,6 +128,17 @@ def test_without_traffic_or_step_times_nothing_is_said() -> None:
     assert not after(predictive(), [0.0], [variant(1)])[0].known
     quiet = Model("m", [variant(1)])
     assert not predictive().analyze([Group(quiet, "both", quiet.variants, "v")], 0.0)[0].known
+
+
+def test_memory_survives_a_restart() -> None:
+    rates = [20.0 + tick for tick in range(40)]
+    first = predictive()
+    after(first, rates, [variant(4)], late=0.2)
+    again = predictive()
+    again.restore(first.state())
+    going_on = first.analyze(groups([variant(4)], 60.0), 600.0)[0]
+    restarted = again.analyze(groups([variant(4)], 60.0), 600.0)[0]
+    assert restarted.evidence == going_on.evidence
 
 
 @pytest.mark.parametrize(

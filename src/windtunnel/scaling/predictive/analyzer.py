@@ -7,11 +7,12 @@ were late while replicas were still loading says nothing about how much a replic
 """
 
 import math
-from typing import Final
+from collections import deque
+from typing import Any, Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
-from windtunnel.scaling.predictive.carrying import Carrier, Shape
+from windtunnel.scaling.predictive.carrying import Carried, Carrier, Shape
 from windtunnel.scaling.predictive.forecast import Forecaster
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant
 
@@ -21,6 +22,8 @@ _COARSE: Final = 1.05
 """Lengths are rounded to steps of 5%, so that capacities need not be worked out at every tick."""
 _LEARN: Final = 0.08
 """How fast experience corrects a capacity: a tick with every answer late takes 8% off."""
+_BUSY_SHARE: Final = 0.8
+"""Of the capacity: with less to do, promises that are kept prove nothing."""
 _LEAST_TRUST: Final = 0.3
 _MOST_TRUST: Final = 1.25
 _KEPT_CAPACITIES: Final = 4096
@@ -64,14 +67,14 @@ class _Seen:
         self.prefix_hit = 0.0
         self.prompt_cv = 0.0
         self.answered = False
-        self.rates: Final[list[float]] = []
+        self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
         self.trust = 1.0  # of what step times say that a replica carries
         self.well = False  # whether the last tick found enough capacity, and none on its way
+        self.busy = False  # and not much more than enough
 
     def see(self, flow: Flow, allowed_late: float) -> None:
         self.forecaster.see(flow.arrived, flow.interval_s)
         self.rates.append(flow.arrived / flow.interval_s)
-        del self.rates[:-2]
         if flow.arrived > 0:
             first = self.prompt_tokens == 0.0
             weight = 1.0 if first else _FORGET
@@ -82,13 +85,34 @@ class _Seen:
             self.answered = True
             self.output_tokens += weight * (flow.output_tokens - self.output_tokens)
             self.prefix_hit += weight * (flow.prefix_hit - self.prefix_hit)
-            if self.well:
-                late = 1.0 - flow.met / flow.completed
+            late = 1.0 - flow.met / flow.completed
+            # Nobody is late where there is little to do: that says nothing about the most.
+            if self.well and (self.busy or late > allowed_late):
                 trust = self.trust * math.exp(-_LEARN * (late - allowed_late))
                 self.trust = min(max(trust, _LEAST_TRUST), _MOST_TRUST)
 
     def recent_rate(self) -> float:
-        return sum(self.rates) / len(self.rates) if self.rates else 0.0
+        """Of the last two ticks: one alone is noisy."""
+        return (self.rates[-1] + self.rates[max(-2, -len(self.rates))]) / 2.0
+
+    def state(self) -> dict[str, object]:
+        return {
+            "ahead": self.forecaster.ahead,
+            "rates": list(self.rates),
+            "lengths": [self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv],
+            "answered": self.answered,
+            "trust": self.trust,
+            "well": self.well,
+            "busy": self.busy,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for rate in state["rates"]:
+            self.forecaster.see(rate, 1.0)
+            self.rates.append(rate)
+        self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv = state["lengths"]
+        self.answered, self.trust = state["answered"], state["trust"]
+        self.well, self.busy = state["well"], state["busy"]
 
 
 class Predictive(Analyzer):
@@ -99,7 +123,7 @@ class Predictive(Analyzer):
         self._settings: Final = settings
         self._interval_s: Final = interval_s
         self._seen: Final[dict[str, _Seen]] = {}
-        self._capacities: Final[dict[object, tuple[float, str]]] = {}
+        self._capacities: Final[dict[object, Carried]] = {}
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
@@ -117,17 +141,30 @@ class Predictive(Analyzer):
             return [unknown(group, idle) for group in groups]
         findings = [self._finding(group, seen) for group in groups]
         seen.well = all(finding.required <= 0.0 and finding.coming == 0.0 for finding in findings)
+        seen.busy = any(
+            finding.evidence["rate_seen"] > _BUSY_SHARE * finding.supply for finding in findings
+        )
         return findings
+
+    def state(self) -> dict[str, object]:
+        return {model: seen.state() for model, seen in self._seen.items()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for model, saved in state.items():
+            assert isinstance(saved, dict)
+            self._seen[model] = seen = self._new(saved["ahead"])
+            seen.restore(saved)
 
     def _seen_of(self, model: Model, groups: list[Group]) -> _Seen:
         seen = self._seen.get(model.name)
         if seen is None:
             startup_s = max(variant.startup_s for group in groups for variant in group.variants)
-            ahead = math.ceil(startup_s / self._interval_s) + 1
-            forecaster = Forecaster(self._interval_s, ahead, self._settings.season_s)
-            seen = _Seen(forecaster, self._settings.output_tokens)
-            self._seen[model.name] = seen
+            self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._interval_s) + 1)
         return seen
+
+    def _new(self, ahead: int) -> _Seen:
+        forecaster = Forecaster(self._interval_s, ahead, self._settings.season_s)
+        return _Seen(forecaster, self._settings.output_tokens)
 
     def _finding(self, group: Group, seen: _Seen) -> Finding:
         model = group.model
@@ -136,21 +173,19 @@ class Predictive(Analyzer):
         wanted = max(1, group.current)
         per_replica: list[float] = []
         bounds: list[str] = []
-        for variant in group.variants:
-            rate, bound = self._carried(variant, seen, model, wanted)
-            per_replica.append(rate * seen.trust)
-            bounds.append(bound)
         supply = coming = 0.0
         waiting = float(model.queued)
-        for number, variant in enumerate(group.variants):
+        for variant in group.variants:
+            carried = self._carried(variant, seen, model, wanted)
+            rate = carried.rate * seen.trust
+            per_replica.append(rate)
+            bounds.append(carried.bound)
             leaving = max(0, variant.ready + variant.coming - variant.target)
-            supply += max(0, variant.ready - leaving) * per_replica[number]
-            coming += variant.coming * per_replica[number]
+            supply += max(0, variant.ready - leaving) * rate
+            coming += variant.coming * rate
             for replica in variant.replicas:
-                waiting += replica.waiting
-        startup_s = max(variant.startup_s for variant in group.variants)
-        # What waits now, and what will wait by the time that something can be done about it.
-        backlog = max(0.0, waiting + (seen.recent_rate() - supply - coming) * startup_s)
+                waiting += replica.waiting + max(0.0, replica.running - carried.decoding)
+        backlog = self._backlog(group, waiting, seen.recent_rate() - supply, coming=coming > 0.0)
         if backlog < max(2.0, upper * self._interval_s * 0.1):
             backlog = 0.0
         demand = upper + backlog / self._settings.drain_s
@@ -181,15 +216,21 @@ class Predictive(Analyzer):
             supply=supply,
             coming=coming,
             required=max(0.0, missing),
-            spare=max(0.0, -missing),
+            spare=max(0.0, -missing) if seen.forecaster.is_judged else 0.0,
             per_replica=per_replica,
             evidence=evidence,
             sentence=sentence,
         )
 
-    def _carried(
-        self, variant: Variant, seen: _Seen, model: Model, replicas: int
-    ) -> tuple[float, str]:
+    def _backlog(self, group: Group, waiting: float, excess: float, *, coming: bool) -> float:
+        """What waits now, and what will by the time that something can be done about it.
+
+        What was asked for lately is half way here, on the average.
+        """
+        startup_s = max(variant.startup_s for variant in group.variants)
+        return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
+
+    def _carried(self, variant: Variant, seen: _Seen, model: Model, replicas: int) -> Carried:
         """What a replica carries, remembered for lengths and sizes that are nearly the same."""
         goal = model.objective
         lengths = (
@@ -210,10 +251,9 @@ class Predictive(Analyzer):
             carried = Carrier(variant, shape, goal).carried(_coarse(replicas))
             if carried.rate <= 0.0:  # a promise nobody can keep: queues shall at least not grow
                 carried = Carrier(variant, shape, Objective()).carried(_coarse(replicas))
-            known = (carried.rate, carried.bound)
             if len(self._capacities) >= _KEPT_CAPACITIES:
                 self._capacities.clear()
-            self._capacities[key] = known
+            self._capacities[key] = known = carried
         return known
 
 

@@ -65,8 +65,9 @@ class Operation:
 class Carried:
     """The most that a replica carries, and what binds it there."""
 
-    def __init__(self, rate: float, bound: str) -> None:
+    def __init__(self, rate: float, decoding: float, bound: str) -> None:
         self.rate: Final = rate
+        self.decoding: Final = decoding  # sequences that decode at that rate
         self.bound: Final = bound  # tpot, ttft, e2e, kv, sequences, busy
 
 
@@ -104,7 +105,8 @@ class Carrier:
                 low = middle
             else:
                 high, bound = middle, broken
-        return Carried(low, bound)
+        state = self.operation(low, replicas)
+        return Carried(low, 0.0 if state is None else state.decoding, bound)
 
     def operation(self, rate: float, replicas: float = 1.0) -> Operation | None:
         """The steady state at this rate per replica; None where queues grow without end."""

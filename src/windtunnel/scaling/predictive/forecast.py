@@ -167,6 +167,8 @@ class Forecaster:
         season = round(season_s / interval_s)
         if season > self.ahead:
             methods.append(Season(season))
+        # Ticks after which nothing of what it was told matters any more.
+        self.memory: Final = season + self.ahead + 3 * KEPT_ERRORS
         self._judged: Final = [_Judged(method) for method in methods]
         self._last = 0.0
         self._seen = 0
@@ -184,16 +186,26 @@ class Forecaster:
             judged.method.see(rate)
             judged.foretold.append(judged.method.foretell(self.ahead))
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether anything that it foretold has come true or not yet."""
+        return self._seen > self.ahead
+
     def forecast(self) -> Forecast:
-        """For `ahead` ticks from now; a rate of 0 before anything was seen."""
+        """For `ahead` ticks from now; a rate of 0 before anything was seen.
+
+        Before any method could be judged, the one that expects most speaks.
+        """
         best: _Judged | None = None
+        rate = 0.0
         for judged in self._judged:
-            if judged.method.foretell(self.ahead) is None:
+            foretold = judged.method.foretell(self.ahead)
+            if foretold is None:
                 continue
-            if best is None or judged.mean_blame < best.mean_blame:
-                best = judged
-        rate = None if best is None else best.method.foretell(self.ahead)
-        if best is None or rate is None:
+            equal = best is not None and judged.mean_blame == best.mean_blame
+            if best is None or judged.mean_blame < best.mean_blame or (equal and foretold > rate):
+                best, rate = judged, foretold
+        if best is None:
             return Forecast(0.0, "nothing seen yet", [], 0.0)
         counted = math.sqrt(max(rate, self._last, 1.0 / self.interval_s) / self.interval_s)
         return Forecast(rate, best.method.name, sorted(best.errors), counted)
