@@ -119,6 +119,23 @@ def test_a_rate_is_a_total() -> None:
     assert sizes(ask(scaler(settings), pool("a", [0, 0]), rate=30.0)) == {"a": 8}
 
 
+@pytest.mark.parametrize(("how", "expected"), [("sum", 9), ("avg", 3), ("max", 5)])
+def test_10_a_query_is_a_total_whatever_it_asks_for(how: str, expected: int) -> None:
+    """An average is taken for the load of the whole pool, too: a query must sum."""
+    settings = plan(queries={WAITING: how})
+    assert sizes(ask(scaler(settings), pool("a", [20, 20, 50]))) == {"a": expected}
+    (held,) = ask(scaler(settings), pool("a", [], target=2))
+    assert not held.changes
+
+
+def test_27_shares_of_several_pools_are_averaged_by_replicas() -> None:
+    """0.9 on one replica and 0.1 on nine: 0.18, where a sum would be 1."""
+    kv = "kv_cache_utilization"
+    settings = plan(HETEROGENEOUS, metrics={kv: 0.05}, queries={kv: "avg"})
+    pools = [pool("a", [0], kv=0.9), pool("b", [0] * 9, kv=0.1)]
+    assert sum(sizes(ask(scaler(settings), *pools)).values()) == 4
+
+
 def test_14_a_peak_holds_for_five_minutes() -> None:
     autoscaler = scaler(plan(behavior=Behavior()))
     assert sizes(ask(autoscaler, pool("a", [20, 20]))) == {"a": 4}
