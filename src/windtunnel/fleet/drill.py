@@ -1,0 +1,134 @@
+"""A fleet in virtual time: shards, a provider, clusters that answer, and the order of events.
+
+Whoever tests, soaks or simulates a fleet drives it through this: `run_until` lets time pass, and
+the hooks say what clusters ask for. A second drill of the same seed does exactly the same.
+"""
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from windtunnel.core.random import Stream
+from windtunnel.fleet.actions import Plan
+from windtunnel.fleet.orders import FETCH, Order
+from windtunnel.fleet.provider import Answer, Provider
+from windtunnel.fleet.shard import Shard
+
+CYCLE_S: Final = 10.0
+FETCH_S: Final = 0.2
+"""How long a cluster takes to say what a machine needs to join it."""
+
+
+class TimedProvider(Provider, Protocol):
+    """A provider whose time is ours to tell."""
+
+    def next_s(self) -> float:
+        """When something will be done or answered next."""
+
+    def advance(self, now_s: float) -> list[Answer]:
+        """Finishes what is due; gives all answers since the last time."""
+
+
+class Drill:
+    """One or more shards on one provider."""
+
+    def __init__(
+        self,
+        provider: TimedProvider,
+        shards: list[Shard],
+        fetches: Stream,
+        *,
+        cycle_s: float = CYCLE_S,
+    ) -> None:
+        self.provider: Final = provider
+        self.shards: Final = {shard.name: shard for shard in shards}
+        self._fetches: Final = fetches
+        self._cycle_s: Final = cycle_s
+        self.now_s = 0.0
+        self._next_cycle_s = 0.0
+        self._blobs: Final[list[tuple[float, int, str, Answer]]] = []
+        self._number = 0
+        self._owners: Final[dict[str, str]] = {}  # the shard that asked last, by machine
+        self.before_cycle: Callable[[float], None] = _nothing
+        """Called before shards decide: what clusters ask for, faults, moves."""
+        self.after_cycle: Callable[[Shard, Plan], None] = _nothing_of
+        self.cycles = 0
+
+    def run_until(self, end_s: float) -> None:
+        """Lets time pass."""
+        while self.step(end_s):
+            pass
+
+    def step(self, end_s: float = math.inf) -> bool:
+        """One event: an answer, a blob, a deadline or a cycle. False when none is left before."""
+        deadline_s = min(
+            (shard.next_deadline_s() for shard in self.shards.values()), default=math.inf
+        )
+        blob_s = self._blobs[0][0] if self._blobs else math.inf
+        provider_s = max(self.now_s, self.provider.next_s())
+        due_s = min(provider_s, blob_s, deadline_s, self._next_cycle_s)
+        if due_s > end_s:
+            self.now_s = max(self.now_s, end_s)
+            return False
+        self.now_s = due_s
+        if provider_s == due_s:
+            for answer in self.provider.advance(due_s):
+                self._tell(self._owners.get(answer.machine, ""), answer)
+        elif blob_s == due_s:
+            _, _, shard, answer = heapq.heappop(self._blobs)
+            self._tell(shard, answer)
+        elif deadline_s == due_s:
+            for one in self.shards.values():
+                if one.next_deadline_s() <= due_s:
+                    self._send(one, one.expire(due_s))
+        else:
+            self._cycle()
+            self._next_cycle_s = due_s + self._cycle_s
+        return True
+
+    def look(self, shard: Shard) -> None:
+        """Lets a shard see what its provider lists."""
+        again = True
+        while again:
+            page = self.provider.list_since(shard.name, shard.epoch, shard.cursor)
+            again = shard.fold(page, self.now_s)
+
+    def restart(self, name: str, fresh: Shard) -> None:
+        """A shard dies, with all that it knew, and another starts in its place."""
+        assert fresh.name == name
+        self.shards[name] = fresh
+        self.look(fresh)
+
+    def _cycle(self) -> None:
+        self.cycles += 1
+        self.before_cycle(self.now_s)
+        for shard in list(self.shards.values()):
+            self.look(shard)
+            plan, orders = shard.cycle(self.now_s)
+            self._send(shard, orders)
+            self.after_cycle(shard, plan)
+
+    def _tell(self, name: str, answer: Answer) -> None:
+        shard = self.shards.get(name)
+        if shard is not None:
+            self._send(shard, shard.answer(answer, self.now_s))
+
+    def _send(self, shard: Shard, orders: list[Order]) -> None:
+        for order in orders:
+            if order.operation == FETCH:
+                self._number += 1
+                due_s = self.now_s + self._fetches.exponential(FETCH_S)
+                blob = Answer(order.machine, order.token)
+                heapq.heappush(self._blobs, (due_s, self._number, shard.name, blob))
+            else:
+                self._owners[order.machine] = shard.name
+                self.provider.begin(shard.name, order, self.now_s)
+
+
+def _nothing(now_s: float) -> None:
+    """Nobody asks for anything."""
+
+
+def _nothing_of(shard: Shard, plan: Plan) -> None:
+    """Nobody looks at plans."""

@@ -1,0 +1,283 @@
+"""A provider in virtual time: delays are drawn, places in a quota come and go, nothing is real."""
+
+import heapq
+import math
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream, Streams
+from windtunnel.fleet.machine import Machine, fault_of, transition
+from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, TAG, Fence, Order, Token
+from windtunnel.fleet.provider import FROM_THE_START, PAGE, STEPS, Answer, Page
+from windtunnel.fleet.shape import Shape
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, SPECULATIVE, STATES
+
+TOMBSTONES_KEPT: Final = 100_000
+
+
+class Delays(msgspec.Struct, frozen=True):
+    """How long operations take: the mean of each, and one spread for all."""
+
+    create_s: float = 60.0
+    """A cloud makes a host in about a minute."""
+    configure_s: float = 5.0
+    drain_s: float = 30.0
+    """Or the grace of the order, where that is shorter."""
+    delete_s: float = 10.0
+    cv: float = 0.5
+    """The standard deviation over the mean, of a lognormal delay; 0 is no chance at all."""
+
+    def check(self) -> "Delays":
+        """Itself, when every delay makes sense."""
+        for name in ("create_s", "configure_s", "drain_s", "delete_s", "cv"):
+            value = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise InputError(f"{name} is {value}", allowed="a number of 0 or more")
+        return self
+
+    def mean_s(self, operation: str) -> float:
+        means = {
+            CREATE: self.create_s,
+            CONFIGURE: self.configure_s,
+            DRAIN: self.drain_s,
+            DELETE: self.delete_s,
+        }
+        return means[operation]
+
+
+class UnderWay:
+    """One operation that has begun."""
+
+    __slots__ = ("number", "operation", "token")
+
+    def __init__(self, operation: str, number: int, token: Token) -> None:
+        self.operation: Final = operation
+        self.number: Final = number
+        self.token = token
+
+
+class FakeProvider:
+    """Does what it is told, after a while, and remembers what it did."""
+
+    def __init__(self, delays: Delays, streams: Streams) -> None:
+        self._delays: Final = delays.check()
+        self._draws: Final[dict[str, Stream]] = {
+            operation: streams[f"fleet.provider.{operation}"] for operation in STEPS
+        }
+        self._machines: Final[dict[str, Machine]] = {}
+        self._changed: Final[dict[str, int]] = {}  # revision by machine, the oldest change first
+        self._gone: Final[dict[str, int]] = {}  # the same for tombstones
+        self._revision = FROM_THE_START
+        self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
+        self._kinds: Final[dict[Shape, int]] = {}  # the number of each shape that was offered
+        self._places: Final[dict[int, int]] = {}  # how many ids each of them ever had
+        self._fence: Final = Fence()
+        self._epochs: Final[dict[str, int]] = {}
+        self._under_way: Final[dict[str, UnderWay]] = {}
+        self._due: Final[list[tuple[float, int, str]]] = []
+        self._answers: Final[list[Answer]] = []
+        self._number = 0
+        self.configured: Final[list[str]] = []
+        """Machines that are configured, in no order that matters: faults are drawn from it."""
+        self._configured_at: Final[dict[str, int]] = {}
+        self.begun: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
+        self.repeated: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
+        """Orders for what was under way or done already."""
+        self.fenced = 0
+
+    # Machines come and go.
+
+    def add(self, machine: Machine) -> None:
+        """A machine, or a place in a quota, is there from now on."""
+        fault = fault_of(machine)
+        if fault:
+            raise InputError(fault, where=f"machine {machine.id!r}")
+        if machine.id in self._machines:
+            raise InputError("it is there already", where=f"machine {machine.id!r}")
+        self._set(machine)
+
+    def offer(self, shape: Shape, places: int) -> None:
+        """Sets how many machines of a shape could be created now: the quota that is left.
+
+        A new price is a new shape: offer none of the old one, and some of the new. What was created
+        keeps its price.
+        """
+        if places < 0:
+            where = f"shape {shape.instance_type} in {shape.zone}"
+            raise InputError(f"{places} places are offered", where=where, allowed="0 or more")
+        free = [
+            one.id
+            for one in self._machines.values()
+            if one.state == SPECULATIVE and one.shape == shape
+        ]
+        free.sort()
+        for name in free[places:]:
+            self.remove(name)
+        for _ in range(places - len(free)):
+            self._open(shape)
+
+    def _open(self, shape: Shape) -> None:
+        """One more place, under an id that nobody had before."""
+        kind = self._kinds.setdefault(shape, len(self._kinds) + 1)
+        number = self._places.get(kind, 0)
+        self._places[kind] = number + 1
+        self.add(Machine(f"{shape.instance_type}/{shape.zone}/{kind}/{number}", shape))
+
+    def remove(self, machine: str) -> None:
+        """A machine is gone, with all that was under way; only a tombstone tells of it."""
+        record = self._machines.pop(machine)
+        self._uncount(record)
+        self._under_way.pop(machine, None)
+        del self._changed[machine]
+        self._revision += 1
+        self._gone[machine] = self._revision
+        if len(self._gone) > TOMBSTONES_KEPT:
+            oldest = next(iter(self._gone))
+            self._forgotten = self._gone.pop(oldest)
+
+    def lose(self, machine: str, error: str, now_s: float) -> None:
+        """A machine fails by itself, and is listed as failed."""
+        self._under_way.pop(machine, None)
+        self._set(transition(self._machines[machine], FAILED, now_s, error=error))
+
+    def _set(self, machine: Machine) -> None:
+        before = self._machines.get(machine.id)
+        if before is not None:
+            self._uncount(before)
+        self._machines[machine.id] = machine
+        self._gone.pop(machine.id, None)
+        self._changed.pop(machine.id, None)
+        self._revision += 1
+        self._changed[machine.id] = self._revision
+        if machine.state == CONFIGURED:
+            self._configured_at[machine.id] = len(self.configured)
+            self.configured.append(machine.id)
+
+    def _uncount(self, machine: Machine) -> None:
+        place = self._configured_at.pop(machine.id, -1)
+        if place >= 0:
+            last = self.configured.pop()
+            if last != machine.id:
+                self.configured[place] = last
+                self._configured_at[last] = place
+
+    # The interface.
+
+    def begin(self, shard: str, order: Order, now_s: float) -> None:
+        """Takes an order and returns at once."""
+        name, operation = order.machine, order.operation
+        if order.token.epoch < self._epochs.get(shard, 0) or not self._fence.admits(
+            shard, name, order.token
+        ):
+            self.fenced += 1
+            return
+        record = self._machines.get(name)
+        if record is None:
+            self._answers.append(Answer(name, order.token, "there is no such machine"))
+        elif operation == TAG:
+            if record.state in (CONFIGURING, CONFIGURED):
+                self._set(msgspec.structs.replace(record, holder=order.need))
+        else:
+            self._begin_step(record, order, now_s)
+
+    def _begin_step(self, record: Machine, order: Order, now_s: float) -> None:
+        name, operation = order.machine, order.operation
+        step = STEPS[operation]
+        running = self._under_way.get(name)
+        if running is not None and running.operation == operation:
+            self.repeated[operation] += 1
+            running.token = order.token
+        elif record.state == step.end and record.cluster in ("", order.cluster):
+            self.repeated[operation] += 1
+            self._answers.append(Answer(name, order.token, host=record.host))
+        elif record.state != step.start:
+            error = f"it is {STATES[record.state]}; {operation} begins at {STATES[step.start]}"
+            self._answers.append(Answer(name, order.token, error))
+        else:
+            self.begun[operation] += 1
+            self._number += 1
+            self._under_way[name] = UnderWay(operation, self._number, order.token)
+            due_s = now_s + self._delay_s(operation, order.grace_s)
+            heapq.heappush(self._due, (due_s, self._number, name))
+            changed = transition(
+                record,
+                step.under_way,
+                now_s,
+                cluster=order.cluster if operation == CONFIGURE else None,
+                holder=order.need if operation in (CREATE, CONFIGURE) else None,
+            )
+            if operation == DRAIN and order.need is not None:
+                changed = msgspec.structs.replace(changed, promised=order.need)
+            self._set(changed)
+
+    def _delay_s(self, operation: str, grace_s: float) -> float:
+        mean_s, cv = self._delays.mean_s(operation), self._delays.cv
+        drawn_s = self._draws[operation].lognormal(mean_s, cv) if mean_s and cv else mean_s
+        return min(drawn_s, grace_s) if operation == DRAIN and grace_s else drawn_s
+
+    def get(self, machine: str) -> Machine | None:
+        """One machine as it is."""
+        return self._machines.get(machine)
+
+    def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
+        """What changed after a cursor."""
+        self._epochs[shard] = max(epoch, self._epochs.get(shard, 0))
+        if FROM_THE_START < cursor < self._forgotten:
+            return Page([], [], cursor, expired=True)
+        changes = [(at, name) for name, at in _after(self._changed, cursor)]
+        if cursor != FROM_THE_START:  # who has seen nothing has nothing to forget
+            changes += [(at, name) for name, at in _after(self._gone, cursor)]
+        changes.sort()
+        page = changes[:most]
+        return Page(
+            [self._machines[name] for _, name in page if name in self._machines],
+            [name for _, name in page if name not in self._machines],
+            page[-1][0] if len(page) < len(changes) else self._revision,
+            more=len(page) < len(changes),
+        )
+
+    # Time passes.
+
+    def next_s(self) -> float:
+        """When something will be done or answered next."""
+        if self._answers:
+            return -math.inf
+        return self._due[0][0] if self._due else math.inf
+
+    def advance(self, now_s: float) -> list[Answer]:
+        """Finishes what is due; gives all answers since the last time."""
+        while self._due and self._due[0][0] <= now_s:
+            due_s, number, name = heapq.heappop(self._due)
+            running = self._under_way.get(name)
+            if running is not None and running.number == number:
+                del self._under_way[name]
+                self._finish(name, running, due_s)
+        answers = list(self._answers)
+        self._answers.clear()
+        return answers
+
+    def _finish(self, name: str, running: UnderWay, now_s: float) -> None:
+        host = f"host-{name}" if running.operation == CREATE else None
+        changed = transition(self._machines[name], STEPS[running.operation].end, now_s, host=host)
+        self._set(changed)
+        self._answers.append(Answer(name, running.token, host=changed.host))
+
+    def records(self) -> list[Machine]:
+        """Every machine, by id."""
+        return [self._machines[name] for name in sorted(self._machines)]
+
+    def __len__(self) -> int:
+        return len(self._machines)
+
+
+def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
+    """What has a revision above the cursor; costs what is found, since the newest are last."""
+    found = []
+    for name in reversed(revisions):
+        at = revisions[name]
+        if at <= cursor:
+            break
+        found.append((name, at))
+    return found

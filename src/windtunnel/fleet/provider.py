@@ -1,0 +1,97 @@
+"""What a provider of machines must be able to do: three methods and their promises, no I/O.
+
+A provider is the only store of machines that outlives a shard: whose a machine is by its order
+(cluster, need) is kept beside the machine, told with every record, and dropped when the machine is
+idle again. A shard that starts again learns all it must know from the list.
+
+An order (`orders.Order`) is one of these; each machine has at most one under way:
+
+    create      Speculative -> Creating -> Idle             makes a host
+    configure   Idle -> Configuring -> Configured           joins a cluster
+    drain       Configured -> Draining -> Idle              empties it within `grace_s`, and leaves
+    delete      Idle -> Deleting -> Speculative             gives the host back
+    tag         the state stays                             notes whose the machine is; not answered
+
+Promises of a provider:
+- An order that is not newer than the last one of the same shard for the same machine is ignored
+  (`orders.Fence`), and so is one of an earlier start of the shard than the newest that has listed.
+- To ask again for what is under way or done begins nothing; the answer goes to the newer token.
+- An answer comes back once the machine has arrived, or says in a sentence why it never will. Who
+  cannot *now* says nothing: the order is asked again at its deadline.
+- A record that changed is listed after the cursor from before the change; a machine that is gone is
+  a tombstone there. A cursor that is too old for that is said to be expired, never half served.
+"""
+
+from typing import Final, Protocol
+
+import msgspec
+
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, Order, Token
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    IDLE,
+    SPECULATIVE,
+)
+
+FROM_THE_START: Final = 0
+"""The cursor of who has seen nothing yet."""
+PAGE: Final = 50_000
+"""How many changes a page has at most, where nobody says."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The states that an operation leads through."""
+
+    start: int
+    under_way: int
+    end: int
+
+
+STEPS: Final = {
+    CREATE: Step(SPECULATIVE, CREATING, IDLE),
+    CONFIGURE: Step(IDLE, CONFIGURING, CONFIGURED),
+    DRAIN: Step(CONFIGURED, DRAINING, IDLE),
+    DELETE: Step(IDLE, DELETING, SPECULATIVE),
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of an order."""
+
+    machine: str
+    token: Token
+    """Of the order, so that an answer that was overtaken is known as such."""
+    error: str = ""
+    """Why it never will be; empty when it was done."""
+    host: str = ""
+    """The new host, where one was made."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some of what changed after a cursor, the oldest change first."""
+
+    records: list[Machine]
+    tombstones: list[str]
+    cursor: int
+    """Where the next page begins. Only its provider knows what it means."""
+    more: bool = False
+    expired: bool = False
+    """The cursor was too old to know all that has gone: list again from the start."""
+
+
+class Provider(Protocol):
+    """Who has machines. Answers to orders come back by another way, in their own time."""
+
+    def begin(self, shard: str, order: Order, now_s: float) -> None:
+        """Takes an order and returns at once."""
+
+    def get(self, machine: str) -> Machine | None:
+        """One machine as it is, or nothing where there is none."""
+
+    def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
+        """What changed after a cursor. Orders of earlier epochs of the shard are void from now."""

@@ -1,0 +1,175 @@
+"""One shard: the planner, its execution and what its provider lists, as one controller without I/O.
+
+It is told of pages, answers and roll-ups, and gives back orders. All that it must not lose is with
+its provider: a shard that starts again lists from the start, under its next epoch, and goes on.
+What was under way is still under way there, so it is counted on and not asked for a second time.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.fleet.actions import Plan
+from windtunnel.fleet.costs import RECLAIM_GRACE_S
+from windtunnel.fleet.cycle import Planner
+from windtunnel.fleet.execution import Executor
+from windtunnel.fleet.instruments import Instruments
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.orders import Limits, Order
+from windtunnel.fleet.provider import FROM_THE_START, Answer, Page
+from windtunnel.fleet.reconciliation import Reconciler
+from windtunnel.fleet.shape import ZONE
+from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED
+
+_TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
+
+
+class Territory:
+    """Which machines are a shard's: those of its domains, and those that it was given."""
+
+    def __init__(self, domains: Iterable[str] | None = None, key: str = ZONE) -> None:
+        self._key: Final = key
+        self.domains: Final = None if domains is None else sorted(domains)
+        """Values of the key; nothing for a shard that has everything."""
+        self.given: Final[dict[str, None]] = {}
+        """Machines of other domains that are ours."""
+        self.left: Final[dict[str, None]] = {}
+        """Machines of our domains that are another's."""
+
+    def has(self, machine: Machine) -> bool:
+        if machine.id in self.left:
+            return False
+        if self.domains is None or machine.id in self.given:
+            return True
+        return machine.shape.attributes().get(self._key, "") in self.domains
+
+    def take(self, machine: str) -> None:
+        """A machine is ours now."""
+        if machine in self.left:
+            del self.left[machine]
+        else:
+            self.given[machine] = None
+
+    def leave(self, machine: str) -> None:
+        """A machine is ours no more."""
+        if machine in self.given:
+            del self.given[machine]
+        else:
+            self.left[machine] = None
+
+
+class Shard:
+    """Decides about the machines of its territory, and follows what it decided to its end."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits | None = None,
+        *,
+        epoch: int = 1,
+        territory: Territory | None = None,
+        instruments: Instruments | None = None,
+    ) -> None:
+        self.name: Final = name
+        self.epoch: Final = epoch
+        """How often it was started; whoever starts it keeps count."""
+        self.limits: Final = limits or Limits()
+        self.told: Final = instruments or Instruments()
+        self.territory: Final = territory or Territory()
+        self.planner: Final = Planner(self.told)
+        self.executor: Final = Executor(
+            self.planner.inventory, self.limits, epoch=epoch, instruments=self.told
+        )
+        self.reconciler: Final = Reconciler(self.planner.inventory, self.executor, self.told)
+        self.cursor = FROM_THE_START
+        self._first: list[Machine] = []  # of a list from the start, until its last page is there
+        self._from_start = True
+        self._orphans: Final[list[tuple[float, str]]] = []
+        self.reasked = 0
+        """Orders that were asked again at their deadline."""
+
+    # What it is told.
+
+    def fold(self, page: Page, now_s: float) -> bool:
+        """Takes a page of what its provider lists. True when another page must be asked for."""
+        if page.expired:
+            self.cursor, self._from_start, self._first = FROM_THE_START, True, []
+            return True
+        self.cursor = page.cursor
+        mine = [record for record in page.records if self.territory.has(record)]
+        if not self._from_start:
+            self.reconciler.fold(mine, now_s, complete=False)
+            self.reconciler.forget(page.tombstones)
+            return page.more
+        self._first += mine
+        if not page.more:
+            known = self.planner.inventory.entries
+            fresh = [record for record in self._first if record.id not in known]
+            self.reconciler.fold(self._first, now_s, complete=True)
+            self._watch(fresh, now_s)
+            self._from_start, self._first = False, []
+        return page.more
+
+    def want(self, cluster: str, needs: Iterable[Need]) -> bool:
+        """Takes the roll-up of a cluster. False while it is not believed."""
+        return self.planner.needs.replace(cluster, needs)
+
+    def answer(self, answer: Answer, now_s: float) -> list[Order]:
+        """Takes an answer; gives what is to be asked next."""
+        orders: list[Order] = []
+        if answer.error:
+            self.executor.failed(answer.machine, answer.token, answer.error, now_s)
+        else:
+            self.executor.completed(answer.machine, answer.token, now_s, orders, answer.host)
+        return orders + self.executor.begin(now_s)
+
+    # What it does by itself.
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has seen a whole list: before that it must not decide anything."""
+        return not self._from_start
+
+    def cycle(self, now_s: float) -> tuple[Plan, list[Order]]:
+        """Decides, and gives what is to be asked now."""
+        plan = self.planner.cycle(now_s)
+        return plan, self.executor.submit(plan, now_s)
+
+    def expire(self, now_s: float) -> list[Order]:
+        """Asks again what was not answered in time, or gives it up."""
+        orders = self.executor.expire(now_s)
+        self.reasked += len(orders)
+        self._give_up_orphans(now_s)
+        return orders + self.executor.begin(now_s)
+
+    def next_deadline_s(self) -> float:
+        """When to ask `expire` next, at the latest."""
+        orphan_s = self._orphans[0][0] if self._orphans else math.inf
+        return min(self.executor.next_deadline_s(), orphan_s)
+
+    # What was under way before it started.
+
+    def _watch(self, records: list[Machine], now_s: float) -> None:
+        """Nobody here will be answered for what an earlier start began: the list will tell."""
+        for record in records:
+            if record.state in _TRANSITIONAL and record.id in self.planner.inventory.entries:
+                limits = self.limits
+                limit_s = limits.create_timeout_s if record.state == CREATING else limits.timeout_s
+                grace_s = RECLAIM_GRACE_S if record.state == DRAINING else 0.0
+                due_s = now_s + limits.attempts * (limit_s + grace_s)
+                heapq.heappush(self._orphans, (due_s, record.id))
+
+    def _give_up_orphans(self, now_s: float) -> None:
+        inventory = self.planner.inventory
+        while self._orphans and self._orphans[0][0] <= now_s:
+            _, name = heapq.heappop(self._orphans)
+            entry = inventory.entries.get(name)
+            if (
+                entry is not None
+                and entry.state in _TRANSITIONAL
+                and not self.executor.is_running(name)
+            ):
+                error = "what was begun before the shard started again never ended"
+                inventory.transition(entry, FAILED, now_s, error=error)
