@@ -326,8 +326,11 @@ DECODE = f"{ROLES}/decode"
             [f"{RATIO}: ratio roles must be scalable-to-zero together"],
         ),
         (
-            f"{ROLES}/prefill/minReplicas",
-            8,
+            ROLES,
+            {
+                "prefill": {"minReplicas": 3, "maxReplicas": 3},
+                "decode": {"minReplicas": 4, "maxReplicas": 4},
+            },
             [],
         ),
         (
@@ -370,6 +373,17 @@ def test_43_each_rule_of_a_disaggregated_policy(path: str, value: object, said: 
 def _dotted(sentence: str) -> str:
     place, what = sentence.split(": ", 1)
     return f"{place.replace('/', '.')}: {what}"
+
+
+def test_30_a_band_without_whole_numbers_is_refused() -> None:
+    manifest = bent(disaggregated(), f"{RATIO}/minRatio", "600m")
+    bent(manifest, f"{RATIO}/maxRatio", "650m")
+    for role in ("prefill", "decode"):
+        bent(manifest, f"{ROLES}/{role}/maxReplicas", 2)
+    place = "spec.disaggregatedTarget.ratioConstraint"
+    assert faults(manifest) == [
+        f"{place}: no whole numbers of replicas within the bounds have such a ratio"
+    ]
 
 
 def test_43_a_role_without_a_name() -> None:

@@ -144,6 +144,15 @@ def test_a_ratio_arrives() -> None:
             "scaling.ratio.min",
             "2 is more than max, which is 1",
         ),
+        (
+            DISAGGREGATED,
+            {
+                "ratio": {"numerator": "main", "denominator": "spare", "min": 0.6, "max": 0.65},
+                "pools": {"main": {"max": 2}, "spare": {"max": 2}},
+            },
+            "scaling.ratio",
+            "no whole numbers within the bounds have a ratio of 0.6 to 0.65",
+        ),
         (DISAGGREGATED, {"metrics_of": {"x": {}}}, "scaling.metrics_of.x", "there is no such pool"),
     ],
 )

@@ -84,6 +84,11 @@ def exact(ratio: Ratio, numerator: int, denominator: int, num: Bounds, den: Boun
     return Paired(n, d, reason, held=False)
 
 
+def is_possible(ratio: Ratio, num: Bounds, den: Bounds) -> bool:
+    """Whether any whole numbers of replicas within the bounds are in the band."""
+    return exact(ratio, max(num.minimum, 1), max(den.minimum, 1), num, den).held
+
+
 class _Grid:
     """Pairs of whole numbers inside the bounds and the band, in exact arithmetic.
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.kthena.coordinate import coordination_faults
-from windtunnel.scaling.kthena.settings import Band, Coordination
+from windtunnel.scaling.kthena.ratio import Bounds, is_possible
+from windtunnel.scaling.kthena.settings import Band, Coordination, Ratio
 from windtunnel.scaling.manifests.fields import Reference
 from windtunnel.scaling.manifests.kthena_spec import (
     BehaviorSpec,
@@ -268,3 +269,15 @@ def _ratio_faults(ratio: RatioSpec, roles: dict[str, RoleSpec], path: KeyPath) -
     too_few = den.min_replicas > 0 and num.max_replicas / den.min_replicas < ratio.min_ratio
     if too_many or too_few:
         yield Fault(path, "ratioConstraint is not achievable within role replica bounds")
+    elif _is_sound(ratio, num, den):
+        band = Ratio("", "", ratio.min_ratio, ratio.max_ratio)
+        bounds = [Bounds(role.min_replicas, role.max_replicas) for role in (num, den)]
+        if not is_possible(band, *bounds):
+            what = "no whole numbers of replicas within the bounds have such a ratio"
+            yield Fault(path, what)
+
+
+def _is_sound(ratio: RatioSpec, num: RoleSpec, den: RoleSpec) -> bool:
+    """Whether bounds and band are such that one can look for numbers in them."""
+    in_order = all(role.min_replicas <= role.max_replicas for role in (num, den))
+    return in_order and 0 <= ratio.min_ratio <= ratio.max_ratio and ratio.max_ratio > 0

@@ -12,6 +12,7 @@ from windtunnel.core.spec.fields import Duration, Name, Number, Text, Whole
 from windtunnel.core.spec.section import Section
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.kthena.coordinate import coordination_faults
+from windtunnel.scaling.kthena.ratio import Bounds, is_possible
 from windtunnel.scaling.kthena.settings import (
     DISAGGREGATED,
     DOWN,
@@ -28,7 +29,7 @@ from windtunnel.scaling.kthena.settings import (
 )
 from windtunnel.scaling.plan import PolicyPlan
 from windtunnel.twin.scenario.limits import LARGEST_FACTOR, MOST_REPLICAS
-from windtunnel.twin.scenario.scaler_spec import ScalerSpec
+from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
 
 Percent = Annotated[int, Whole(0, 1000)]
 Count = Annotated[int, Whole(0, MOST_REPLICAS)]
@@ -271,6 +272,17 @@ class KthenaDisaggregatedSpec(KthenaScalerSpec):
         if self.ratio.min > self.ratio.max:
             what = f"{self.ratio.min:g} is more than max, which is {self.ratio.max:g}"
             yield Fault((*here, "min"), what, because_of=((*here, "max"),))
+        elif self.ratio.rule == "exact" and not self._is_possible(self.ratio):
+            what = f"no whole numbers within the bounds have a ratio of {self.ratio.min:g} to "
+            yield Fault(here, f"{what}{self.ratio.max:g}", because_of=(("pools",),))
+
+    def _is_possible(self, ratio: RatioSpec) -> bool:
+        written = [
+            self.pools.get(name, BoundsSpec()) for name in (ratio.numerator, ratio.denominator)
+        ]
+        num, den = (Bounds(bounds.min, bounds.max) for bounds in written)
+        band = Ratio(ratio.numerator, ratio.denominator, ratio.min, ratio.max)
+        return num.minimum > num.maximum or den.minimum > den.maximum or is_possible(band, num, den)
 
 
 def _with(plan: KthenaPlan, **changes: object) -> KthenaPlan:
