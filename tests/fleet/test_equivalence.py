@@ -84,8 +84,9 @@ def check_books(planner: Planner) -> None:
     inventory = planner.inventory
     for stock in inventory.stocks:
         mine = [e for e in inventory.entries.values() if e.stock is stock]
-        free = [e for e in mine if e.is_free()]
-        assert sorted(e.id for e in free) == sorted(e.id for e in stock.idle + stock.quota)
+        free = sorted(e.id for e in mine if e.is_free())
+        assert free == [e.id for e in stock.free()]
+        assert len(free) == stock.free_count
         assert stock.alive == sum(e.state != FAILED for e in mine)
         levels = [e.row.priority for e in mine if e.is_takeable() and e.row is not None]
         assert stock.takeable == {level: levels.count(level) for level in set(levels)}

@@ -25,7 +25,7 @@ START_STATE: Final = (-1, IDLE, SPECULATIVE, CONFIGURED, CONFIGURED, CONFIGURED,
 the machine is configuring."""
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, gc=False):
     """One thing to do to one machine, and why."""
 
     kind: int
@@ -63,7 +63,7 @@ belong to needs of the same or a higher priority; no machine matches; all that
 could be taken from needs of lower priority is not enough."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What became of a need in a cycle, in a word and in a sentence."""
 
     need: NeedKey
@@ -78,7 +78,7 @@ CONFIDENCE: Final = ("none", "medium", "high")
 """By number: nothing matches; machines could be created; idle machines are there."""
 
 
-class Hint(msgspec.Struct, frozen=True):
+class Hint(msgspec.Struct, frozen=True, gc=False):
     """What a cluster could get more of, for those who would ask for it."""
 
     cluster: str

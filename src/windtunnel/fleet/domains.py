@@ -45,6 +45,10 @@ def _best(row: Row, supply: Supply) -> str:
     satisfiable with what is free, then with what lower priorities hold; the most that is there
     already; the most of it the gang's own; the tightest fit; the name.
     """
+    if not row.held and not row.promised and not row.cluster.surplus:
+        tightest = _tightest(row, supply)
+        if tightest:
+            return tightest
     nothing = [0] * len(row.want)
     own = _by_domain(row, supply, row.held)
     spare = _by_domain(row, supply, list(row.cluster.surplus.values()))
@@ -67,6 +71,18 @@ def _best(row: Row, supply: Supply) -> str:
         rank = (-coverage(creditable, row.want), -coverage(mine, row.want), size(joint, row.want))
         if tier < best_tier or rank < best_rank:
             best, best_tier, best_rank = value, tier, rank
+    return best
+
+
+def _tightest(row: Row, supply: Supply) -> str:
+    """For a gang that has nothing yet: the domain whose free machines leave the least over."""
+    best, best_size = "", 0.0
+    for value in supply.values:
+        joint = _with_free(row, supply, value, [0] * len(row.want))
+        if covered(joint, row.want):
+            found = size(joint, row.want)
+            if not best or found < best_size:
+                best, best_size = value, found
     return best
 
 
@@ -93,7 +109,7 @@ def _sum(one: list[int], other: list[int]) -> list[int]:
 
 def _with_free(row: Row, supply: Supply, value: str, found: list[int]) -> list[int]:
     for stock in supply.domains[value]:
-        count = len(stock.idle) + len(stock.quota)
+        count = stock.free_count
         if count:
             amounts = stock.amounts
             for at in range(len(found)):

@@ -21,11 +21,28 @@ ONLY_PLANNED: Final = 3
 NOT_COMING: Final = -1
 """How far a machine is on its way to the need that holds it."""
 
+IN_IDLE: Final = 1
+IN_QUOTA: Final = 2
+MANY: Final = 8
+MOST_LEFT_OVER: Final = 1000
+"""How many machines that are no longer free a list may hold, beyond as many as are free."""
+
 
 class Entry:
     """One machine."""
 
-    __slots__ = ("host", "id", "place", "planned", "row", "since_s", "spare", "state", "stock")
+    __slots__ = (
+        "host",
+        "id",
+        "listed",
+        "place",
+        "planned",
+        "row",
+        "since_s",
+        "spare",
+        "state",
+        "stock",
+    )
 
     def __init__(self, name: str, stock: "Stock") -> None:
         self.id = name
@@ -36,6 +53,7 @@ class Entry:
         self.place: i32 = 0  # in the list of its row
         self.state: u8 = SPECULATIVE
         self.planned: u8 = NOTHING
+        self.listed: u8 = 0  # in which lists of free machines of its stock it stands
         self.spare = False  # bound to a cluster of which no need counts on it
 
     def is_free(self) -> bool:
@@ -67,9 +85,6 @@ class Entry:
             and row.yields
         )
 
-    def __lt__(self, other: "Entry") -> bool:
-        return self.id < other.id
-
 
 class Stock:
     """Machines of one shape, and those of them that are free."""
@@ -83,47 +98,79 @@ class Stock:
         self.capacity_type: Final = shape.capacity_type
         self.number = 0
         self.amounts = amounts  # by the number of a resource
-        self.idle: Final[list[Entry]] = []  # by id, the first one last
-        self.quota: Final[list[Entry]] = []  # as above: speculative
-        self.sorted = True
+        self.idle_count = 0
+        self.quota_count = 0
+        # By id, the first one last. Who is no longer free stays until it is met, which is cheaper
+        # than to look for it, and is valid again where it stands when it is free again.
+        self._idle: Final[list[Entry]] = []
+        self._quota: Final[list[Entry]] = []
+        self._sorted = True
         self.alive = 0  # machines that have not failed
         self.takeable: Final[dict[int, int]] = {}  # by priority
 
+    @property
+    def free_count(self) -> int:
+        return self.idle_count + self.quota_count
+
     def put(self, entry: Entry) -> None:
         """A machine is free now."""
-        free = self.idle if entry.state == IDLE else self.quota
-        if not self.sorted or (free and entry.id > free[-1].id):
-            self._insert(free, entry)
+        if entry.state == IDLE:
+            self.idle_count += 1
+            if not entry.listed & IN_IDLE:
+                entry.listed |= IN_IDLE
+                self._insert(self._idle, entry)
         else:
-            free.append(entry)
+            self.quota_count += 1
+            if not entry.listed & IN_QUOTA:
+                entry.listed |= IN_QUOTA
+                self._insert(self._quota, entry)
 
     def _insert(self, free: list[Entry], entry: Entry) -> None:
-        if not self.sorted:
+        if not self._sorted or not free or entry.id < free[-1].id:
             free.append(entry)
-            return
-        free.insert(_place(free, entry.id), entry)
-
-    def load(self, entry: Entry) -> None:
-        """As `put`, for many at once: they are put in order when the first is taken."""
-        free = self.idle if entry.state == IDLE else self.quota
-        free.append(entry)
-        self.sorted = False
+        elif entry.id > free[0].id and len(free) > MANY:
+            free.append(entry)  # a whole fleet is loaded in the order of its ids: sort once
+            self._sorted = False
+        else:
+            free.insert(_place(free, entry.id), entry)
 
     def take_out(self, entry: Entry) -> None:
         """A machine is no longer free."""
-        self.order()
-        free = self.idle if entry.state == IDLE else self.quota
-        if free[-1] is entry:
-            free.pop()
-            return
-        gone = free.pop(_place(free, entry.id))
-        assert gone is entry
+        if entry.state == IDLE:
+            self.idle_count -= 1
+            if len(self._idle) > 2 * self.idle_count + MOST_LEFT_OVER:
+                _tidy(self._idle, IDLE, IN_IDLE)
+        else:
+            self.quota_count -= 1
+            if len(self._quota) > 2 * self.quota_count + MOST_LEFT_OVER:
+                _tidy(self._quota, SPECULATIVE, IN_QUOTA)
 
-    def order(self) -> None:
-        if not self.sorted:
-            self.idle.sort(key=_by_id, reverse=True)
-            self.quota.sort(key=_by_id, reverse=True)
-            self.sorted = True
+    def pop(self, state: int) -> Entry:
+        """Takes the first free machine in a state; there must be one."""
+        self._order()
+        if state == IDLE:
+            self.idle_count -= 1
+            free, listed = self._idle, IN_IDLE
+        else:
+            self.quota_count -= 1
+            free, listed = self._quota, IN_QUOTA
+        while True:
+            entry = free.pop()
+            entry.listed &= ~listed
+            if entry.state == state and entry.is_free():
+                return entry
+
+    def _order(self) -> None:
+        if not self._sorted:
+            self._idle.sort(key=_by_id, reverse=True)
+            self._quota.sort(key=_by_id, reverse=True)
+            self._sorted = True
+
+    def free(self) -> list[Entry]:
+        """All free machines, by id: for those who look, not for those who take."""
+        listed = [e for e in self._idle if e.state == IDLE and e.is_free()]
+        listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
+        return sorted(listed, key=_by_id)
 
     def count_takeable(self, priority: int, more: int) -> None:
         left = self.takeable.get(priority, 0) + more
@@ -139,6 +186,17 @@ class Stock:
             if level < priority:
                 found += count
         return found
+
+
+def _tidy(free: list[Entry], state: int, listed: int) -> None:
+    """Drops from a list who is no longer free."""
+    kept: list[Entry] = []
+    for entry in free:
+        if entry.state == state and entry.is_free():
+            kept.append(entry)
+        else:
+            entry.listed &= ~listed
+    free[:] = kept
 
 
 def _by_id(entry: Entry) -> str:

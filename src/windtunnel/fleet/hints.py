@@ -19,7 +19,7 @@ class Hints:
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
-        """What changed since the last time, in the order of clusters and fingerprints.
+        """What changed since the last time.
 
         Needs that ask the same of machines get the same answer: where it did not change, only those
         that are new are told.
@@ -37,7 +37,6 @@ class Hints:
                     self._tell_one(row, answer, changed)
         for row in fresh:
             self._tell_one(row, self._supplies.of(row).answer, changed)
-        changed.sort(key=_place)
         return changed
 
     def _tell_one(self, row: Row, answer: tuple[int, float], changed: list[Hint]) -> None:
@@ -50,13 +49,9 @@ class Hints:
 def _look(supply: Supply) -> tuple[int, float]:
     """How sure a machine is, and the price of the one that would be next."""
     for stock in supply.order:
-        if stock.idle:
+        if stock.idle_count:
             return HIGH, stock.price
     for stock in supply.order:
-        if stock.quota:
+        if stock.quota_count:
             return MEDIUM, stock.price
     return NONE, 0.0
-
-
-def _place(hint: Hint) -> tuple[str, str]:
-    return (hint.cluster, hint.fingerprint)

@@ -50,7 +50,7 @@ class Profile(msgspec.Struct, frozen=True):
         )
 
 
-class NeedKey(msgspec.Struct, frozen=True, order=True):
+class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Whose need it is. A machine carries it, so that a restart knows what each one was for."""
 
     cluster: str

@@ -18,7 +18,7 @@ OPERATIONS: Final = (CREATE, FETCH, CONFIGURE, DRAIN, DELETE, TAG)
 give the host back; note whose the machine is, which changes nothing else."""
 
 
-class Token(msgspec.Struct, frozen=True, order=True):
+class Token(msgspec.Struct, frozen=True, order=True, gc=False):
     """Which of two orders for a machine is the newer one."""
 
     epoch: int
@@ -26,7 +26,7 @@ class Token(msgspec.Struct, frozen=True, order=True):
     sequence: int
 
 
-class Order(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True, gc=False):
     """One thing that a provider or a cluster is asked to do, and by when."""
 
     operation: str

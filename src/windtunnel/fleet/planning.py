@@ -28,6 +28,7 @@ from windtunnel.fleet.entries import (
     Supply,
 )
 from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.states import IDLE, SPECULATIVE
 from windtunnel.fleet.supply import Supplies
 
 
@@ -257,10 +258,10 @@ class Moves:
             if stock is None:
                 return
             cost = supply.costs[supply.rank[stock]]
-            if stock.idle:
-                self._take_one(row, stock, stock.idle, BOOTSTRAP, cost)
+            if stock.idle_count:
+                self._take_one(row, stock, BOOTSTRAP, cost)
             else:
-                self._take_one(row, stock, stock.quota, PROVISION, cost)
+                self._take_one(row, stock, PROVISION, cost)
             counts[stock.attributes[row.domain_key]] += 1
 
     def _cheapest_within(
@@ -269,40 +270,38 @@ class Moves:
         """The stock to take from next: idle before speculative, then by cost."""
         speculative: Stock | None = None
         for stock in supply.order:
-            if not stock.idle and (speculative is not None or not stock.quota):
+            if not stock.idle_count and (speculative is not None or not stock.quota_count):
                 continue
             if counts[stock.attributes[row.domain_key]] <= ceiling:
-                if stock.idle:
+                if stock.idle_count:
                     return stock
                 speculative = stock
         return speculative
 
     def _take_idle(self, row: Row, stock: Stock, cost: float) -> bool:
         """Takes what is missing of a stock; True when the row is covered."""
-        if not stock.idle:
-            return False
-        return self._take_some(row, stock, stock.idle, BOOTSTRAP, cost)
+        free = stock.idle_count
+        return free > 0 and self._take_some(row, stock, free, BOOTSTRAP, cost)
 
     def _take_quota(self, row: Row, stock: Stock, cost: float) -> bool:
-        if not stock.quota:
-            return False
-        return self._take_some(row, stock, stock.quota, PROVISION, cost)
+        free = stock.quota_count
+        return free > 0 and self._take_some(row, stock, free, PROVISION, cost)
 
-    def _take_some(self, row: Row, stock: Stock, free: list[Entry], kind: int, cost: float) -> bool:
+    def _take_some(self, row: Row, stock: Stock, free: int, kind: int, cost: float) -> bool:
         missing = self.machines_missing(row, stock)
-        count = missing if missing <= len(free) else len(free)
+        count = missing if missing <= free else free
         for _ in range(count):
-            self._take_one(row, stock, free, kind, cost)
+            self._take_one(row, stock, kind, cost)
         return count == missing
 
-    def _take_one(self, row: Row, stock: Stock, free: list[Entry], kind: int, cost: float) -> None:
-        stock.order()
-        entry = free.pop()
+    def _take_one(self, row: Row, stock: Stock, kind: int, cost: float) -> None:
+        idle = kind == BOOTSTRAP
+        entry = stock.pop(IDLE if idle else SPECULATIVE)
         if entry.planned == DELETE:
             self.withdrawn.append(entry.id)
         self.inventory.take_planned(entry, kind, row)
         self.gain(row, stock, 1)
-        self._act(row, kind, entry, cost, IDLE_REASON if kind == BOOTSTRAP else SPECULATIVE_REASON)
+        self._act(row, kind, entry, cost, IDLE_REASON if idle else SPECULATIVE_REASON)
 
     def _act(self, row: Row, kind: int, entry: Entry, cost: float, reason: str) -> None:
         self.actions.append(

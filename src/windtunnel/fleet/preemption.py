@@ -169,7 +169,7 @@ class Preemption:
         """Whether free machines would suffice if it did not matter where they are."""
         found = list(have)
         for stock in supply.order:
-            count = len(stock.idle) + len(stock.quota)
+            count = stock.free_count
             if count:
                 for at in range(len(found)):
                     found[at] += count * stock.amounts[row.resources[at]]
