@@ -8,53 +8,15 @@ from rich.console import Console
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
-from windtunnel.report.contents import EVENTS, SCALING
+from windtunnel.report.decisions import Decided, decisions_of
 from windtunnel.report.layout import indented
-
-KIND = "scaling."
-MARK = b'"kind":"scaling.'
-"""In every line that has a decision, so that other lines need not be read."""
-
-
-class Limited(msgspec.Struct, frozen=True):
-    """A limit that bound a decision."""
-
-    name: str
-    before: int
-    after: int
-    without: int
-    reason: str
-
-
-class Told(msgspec.Struct, frozen=True):
-    """The numbers of a decision."""
-
-    current: int
-    recommended: int
-    target: int
-    metrics: dict[str, float]
-    limits: list[Limited]
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """A decision as it stands in a file of a run."""
-
-    time: float
-    kind: str
-    subject: str
-    reason: str
-    data: Told
-
-    @property
-    def pool(self) -> str:
-        return self.subject.partition("/")[2]
 
 
 def decisions_at(folder: Path, at_s: float | None) -> list[Decided]:
     """The last decision about each pool up to a time, or of the run; by the name of the pool."""
     last: dict[str, Decided] = {}
     first_s: float | None = None
-    for decided in _decisions(folder):
+    for decided in decisions_of(folder):
         first_s = decided.time if first_s is None else first_s
         if at_s is not None and decided.time > at_s:
             break
@@ -65,28 +27,6 @@ def decisions_at(folder: Path, at_s: float | None) -> list[Decided]:
         first, hint = format_duration(first_s), "give a later time with --at"
         raise InputError(f"the first decision was made at {first}", where=str(folder), hint=hint)
     return [last[subject] for subject in sorted(last)]
-
-
-def _decisions(folder: Path) -> list[Decided]:
-    """All of a run, in the order of time."""
-    path = folder / SCALING
-    if not path.is_file():
-        path = folder / EVENTS
-    if not path.is_file():
-        what = f"there is neither {SCALING} nor {EVENTS}"
-        hint = "explain reads the folder of a run whose scenario has a `scaling` section"
-        raise InputError(what, where=str(folder), hint=hint)
-    decoder = msgspec.json.Decoder(Decided)
-    found = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if MARK in line:
-                try:
-                    found.append(decoder.decode(line))
-                except msgspec.MsgspecError as error:
-                    what = f"line {number} is not a decision: {error}"
-                    raise InputError(what, where=str(path)) from error
-    return found
 
 
 def as_json(decisions: list[Decided]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.core.units import format_size
+from windtunnel.core.units import format_count, format_size
 from windtunnel.report.layout import duration_cell, plain_table
 
 MOST_REASONS = 4
@@ -133,7 +133,20 @@ def part_lines(result: Entry) -> list[str]:
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
         lines.append(f"the link between servers was busy {share(split['link_busy'])} of the time")
+    lines += scaling_lines(result.get("scaling"))
     return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
+
+
+def scaling_lines(scaling: Entry | None) -> list[str]:
+    """How restless an autoscaler was, and how often there were too few or too many replicas."""
+    if scaling is None:
+        return []
+    turns = scaling["direction_changes"]
+    back = f", {turns} of them back" if turns else ""
+    changes = f"{scaling['changes']} change{'' if scaling['changes'] == 1 else 's'} of size"
+    short = _seconds(scaling["under_provisioned_s"])
+    waste = format_count(scaling["wasted_replica_seconds"])
+    return [f"scaling: {changes}{back}; too few for {short}, {waste} replica-seconds too many"]
 
 
 def _adapter_lines(adapters: dict[str, Entry] | None) -> list[str]:

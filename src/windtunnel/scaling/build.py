@@ -23,6 +23,7 @@ from windtunnel.scaling.peers.plans import (
 )
 from windtunnel.scaling.plan import (
     BlisPlan,
+    PartPlan,
     PolicyPlan,
     SaturationPlan,
     ScalingPlan,
@@ -58,7 +59,7 @@ def _wva(plan: WvaPlan) -> Recipe:
     analyzer = Saturation(
         up=plan.up, down=plan.down, kv_threshold=plan.kv_threshold, full_queue=plan.full_queue
     )
-    return Recipe([analyzer], stabilization=SLOW_DOWN)
+    return Recipe([analyzer], limiters=[Matched()], stabilization=SLOW_DOWN)
 
 
 def _wva_spare(plan: WvaSparePlan) -> Recipe:
@@ -127,7 +128,7 @@ def _policy(
     windows = plan.stabilization or recipe.stabilization
     if windows is not None:
         limiters.append(Sustained(windows.up_s, windows.down_s))
-    if plan.matched_roles:
+    if plan.matched_roles and not any(isinstance(limiter, Matched) for limiter in limiters):
         limiters.append(Matched())
     if plan.rate is not None:
         limiters.append(Rate(plan.rate.up, plan.rate.down, plan.rate.period_s))
@@ -143,6 +144,19 @@ def _policy(
         wake=plan.wake,
         only=only,
     )
+
+
+def notes_of(plan: ScalingPlan) -> list[str]:
+    """What is allowed and may surprise, to be said once of a run."""
+    policies = plan.policy if isinstance(plan.policy, tuple) else (plan.policy,)
+    notes: list[str] = []
+    for policy in policies:
+        of = policy.policy if isinstance(policy, PartPlan) else policy
+        windows = plan.stabilization or BUILDERS[type(of)](of).stabilization
+        note = "stabilization.down is 0s: servers go at the first tick that could spare them"
+        if windows is not None and windows.down_s == 0 and note not in notes:
+            notes.append(note)
+    return notes
 
 
 def build_scaler(plan: ScalingPlan, models: Sequence[str]) -> Scaler:

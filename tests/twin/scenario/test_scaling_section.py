@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from windtunnel.core.spec.faults import dotted
-from windtunnel.scaling.build import BUILDERS, build_scaler
+from windtunnel.scaling.build import BUILDERS, build_scaler, notes_of
 from windtunnel.scaling.plan import BoundsPlan, PolicyPlan, SaturationPlan
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
@@ -48,6 +48,16 @@ def test_every_policy_is_built(policy: str) -> None:
     )
     assert not faults(policy=policy)
     assert build_scaler(plan, ["m"]).timing.interval_s == 15.0
+
+
+def test_no_patience_at_all_is_said_once() -> None:
+    def notes(**written: Any) -> list[str]:
+        return notes_of(scaling_plan(section(**written), POOLS))
+
+    assert notes() == notes(stabilization={"up": "0s", "down": "1s"}) == []
+    (note,) = notes(stabilization={"down": "0s"})
+    assert note.startswith("stabilization.down is 0s")
+    assert notes(policy="blis") == [note]
 
 
 def test_every_plan_has_a_builder() -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.report.contents import REQUESTS, RESULT, SCENARIO, TIMELINE, TOKEN_GAPS
+from windtunnel.report.contents import (
+    REQUESTS,
+    RESULT,
+    SCALING,
+    SCENARIO,
+    TIMELINE,
+    TOKEN_GAPS,
+)
+from windtunnel.report.decisions import Decided, decisions_of
 from windtunnel.report.page.ended import Ended, Owner
 from windtunnel.report.page.endings import Endings
 from windtunnel.report.page.latencies import Counts, Latencies
@@ -69,6 +77,7 @@ class RunFiles(msgspec.Struct, frozen=True):
     shares: Shares
     worst: Worst
     endings: Endings
+    decisions: list[Decided]  # of an autoscaler; none where there is none
 
 
 def read_run(folder: Path) -> RunFiles:
@@ -84,7 +93,15 @@ def read_run(folder: Path) -> RunFiles:
         endings.add(batch)
     latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
     return RunFiles(
-        result, scenario, series, latencies.counts, latencies.classes, shares, worst, endings
+        result,
+        scenario,
+        series,
+        latencies.counts,
+        latencies.classes,
+        shares,
+        worst,
+        endings,
+        decisions_of(folder) if (folder / SCALING).is_file() else [],
     )
 
 

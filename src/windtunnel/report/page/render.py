@@ -23,6 +23,7 @@ from windtunnel.report.page.saturation import (
     slots_of,
     stretches_of,
 )
+from windtunnel.report.page.scaling import fleet_size, scaling_charts
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
 from windtunnel.report.page.trust import trust_box
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
@@ -77,6 +78,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         tables.tiers(result),
     )
     accounts += [table for table in others if table is not None]
+    drawn += scaling_charts(result, run.decisions, end_s)
     return {
         "result": result,
         "verdict": verdict(result, found, link_full_s(series, bandwidth)),
@@ -104,6 +106,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "interval": format_duration(float(series.whole["interval"].max())),
         "ticks": time_ticks(end_s),
         "servers": len(series.names),
+        "fleet": fleet_size(series),
         "heat": heat,
         "worst": [
             _worst(title, run.worst.stories(upto, series, slots))

@@ -44,6 +44,13 @@ class Line(msgspec.Struct, frozen=True):
     values: list[float]
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """A moment that is marked above a chart."""
+
+    x: float
+    says: str
+
+
 class Chart(msgspec.Struct, frozen=True):
     """All that the template draws of one chart; `limit` is a level with a name."""
 
@@ -55,6 +62,7 @@ class Chart(msgspec.Struct, frozen=True):
     ticks: list[Tick]
     limit: Tick | None
     says: str
+    marks: list[Mark] = []
 
 
 class Band(msgspec.Struct, frozen=True):
@@ -98,7 +106,7 @@ class Drawing:
     ) -> Chart:
         """Quantities as they were at each sample."""
         about = (title, note, unit)
-        return _chart(about, self.series.times, values, self.end_s, top=top, limit=limit)
+        return draw_chart(about, self.series.times, values, self.end_s, top=top, limit=limit)
 
     def rates(
         self,
@@ -113,7 +121,7 @@ class Drawing:
         values = {
             name: _sums(self.series.whole[column]) / self._spans for name, column in lines.items()
         }
-        return _chart((title, note, unit), self._middles, values, self.end_s, limit=limit)
+        return draw_chart((title, note, unit), self._middles, values, self.end_s, limit=limit)
 
 
 def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Chart]:
@@ -186,7 +194,7 @@ def _grouped(times: Floats, interval: Floats) -> tuple[Floats, Floats]:
     return ends - span / 2.0, span
 
 
-def _chart(
+def draw_chart(
     about: tuple[str, str, str],
     times: Floats,
     values: dict[str, Floats],
@@ -194,7 +202,9 @@ def _chart(
     *,
     top: float | None = None,
     limit: tuple[str, float] | None = None,
+    marks: list[Mark] | None = None,
 ) -> Chart:
+    """Lines through values at times, with the scale that suits them; `about` is what it says."""
     title, note, unit = about
     highest = max(float(line.max()) for line in values.values())
     reach = top if top is not None else round_up(highest)
@@ -225,6 +235,7 @@ def _chart(
         height_ticks(reach, HEIGHT, unit),
         level,
         f"{title}, {note}, over {format_duration(end_s)}: {peak}",
+        marks or [],
     )
 
 

@@ -77,7 +77,10 @@ class SaturationScalerSpec(ScalerSpec):
 
 
 class WvaScalerSpec(ScalerSpec):
-    """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds."""
+    """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds.
+
+    Prefill and decode grow in the same proportion, whatever `matched_roles` says.
+    """
 
     policy: Literal["wva"]
     up: Share = Field(
