@@ -1,8 +1,9 @@
 """Draws the pictures of the documentation: `python docs/picture.py`.
 
-docs/images/first.svg is a terminal after `windtunnel simulate examples/first.yaml`; a test holds
-its words to the present output. docs/images/report.png is the top of a report in Chromium, where
-there is one. Run it after a change of the table, of the report or of what a run gives.
+docs/images/first.svg is a terminal after `windtunnel simulate examples/first.yaml`, gangs.svg one
+after `windtunnel gangs status`; a test holds their words to the present output. report.png beside
+them is the top of a report in Chromium, where there is one. Run it after a change of the tables, of
+the report or of what a run gives.
 """
 
 import io
@@ -10,12 +11,18 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from windtunnel.gangs.api.load import load_manifests
+from windtunnel.gangs.cluster.play import play
+from windtunnel.gangs.cluster.spec import load_cluster
+from windtunnel.gangs.cluster.status import status_of
 from windtunnel.report.contents import REPORT
 from windtunnel.report.files import RunFolder
+from windtunnel.report.gangs import show_status
 from windtunnel.report.table import show
 from windtunnel.twin.run import run, simulate
 from windtunnel.twin.scenario.load import load
@@ -23,7 +30,9 @@ from windtunnel.twin.scenario.load import load
 ROOT = Path(__file__).parents[1]
 EXAMPLE = Path("examples", "first.yaml")
 PICTURE = ROOT / "docs" / "images" / "first.svg"
+GANGS_PICTURE = ROOT / "docs" / "images" / "gangs.svg"
 COLUMNS = 80
+WIDE_COLUMNS = 110
 REPORTED = Path("examples", "noisy-neighbour.yaml")
 REPORT_PICTURE = ROOT / "docs" / "images" / "report.png"
 WINDOW = "1180,2040"
@@ -69,6 +78,27 @@ def screen() -> Console:
     return console
 
 
+def gangs_screen() -> Console:
+    """A terminal on which the gangs of an example wait."""
+    console = Console(
+        record=True, width=WIDE_COLUMNS, file=io.StringIO(), highlight=False, force_terminal=True
+    )
+    files = [Path("examples", "gangs", name) for name in ("disaggregated.yaml", "cluster.yaml")]
+    command = (
+        f"$ windtunnel gangs status {files[0].as_posix()} \\\n    --cluster {files[1].as_posix()}"
+    )
+    console.print(Text(f"{command} --at 20m"))
+    driver = play(load_cluster(ROOT / files[1]), load_manifests(ROOT / files[0]), at_s=1200.0)
+    status: dict[str, Any] = status_of(driver.cluster.view, driver.now_s)
+    show_status({**status, "events": []}, console)
+    return console
+
+
+def draw(console: Console, picture: Path) -> None:
+    drawn = console.export_svg(title="windtunnel", code_format=DRAWING, unique_id=picture.stem)
+    picture.write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n")
+
+
 def draw_report(browser: str) -> None:
     """The top of the report of an example, as a browser shows it."""
     plan = load(ROOT / REPORTED)
@@ -84,7 +114,7 @@ def draw_report(browser: str) -> None:
 
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
-    drawn = screen().export_svg(title="windtunnel", code_format=DRAWING, unique_id="first")
-    PICTURE.write_text("\n".join(line.rstrip() for line in drawn.splitlines()) + "\n")
+    draw(screen(), PICTURE)
+    draw(gangs_screen(), GANGS_PICTURE)
     if chromium := shutil.which("chromium") or shutil.which("chromium-browser"):
         draw_report(chromium)

@@ -1,4 +1,4 @@
-"""The picture in the README shows what the command prints today."""
+"""The pictures of the documentation show what commands print today."""
 
 import runpy
 from collections import defaultdict
@@ -23,15 +23,19 @@ def words_in(picture: Path) -> list[str]:
     return [" ".join(line.split()) for line in joined if line.strip()]
 
 
-def test_the_picture_is_of_the_present_output() -> None:
+@pytest.mark.parametrize(
+    ("screen", "picture"), [("screen", "PICTURE"), ("gangs_screen", "GANGS_PICTURE")]
+)
+def test_a_picture_is_of_the_present_output(screen: str, picture: str) -> None:
     script = runpy.run_path(str(ROOT / "docs" / "picture.py"))
-    shown = script["screen"]().export_text().splitlines()
+    shown = script[screen]().export_text().splitlines()
     expected = [" ".join(line.split()) for line in shown if line.strip()]
-    assert words_in(script["PICTURE"]) == expected, "run python docs/picture.py"
+    assert words_in(script[picture]) == expected, "run python docs/picture.py"
 
 
-def test_the_picture_fetches_nothing() -> None:
-    text = (ROOT / "docs" / "images" / "first.svg").read_text()
+@pytest.mark.parametrize("name", ["first", "gangs"])
+def test_a_picture_fetches_nothing(name: str) -> None:
+    text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
     assert text.count("http") == text.count("http://www.w3.org/2000/svg")
 
 

@@ -1,4 +1,4 @@
-"""`windtunnel gangs`: checks Grove's manifests and shows what they would become."""
+"""`windtunnel gangs`: checks Grove's manifests, and shows what they become on a cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windtunnel.core.errors import InputError
+
 if TYPE_CHECKING:
+    from windtunnel.core.telemetry import Plain
     from windtunnel.gangs.api.load import Manifests
+    from windtunnel.gangs.cluster.spec import ClusterSpec
+
+TERMINAL = "-"
 
 
 @click.group(short_help="Check and explain manifests of gangs (PodCliqueSets).")
@@ -31,6 +37,86 @@ def validate(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes 
         for warning in one.warnings:
             click.echo(f"{one.name}: note: {warning}")
     click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
+
+
+@gangs.command(short_help="Run manifests on a simulated cluster, and show what became of them.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",
+              help="Describes the cluster: machines, times, what happens to it.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N",
+              help="Instead of a description: so many machines. [default: 16]")  # fmt: skip
+@click.option("--gpus", type=click.IntRange(0, 1024), metavar="N",
+              help="... each with so many GPUs. [default: 8]")  # fmt: skip
+@click.option("--rack", type=click.IntRange(1, 100_000), metavar="N",
+              help="... so many in a rack. [default: 4]")  # fmt: skip
+@click.option("--at", metavar="TIME",
+              help="As it is then, such as 10m. [default: when all is quiet]")  # fmt: skip
+@click.option("--seed", type=int, default=0, metavar="N", help="Of what is drawn. [default: 0]")
+@click.option("--check", is_flag=True, help="Check the cluster's invariants after every event.")
+@click.option("--wide", is_flag=True, help="Show every pod and machine, too.")
+@click.option("--json", "json_to", metavar="FILE",
+              help="Write all of it as JSON; `-` prints that alone.")  # fmt: skip
+def status(
+    file: Path,
+    cluster: Path | None,
+    at: str | None,
+    seed: int,
+    json_to: str | None,
+    *,
+    check: bool,
+    wide: bool,
+    **machines: int | None,
+) -> None:
+    """Run manifests on a simulated cluster, and show what became of them.
+
+    Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
+    that waits a sentence that says why.
+    """
+    from windtunnel.core.units import parse_duration
+    from windtunnel.gangs.cluster.build import ignored
+    from windtunnel.gangs.cluster.play import play
+    from windtunnel.gangs.cluster.status import status_of
+    from windtunnel.report.gangs import show_status
+    from windtunnel.report.layout import screen
+
+    manifests = _load(file)
+    at_s = None if at is None else parse_duration(at)
+    if at_s is not None and at_s < 0:
+        raise InputError(f"--at: {at} is before the start")
+    driver = play(_cluster(cluster, machines), manifests, at_s=at_s, seed=seed, check=check)
+    found = status_of(driver.cluster.view, driver.now_s)
+    if json_to is not None:
+        _write_json(json_to, found)
+    if json_to != TERMINAL:
+        show_status(found, screen(), wide=wide)
+    for sentence in ignored(manifests):
+        click.echo(f"note: {sentence}", err=True)
+
+
+def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSpec:
+    """The cluster of a file, or the plain one that the options describe."""
+    from windtunnel.gangs.cluster.spec import load_cluster, plain_cluster
+
+    if path is None:
+        return plain_cluster(
+            **{name: count for name, count in machines.items() if count is not None}
+        )
+    for name, count in machines.items():
+        if count is not None:
+            hint = "leave one of them out"
+            raise InputError(f"--{name}: {path} says which machines there are", hint=hint)
+    return load_cluster(path)
+
+
+def _write_json(place: str, found: dict[str, Plain]) -> None:
+    text = json.dumps(found, indent=2, allow_nan=False) + "\n"
+    if place == TERMINAL:
+        click.echo(text, nl=False)
+        return
+    from windtunnel.report.files import WholeFile
+
+    with WholeFile(Path(place), "--json") as whole:
+        whole.finish(text.encode())
 
 
 def _load(file: Path) -> Manifests:

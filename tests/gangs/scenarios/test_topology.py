@@ -121,7 +121,7 @@ def test_tas13_too_large_for_any_rack_waits_and_says_so() -> None:
     live = live_on(whole(pod_clique_set([clique("a", 10)]), "rack"))
     assert (live.placed, live.pending) == (0, 10)
     assert live.why("web-0") == (
-        "it needs 10 pods of 80 MiB memory each in one rack-key; 4 fit in r0, which has most room"
+        "it needs 10 pods of 80 MiB memory each in one rack; 4 fit in r0, which has most room"
     )
     assert live.told("Unschedulable") == ["web-0"]
 

@@ -8,8 +8,8 @@ from windtunnel.gangs.cluster.selectors import not_looked_at, selector_of
 from windtunnel.gangs.cluster.spec import ClusterSpec, Happening, NodesSpec, TimesSpec, VaryingSpec
 from windtunnel.gangs.cluster.spreading import spread_of
 from windtunnel.gangs.cluster.times import UNIFORM, Delay, Times
-from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
+from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
 
 PLAIN_LEVELS = {
@@ -142,7 +142,8 @@ def happen(cluster: Cluster, happening: Happening, now_s: float) -> None:
     else:
         assert happening.scale is not None
         kind = _kind(cluster.view, happening.scale.of)
-        cluster.apply([Scale(kind, happening.scale.of, happening.scale.to)], now_s)
+        command = scale(cluster.view, kind, happening.scale.of, happening.scale.to)
+        cluster.apply([command], now_s)
 
 
 def _clique(view: View, name: str) -> str:

@@ -153,7 +153,7 @@ class Scheduler:
             keys = list(levels.values())
             if self._levels.get(name) != keys:
                 self._levels[name] = keys
-                self.space.add_topology(name, keys)
+                self.space.add_topology(name, keys, list(levels))
         for name in [name for name in self._levels if name not in self._view.levels]:
             del self._levels[name]
             self.space.remove_topology(name)
@@ -171,7 +171,8 @@ class Scheduler:
             gang = self._view.gangs[eviction.gang]
             says = f"makes way for {eviction.in_favour_of}, which has a higher priority"
             self._condition(gang, DISRUPTION, TRUE, "Preempted", says, now_s)
-            self._event(gang, WARNING, "Preempted", says, now_s)
+            key = f"Preempted/{gang.uid}/{eviction.in_favour_of}/{now_s}"
+            self._event(gang, key, WARNING, "Preempted", says, now_s)
         for pod in evicted:
             self._view.delete_pod(pod, now_s)
         return evicted
@@ -253,14 +254,16 @@ class Scheduler:
             gang.why_pending = says
             self._view.gang_changed(gang)
         if verdict is not None and verdict[0] is not Waiting.EXTRAS:
-            self._event(gang, WARNING, "Unschedulable", says, now_s)
+            key = f"Unschedulable/{gang.uid}/{verdict[0].value}"  # once for each cause
+            self._event(gang, key, WARNING, "Unschedulable", says, now_s)
 
     def _placed(self, ask: GangAsk, now_s: float) -> None:
         gang = self._view.gangs[ask.name]
         if all(len(self._bound(group)) >= group.min_replicas for group in gang.groups):
             gang.placement_score = self._score(ask, gang)
             self._condition(gang, DISRUPTION, "", "", "", now_s)
-            self._event(gang, NORMAL, "Scheduled", "the minimum of every group has nodes", now_s)
+            says = "the minimum of every group has nodes"
+            self._event(gang, f"Scheduled/{gang.uid}", NORMAL, "Scheduled", says, now_s)
 
     def _score(self, ask: GangAsk, gang: PodGang) -> float:
         """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
@@ -284,9 +287,10 @@ class Scheduler:
         condition = Condition(kind, status, reason, says, since_s)
         self._view.apply(SetCondition(GANG, gang.name, condition), now_s)
 
-    def _event(self, gang: PodGang, level: str, reason: str, says: str, now_s: float) -> None:
-        """One event for each thing that is said: a gang that waits on says nothing again."""
-        key = f"{reason}/{gang.uid}/{says}"
+    def _event(
+        self, gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float
+    ) -> None:
+        """Says something once: a second event of the same key is the same event."""
         self._view.apply(Emit(Event(key, level, GANG, gang.name, reason, says, now_s)), now_s)
 
 

@@ -26,6 +26,7 @@ NOUN = "cluster"
 MOST_NODES = 100_000
 MOST_HAPPENINGS = 10_000
 LONGEST = "100000h"
+BLOCK_RACKS = 4
 DEEDS = ("cordon", "uncordon", "drain", "fail", "recover", "crash", "mend", "delete", "scale")
 
 
@@ -177,6 +178,14 @@ class ClusterSpec(Section):
     happens: Annotated[list[Happening], Field(max_length=MOST_HAPPENINGS)] = Field(
         default_factory=list, description="What happens to it, in any order."
     )
+
+
+def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> ClusterSpec:
+    """Machines that are alike, in racks, four of which are a block; all in one zone."""
+    capacity = {"nvidia.com/gpu": gpus, "cpu": 128, "memory": "2Ti"}
+    per = {"zone": nodes, "block": rack * BLOCK_RACKS, "rack": rack}
+    row = {"name": "node", "count": nodes, "capacity": capacity, "per": per}
+    return ClusterSpec.model_validate({"nodes": [row]})
 
 
 def load_cluster(path: str | Path) -> ClusterSpec:

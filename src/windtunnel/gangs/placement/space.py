@@ -266,13 +266,20 @@ class Space:
         self._levels: Final[dict[str, list[str]]] = {"": []}
         self._trees: Final[dict[str, Tree]] = {}
         self._ending: Final[dict[int, Node]] = {}  # nodes on which pods are about to end
+        self.called: Final[dict[str, str]] = {}
+        """What people call the level of a label."""
         self.freed = 0
         """Rises whenever there may be more room than before."""
 
     # What there is.
 
-    def add_topology(self, name: str, keys: list[str]) -> None:
-        """Levels of labels, the broadest first. The first topology is everybody's default."""
+    def add_topology(self, name: str, keys: list[str], domains: list[str] | None = None) -> None:
+        """Levels of labels, the broadest first. The first topology is everybody's default.
+
+        `domains` are what people call the levels, where that is not the label.
+        """
+        for key, domain in zip(keys, domains or keys, strict=True):
+            self.called[key] = domain
         if self._levels.get(name) == keys:
             return
         self._levels[name] = list(keys)
@@ -328,7 +335,7 @@ class Space:
         shape = self._by_needs.get(key)
         if shape is None:
             named = [amount(name, wanted[name]) for name in sorted(wanted) if name != PODS]
-            says = " and ".join(named)
+            says = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
             shape = Shape(len(self.shapes), numbers, says, selector)
             self.shapes.append(shape)
             self._by_needs[key] = shape

@@ -44,12 +44,12 @@ def why_not(space: Space, search: Search) -> tuple[Waiting, str]:
     spread = search.attempt.gang.spread
     if spread is not None and spread.required and search.deepest == 0:
         gangs = f"{_count(spread.most, 'gang')} of {search.attempt.gang.family}"
-        return Waiting.SPREAD, f"every {spread.key} with room has {gangs} already"
+        return Waiting.SPREAD, f"every {_level(space, spread.key)} with room has {gangs} already"
     for group in search.attempt.gang.groups:
         if group.spread is not None and group.spread.required:
             says = (
                 f"{group.name} may have {_count(group.spread.most, 'pod')} in one "
-                f"{group.spread.key}, and too few have room"
+                f"{_level(space, group.spread.key)}, and too few have room"
             )
             return Waiting.SPREAD, says
     if search.cut:
@@ -133,10 +133,12 @@ def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | N
     """A unit for which no domain of its required level has the room."""
     if unit.pack is None or unit.pack.required is None or not unit.loads:
         return None
-    key, level = unit.pack.required, search.attempt.tree.level(unit.pack.required)
+    key = _level(space, unit.pack.required)
+    level = search.attempt.tree.level(unit.pack.required)
     domains = search.attempt.tree.within(search.attempt.tree.root, level)
     if not domains:
-        return Waiting.NO_LEVEL, f"{unit.name} must be in one {key}, and no node has that label"
+        label = "that label" if key == unit.pack.required else f"the label {unit.pack.required}"
+        return Waiting.NO_LEVEL, f"{unit.name} must be in one {key}, and no node has {label}"
     room = space.room(search.attempt.tree, unit.loads[0].shape)
     pinned = _pinned(space, search, unit, level)
     if pinned is not None:
@@ -162,6 +164,10 @@ def _pinned(space: Space, search: Search, unit: Unit, level: int) -> Place | Non
         if node is not None:
             return search.attempt.tree.domain_of(node, level)
     return None
+
+
+def _level(space: Space, key: str) -> str:
+    return space.called.get(key, key)
 
 
 def _count(count: int, noun: str) -> str:

@@ -1,0 +1,172 @@
+"""What there is to say of a cluster at one time, as plain data: `windtunnel gangs status`."""
+
+from windtunnel.core.telemetry import Plain
+from windtunnel.gangs.gates import why_held
+from windtunnel.gangs.objects import Condition, Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
+from windtunnel.gangs.view import View
+
+
+def status_of(view: View, now_s: float) -> dict[str, Plain]:
+    """Sets with all that they own, gangs, pods, nodes and events, each in the order of names."""
+    return {
+        "at_s": now_s,
+        "sets": [_set(view, one, now_s) for _, one in sorted(view.sets.items())],
+        "gangs": [_gang(view, gang, now_s) for _, gang in sorted(view.gangs.items())],
+        "pods": [_pod(pod, now_s) for _, pod in sorted(view.pods.items())],
+        "nodes": [_node(view, node) for node in view.nodes.values()],
+        "events": [
+            {
+                "at_s": event.at_s,
+                "level": event.level,
+                "kind": event.kind,
+                "name": event.name,
+                "reason": event.reason,
+                "message": event.message,
+            }
+            for event in sorted(view.events.values(), key=lambda event: event.at_s)
+        ],
+        "pending": _pending(view),
+    }
+
+
+def _pending(view: View) -> dict[str, Plain]:
+    """Of every gang that waits why: what the scheduler says, or what its pods are held by."""
+    found: dict[str, Plain] = {}
+    for name, gang in sorted(view.gangs.items()):
+        if gang.why_pending:
+            found[name] = gang.why_pending
+    for _, pod in sorted(view.pods.items()):
+        if pod.gated and pod.active and pod.gang not in found:
+            found[pod.gang] = why_held(view, pod)
+    return found
+
+
+def pod_word(pod: Pod) -> str:
+    """The one word that kubectl shows for a pod."""
+    if pod.terminating:
+        return "Terminating"
+    if pod.gated:
+        return "SchedulingGated"
+    if not pod.node:
+        return "Pending"
+    if pod.ready:
+        return "Running"
+    if pod.erroneous and not pod.started:
+        return "CrashLoopBackOff"
+    if pod.started:
+        return "NotReady"
+    return "Init" if pod.waits_for else "ContainerCreating"
+
+
+def _conditions(thing: Thing) -> list[Plain]:
+    return [_condition(condition) for _, condition in sorted(thing.conditions.items())]
+
+
+def _condition(condition: Condition) -> Plain:
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "since_s": condition.since_s,
+    }
+
+
+def _set(view: View, one: PodCliqueSet, now_s: float) -> Plain:
+    replicas: list[Plain] = []
+    for number, part in sorted(one.parts.items()):
+        if not (part.cliques or part.groups or part.gangs):
+            continue
+        cliques: list[Plain] = [_clique(clique) for _, clique in sorted(part.cliques.items())]
+        groups: list[Plain] = [
+            {
+                "name": group.name,
+                "replicas": group.replicas,
+                "min_available": group.min_available,
+                "scheduled": group.status.scheduled,
+                "available": group.status.available,
+                "updated": group.status.updated,
+                "conditions": _conditions(group),
+                "parts": [
+                    {
+                        "replica": index,
+                        "cliques": [_clique(clique) for _, clique in sorted(members.items())],
+                    }
+                    for index, members in sorted(group.cliques.items())
+                ],
+            }
+            for _, group in sorted(part.groups.items())
+        ]
+        gangs: list[Plain] = [name for name in sorted(part.gangs) if name in view.gangs]
+        replicas.append({"replica": number, "cliques": cliques, "groups": groups, "gangs": gangs})
+    return {
+        "name": one.name,
+        "replicas": one.replicas,
+        "available": one.status.available,
+        "updated": one.status.updated,
+        "updating": one.status.rolling,
+        "age_s": now_s - one.created_s,
+        "conditions": _conditions(one),
+        "parts": replicas,
+    }
+
+
+def _clique(clique: PodClique) -> Plain:
+    return {
+        "name": clique.name,
+        "replicas": clique.replicas,
+        "min_available": clique.min_available,
+        "scheduled": clique.status.scheduled,
+        "ready": clique.status.ready,
+        "updated": clique.status.updated,
+        "gang": clique.gang,
+        "conditions": _conditions(clique),
+    }
+
+
+def _gang(view: View, gang: PodGang, now_s: float) -> Plain:
+    pods = [view.pods[name] for group in gang.groups for name in group.pods if name in view.pods]
+    alive = [pod for pod in pods if pod.active]
+    return {
+        "name": gang.name,
+        "phase": gang.phase,
+        "minimum": sum(group.min_replicas for group in gang.groups),
+        "pods": len(alive),
+        "scheduled": sum(pod.scheduled for pod in alive),
+        "ready": sum(pod.ready for pod in alive),
+        "placement_score": gang.placement_score,
+        "base": gang.base,
+        "age_s": now_s - gang.created_s,
+        "why_pending": gang.why_pending,
+        "conditions": _conditions(gang),
+    }
+
+
+def _pod(pod: Pod, now_s: float) -> Plain:
+    return {
+        "name": pod.name,
+        "status": pod_word(pod),
+        "ready": pod.ready,
+        "node": pod.node,
+        "clique": pod.clique,
+        "gang": pod.gang,
+        "age_s": now_s - pod.created_s,
+    }
+
+
+def _node(view: View, node: Node) -> Plain:
+    used: dict[str, float] = {}
+    for pod in view.pods.values():
+        if pod.node == node.name:
+            for resource, amount in pod.requests.items():
+                used[resource] = used.get(resource, 0.0) + amount
+    capacity: dict[str, Plain] = dict(node.capacity)
+    taken: dict[str, Plain] = dict(used)
+    return {
+        "name": node.name,
+        "ready": node.ready,
+        "cordoned": node.cordoned,
+        "capacity": capacity,
+        "used": taken,
+        "labels": dict(node.labels),
+    }
