@@ -16,6 +16,8 @@ from windtunnel.fleet.provider import Answer, Provider
 from windtunnel.fleet.shard import Shard
 
 CYCLE_S: Final = 10.0
+RELIST_CYCLES: Final = 30
+"""After so many cycles a shard looks at everything again, and not only at what changed."""
 FETCH_S: Final = 0.2
 """How long a cluster takes to say what a machine needs to join it."""
 
@@ -40,11 +42,13 @@ class Drill:
         fetches: Stream,
         *,
         cycle_s: float = CYCLE_S,
+        relist_cycles: int = RELIST_CYCLES,
     ) -> None:
         self.provider: Final = provider
         self.shards: Final = {shard.name: shard for shard in shards}
         self._fetches: Final = fetches
         self._cycle_s: Final = cycle_s
+        self._relist_cycles: Final = relist_cycles
         self.now_s = 0.0
         self._next_cycle_s = 0.0
         self._blobs: Final[list[tuple[float, int, str, Answer]]] = []
@@ -104,7 +108,11 @@ class Drill:
         self.cycles += 1
         self.before_cycle(self.now_s)
         for shard in list(self.shards.values()):
+            if self.cycles % self._relist_cycles == 0:
+                shard.relist()
             self.look(shard)
+            if not shard.is_ready:
+                continue  # its provider could not be reached since it started
             plan, orders = shard.cycle(self.now_s)
             self._send(shard, orders)
             self.after_cycle(shard, plan)

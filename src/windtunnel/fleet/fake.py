@@ -86,6 +86,8 @@ class FakeProvider:
         self.repeated: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
         """Orders for what was under way or done already."""
         self.fenced = 0
+        self.slowness = 1.0
+        """How many times as long everything takes that begins now."""
 
     # Machines come and go.
 
@@ -136,6 +138,13 @@ class FakeProvider:
         if len(self._gone) > TOMBSTONES_KEPT:
             oldest = next(iter(self._gone))
             self._forgotten = self._gone.pop(oldest)
+
+    def replace(self, machine: str) -> None:
+        """A machine is gone, and another of its kind can be created."""
+        record = self._machines.get(machine)
+        if record is not None:
+            self.remove(machine)
+            self._open(record.shape)
 
     def lose(self, machine: str, error: str, now_s: float) -> None:
         """A machine fails by itself, and is listed as failed."""
@@ -215,6 +224,7 @@ class FakeProvider:
     def _delay_s(self, operation: str, grace_s: float) -> float:
         mean_s, cv = self._delays.mean_s(operation), self._delays.cv
         drawn_s = self._draws[operation].lognormal(mean_s, cv) if mean_s and cv else mean_s
+        drawn_s *= self.slowness
         return min(drawn_s, grace_s) if operation == DRAIN and grace_s else drawn_s
 
     def get(self, machine: str) -> Machine | None:

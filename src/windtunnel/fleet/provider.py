@@ -82,6 +82,8 @@ class Page(msgspec.Struct, frozen=True):
     more: bool = False
     expired: bool = False
     """The cursor was too old to know all that has gone: list again from the start."""
+    unreachable: bool = False
+    """Nobody answered: the page says nothing, and least of all that machines are gone."""
 
 
 class Provider(Protocol):

@@ -86,6 +86,8 @@ class Shard:
         self.cursor = FROM_THE_START
         self._first: list[Machine] = []  # of a list from the start, until its last page is there
         self._from_start = True
+        self.is_ready = False
+        """Whether it has seen a whole list: before that it must not decide anything."""
         self._orphans: Final[list[tuple[float, str]]] = []
         self.reasked = 0
         """Orders that were asked again at their deadline."""
@@ -94,8 +96,10 @@ class Shard:
 
     def fold(self, page: Page, now_s: float) -> bool:
         """Takes a page of what its provider lists. True when another page must be asked for."""
+        if page.unreachable:
+            return False
         if page.expired:
-            self.cursor, self._from_start, self._first = FROM_THE_START, True, []
+            self.relist()
             return True
         self.cursor = page.cursor
         mine = [record for record in page.records if self.territory.has(record)]
@@ -110,6 +114,7 @@ class Shard:
             self.reconciler.fold(self._first, now_s, complete=True)
             self._watch(fresh, now_s)
             self._from_start, self._first = False, []
+            self.is_ready = True
         return page.more
 
     def want(self, cluster: str, needs: Iterable[Need]) -> bool:
@@ -125,12 +130,11 @@ class Shard:
             self.executor.completed(answer.machine, answer.token, now_s, orders, answer.host)
         return orders + self.executor.begin(now_s)
 
-    # What it does by itself.
+    def relist(self) -> None:
+        """Looks at everything again, from the start: what a list once said may not have been so."""
+        self.cursor, self._from_start, self._first = FROM_THE_START, True, []
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has seen a whole list: before that it must not decide anything."""
-        return not self._from_start
+    # What it does by itself.
 
     def cycle(self, now_s: float) -> tuple[Plan, list[Order]]:
         """Decides, and gives what is to be asked now."""

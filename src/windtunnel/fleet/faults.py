@@ -1,0 +1,237 @@
+"""What goes wrong with machines and providers, as often as a plan says, drawn from named streams.
+
+Machines are lost as they are in the world: the number of losses in a tick is Poisson with mean
+configured machines x rate x tick. A lost machine is listed as failed, or is not listed any more. A
+rack or a zone goes as a whole. The provider may be slow, unreachable, forgetful, or tell lies.
+"""
+
+import heapq
+import math
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Stream, Streams
+from windtunnel.fleet.fake import FakeProvider
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.orders import Order
+from windtunnel.fleet.provider import FROM_THE_START, PAGE, Answer, Page
+from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
+
+AGAIN_S: Final = 10.0
+"""The mean time after which an answer that is given twice comes again."""
+ERROR: Final = "the provider took it away"
+
+
+class DomainLoss(msgspec.Struct, frozen=True):
+    """All machines of one domain fail at once: a rack without power, a zone without a network."""
+
+    at_s: float
+    key: str
+    value: str
+
+
+class Slowness(msgspec.Struct, frozen=True):
+    """For a while, all that begins takes so many times as long."""
+
+    from_s: float
+    until_s: float
+    factor: float
+
+
+class Flapping(msgspec.Struct, frozen=True):
+    """For a while, the provider can be reached in the first part of every period only."""
+
+    from_s: float
+    until_s: float
+    period_s: float
+    up_s: float
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """How often what goes wrong. Nothing does, where nothing is said."""
+
+    losses_per_s: float = 0.0
+    """Of each configured machine; 1.16e-7 is one in a hundred per day."""
+    vanishing: float = 0.5
+    """The share of lost machines that are not listed any more, instead of listed as failed."""
+    replaced_after_s: float = math.inf
+    """When a failed machine is taken off the list, and another of its kind can be created."""
+    domains: tuple[DomainLoss, ...] = ()
+    slow: tuple[Slowness, ...] = ()
+    flapping: tuple[Flapping, ...] = ()
+    forgets: float = 0.0
+    """The share of orders that are taken, and neither carried out nor answered."""
+    doubles: float = 0.0
+    """The share of answers that come a second time, later."""
+    lies: float = 0.0
+    """The share of listed records that no machine can be in."""
+
+    def check(self) -> "Faults":
+        """Itself, when every number makes sense."""
+        for name in ("vanishing", "forgets", "doubles", "lies"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed="0 to 1")
+        if not 0.0 <= self.losses_per_s < math.inf:
+            raise InputError(f"losses_per_s is {self.losses_per_s}", allowed="0 or more")
+        if not self.replaced_after_s >= 0.0:
+            raise InputError(f"replaced_after_s is {self.replaced_after_s}", allowed="0 or more")
+        for one in self.slow:
+            if not 1.0 <= one.factor < math.inf:
+                raise InputError(f"a slowness has factor {one.factor}", allowed="1 or more")
+        for two in self.flapping:
+            if not 0.0 <= two.up_s <= two.period_s or not two.period_s > 0.0:
+                raise InputError(
+                    f"a flapping provider is up for {two.up_s} s of {two.period_s} s",
+                    allowed="a period above 0, up for at most all of it",
+                )
+        return self
+
+
+def poisson(mean: float, stream: Stream) -> int:
+    """How many events there are where so many are expected: gaps are drawn until they exceed it."""
+    count, passed = 0, stream.exponential(1.0)
+    while passed < mean:
+        count += 1
+        passed += stream.exponential(1.0)
+    return count
+
+
+class UnreliableProvider:
+    """A fake provider that does not always do what it should; `tick` lets faults happen."""
+
+    def __init__(self, provider: FakeProvider, faults: Faults, streams: Streams) -> None:
+        self._provider: Final = provider
+        self._faults: Final = faults.check()
+        self._losses: Final = streams["fleet.faults.losses"]
+        self._forgets: Final = streams["fleet.faults.forgets"]
+        self._doubles: Final = streams["fleet.faults.doubles"]
+        self._lies: Final = streams["fleet.faults.lies"]
+        self._domains: Final = sorted(faults.domains, key=lambda one: -one.at_s)
+        self._again: Final[list[tuple[float, int, Answer]]] = []
+        self._broken: Final[list[tuple[float, str]]] = []
+        self._now_s = 0.0
+        self._held: list[Answer] = []
+        self.expected = 0.0
+        """How many losses there should have been so far, domains left out."""
+        self.lost = 0
+        """How many there were: listed as failed, or no longer listed."""
+        self.lost_with_domain = 0
+        self.forgotten = 0
+        self.doubled = 0
+        self.lied = 0
+        self.unreachable = 0
+        """Orders that came while nobody was there."""
+
+    # Machines are lost.
+
+    def tick(self, now_s: float) -> None:
+        """Lets happen what did since the last tick."""
+        faults, tick_s = self._faults, now_s - self._now_s
+        self._now_s = now_s
+        mean = len(self._provider.configured) * faults.losses_per_s * tick_s
+        self.expected += mean
+        for _ in range(poisson(mean, self._losses) if mean > 0.0 else 0):
+            self._lose_any(now_s)
+        while self._domains and self._domains[-1].at_s <= now_s:
+            self._lose_domain(self._domains.pop(), now_s)
+        while self._broken and self._broken[0][0] <= now_s:
+            _, name = self._broken.pop(0)
+            self._provider.replace(name)
+        self._provider.slowness = self._slowness(now_s)
+
+    def _lose_any(self, now_s: float) -> None:
+        configured = self._provider.configured
+        if configured:
+            self.lost += 1
+            name = configured[self._losses.integer(0, len(configured) - 1)]
+            if self._losses.uniform() < self._faults.vanishing:
+                self._provider.replace(name)
+            else:
+                self._lose(name, now_s)
+
+    def _lose_domain(self, loss: DomainLoss, now_s: float) -> None:
+        for record in self._provider.records():
+            if record.shape.attributes().get(loss.key) == loss.value:
+                if record.state == SPECULATIVE:
+                    self._provider.remove(record.id)
+                elif record.state != FAILED:
+                    self.lost_with_domain += 1
+                    self._lose(record.id, now_s)
+
+    def _lose(self, name: str, now_s: float) -> None:
+        self._provider.lose(name, ERROR, now_s)
+        if self._faults.replaced_after_s < math.inf:
+            self._broken.append((now_s + self._faults.replaced_after_s, name))
+
+    def _slowness(self, now_s: float) -> float:
+        factors = [one.factor for one in self._faults.slow if one.from_s <= now_s < one.until_s]
+        return max(factors, default=1.0)
+
+    def _is_down(self, now_s: float) -> bool:
+        return any(
+            one.from_s <= now_s < one.until_s and (now_s - one.from_s) % one.period_s >= one.up_s
+            for one in self._faults.flapping
+        )
+
+    # The interface, as badly as was planned.
+
+    def begin(self, shard: str, order: Order, now_s: float) -> None:
+        """Takes an order, or seems to."""
+        if self._is_down(now_s):
+            self.unreachable += 1
+        elif self._faults.forgets and self._forgets.uniform() < self._faults.forgets:
+            self.forgotten += 1
+        else:
+            self._provider.begin(shard, order, now_s)
+
+    def get(self, machine: str) -> Machine | None:
+        """One machine as it is."""
+        return self._provider.get(machine)
+
+    def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
+        """What changed after a cursor; nothing while nobody is there; some of it not true."""
+        if self._is_down(self._now_s):
+            return Page([], [], cursor, unreachable=True)
+        page = self._provider.list_since(shard, epoch, cursor, most)
+        if not self._faults.lies:
+            return page
+        known = cursor != FROM_THE_START
+        records = [self._said(one, known=known) for one in page.records]
+        return msgspec.structs.replace(page, records=records)
+
+    def _said(self, record: Machine, *, known: bool) -> Machine:
+        """A record, or a lie: without a host, without a price, or in an impossible state.
+
+        Of machines that the shard hears of for the first time, it would have to believe the last.
+        """
+        if self._lies.uniform() >= self._faults.lies:
+            return record
+        self.lied += 1
+        kind = self._lies.integer(0, 2)
+        if kind == 0 and known and record.state in (IDLE, CONFIGURED):
+            return Machine(record.id, record.shape, SPECULATIVE)
+        if kind <= 1:
+            return Machine(record.id, record.shape, IDLE)
+        unpriced = msgspec.structs.replace(record.shape, price_per_hour=math.nan)
+        return msgspec.structs.replace(record, shape=unpriced)
+
+    def next_s(self) -> float:
+        """When something will be done or answered next."""
+        again_s = self._again[0][0] if self._again else math.inf
+        return min(self._provider.next_s(), again_s)
+
+    def advance(self, now_s: float) -> list[Answer]:
+        """Finishes what is due; gives the answers that got through, some of them again."""
+        answers = self._held + self._provider.advance(now_s)
+        for answer in answers[len(self._held) :]:
+            if self._faults.doubles and self._doubles.uniform() < self._faults.doubles:
+                self.doubled += 1
+                again_s = now_s + self._doubles.exponential(AGAIN_S)
+                heapq.heappush(self._again, (again_s, self.doubled, answer))
+        while self._again and self._again[0][0] <= now_s:
+            answers.append(heapq.heappop(self._again)[2])
+        down = self._is_down(now_s)
+        self._held = answers if down else []
+        return [] if down else answers
