@@ -235,8 +235,9 @@ def _outdated(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list
     serving = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.created_s, pod.uid))
     taken += serving[:count]
     if owner.spec.update.type == COHERENT:
-        room = allowance(owner, clique.replica, clique.role) - (len(active) - len(old))
-        return taken[: max(0, room)]
+        above = max(0, len(active) - replicas)  # what stands in does not count as moved
+        moved = max(0, len(active) - len(old) - above)
+        return taken[: max(0, allowance(owner, clique.replica, clique.role) - moved)]
     return taken
 
 

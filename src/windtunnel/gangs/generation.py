@@ -100,10 +100,10 @@ def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
 
 
 def extent(view: View, name: str, template: GroupTemplate) -> int:
-    """Replicas of a group that exist or ought to: an update may have some above its scale."""
+    """Replicas of a group that exist or ought to; some above its scale may be on their way out."""
     wanted = group_replicas(view, name, template)
     group = view.groups.get(name)
-    if group is not None and wanted > 0 and len(group.cliques) > wanted:
+    if group is not None and len(group.cliques) > wanted:
         return max(wanted, max(group.cliques) + 1)
     return wanted
 

@@ -257,7 +257,7 @@ def _outdated(
         fit = is_available(members)
         available += fit
         if not is_old(owner, members):
-            new += 1
+            new += index < group.replicas  # what stands in does not count as moved
         elif fit:
             serving.append(index)
         else:

@@ -37,9 +37,10 @@ class Standing:
 def drop(owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
     """Deletes a replica that the set has no more."""
     part, why = owner.parts[replica], "its set has fewer replicas"
-    commands += [Delete(GANG, gang.name, gang.uid, why) for gang in part.gangs.values()]
     commands += [Delete(GROUP, group.name, group.uid, why) for group in part.groups.values()]
     commands += [Delete(CLIQUE, one.name, one.uid, why) for one in part.cliques.values()]
+    # Gangs go last: no pod is ever up for scheduling without one.
+    commands += [Delete(GANG, gang.name, gang.uid, why) for gang in part.gangs.values()]
     attachments.drop_replica(owner, replica, commands)
 
 

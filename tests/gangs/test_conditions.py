@@ -1,0 +1,200 @@
+"""When something counts as breached: every row of the table, and the events and times around it."""
+
+import pytest
+
+from tests.gangs.manifests import clique, group, pod_clique_set, workload
+from tests.gangs.world import World
+from windtunnel.gangs.conditions import breach
+from windtunnel.gangs.termination import clique_deadline_s, group_deadline_s
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("updating", "scheduled", "fit", "ever", "rule", "status", "reason"),
+    [
+        (True, 0, 0, True, "Terminate", "Unknown", "UpdateInProgress"),
+        (True, 3, 3, True, "Hold", "Unknown", "UpdateInProgress"),
+        (False, 0, 0, False, "Hold", "False", "InsufficientScheduledPods"),
+        (False, 0, 0, True, "Hold", "False", "InsufficientScheduledPods"),
+        (False, 0, 0, False, "Terminate", "False", "InsufficientScheduledPods"),
+        (False, 0, 0, True, "Terminate", "True", "ScheduledReplicasBelowMinAvailable"),
+        (False, 1, 1, True, "Hold", "True", "ScheduledReplicasBelowMinAvailable"),
+        (False, 1, 1, False, "Hold", "True", "ScheduledReplicasBelowMinAvailable"),
+        (False, 1, 0, True, "Hold", "True", "ScheduledReplicasBelowMinAvailable"),
+        (False, 2, 1, True, "Hold", "True", "InsufficientReadyPods"),
+        (False, 3, 1, True, "Hold", "True", "InsufficientReadyPods"),
+        (False, 2, 2, True, "Hold", "False", "SufficientReadyPods"),
+        (False, 3, 2, True, "Hold", "False", "SufficientReadyPods"),
+    ],
+)
+def test_the_table_with_a_minimum_of_two(
+    updating: bool, scheduled: int, fit: int, ever: bool, rule: str, status: str, reason: str
+) -> None:
+    found = breach(scheduled, 2, fit, updating=updating, ever_scheduled=ever, rule=rule)
+    assert (found.status, found.reason) == (status, reason)
+    if reason == "ScheduledReplicasBelowMinAvailable":
+        assert found.message == f"Scheduled replicas ({scheduled}) below MinAvailable (2)"
+
+
+def of_group(replicas: int, minimum: int) -> World:
+    roles = [clique("b", 1), clique("c", 2, 2)]
+    return World(3 * replicas, pod_clique_set(roles, [group("g", "bc", replicas, minimum)])).run()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "minimum", "hurt", "status", "reason"),
+    [
+        (5, 2, 1, "False", "SufficientAvailablePodCliqueScalingGroupReplicas"),
+        (2, 1, 1, "False", "SufficientAvailablePodCliqueScalingGroupReplicas"),
+        (3, 2, 2, "True", "ScheduledReplicasBelowMinAvailable"),
+        (3, 3, 1, "True", "ScheduledReplicasBelowMinAvailable"),
+        (2, 1, 2, "False", "InsufficientScheduledPods"),
+    ],
+)
+def test_a_group_whose_replicas_lost_a_pod(
+    replicas: int, minimum: int, hurt: int, status: str, reason: str
+) -> None:
+    world = of_group(replicas, minimum)
+    for index in range(hurt):
+        world.kill(world.pods(f"g-{index}-c")[0])
+    world.run()
+    assert world.condition("web-0-g") == (status, reason)
+
+
+@pytest.mark.parametrize(("hurt", "status"), [(1, "False"), (2, "True")])
+def test_a_group_whose_pods_are_scheduled_and_not_ready(hurt: int, status: str) -> None:
+    world = of_group(3, 2)
+    for index in range(hurt):
+        pod = world.pods(f"g-{index}-c")[0]
+        pod.ready = False
+        world.startable = lambda _: False
+        world.view.pod_changed(pod)
+    world.run()
+    assert world.condition("web-0-g")[0] == status
+    if status == "True":
+        assert world.condition("web-0-g")[1] == "InsufficientReadyPods"
+
+
+def test_what_is_ready_enough_and_what_is_not() -> None:
+    """Starting counts as fit; started and not ready, or ended with an error, does not."""
+    world = World(3, pod_clique_set([clique("a", 3, 3)]))
+    world.startable = lambda _: False
+    world.run()
+    assert world.condition("web-0-a") == ("False", "SufficientReadyPods")
+    pod = world.pods()[0]
+    pod.started = True
+    world.view.pod_changed(pod)
+    world.run()
+    assert world.condition("web-0-a") == ("True", "InsufficientReadyPods")
+    pod.started, pod.erroneous = False, True
+    world.view.pod_changed(pod)
+    world.run()
+    assert world.condition("web-0-a") == ("True", "InsufficientReadyPods")
+    message = world.view.cliques["web-0-a"].conditions["MinAvailableBreached"].message
+    assert message.endswith("expected at least 3, found 2")
+
+
+def test_times_move_only_with_the_status() -> None:
+    world = World(10, workload(1)).run(100.0)
+
+    def since_s() -> float:
+        return world.view.cliques["web-0-sg-x-0-pc-c"].conditions["MinAvailableBreached"].since_s
+
+    assert since_s() == 0.0
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(50.0)
+    assert since_s() == 100.0
+    pod = world.pods("sg-x-0-pc-c")[1]
+    world.kill(pod)
+    world.run(50.0)  # another number, the same status
+    assert since_s() == 100.0
+    world.open()
+    world.startable = lambda pod: pod.index != 0
+    world.run(50.0)
+    for one in world.pods("sg-x-0-pc-c"):
+        if not one.ready:
+            one.started = True
+            world.view.pod_changed(one)
+    world.run()
+    assert world.condition("web-0-sg-x-0-pc-c") == ("True", "InsufficientReadyPods")
+    world.startable = lambda _: True
+    world.run()
+    assert world.condition("web-0-sg-x-0-pc-c")[0] == "False"
+    assert since_s() == 250.0
+
+
+def test_losing_all_is_told_once_per_step_and_on_no_other_step() -> None:
+    world = World(10, workload(1)).run()
+    lost = "AllScheduledReplicasLost"
+    assert world.events(lost) == []  # nothing is lost by starting
+    world.kill(world.pods("pc-a")[0])
+    world.run()
+    assert world.events(lost) == []  # one is left
+    world.kill(*(pod for pod in world.pods("pc-a") if pod.node))
+    world.run(1000.0)
+    assert [event.name for event in world.events(lost)] == ["web-0-pc-a"]
+    world.crash()
+    world.run(1000.0)
+    assert len(world.events(lost)) == world.told(lost) == 1  # from none to none is no step
+    world.open()
+    world.run()
+    world.kill(*world.pods("pc-a"), *world.pods("sg-x-0-pc-c"), *world.pods("sg-x-1-pc-b"))
+    world.run()
+    names = sorted(event.name for event in world.events(lost))
+    assert names == [
+        "web-0-pc-a",
+        "web-0-pc-a",
+        "web-0-sg-x",
+        "web-0-sg-x-0-pc-c",
+        "web-0-sg-x-1-pc-b",
+    ]
+    assert {event.level for event in world.events(lost)} == {"Warning"}
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+def test_an_event_survives_a_crash_and_is_not_doubled(most: int) -> None:
+    world = World(10, workload(1)).run()
+    world.kill(*world.pods("pc-a"))
+    world.reconcile(most)
+    world.crash()
+    world.run()
+    assert len(world.events("AllScheduledReplicasLost")) == 1
+
+
+def test_what_was_never_scheduled_is_never_due() -> None:
+    world = World(10, workload(1))
+    world.cordon_all_but(0)
+    world.run()
+    one, whole = world.view.cliques["web-0-pc-a"], world.view.groups["web-0-sg-x"]
+    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (INF, INF)
+    world.open()
+    world.run(5.0)
+    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (INF, INF)
+    world.kill(world.pods("pc-a")[0], world.pods("sg-x-0-pc-c")[0])
+    world.run()
+    assert (clique_deadline_s(one, 10.0), group_deadline_s(whole, 10.0)) == (15.0, 15.0)
+
+
+@pytest.mark.parametrize("most", range(1, 30))
+def test_a_crash_in_a_termination_costs_no_extra_recycle(most: int) -> None:
+    world = World(10, workload(1, terminationDelay="10s")).run()
+    world.kill(world.pods("pc-a")[0])
+    world.run(9.0)
+    before = world.uids()
+    world.now_s += 1.0
+    done = 0
+    while done < most:
+        count = world.reconcile(most - done)
+        done += count
+        if not count:
+            break
+    world.crash()
+    world.open()
+    world.run(100.0)
+    assert world.running() == 10
+    assert not before & world.uids()
+    assert len(world.events("PodCliqueSetReplicaDeleteSuccessful")) <= 1
+    made = [clique.uid for clique in world.view.cliques.values()]
+    assert len(made) == len(set(made)) == 5
+    assert world.view.sets["web"].status.recycled == {}
