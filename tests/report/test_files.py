@@ -26,7 +26,7 @@ def everything(folder: Path) -> list[str]:
 
 def fill(folder: RunFolder, *sets: str) -> Run:
     plan = load_text(one_server(), sets=sets)
-    done = run(plan, rows=folder.rows(plan))
+    done = run(plan, rows=folder.rows())
     folder.finish(done)
     return done
 
@@ -70,7 +70,7 @@ def test_a_folder_holds_the_files_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     with RunFolder(tmp_path) as folder:
         plan = load_text(one_server())
-        folder.finish(run(plan, rows=folder.rows(plan), events=folder.events()))
+        folder.finish(run(plan, rows=folder.rows(), events=folder.events()))
     foreign = ["kept", "notes.jsonl"]
     assert everything(tmp_path) == sorted([*FILES, contents.EVENTS, *foreign])
     with RunFolder(tmp_path) as folder:

@@ -48,7 +48,7 @@ TIMES = ("arrived", "scheduled", "first_token", "finished", "replica")
 def run(text: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     plan = load_text(text + SERVING)
     with RunFolder(folder) as place:
-        done = run_plan(plan, rows=place.rows(plan))
+        done = run_plan(plan, rows=place.rows())
         place.finish(done)
     return done.result, pq.read_table(folder / REQUESTS).sort_by("id").to_pylist()
 

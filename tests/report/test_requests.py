@@ -43,6 +43,7 @@ SCHEMA = {
     "media_tokens": COUNT,
     "prefix_hit_tokens": COUNT,
     "preemptions": pa.int32(),
+    "redirects": pa.int32(),
     "pool": NAME,
     "replica": pa.int32(),
     "prefill_pool": NAME,
@@ -55,7 +56,7 @@ Row = dict[str, Any]
 def run(text: str, folder: Path) -> tuple[dict[str, Any], pa.Table]:
     plan = load_text(text)
     with RunFolder(folder) as place:
-        done = run_plan(plan, rows=place.rows(plan))
+        done = run_plan(plan, rows=place.rows())
         place.finish(done)
     return done.result, pq.read_table(folder / REQUESTS)
 
@@ -175,7 +176,7 @@ def test_rows_come_in_order_of_ending_in_batches(
     plan = load_text(BUSY)
     _, whole = run(BUSY, tmp_path)
     with RunFolder(tmp_path) as place:
-        rows = place.rows(plan)
+        rows = place.rows()
         write = rows.write
         in_twos = []
 

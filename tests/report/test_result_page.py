@@ -7,8 +7,10 @@ from typing import Any
 from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
 from tests.twin.runs import BUSY, run
+from tests.twin.scaled import Script, scaled
 from tests.twin.test_comparison import SHARED, compared
 from tests.twin.test_gateway import ONE_AT_A_TIME, source, steps
+from tests.twin.test_lifecycle import elastic
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
 from windtunnel.core.telemetry import MemorySink
@@ -111,6 +113,8 @@ def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
     for text in (EVICTING, SPLIT, ROUND_ROBIN, STICKY, BUSY):
         sets = [WEIGHTED] if text is BUSY else []
         simulate(load_text(text, sets=sets), events=sink)
+    drains = elastic(count=4, rate="1000/s", replicas=2, output=110, drain="redirect")
+    sink.events += scaled(drains, Script({"main": 1}, {"main": 2}), "scaling.interval=500ms")[1]
     found: dict[str, set[str]] = {}
     for event in sink.events:
         found.setdefault(event.kind, set()).update(event.data)

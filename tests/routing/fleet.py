@@ -20,21 +20,23 @@ class Fleet:
     def __init__(
         self, servers: int, *, kv_blocks: int = 100, block_sizes: tuple[int, ...] = (16,)
     ) -> None:
-        self.servers = [
-            Server(
-                number,
-                EngineLimits(
-                    kv_blocks=kv_blocks,
-                    block_size=block_sizes[number % len(block_sizes)],
-                    async_scheduling=False,
-                ),
-                LINEAR,
-            )
-            for number in range(servers)
-        ]
+        self._kv_blocks = kv_blocks
+        self._block_sizes = block_sizes
+        self.servers = [self._server(number) for number in range(servers)]
         self.signals = Signals([8] * servers, 0.05)
         self.everyone = list(range(servers))
         self.journal = CacheJournal(self.servers)
+
+    def _server(self, number: int) -> Server:
+        size = self._block_sizes[number % len(self._block_sizes)]
+        limits = EngineLimits(kv_blocks=self._kv_blocks, block_size=size, async_scheduling=False)
+        return Server(number, limits, LINEAR)
+
+    def grow(self) -> int:
+        """A server more: its number."""
+        number = self.signals.join(8)
+        self.servers.append(self._server(number))
+        return number
 
     def router(self, policy: str, candidates: list[int] | None = None, **options: float) -> Router:
         """A router of this policy; scorers are given by name with `_` for `-`."""

@@ -29,6 +29,24 @@ def test_every_policy_chooses_among_its_candidates_as_they_come_and_go(policy: s
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_server_that_was_never_there_before_is_chosen_and_one_that_is_gone_is_not(
+    policy: str,
+) -> None:
+    fleet = Fleet(2)
+    router = fleet.router(policy)
+    router.set_candidates([])
+    fleet.grow()
+    for candidates in ([2], [2, fleet.grow()], [3]):
+        router.set_candidates(candidates)
+        for number in range(40):
+            chosen = router.choose(prompt(number, keys=[number]), 0.0)
+            assert chosen in candidates
+            fleet.send(chosen)
+    router.gone(2)
+    assert {router.choose(prompt(number, keys=[number]), 0.0) for number in range(40)} == {3}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_draws_give_the_same_choices(policy: str) -> None:
     def choices() -> list[int]:
         fleet = Fleet(5)

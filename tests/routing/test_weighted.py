@@ -111,3 +111,33 @@ def test_it_asks_for_signals_only_when_a_scorer_looks_at_them() -> None:
     assert weighted(Fleet(2), kv_utilization=1.0).reads_signals
     assert weighted(Fleet(2), lora_affinity=1.0).reads_signals
     assert not weighted(Fleet(2), load_balance=1.0, prefix_cache=1.0).reads_signals
+
+
+@given(
+    st.lists(st.sampled_from(SCORERS), min_size=1, max_size=4, unique=True),
+    st.lists(STEP, max_size=40),
+)
+def test_servers_may_come_and_go_while_it_chooses(
+    names: list[str], steps: list[tuple[int, int, int]]
+) -> None:
+    fleet = Fleet(1, block_sizes=(16, 32))
+    router = weighted(fleet, **{name.replace("-", "_"): 1.0 for name in names})
+    ready = [0]
+    for number, (action, pick, luck) in enumerate(steps):
+        if action in (0, 11):
+            ready.append(fleet.grow())
+            router.set_candidates(ready[:])
+        elif action == 10 and ready:
+            gone = ready.pop(pick % len(ready))
+            router.set_candidates(ready[:])
+            router.gone(gone)
+        if not ready:
+            continue
+        server = ready[pick % len(ready)]
+        if action:
+            shake(fleet, (action, server, luck))
+        request = a_request(number, luck)
+        expected = router.reference_choice(request, float(number))
+        assert router.choose(request, float(number)) == expected
+        assert expected in ready
+        fleet.send(expected)

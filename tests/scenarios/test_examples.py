@@ -13,6 +13,7 @@ NAMES = (
     "a-day",
     "closed-loop",
     "disaggregation",
+    "elastic",
     "first",
     "lora",
     "my_router",
@@ -155,6 +156,18 @@ def test_offload_brings_history_back() -> None:
     assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(190_000, rel=0.01)
     tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
     assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045
+
+
+def test_elastic_sleeps_wakes_up_and_is_small_again() -> None:
+    slow = run("elastic")
+    quick = run("elastic", "serving.startup.load.mean=5s")
+    for result, most, attained, longest in ((slow, 5, 0.94, 33.0), (quick, 6, 0.96, 13.0)):
+        replicas = result["pools"]["main"]["replicas"]
+        assert (replicas["initial"], replicas["most"], replicas["final"]) == (0, most, 1)
+        assert result["requests"]["completed"] == 4000
+        assert result["slo"]["critical"]["attained"] == pytest.approx(attained, abs=0.01)
+        assert result["latency"]["ttft"]["max"] == pytest.approx(longest, abs=0.5)
+    assert quick["cost"]["total"] < slow["cost"]["total"]
 
 
 def test_sessions_find_their_past_where_they_have_been() -> None:

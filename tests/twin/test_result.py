@@ -35,12 +35,15 @@ CONTRACT: dict[str, set[str] | None] = {
     "pools": None,
     "servers": None,
     "cost": {"total", "per_million_output_tokens"},
+    "scaling": None,
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
     "trust": {"verdict", "findings", "pools", "saturated", "latency_intervals", "repeats"},
 }
 POOL = {
     "replica_seconds",
+    "ready_seconds",
+    "replicas",
     "accelerator_seconds",
     "utilization",
     "preemptions",

@@ -11,6 +11,8 @@ import click
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
+    from windtunnel.core.telemetry import JsonlSink
+    from windtunnel.report.files import RunFolder
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -92,9 +94,8 @@ def simulate(
 ) -> None:
     """Run a scenario and show what happened.
 
-    Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet (a
-    row per request), timeline.parquet and more. With `--json -` and no `-o` there is no folder,
-    only the result on standard output.
+    Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
+    more. With `--json -` and no `-o` there is no folder, only the result on standard output.
     """
     from windtunnel.report.files import RunFolder, WholeFile, result_bytes
     from windtunnel.report.perfetto import PerfettoTrace
@@ -117,8 +118,8 @@ def simulate(
         for option, place in (("--json", None if alone else json_to), ("--perfetto", perfetto)):
             if place is not None:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
-        sinks: list[RowSink] = [folder.rows(plan)] if folder is not None else []
-        decisions = folder.events() if events and folder is not None else None
+        sinks: list[RowSink] = [folder.rows()] if folder is not None else []
+        told, log = _listeners(folder, plan, events=events)
         trace = PerfettoTrace(plan)
         if perfetto is not None:
             sinks.append(trace)
@@ -126,7 +127,8 @@ def simulate(
             done = run(
                 plan,
                 rows=RowSinks(sinks) if sinks else None,
-                events=decisions,
+                events=told,
+                decisions=log,
                 check=check,
                 look=look,
             )
@@ -148,6 +150,16 @@ def simulate(
 
     shown = folder.path if folder is not None else None
     show(done.result, plan.slos, shown, screen(), _also(shown if events else None, perfetto))
+
+
+def _listeners(
+    folder: "RunFolder | None", plan: "ScenarioPlan", *, events: bool
+) -> "tuple[JsonlSink | None, JsonlSink | None]":
+    """Where every decision goes, if somebody asked, and where those of an autoscaler go."""
+    if folder is None:
+        return None, None
+    told = folder.events() if events else None
+    return told, folder.scaling() if plan.scaling is not None else None
 
 
 def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:

@@ -27,9 +27,12 @@ class Agenda:
     def __init__(self, actors: list[Actor]) -> None:
         self._heap: Final[list[Actor]] = []
         for actor in actors:
-            actor.place = len(self._heap)
-            self._heap.append(actor)
-            self._rise(actor)
+            self.add(actor)
+
+    def add(self, actor: Actor) -> None:
+        actor.place = len(self._heap)
+        self._heap.append(actor)
+        self._rise(actor)
 
     def first(self) -> Actor:
         return self._heap[0]

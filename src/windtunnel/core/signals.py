@@ -30,7 +30,9 @@ class Signals:
         # The servers that answer requests, by number; the others compute prompts for them. Whoever
         # asks how much room there is looks at these alone: a request is on one of them.
         self.answering: Final = list(range(servers)) if answering is None else answering
-        self.answering_slots: Final = sum(slots[server] for server in self.answering)
+        self.answering_slots = sum([slots[server] for server in self.answering])
+        self.least_slots = 0  # what the fleet has at least once it answers at all
+        self.unplaced = 0  # requests that were let in while no server was ready to answer
         self.slots: Final = slots  # requests that may run at once
         self.staleness_s: Final = staleness_s
         self.taken_s = -math.inf
@@ -43,10 +45,32 @@ class Signals:
         self.adapters: list[list[int]] = [[] for _ in range(servers)]  # LoRA adapters loaded there
         self.in_flight = [0] * servers  # sent there and not ended: exact at any time
         self._watchers: Final[list[Watcher]] = []
+        self._reporting: Final[list[int]] = []  # servers where requests ended since the last look
         self._ends = [0] * servers  # since the last look
         self._answers = [0] * servers  # those among them with more than one token
         self._ttft_sums = [0.0] * servers
         self._tpot_sums = [0.0] * servers
+
+    def join(self, slots: int) -> int:
+        """A server more, whose number is returned; it answers nobody yet."""
+        self.slots.append(slots)
+        self.reach()
+        return len(self.slots) - 1
+
+    def reach(self) -> None:
+        """Makes every list as long as `slots`, which others may have added to."""
+        servers = len(self.slots)
+        for counts in (self.waiting, self.running, self.in_flight, self._ends, self._answers):
+            counts.extend([0] * (servers - len(counts)))
+        for values in (self.kv_used, self.ttft_s, self.tpot_s, self._ttft_sums, self._tpot_sums):
+            values.extend([0.0] * (servers - len(values)))
+        while len(self.adapters) < servers:
+            self.adapters.append([])
+
+    def answer(self, servers: list[int]) -> None:
+        """From now on these answer requests: some have become ready, or get no more."""
+        self.answering[:] = servers
+        self.answering_slots = sum([self.slots[server] for server in servers])
 
     def stale(self, now_s: float) -> bool:
         """Whether it is time to ask again; with a staleness of 0, at every decision."""
@@ -56,15 +80,15 @@ class Signals:
         """All lists have been filled with what is true now."""
         self.taken_s = now_s
         self.looks += 1
-        for server, ends in enumerate(self._ends):
-            if ends:
-                self.ttft_s[server] = self._ttft_sums[server] / ends
-                if self._answers[server]:
-                    self.tpot_s[server] = self._tpot_sums[server] / self._answers[server]
-                self._ends[server] = 0
-                self._answers[server] = 0
-                self._ttft_sums[server] = 0.0
-                self._tpot_sums[server] = 0.0
+        for server in self._reporting:
+            self.ttft_s[server] = self._ttft_sums[server] / self._ends[server]
+            if self._answers[server]:
+                self.tpot_s[server] = self._tpot_sums[server] / self._answers[server]
+            self._ends[server] = 0
+            self._answers[server] = 0
+            self._ttft_sums[server] = 0.0
+            self._tpot_sums[server] = 0.0
+        self._reporting.clear()
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
@@ -86,6 +110,8 @@ class Signals:
 
         The first token counts from when it was sent there. A time per token of 0: it had but one.
         """
+        if self._ends[server] == 0:
+            self._reporting.append(server)
         self._ends[server] += 1
         if tpot_s > 0.0:
             self._answers[server] += 1

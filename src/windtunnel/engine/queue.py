@@ -79,7 +79,8 @@ class WaitingQueue:
     def __init__(self, scheduling: int) -> None:
         self._scheduling: Final = scheduling
         self._line: Final = RequestLine()
-        self._heap: Final[list[tuple[Rank, Request]]] = []
+        self._heap: Final[list[tuple[Rank, int, Request]]] = []
+        self._pushes = 0  # a request that was sent back may return while its old record is here
         self.count: i64 = 0
 
     def push(self, request: Request) -> None:
@@ -87,7 +88,8 @@ class WaitingQueue:
         if self._scheduling == FCFS:
             self._line.append(request)
         else:
-            heappush(self._heap, (rank(request, self._scheduling), request))
+            self._pushes += 1
+            heappush(self._heap, (rank(request, self._scheduling), self._pushes, request))
 
     def remove(self, request: Request) -> None:
         """Takes out a request that is cancelled, wherever it stands."""
@@ -108,7 +110,7 @@ class WaitingQueue:
         if self._scheduling == FCFS:
             return self._line.head
         while self._heap:
-            head = self._heap[0][1]
+            head = self._heap[0][2]
             if not head.cancelled:
                 return head
             heappop(self._heap)
@@ -125,6 +127,6 @@ class WaitingQueue:
     def requests(self) -> list[Request]:
         found = self._line.requests()
         for entry in self._heap:
-            if not entry[1].cancelled:
-                found.append(entry[1])
+            if not entry[2].cancelled:
+                found.append(entry[2])
         return found

@@ -365,7 +365,8 @@ class Schedule(Actor):
             load = heappop(self._loads)[2]
             self.tiers.landed(load)
             request = load.request
-            if self._fetching.pop(request.id, None) is not None:
+            if self._fetching.get(request.id) is request:
+                del self._fetching[request.id]
                 request.stage = TRANSFERRED
                 request.fetching_s = UNSET
                 self._transferred.append(request)

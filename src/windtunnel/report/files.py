@@ -18,7 +18,6 @@ from windtunnel.report.requests import RequestRows
 from windtunnel.report.timeline import write_timeline
 from windtunnel.report.token_gaps import write_token_gaps
 from windtunnel.twin.run import Run
-from windtunnel.twin.scenario.plan import ScenarioPlan
 
 DRAFT = ".draft-"
 ANOTHER_FOLDER = "choose another folder with -o"
@@ -120,16 +119,22 @@ class RunFolder(WholeFolder):
         super().__init__(path, contents.ALL)
         self._rows: RequestRows | None = None
         self._events: JsonlSink | None = None
+        self._scaling: JsonlSink | None = None
 
-    def rows(self, plan: ScenarioPlan) -> RequestRows:
+    def rows(self) -> RequestRows:
         """A sink for the rows of this run's requests."""
-        self._rows = RequestRows(self._draft / contents.REQUESTS, plan)
+        self._rows = RequestRows(self._draft / contents.REQUESTS)
         return self._rows
 
     def events(self) -> JsonlSink:
         """A sink for the decisions of this run."""
         self._events = JsonlSink(self._draft / contents.EVENTS)
         return self._events
+
+    def scaling(self) -> JsonlSink:
+        """A sink for the decisions of this run's autoscaler."""
+        self._scaling = JsonlSink(self._draft / contents.SCALING)
+        return self._scaling
 
     def finish(self, run: Run) -> None:
         """Puts the finished files in place, and the report that is made from them."""
@@ -139,8 +144,9 @@ class RunFolder(WholeFolder):
         draft = self._draft
         with self._place():
             self._rows.close()
-            if self._events is not None:
-                self._events.close()
+            for sink in (self._events, self._scaling):
+                if sink is not None:
+                    sink.close()
             (draft / contents.RESULT).write_bytes(result_bytes(run.result))
             (draft / contents.SCENARIO).write_bytes(
                 _pretty(msgspec.json.encode(run.plan, enc_hook=str))

@@ -20,6 +20,7 @@ import msgspec
 from windtunnel.report.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
 from windtunnel.report.requests import times_of
 from windtunnel.twin.accounts import Names
+from windtunnel.twin.replicas import GONE
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample
@@ -42,8 +43,8 @@ class PerfettoTrace:
     def __init__(self, plan: ScenarioPlan) -> None:
         self._plan = plan
         self._sources: list[str] = []
-        self._pools = [n for n, pool in enumerate(plan.pools, 1) for _ in range(pool.replicas)]
-        self._replicas = [replica for pool in plan.pools for replica in range(pool.replicas)]
+        self._pools: list[int] = []  # by server: the process of its pool
+        self._replicas: list[int] = []
         self._cluster = len(plan.pools) + 1  # the process of what belongs to no server
         self._first_tid = self._cluster + 1
         self._kept: list[tuple[Request, str]] = []
@@ -74,6 +75,8 @@ class PerfettoTrace:
     def content(self, run: Run, path: Path) -> bytes:
         """The whole trace, compressed when the name ends in .gz."""
         end_s = run.result["simulated_seconds"]
+        self._pools = [pool + 1 for pool in run.timeline.owners.pools]
+        self._replicas = run.timeline.owners.numbers
         samples = self._thinned(run.timeline.samples)
         events = [*self._names(), *self._counters(samples), *self._batches(samples)]
         for request, outcome in sorted(self._kept, key=lambda pair: int(pair[0].id)):
@@ -93,7 +96,7 @@ class PerfettoTrace:
 
     def _thinned(self, samples: list[Sample]) -> list[Sample]:
         """Few enough states of servers, at even distances; the last is always there."""
-        self._stride = -(-len(samples) * len(self._pools) // MOST_COUNTS)
+        self._stride = max(1, -(-len(samples) * len(self._pools) // MOST_COUNTS))
         last = len(samples) - 1
         return [samples[place] for place in range(last % self._stride, last + 1, self._stride)]
 
@@ -131,10 +134,12 @@ class PerfettoTrace:
             "KV transfers": sample.transfers,
         }
         yield self._cluster, "cluster", cluster
-        for server, (pid, replica) in enumerate(zip(self._pools, self._replicas, strict=True)):
+        for server in range(len(sample.running)):
+            if sample.states[server] == GONE:
+                continue
             yield (
-                pid,
-                f"server {replica}",
+                self._pools[server],
+                f"server {self._replicas[server]}",
                 {
                     "running": sample.running[server],
                     "waiting": sample.waiting[server],
@@ -235,15 +240,17 @@ def _async(kind: str, name: str, pid: int, key: str, time_s: float) -> Event:
 
 def _size(sample: Sample, server: int) -> int:
     """The class of a batch's size: 1, 2, up to 4, up to 8, ...; 0 when it is empty."""
-    return (sample.running[server] * 2 - 1).bit_length() if sample.running[server] else 0
+    running = sample.running[server] if server < len(sample.running) else 0  # still to come
+    return (running * 2 - 1).bit_length() if running else 0
 
 
 def _batch(before: Sample | None, samples: list[Sample], server: int, pid: int, tid: int) -> Event:
     """One slice from the sample before to the last of these."""
     last = samples[-1]
+    known = before is not None and server < len(before.steps)
     start_s = before.time_s if before is not None else 0.0
-    steps = last.steps[server] - (before.steps[server] if before is not None else 0)
-    busy_s = last.busy_s[server] - (before.busy_s[server] if before is not None else 0.0)
+    steps = last.steps[server] - (before.steps[server] if before and known else 0)
+    busy_s = last.busy_s[server] - (before.busy_s[server] if before and known else 0.0)
     sizes = [sample.running[server] for sample in samples]
     low, high = min(sizes), max(sizes)
     return _event("X", f"batch {low}" if low == high else f"batch {low}-{high}", pid, tid) | {

@@ -7,7 +7,6 @@ from windtunnel.core.errors import OutputError
 from windtunnel.report.phases import Times
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.reasons import reason_of
-from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import NEVER, UNSET, Request
 
 TIMES = Times.__struct_fields__
@@ -47,16 +46,8 @@ def times_of(request: Request) -> Times:
 class RequestRows:
     """Receives ended requests in batches; each becomes a row group. Rows are in order of ending."""
 
-    def __init__(self, path: Path, plan: ScenarioPlan) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._pools: list[str | None] = []
-        self._replicas: list[int | None] = []
-        for pool in plan.pools:
-            self._pools += [pool.name] * pool.replicas
-            self._replicas += range(pool.replicas)
-        # A request that was sent nowhere has the number -1, which is the last of each.
-        self._pools.append(None)
-        self._replicas.append(None)
         self._writer: Any = None
         self._file: Any = None
 
@@ -85,7 +76,9 @@ class RequestRows:
     def _columns(
         self, requests: list[Request], outcomes: list[str], names: Names
     ) -> dict[str, list[Any]]:
-        pools, replicas = self._pools, self._replicas
+        # A request that was sent nowhere has the number -1, which is the last of each.
+        pools: list[str | None] = [*names.owners.pool_names, None]
+        replicas: list[int | None] = [*names.owners.numbers, None]
         reasons = (reason_of(r, outcome) for r, outcome in zip(requests, outcomes, strict=True))
         return {
             "id": [r.id for r in requests],
@@ -112,6 +105,7 @@ class RequestRows:
             "media_tokens": [r.media_tokens for r in requests],
             "prefix_hit_tokens": [r.prefix_hit_tokens for r in requests],
             "preemptions": [r.preemptions for r in requests],
+            "redirects": [r.redirects for r in requests],
             "pool": [pools[r.server] for r in requests],
             "replica": [replicas[r.server] for r in requests],
             "prefill_pool": [pools[r.prefill_server] for r in requests],
@@ -143,6 +137,7 @@ def _schema() -> Any:
                 )
             ),
             ("preemptions", pa.int32()),
+            ("redirects", pa.int32()),
             ("pool", name),
             ("replica", pa.int32()),
             ("prefill_pool", name),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.twin.prices import cost_of
+from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, STARTING, STATES
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample, Timeline
 
@@ -11,6 +12,8 @@ TOTALS = ("arrived", "completed", "rejected", "timed_out", "dropped", "output_to
 """Counts up to a sample; a row has what came since the sample before."""
 LEVELS = ("at_gateway", "in_flight", "transfers")
 """Counts at a sample."""
+HERE = (PENDING, STARTING, READY, DRAINING)
+PAYING = (STARTING, READY, DRAINING)
 
 
 def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
@@ -22,17 +25,17 @@ def write_timeline(path: Path, plan: ScenarioPlan, timeline: Timeline) -> None:
 
 
 def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
-    """The same as a table in memory."""
+    """The same as a table in memory. A server has rows from when it was asked for until it went."""
     import numpy as np
     import pyarrow as pa
 
     samples = timeline.samples
     times = np.array([sample.time_s for sample in samples])
     spans = np.diff(times, prepend=0.0)
-    replicas = [replica for pool in plan.pools for replica in range(pool.replicas)]
-    pools = [index for index, pool in enumerate(plan.pools) for _ in range(pool.replicas)]
+    replicas, pools = timeline.owners.numbers, timeline.owners.pools
     rows = len(replicas) + 1
     total = np.tile(np.arange(rows) == 0, len(times))
+    states = _grid([sample.states for sample in samples], len(replicas), GONE)
 
     columns: dict[str, Any] = {
         "time": np.repeat(times, rows),
@@ -43,7 +46,10 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
             mask=total,
         ),
         "replica": pa.array(np.tile([-1, *replicas], len(times)).astype(np.int32), mask=total),
-        **_by_server(plan, samples, spans),
+        "state": pa.DictionaryArray.from_arrays(
+            _with_all(states, np.zeros(len(times), dtype=np.int32)), list(STATES), mask=total
+        ),
+        **_by_server(samples, spans, states, _prices_per_s(plan, pools)),
     }
     for name in TOTALS:
         grown = np.diff([getattr(sample, name) for sample in samples], prepend=0)
@@ -53,30 +59,64 @@ def timeline_table(plan: ScenarioPlan, timeline: Timeline) -> Any:
         columns[name] = pa.array(np.repeat(found, rows), mask=~total)
     carried = np.diff([sample.carried_bytes for sample in samples], prepend=0.0)
     columns["transferred_bytes"] = pa.array(np.repeat(carried, rows), mask=~total)
-    alive = np.full(len(total), len(replicas), dtype=np.int32)
-    columns["replicas"] = pa.array(alive, mask=~total)
-    return pa.table(columns, schema=_schema())
+    for name, counted in (("replicas", PAYING), *((f"replicas_{STATES[n]}", (n,)) for n in HERE)):
+        counts = np.isin(states, counted).sum(axis=1).astype(np.int32)
+        columns[name] = pa.array(np.repeat(counts, rows), mask=~total)
+    wanted = np.array([sum(sample.wanted) for sample in samples], dtype=np.int32)
+    columns["replicas_wanted"] = pa.array(np.repeat(wanted, rows), mask=~total)
+    table = pa.table(columns, schema=_schema())
+    here = _with_all(states != GONE, np.ones(len(times), dtype=bool))
+    return table if here.all() else table.filter(pa.array(here))
 
 
-def _by_server(plan: ScenarioPlan, samples: list[Sample], spans: Any) -> dict[str, Any]:
-    """Columns that servers have: those of all servers together come first at each time."""
+def _grid(lists: list[Any], servers: int, absent: float) -> Any:
+    """A row per sample and a column per server; servers that were still to come are `absent`."""
     import numpy as np
 
+    grid = np.full((len(lists), servers), absent)
+    for row, values in enumerate(lists):
+        grid[row, : len(values)] = values
+    return grid
+
+
+def _by_server(
+    samples: list[Sample], spans: Any, states: Any, prices_per_s: list[float]
+) -> dict[str, Any]:
+    """Columns that servers have: those of all servers together come first at each time.
+
+    Means are over the servers that could serve then.
+    """
+    import numpy as np
+
+    servers = len(prices_per_s)
+
+    def counts(name: str) -> Any:
+        return _grid([getattr(sample, name) for sample in samples], servers, 0)
+
+    def times(name: str) -> Any:
+        return _grid([getattr(sample, name) for sample in samples], servers, 0.0)
+
     span = np.maximum(spans, 1e-300)[:, None]
-    waiting = np.array([sample.waiting for sample in samples], dtype=np.int64)
-    running = np.array([sample.running for sample in samples], dtype=np.int64)
-    kv_used = np.array([sample.kv_used for sample in samples])
-    busy = np.diff([sample.busy_s for sample in samples], axis=0, prepend=0.0) / span
-    steps = np.diff([sample.steps for sample in samples], axis=0, prepend=0)
-    cost = np.outer(spans, _prices_per_s(plan))
+    waiting, running, kv_used = counts("waiting"), counts("running"), times("kv_used")
+    busy = np.clip(np.diff(times("busy_s"), axis=0, prepend=0.0) / span, 0.0, 1.0)
+    steps = np.diff(counts("steps"), axis=0, prepend=0)
+    cost = np.diff(times("paid_s"), axis=0, prepend=0.0) * prices_per_s
+    serving = np.isin(states, (READY, DRAINING))
     return {
         "waiting": _with_all(waiting, waiting.sum(axis=1)),
         "running": _with_all(running, running.sum(axis=1)),
-        "kv_used": _with_all(kv_used, kv_used.mean(axis=1)),
-        "busy": _with_all(np.clip(busy, 0.0, 1.0), np.clip(busy, 0.0, 1.0).mean(axis=1)),
+        "kv_used": _with_all(kv_used, _mean(kv_used, serving)),
+        "busy": _with_all(busy, _mean(busy, serving)),
         "steps": _with_all(steps, steps.sum(axis=1)),
         "cost": _with_all(cost, cost.sum(axis=1)),
     }
+
+
+def _mean(values: Any, serving: Any) -> Any:
+    """Over the servers that serve, at each time; 0 where none does."""
+    import numpy as np
+
+    return np.where(serving, values, 0.0).sum(axis=1) / np.maximum(serving.sum(axis=1), 1)
 
 
 def _with_all(values: Any, together: Any) -> Any:
@@ -85,9 +125,9 @@ def _with_all(values: Any, together: Any) -> Any:
     return np.column_stack((together, values)).ravel()
 
 
-def _prices_per_s(plan: ScenarioPlan) -> list[float]:
+def _prices_per_s(plan: ScenarioPlan, pools: list[int]) -> list[float]:
     """What each server costs, in dollars."""
-    return [cost_of(pool, 1.0) for pool in plan.pools for _ in range(pool.replicas)]
+    return [cost_of(plan.pools[pool], 1.0) for pool in pools]
 
 
 def _schema() -> Any:
@@ -99,6 +139,7 @@ def _schema() -> Any:
             ("interval", pa.float64()),
             ("pool", pa.dictionary(pa.int32(), pa.string())),
             ("replica", pa.int32()),
+            ("state", pa.dictionary(pa.int32(), pa.string())),
             ("waiting", pa.int64()),
             ("running", pa.int64()),
             ("kv_used", pa.float64()),
@@ -108,5 +149,7 @@ def _schema() -> Any:
             *((name, pa.int64()) for name in (*TOTALS, *LEVELS)),
             ("transferred_bytes", pa.float64()),
             ("replicas", pa.int32()),
+            *((f"replicas_{STATES[state]}", pa.int32()) for state in HERE),
+            ("replicas_wanted", pa.int32()),
         ]
     )

@@ -42,6 +42,15 @@ class Counterfactual:
         self.better_elsewhere = 0
         """How often another server would have scored higher."""
 
+    def set_candidates(self, candidates: list[int]) -> None:
+        """From now on requests go to these: servers have come or gone."""
+        self._signals.reach()
+        self._yardstick.set_candidates(candidates)
+
+    def gone(self, server: int) -> None:
+        """This server will never be a candidate again."""
+        self._yardstick.gone(server)
+
     def look(self, request: Request, chosen: int, now_s: float) -> Judgement:
         """Judges a choice before the request is sent there."""
         look_at(self._servers, self._signals, now_s)

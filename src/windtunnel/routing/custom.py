@@ -116,14 +116,24 @@ class CustomRouter(Router):
         self._chooser = chooser
         self._index = index
         self._labels = labels
-        self._views = [ServerView(n, pool, signals, index, labels) for n, pool in enumerate(pools)]
+        self._signals = signals
+        self._pools = pools  # by server; whoever adds a server adds its pool
+        self._views: list[ServerView] = []
         self._show(candidates)
 
     def set_candidates(self, candidates: list[int]) -> None:
         super().set_candidates(candidates)
         self._show(candidates)
 
+    def gone(self, server: int) -> None:
+        self._index.forget(server)
+
     def _show(self, candidates: list[int]) -> None:
+        self._index.follow(candidates)
+        for number in range(len(self._views), len(self._pools)):
+            pool = self._pools[number]
+            view = ServerView(number, pool, self._signals, self._index, self._labels)
+            self._views.append(view)
         self._shown = tuple(self._views[number] for number in candidates)
         self._allowed = frozenset(candidates)
 

@@ -21,10 +21,16 @@ class PrefixMap:
 
     def __init__(self, block_sizes: list[int]) -> None:
         self._sizes: Final = block_sizes
-        self._largest: Final[i64] = max(block_sizes)
+        self._largest: i64 = max(block_sizes, default=1)
         self._by_key: Final[dict[int, dict[int, int]]] = {}
         self.found = [0] * len(block_sizes)  # of the prompt looked at last: tokens by server
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
+
+    def join(self, block_size: int) -> None:
+        """A server more."""
+        self._sizes.append(block_size)
+        self._largest = max(self._largest, block_size)
+        self.found.append(0)
 
     def put(self, server: int, key: int, tokens: int) -> None:
         """The server has the segment up to so many tokens; 0: nothing of it."""
@@ -106,12 +112,23 @@ class CacheJournal:
         self.entries: Final[list[int]] = []  # (server, key, tokens) in a row
         self._readers: Final[list[CacheIndex]] = []
 
-    def read_by(self, reader: "CacheIndex", servers: list[int]) -> None:
+    def read_by(self, reader: "CacheIndex") -> None:
         self._readers.append(reader)
+
+    def follow(self, servers: list[int]) -> None:
+        """From now on at least these write down what they cache."""
         for number in servers:
             pool = self.servers[number].pool
             if pool.journal is None:
                 pool.listen(self.entries, number)
+
+    def forget(self, server: int) -> None:
+        """The server is gone for good: nothing of what it said is news any more."""
+        self.servers[server].pool.journal = None
+        entries = self.entries
+        for place in range(0, len(entries), 3):
+            if entries[place] == server:
+                entries[place + 2] = 0
 
     def trim(self) -> None:
         """Forgets what all have read."""
@@ -139,7 +156,20 @@ class CacheIndex(PrefixMap):
         self._delay_s: Final = delay_s
         self.taken_s = -math.inf
         self.read = len(journal.entries)
-        journal.read_by(self, servers)
+        journal.read_by(self)
+        journal.follow(servers)
+
+    def follow(self, servers: list[int]) -> None:
+        """These are asked about from now on; some may be new."""
+        for server in self._journal.servers[len(self.found) :]:
+            self.join(server.limits.block_size)
+        self._journal.follow(servers)
+
+    def forget(self, server: int) -> None:
+        """The server is gone for good, and its cache with it."""
+        self._journal.forget(server)
+        for key in [key for key, servers in self._by_key.items() if server in servers]:
+            self.put(server, key, 0)
 
     def catch_up(self, now_s: float) -> None:
         """Reads the journal, when the last time is long enough ago."""
@@ -171,6 +201,20 @@ class RouteMemory(PrefixMap):
         self._most: Final[i64] = most_tokens
         self._recent: Final[list[dict[int, int]]] = [{} for _ in range(servers)]
         self._held = [0] * servers
+
+    def reach(self, servers: int) -> None:
+        """There are so many servers now."""
+        while len(self._held) < servers:
+            self.join(1)
+            self._recent.append({})
+            self._held.append(0)
+
+    def forget(self, server: int) -> None:
+        """The server is gone for good."""
+        for key in self._recent[server]:
+            self.put(server, key, 0)
+        self._recent[server].clear()
+        self._held[server] = 0
 
     def note(self, request: Request, server: int) -> None:
         """A request was sent there."""

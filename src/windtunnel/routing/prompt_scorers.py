@@ -22,6 +22,10 @@ class Marks:
         self.points = [0] * servers
         self.marked: Final[list[int]] = []
 
+    def reach(self, servers: int) -> None:
+        """There are so many servers now."""
+        self.points.extend([0] * (servers - len(self.points)))
+
     def clear(self) -> None:
         for server in self.marked:
             self.points[server] = 0
@@ -62,6 +66,9 @@ class PromptScorer(Scorer):
 
     def look_again(self) -> None:
         """The servers have been asked again."""
+
+    def gone(self, server: int) -> None:
+        """This server will never be a candidate again."""
 
 
 class PrefixCache(PromptScorer):
@@ -136,6 +143,13 @@ class PrefixAffinity(PromptScorer):
     def note(self, request: Request, server: int) -> None:
         self._memory.note(request, server)
 
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        self._memory.reach(len(self.member))
+
+    def gone(self, server: int) -> None:
+        self._memory.forget(server)
+
 
 class KthenaPrefixCache(PromptScorer):
     """The same for the first 2048 tokens, and only for the five servers that match longest."""
@@ -170,6 +184,13 @@ class KthenaPrefixCache(PromptScorer):
 
     def note(self, request: Request, server: int) -> None:
         self._memory.note(request, server)
+
+    def set_candidates(self, candidates: list[int]) -> None:
+        super().set_candidates(candidates)
+        self._memory.reach(len(self.member))
+
+    def gone(self, server: int) -> None:
+        self._memory.forget(server)
 
 
 class NoHitLru(PromptScorer):

@@ -7,17 +7,24 @@ from windtunnel.workload.request import Request
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Router:
-    """Chooses among `candidates`. It decides from what it was built with and what it is shown."""
+    """Chooses among `candidates`. It decides from what it was built with and what it is shown.
+
+    While there are none, nobody asks it.
+    """
 
     def __init__(self, candidates: list[int]) -> None:
-        assert candidates
         self.candidates = candidates
         self.reads_signals = False  # whether somebody must keep the signals fresh for it
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """From now on it chooses among these: servers have come or gone."""
-        assert candidates
+        """From now on it chooses among these: servers have come or gone.
+
+        A server that was not there before has a number that none had, and an entry in the signals.
+        """
         self.candidates = candidates
+
+    def gone(self, server: int) -> None:
+        """This server will never be a candidate again: what was remembered of it can go."""
 
     def choose(self, request: Request, now_s: float) -> int:
         """The server for a request that will be sent there now."""

@@ -42,6 +42,14 @@ class Standing(Watcher):
         self.lead_points: i64 = 0
         signals.watch(self)
 
+    def reach(self, servers: int) -> None:
+        """There are so many servers now."""
+        more = servers - len(self._places)
+        self._level_of.extend([self._nowhere] * more)
+        self._places.extend([-1] * more)
+        self._turns.extend([-1] * more)
+        self.fixed.extend([0] * more)
+
     def rebuild(self, candidates: list[int]) -> None:
         """Everything anew, after a look at the servers or a change of candidates."""
         self._levels.clear()
@@ -52,7 +60,7 @@ class Standing(Watcher):
             self._join(server)
 
     def moved(self, server: i64) -> None:
-        if self._places[server] >= 0:
+        if server < len(self._places) and self._places[server] >= 0:
             self._leave(server)
             self._join(server)
 

@@ -56,9 +56,20 @@ class Weighted(Router):
 
     def set_candidates(self, candidates: list[int]) -> None:
         super().set_candidates(candidates)
+        servers = len(self._signals.in_flight)
+        self._marks.reach(servers)
+        self._standing.reach(servers)
+        if self._index is not None:
+            self._index.follow(candidates)
         for scorer in self._scorers:
             scorer.set_candidates(candidates)
         self._look_again()
+
+    def gone(self, server: int) -> None:
+        if self._index is not None:
+            self._index.forget(server)
+        for scorer in self._by_prompt:
+            scorer.gone(server)
 
     def choose(self, request: Request, now_s: float) -> int:
         self._freshen(now_s)
@@ -117,6 +128,8 @@ class Weighted(Router):
         for server in self.candidates:
             fixed[server] = 0
         for scorer in self._by_signals:
+            if not self.candidates:
+                break
             for n, score in enumerate(scorer.scores(NOBODY)):
                 fixed[self.candidates[n]] += scorer.points(score)
         for prompt_scorer in self._by_prompt:

@@ -13,16 +13,37 @@ OTHERS: Final = "(others)"
 """The account of every tenant after the first MOST_TENANTS, in the order in which they came."""
 
 
+class Owners:
+    """Whose each server is: its pool, and its number there. Servers are added as they come."""
+
+    def __init__(self, pools: list[str]) -> None:
+        self.names: Final = pools
+        self.pools: Final[list[int]] = []  # by server: the number of its pool
+        self.pool_names: Final[list[str]] = []
+        self.numbers: Final[list[int]] = []
+
+    def add(self, pool: int, number: int) -> None:
+        self.pools.append(pool)
+        self.pool_names.append(self.names[pool])
+        self.numbers.append(number)
+
+
 class Names:
     """What the numbers of a request stand for. The lists are the traffic's, and may grow."""
 
     def __init__(
-        self, sources: list[str], classes: list[str], tenants: list[str], adapters: list[str]
+        self,
+        sources: list[str],
+        classes: list[str],
+        tenants: list[str],
+        adapters: list[str],
+        owners: Owners | None = None,
     ) -> None:
         self.sources: Final = sources
         self.classes: Final = classes
         self.tenants: Final = tenants
         self.adapters: Final = adapters
+        self.owners: Final = owners if owners is not None else Owners([])
 
 
 class Targets:
@@ -109,3 +130,6 @@ class ServerAccount:
         self.output_tokens: i64 = 0
         self.prompts: i64 = 0  # computed here, of requests that were completed
         self.waited_s = 0.0  # by those
+        self.answers: i64 = 0  # that were completed here
+        self.ttft_s = 0.0  # of those, and what they took after their first tokens, in all
+        self.writing_s = 0.0

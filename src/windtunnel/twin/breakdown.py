@@ -13,6 +13,7 @@ from windtunnel.twin.adapters import MOST_LISTED
 from windtunnel.twin.door import Door
 from windtunnel.twin.pools import offload_token_bytes, shape_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
+from windtunnel.twin.replicas import READY, STARTING, Pool
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 
@@ -164,19 +165,33 @@ def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None
     }
 
 
-def servers_of(plan: ScenarioPlan, simulation: Simulation) -> list[dict[str, Any]]:
+def replicas_of(plan: PoolPlan, pool: Pool) -> dict[str, int]:
+    """How many servers a pool had, and what came of scaling it."""
+    return {
+        "initial": plan.replicas,
+        "final": pool.counts[STARTING] + pool.counts[READY],
+        "most": pool.most,
+        "started": int(pool.started),
+        "drained": int(pool.drained),
+        "redirected": int(pool.redirected),
+    }
+
+
+def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
     """What each server did, pool by pool."""
-    owners = ((pool.name, number) for pool in plan.pools for number in range(pool.replicas))
-    listed = []
-    accounts = simulation.recorder.servers[:MOST_SERVERS]
-    for (pool, number), server, account in zip(owners, simulation.servers, accounts, strict=False):
+    accounts = simulation.recorder.servers
+    listed: list[dict[str, Any]] = []
+    for replica in (one for pool in simulation.cluster.pools for one in pool.replicas):
+        if len(listed) == MOST_SERVERS:
+            break
+        server, account = replica.server, accounts[replica.server.index]
         listed.append(
             {
-                "pool": pool,
-                "server": number,
+                "pool": replica.pool.name,
+                "server": replica.number,
                 "requests": int(account.requests),
                 "queue_mean": per(account.waited_s, int(account.prompts)),
-                "utilization": per(server.busy_s, simulation.now_s),
+                "utilization": per(server.busy_s, replica.served_s(simulation.now_s)),
                 "steps": int(server.steps),
                 "preemptions": int(server.preemptions),
                 "kv_peak": kv_peak_of(server),
@@ -188,41 +203,47 @@ def servers_of(plan: ScenarioPlan, simulation: Simulation) -> list[dict[str, Any
 
 
 def offload_of(
-    pool: PoolPlan, servers: list[Server], plan: ScenarioPlan, seconds: float
+    pool: PoolPlan, own: Pool, plan: ScenarioPlan, seconds: float
 ) -> dict[str, Any] | None:
-    """What slower tiers held and gave back, by tier; None where there are none."""
+    """What slower tiers held and gave back, by tier; None where there are none.
+
+    `seconds` are those in which the pool's servers could serve, of all together.
+    """
     offload = pool.engine.offload
     if offload is None:
         return None
     block_bytes = pool.engine.block_size * offload_token_bytes(offload, shape_of(plan))
     waits = Histogram()
     found: list[list[Tier]] = [[] for _ in offload.tiers]
-    for server in servers:
+    most = [int(tier.blocks) for tier in own.limits.tiers or []]
+    for server in own.servers:
         assert server.tiers is not None
         waits.merge(server.tiers.waits)
         for place, tier in enumerate(server.tiers.tiers):
             found[place].append(tier)
     return {
         "tiers": {
-            one.name: _tier(tiers, block_bytes, pool.engine.block_size, seconds)
-            for one, tiers in zip(offload.tiers, found, strict=True)
+            one.name: _tier(tiers, blocks, block_bytes, pool.engine.block_size, seconds)
+            for one, blocks, tiers in zip(offload.tiers, most, found, strict=True)
         },
         "wait": summary(waits),
     }
 
 
-def _tier(tiers: list[Tier], block_bytes: float, block_size: int, seconds: float) -> dict[str, Any]:
+def _tier(
+    tiers: list[Tier], blocks: int, block_bytes: float, block_size: int, seconds: float
+) -> dict[str, Any]:
     """One tier of all servers of a pool."""
     loaded = sum(int(tier.loaded) for tier in tiers)
     return {
-        "blocks": int(tiers[0].limits.blocks),
-        "peak": max(int(tier.most_used) / int(tier.limits.blocks) for tier in tiers),
+        "blocks": blocks,
+        "peak": max((int(tier.most_used) / blocks for tier in tiers), default=0.0),
         "loads": sum(int(tier.loads) for tier in tiers),
         "loaded_tokens": loaded * block_size,
         "loaded_bytes": loaded * block_bytes,
         "stored_bytes": sum(int(tier.stored) for tier in tiers) * block_bytes,
         "evicted_bytes": sum(int(tier.evicted) for tier in tiers) * block_bytes,
-        "busy": per(sum(tier.busy_s for tier in tiers), len(tiers) * seconds),
+        "busy": per(sum(tier.busy_s for tier in tiers), seconds),
     }
 
 

@@ -1,8 +1,11 @@
 """What must hold of a simulation at every event, by name."""
 
+import math
+
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.places import AT_THE_DOOR
 from windtunnel.twin.recorder import UNFINISHED
+from windtunnel.twin.replicas import DRAINING, READY, STATES
 from windtunnel.twin.simulation import Simulation
 
 
@@ -71,6 +74,51 @@ def _gateway_agrees(simulation: Simulation) -> str | None:
     return f"the gateway has {books}, the run {waiting} and {sent}"
 
 
+def _replicas_are_counted(simulation: Simulation) -> str | None:
+    cluster = simulation.cluster
+    for pool in cluster.pools:
+        states = [int(replica.state) for replica in pool.replicas]
+        counts = [states.count(state) for state in range(len(STATES))]
+        if counts != pool.counts:
+            return f"pool {pool.name} has {counts} replicas by state and counts {pool.counts}"
+        paid_s = sum(replica.paid_s(simulation.now_s) for replica in pool.replicas)
+        counted_s = pool.paid_s(simulation.now_s)
+        if not math.isclose(paid_s, counted_s, rel_tol=1e-9, abs_tol=1e-6):
+            return f"pool {pool.name} pays for {counted_s} s, its replicas for {paid_s} s"
+    drains = sum(pool.counts[DRAINING] for pool in cluster.pools)
+    return None if drains == cluster.draining else f"{drains} drain, {cluster.draining} counted"
+
+
+def _only_ready_servers_are_chosen(simulation: Simulation) -> str | None:
+    cluster = simulation.cluster
+    ready = [int(one.server.index) for one in cluster.replicas if one.state == READY]
+    answering = [number for number in ready if cluster.replicas[number].pool.decodes]
+    known = [int(server.index) for server in cluster.ready]
+    if (known, cluster.signals.answering) != (ready, answering):
+        return f"{ready} are ready, {known} are asked and {cluster.signals.answering} answer"
+    if simulation.router.candidates != answering:
+        return f"{answering} answer, the router chooses among {simulation.router.candidates}"
+    for replica in cluster.replicas:
+        server = replica.server
+        busy = server.load or server.holds_apart or cluster.signals.in_flight[server.index]
+        if busy and replica.state not in (READY, DRAINING):
+            return f"server {server.index} is {STATES[replica.state]} and has requests"
+    return None
+
+
+def _nobody_waits_in_vain(simulation: Simulation) -> str | None:
+    line, signals = simulation.line, simulation.cluster.signals
+    if len(line) != signals.unplaced and not simulation.recorder.outcomes[UNFINISHED]:
+        return f"{len(line)} wait for a server, {signals.unplaced} counted"
+    if line and signals.answering:
+        return f"{len(line)} wait for a server, and {signals.answering} are ready"
+    if simulation.cluster.vacated:
+        return (
+            f"servers {simulation.cluster.vacated} drain, and nobody looked whether they are done"
+        )
+    return None
+
+
 def _sessions_are_conserved(simulation: Simulation) -> str | None:
     return simulation.traffic.sessions.fault()
 
@@ -99,6 +147,21 @@ INVARIANTS = (
         "gateway-agrees",
         "whoever waits at the gateway or was let in is known to it, and nobody else",
         _gateway_agrees,
+    ),
+    Invariant(
+        "replicas-counted",
+        "every replica is in one state and paid for from its start-up until it is gone",
+        _replicas_are_counted,
+    ),
+    Invariant(
+        "ready-chosen",
+        "those servers are chosen among that are ready; others have no request or finish theirs",
+        _only_ready_servers_are_chosen,
+    ),
+    Invariant(
+        "line-moves",
+        "whoever was let in waits for a server only while none is ready",
+        _nobody_waits_in_vain,
     ),
     Invariant(
         "limits-kept",

@@ -11,29 +11,95 @@ from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.routing.look import look_at
 from windtunnel.routing.transfer import Link
+from windtunnel.twin.accounts import Owners
+from windtunnel.twin.recorder import Overheads
+from windtunnel.twin.replicas import DRAINING, READY, STARTING, Pool, Replica
 from windtunnel.workload.request import Request
+
+LAST_TURN: Final = 1 << 40
+"""The turn of whoever acts after all servers of the same instant; there are fewer of those."""
 
 
 class Cluster:
-    """Servers, the link between them when there is one, and what a control plane sees of them."""
+    """Servers, the link between them when there is one, and what a control plane sees of them.
 
-    def __init__(
-        self, servers: list[Server], answering: list[int], link: Link | None, staleness_s: float
-    ) -> None:
-        self.servers: Final = servers
+    Lists by server have an entry for everyone that ever was: numbers are never given twice.
+    """
+
+    def __init__(self, pools: list[Pool], link: Link | None, staleness_s: float) -> None:
+        self.pools: Final = pools
         self.link: Final = link
-        self.signals: Final = Signals(
-            [int(server.limits.max_num_seqs) for server in servers], staleness_s, answering
-        )
-        actors: list[Actor] = [*servers]
-        if link is not None:
-            actors.append(link)
-        self.agenda: Final = Agenda(actors)
+        self.servers: Final[list[Server]] = []
+        self.replicas: Final[list[Replica]] = []  # by server
+        self.overheads: Final[list[Overheads]] = []  # by server
+        self.owners: Final = Owners([pool.name for pool in pools])
+        self.ready: Final[list[Server]] = []  # those that get requests, by number
+        self.draining = 0
+        self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
+        self.signals: Final = Signals([], staleness_s, [])
+        self._journals = False
+        self.agenda: Final = Agenda([link if link is not None else Actor(LAST_TURN)])
+
+    def add(self, pool: Pool) -> Replica:
+        """A server more, which gets no requests yet."""
+        server = Server(self.signals.join(int(pool.limits.max_num_seqs)), pool.limits, pool.model)
+        server.token_overhead_s = pool.overheads.per_token_s
+        replica = Replica(server, pool, len(pool.replicas))
+        self.owners.add(self.pools.index(pool), replica.number)
+        self.servers.append(server)
+        self.replicas.append(replica)
+        self.overheads.append(pool.overheads)
+        self.agenda.add(server)
+        if self._journals:
+            _keep_journals(server)
+        pool.join(replica)
+        return replica
+
+    def keep_journals(self) -> None:
+        """From now on servers write down what they load, evict and fetch, for a story."""
+        self._journals = True
+        for server in self.servers:
+            _keep_journals(server)
+
+    def begin_with(self, pool: Pool, replicas: int) -> None:
+        """Servers that are ready when the run begins."""
+        pool.target = replicas
+        for _ in range(replicas):
+            replica = self.add(pool)
+            pool.move(replica, STARTING, 0.0)
+            pool.move(replica, READY, 0.0)
+            self.ready.append(replica.server)
+        self.signals.answer(self.decoders())
+
+    def decoders(self) -> list[int]:
+        """The servers that answer requests now."""
+        return [int(one.index) for one in self.ready if self.replicas[one.index].pool.decodes]
+
+    def prefillers(self) -> list[int]:
+        """The servers that compute prompts for others now, among other things or alone."""
+        return [int(one.index) for one in self.ready if self.replicas[one.index].pool.prefills]
 
     def look(self, now_s: float) -> None:
         """Asks every server how it is, when that was last done long enough ago."""
         if self.signals.stale(now_s):
-            look_at(self.servers, self.signals, now_s)
+            look_at(self.ready, self.signals, now_s)
+
+    @property
+    def starting(self) -> int:
+        return sum([pool.counts[STARTING] for pool in self.pools])
+
+    def hear(self, request: Request) -> None:
+        """What its server can say of a completed request's times when it is asked next."""
+        gaps = request.output_tokens - 1
+        tpot_s = 0.0
+        if gaps > 0:
+            tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
+        self.signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
+
+    def left(self, server: int) -> None:
+        """Something has left a server: one that drains may have nothing else to do."""
+        if self.draining and self.replicas[server].state == DRAINING:
+            self.vacated.append(server)
 
     def submit(self, request: Request, server: Server, now_s: float) -> None:
         wake_s = server.wake_s
@@ -44,11 +110,14 @@ class Cluster:
     def advance(self, server: Server, now_s: float) -> None:
         server.advance(now_s)
         self.agenda.moved(server)
+        if self.draining:
+            self.left(server.index)
 
     def cancel(self, request: Request, now_s: float) -> None:
         server = self.servers[request.server]
         server.cancel(request, now_s)
         self.agenda.moved(server)
+        self.left(server.index)
 
     def reserve(self, request: Request, tokens: int, now_s: float) -> int:
         """Tokens that must be moved to the request's server; -1: its blocks are short."""
@@ -60,6 +129,7 @@ class Cluster:
     def adopt(self, request: Request, kept: Request, now_s: float) -> None:
         """Moves a request to the server where the blocks of its prompt are kept."""
         self.signals.ended(request.server)
+        self.left(request.server)
         request.server = kept.server
         self.signals.sent(request.server)
         server = self.servers[request.server]
@@ -75,3 +145,11 @@ class Cluster:
         server = self.servers[request.server]
         server.let_go(request, now_s)
         self.agenda.moved(server)
+        self.left(server.index)
+
+
+def _keep_journals(server: Server) -> None:
+    if server.slots is not None:
+        server.slots.journal = []
+    if server.tiers is not None:
+        server.tiers.journal = []

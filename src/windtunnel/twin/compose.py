@@ -8,7 +8,6 @@ from windtunnel.core.events import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
-from windtunnel.engine.server import Server
 from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.scaled import Scaled
 from windtunnel.routing.build import build_counterfactual, build_router
@@ -18,12 +17,17 @@ from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router
 from windtunnel.routing.split import Decider
 from windtunnel.routing.transfer import Link
+from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets
-from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.autoscaling import Autoscaling, Ticking
+from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import Handoff
+from windtunnel.twin.lifecycle import Lifecycle, Startup
+from windtunnel.twin.observation import Observer, model_name
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
-from windtunnel.twin.recorder import Overheads, Recorder, RowSink
+from windtunnel.twin.recorder import Recorder, RowSink
+from windtunnel.twin.replicas import Pool
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.splitting import Splitting
@@ -37,47 +41,56 @@ def compose(
     sink: RowSink | None = None,
     telemetry: Telemetry | None = None,
     step_scales: Mapping[str, float] | None = None,
+    scaler: Ticking | None = None,
+    scaling: Telemetry | None = None,
 ) -> Simulation:
     """A simulation that is ready to run. Rows of ended requests go to `sink`.
 
-    `step_scales` are factors by which the steps of pools take longer than their models say.
+    `telemetry` hears of every decision, `scaling` of those of the autoscaler.
+
+    `step_scales` are factors by which the steps of pools take longer than their models say. A
+    `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
-    shape = shape_of(plan)
-    servers: list[Server] = []
-    overheads: list[Overheads] = []
-    for pool in plan.pools:
-        limits, model = limits_of(pool, shape), step_time_of(pool, shape)
-        if step_scales and pool.name in step_scales:
-            model = Scaled(model, step_scales[pool.name])
-        around = overheads_of(pool)
-        for _ in range(pool.replicas):
-            server = Server(len(servers), limits, model)
-            server.token_overhead_s = around.per_token_s
-            servers.append(server)
-            overheads.append(around)
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
     queue = EventQueue()
-    link = _link(plan, len(servers))
-    cluster = Cluster(servers, _with_role(plan, "decode"), link, plan.router.staleness_s)
+    cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))
     labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
     routing = Routing(plan, cluster, streams, labels)
-    names = Names(traffic.sources, traffic.classes, traffic.tenants, traffic.adapters)
-    recorder = Recorder(names, _targets(plan), overheads, sink)
+    names = Names(
+        traffic.sources, traffic.classes, traffic.tenants, traffic.adapters, cluster.owners
+    )
+    recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
+    story = _story(plan, cluster, telemetry, names) if telemetry is not None else None
+    router, counterfactual = routing.router("decode"), routing.counterfactual()
+    splitting = _splitting(plan, cluster, queue, routing)
+    lifecycle = Lifecycle(
+        cluster=cluster,
+        recorder=recorder,
+        router=router,
+        counterfactual=counterfactual,
+        prefill_router=splitting.router if splitting is not None else None,
+        startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
+        streams=streams,
+        story=story,
+    )
     return Simulation(
         traffic=traffic,
-        router=routing.router("decode"),
+        router=router,
         cluster=cluster,
         queue=queue,
         door=_door(plan, cluster, traffic),
-        counterfactual=routing.counterfactual(),
-        splitting=_splitting(plan, cluster, queue, routing),
+        counterfactual=counterfactual,
+        splitting=splitting,
         encoders=_encoders(plan.encode),
-        overheads=overheads,
+        lifecycle=lifecycle,
+        autoscaling=_autoscaling(
+            plan, scaler, lifecycle, cluster, recorder, streams, scaling or Telemetry()
+        ),
         recorder=recorder,
-        timeline=Timeline(len(servers)),
-        story=_story(plan, cluster, telemetry, names) if telemetry is not None else None,
+        timeline=Timeline(cluster.owners),
+        story=story,
         horizon_s=horizon_s,
     )
 
@@ -96,15 +109,14 @@ class Routing:
 
     def router(self, role: str) -> Router:
         plan, cluster = self._plan, self._cluster
-        pools = [pool.name for pool in plan.pools for _ in range(pool.replicas)]
         return build_router(
             plan.router,
             cluster.servers,
-            _with_role(plan, role),
+            cluster.decoders() if role == "decode" else cluster.prefillers(),
             cluster.signals,
             self._streams["router" if role == "decode" else f"router.{role}"],
             self._journal,
-            pools,
+            cluster.owners.pool_names,
             self._labels,
         )
 
@@ -113,30 +125,14 @@ class Routing:
         plan, cluster = self._plan, self._cluster
         if not plan.router.counterfactual:
             return None
-        candidates = _with_role(plan, "decode")
         return build_counterfactual(
-            plan.router, cluster.servers, candidates, cluster.signals, self._journal
+            plan.router, cluster.ready, cluster.decoders(), cluster.signals, self._journal
         )
 
 
 def _story(plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names) -> Story:
-    for server in cluster.servers:
-        if server.slots is not None:
-            server.slots.journal = []
-        if server.tiers is not None:
-            server.tiers.journal = []
+    cluster.keep_journals()
     return Story(telemetry, plan.router.policy, names.adapters)
-
-
-def _with_role(plan: ScenarioPlan, role: str) -> list[int]:
-    """The numbers of the servers that can do a part of the work."""
-    numbers: list[int] = []
-    first = 0
-    for pool in plan.pools:
-        if pool.role in (role, "both"):
-            numbers.extend(range(first, first + pool.replicas))
-        first += pool.replicas
-    return numbers
 
 
 def _encoders(encode: EncodePlan | None) -> Encoders | None:
@@ -145,11 +141,61 @@ def _encoders(encode: EncodePlan | None) -> Encoders | None:
     return Encoders(encode.servers, encode.fixed_s, encode.per_token_s)
 
 
-def _link(plan: ScenarioPlan, turn: int) -> Link | None:
+def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
+    """All pools with the servers that they begin with."""
+    shape = shape_of(plan)
+    pools: list[Pool] = []
+    for pool in plan.pools:
+        model = step_time_of(pool, shape)
+        if pool.name in step_scales:
+            model = Scaled(model, step_scales[pool.name])
+        pools.append(
+            Pool(
+                pool.name,
+                decodes=pool.role in ("decode", "both"),
+                prefills=pool.role in ("prefill", "both"),
+                limits=limits_of(pool, shape),
+                model=model,
+                overheads=overheads_of(pool),
+            )
+        )
+    cluster = Cluster(pools, _link(plan), plan.router.staleness_s)
+    for own, pool in zip(pools, plan.pools, strict=True):
+        cluster.begin_with(own, pool.replicas)
+    return cluster
+
+
+def _autoscaling(
+    plan: ScenarioPlan,
+    scaler: Ticking | None,
+    lifecycle: Lifecycle,
+    cluster: Cluster,
+    recorder: Recorder,
+    streams: Streams,
+    telemetry: Telemetry,
+) -> Autoscaling | None:
+    """None where the servers are those that a run begins with."""
+    scaling = plan.scaling
+    if scaling is None:
+        return None
+    built = build_scaler(scaling, [model_name(plan)])
+    lifecycle.begin()
+    return Autoscaling(
+        scaler=scaler or built,
+        timing=built.timing,
+        lifecycle=lifecycle,
+        pools=cluster.pools,
+        observer=Observer(plan, cluster, recorder, scaling.bounds),
+        stream=streams["scaling.actuation"],
+        telemetry=telemetry,
+    )
+
+
+def _link(plan: ScenarioPlan) -> Link | None:
     split = plan.split
     if split is None:
         return None
-    return Link(turn, split.bytes_per_s, split.latency_s, split.contention)
+    return Link(LAST_TURN, split.bytes_per_s, split.latency_s, split.contention)
 
 
 def _splitting(
@@ -166,7 +212,7 @@ def _splitting(
     return Splitting(
         Decider(split.decider, split.threshold),
         routing.router("prefill"),
-        Handoff(cluster, link, queue, token_bytes, _with_role(plan, "decode")),
+        Handoff(cluster, link, queue, token_bytes),
     )
 
 

@@ -51,6 +51,10 @@ class Door:
         counts[reason] = counts.get(reason, 0) + 1
         return request
 
+    def replace(self, request: Request) -> None:
+        """A request that was let in goes on in another record."""
+        self._requests[request.id] = request
+
     def turned_away(self, request: Request) -> None:
         """The gateway has rejected it, and knows it no more."""
         del self._requests[request.id]

@@ -45,20 +45,17 @@ class Handoff:
         link: Link,
         queue: EventQueue,
         bytes_per_token: float,
-        decoders: list[int],
     ) -> None:
         self._cluster: Final = cluster
         self._link: Final = link
         self._queue: Final = queue
         self._bytes_per_token: Final = bytes_per_token
-        self._decodes: Final = [False] * len(cluster.servers)  # by server
-        for server in decoders:
-            self._decodes[server] = True
         self.splits: Final[dict[int, Split]] = {}
         self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
         self.begun: i64 = 0
         self.retries: i64 = 0
+        self.unserved: i64 = 0  # computed where they are decoded: no prefill server was ready
         self.stayed: i64 = 0  # decoded where the prompt was computed, for want of room elsewhere
         self.moved_tokens: i64 = 0
         self.present_tokens: i64 = 0  # cached on the decoding server: not moved
@@ -133,7 +130,8 @@ class Handoff:
 
     def _can_stay(self, split: Split) -> bool:
         server = split.leg.server
-        return self._decodes[server] and not self._cluster.servers[server].refusal(split.request)
+        decodes = self._cluster.replicas[server].pool.decodes
+        return decodes and not self._cluster.servers[server].refusal(split.request)
 
     def _stay(self, split: Split, now_s: float) -> None:
         request = split.request

@@ -8,3 +8,4 @@ ON_THE_WAY: Final = 3  # to a server
 SPLIT: Final = 4  # its prompt is computed elsewhere, or its KV moves
 AT_SERVER: Final = 5
 ENDED: Final = 6
+IN_LINE: Final = 7  # let in while no server was ready

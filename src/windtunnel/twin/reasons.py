@@ -8,6 +8,7 @@ one of the few sentences that the program can say.
 import re
 from typing import Final
 
+from windtunnel.twin.places import IN_LINE
 from windtunnel.workload.request import UNSET, Request
 
 MOST_REASONS: Final = 64
@@ -21,6 +22,8 @@ MOST_KNOWN: Final = 256
 
 def stage_of(request: Request) -> str:
     """How far a request has come, in words."""
+    if request.place == IN_LINE:
+        return "while it waited for a server to be ready"
     if request.first_token_s != UNSET:
         return "while its answer was written"
     stayed = request.prefilled_s != UNSET and request.server == request.prefill_server
@@ -35,9 +38,8 @@ def stage_of(request: Request) -> str:
     if request.server >= 0:
         waits = request.fetching_s == UNSET
         return f"while {'it waited for a server' if waits else 'its KV was loaded'}"
-    if request.admitted_s != UNSET:
-        return "while its media were encoded"
-    return "while it waited at the gateway"
+    encodes = request.admitted_s != UNSET
+    return f"while {'its media were encoded' if encodes else 'it waited at the gateway'}"
 
 
 def reason_of(request: Request, outcome: str) -> str:

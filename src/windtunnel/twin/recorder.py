@@ -83,6 +83,8 @@ class Recorder:
         self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
         self.reasons: Final = ReasonCounts(OUTCOMES)
         self.attained = 0
+        self.asked_prompt_tokens: i64 = 0  # of all that arrived
+        self.asked_prompt_squares = 0.0
         self.prompt_tokens = 0
         self.output_tokens = 0
         self.prefix_hit_tokens = 0
@@ -107,6 +109,10 @@ class Recorder:
             for name in names.tenants[len(self.tenants) : MOST_TENANTS + 1]:
                 one = len(self.tenants) < MOST_TENANTS
                 self.tenants.append(TenantAccount(name if one else OTHERS))
+
+    def join(self) -> None:
+        """There is a server more."""
+        self.servers.append(ServerAccount())
 
     @property
     def ended(self) -> int:
@@ -139,7 +145,10 @@ class Recorder:
             or tenant >= len(self.tenants)
         ):
             self._open_accounts()
-        tokens: i64 = request.prompt_tokens + request.output_tokens
+        prompt: i64 = request.prompt_tokens
+        self.asked_prompt_tokens += prompt
+        self.asked_prompt_squares += float(prompt * prompt)
+        tokens: i64 = prompt + request.output_tokens
         self.classes[request.slo].requests += 1
         self.sources[request.source].arrive(tokens)
         self.tenants[tenant].arrive(tokens)
@@ -232,7 +241,11 @@ class Recorder:
         customer.e2e.add(e2e_s, 1)
         if request.adapter >= 0:
             self.adapters.complete(request, good, ttft_s, e2e_s)
-        self.servers[request.server].output_tokens += output
+        writer = self.servers[request.server]
+        writer.output_tokens += output
+        writer.answers += 1
+        writer.ttft_s += ttft_s
+        writer.writing_s += e2e_s - ttft_s
         computed: i64 = request.prefill_server
         if computed < 0:
             computed = request.server

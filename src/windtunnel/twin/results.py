@@ -13,6 +13,7 @@ from windtunnel.twin.breakdown import (
     kv_peak_of,
     offload_of,
     per,
+    replicas_of,
     servers_of,
     sessions_of,
     sources_of,
@@ -35,7 +36,9 @@ def result_of(
     """Everything that `result.json` says, as plain data; the same keys whatever happened."""
     recorder = simulation.recorder
     seconds = simulation.now_s
-    cost = sum(cost_of(pool, pool.replicas * seconds) for pool in plan.pools)
+    scaling = simulation.autoscaling
+    owned = zip(plan.pools, simulation.cluster.pools, strict=True)
+    cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in owned)
     return {
         "name": plan.name,
         "seed": plan.seed,
@@ -70,12 +73,17 @@ def result_of(
         "encode": _encode(simulation),
         "disaggregation": _disaggregation(simulation),
         "pools": _pools(plan, simulation),
-        "servers": servers_of(plan, simulation),
+        "servers": servers_of(simulation),
         "cost": {
             "total": cost,
             "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
         },
-        "decisions": {"scaling": 0, "gang_terminations": 0, "fleet_actions": 0},
+        "scaling": scaling.result(seconds) if scaling is not None else None,
+        "decisions": {
+            "scaling": scaling.changes if scaling is not None else 0,
+            "gang_terminations": 0,
+            "fleet_actions": 0,
+        },
         "invariants": {"checked": invariants_checked, "broken": 0},
         "trust": trust_of(plan, simulation),
     }
@@ -126,6 +134,7 @@ def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
         "moved_tokens": int(handoff.moved_tokens),
         "present_tokens": int(handoff.present_tokens),
         "stayed": int(handoff.stayed),
+        "no_prefill_server": int(handoff.unserved),
         "moved_bytes": link.moved_bytes,
         "link_busy": per(link.busy_until(simulation.now_s), simulation.now_s),
         "room": summary(handoff.room),
@@ -135,21 +144,23 @@ def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
 
 def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
     pools: dict[str, Any] = {}
-    first = 0
-    for pool in plan.pools:
-        servers = simulation.servers[first : first + pool.replicas]
-        first += pool.replicas
-        replica_seconds = pool.replicas * simulation.now_s
+    seconds = simulation.now_s
+    for pool, own in zip(plan.pools, simulation.cluster.pools, strict=True):
+        servers = own.servers
+        replica_seconds = own.paid_s(seconds)
+        served = own.served_s(seconds)
         pools[pool.name] = {
             "replica_seconds": replica_seconds,
+            "ready_seconds": served,
             "accelerator_seconds": replica_seconds * pool.tensor_parallel,
-            "utilization": per(sum(server.busy_s for server in servers), replica_seconds),
+            "replicas": replicas_of(pool, own),
+            "utilization": per(sum(server.busy_s for server in servers), served),
             "preemptions": sum(server.preemptions for server in servers),
-            "kv_peak": max(kv_peak_of(server) for server in servers),
-            "kv_blocks": int(servers[0].pool.blocks),
+            "kv_peak": max((kv_peak_of(server) for server in servers), default=0.0),
+            "kv_blocks": int(own.limits.usable_blocks),
             "price_per_hour": price_of(pool),
             "cost": cost_of(pool, replica_seconds),
-            "offload": offload_of(pool, servers, plan, simulation.now_s),
+            "offload": offload_of(pool, own, plan, served),
             "step_time": step_time_source(pool),
         }
     return pools

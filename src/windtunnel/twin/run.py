@@ -3,12 +3,12 @@
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.telemetry import Sink, Telemetry
+from windtunnel.twin.autoscaling import Ticking
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
 from windtunnel.twin.recorder import RowSink
@@ -44,19 +44,24 @@ def run(
     *,
     rows: RowSink | None = None,
     events: Sink | None = None,
+    decisions: Sink | None = None,
     check: bool = False,
     look: Callable[[Simulation], None] | None = None,
     step_scales: Mapping[str, float] | None = None,
+    scaler: Ticking | None = None,
 ) -> Run:
     """Runs a scenario.
 
-    `rows` receives the ended requests in batches, `events` every decision. `check` runs every
+    `rows` receives the ended requests in batches, `events` every decision, and `decisions` those of
+    the autoscaler alone. `check` runs every
     invariant after every event instead of only at the end. `look` is called every few thousand
-    events with the simulation. `step_scales` make the steps of some pools longer or shorter.
+    events with the simulation. `step_scales` make the steps of some pools longer or shorter. A
+    `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
     checker = InvariantChecker(INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
-    simulation = compose(plan, rows, telemetry, step_scales)
+    scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
+    simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)
 
     def check_now(state: Simulation) -> None:
         context = f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s"
@@ -66,15 +71,14 @@ def run(
         simulation.run(look or breathe, check_now if check else None)
     check_now(simulation)
     result = result_of(plan, simulation, checker.checked)
-    return Run(plan, result, simulation.timeline, _token_gaps(plan, simulation))
+    return Run(plan, result, simulation.timeline, _token_gaps(simulation))
 
 
-def _token_gaps(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Histogram]:
+def _token_gaps(simulation: Simulation) -> dict[str, Histogram]:
     """The gaps between tokens that each pool's servers have made."""
-    servers = iter(simulation.servers)
-    gaps = {pool.name: Histogram() for pool in plan.pools}
-    for pool in plan.pools:
-        for server in islice(servers, pool.replicas):
+    gaps = {pool.name: Histogram() for pool in simulation.cluster.pools}
+    for pool in simulation.cluster.pools:
+        for server in pool.servers:
             gaps[pool.name].merge(server.token_gaps)
     return gaps
 

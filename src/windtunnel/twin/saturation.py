@@ -42,8 +42,8 @@ def stretches(samples: Sequence[Sample], slots: Sequence[int]) -> list[Stretch]:
             if end - start >= LEAST_SAMPLES:
                 for place in range(start, end):
                     by_cause[place][causes[place]] += 1
-    needed = max(LEAST_SHARE * len(slots), 1)
-    enough = _closed([sum(counts) >= needed for counts in by_cause])
+    needed = [max(LEAST_SHARE * sample.serving, 1) for sample in samples]
+    enough = _closed([sum(by_cause[n]) >= needed[n] for n in range(len(samples))])
     found = []
     for start, end in _runs(enough):
         total = [sum(column) for column in zip(*by_cause[start:end], strict=True)]
@@ -60,9 +60,9 @@ def stretches(samples: Sequence[Sample], slots: Sequence[int]) -> list[Stretch]:
 
 def _cause(sample: Sample, server: int, slots: int) -> int:
     """Why a server is saturated, 0 when it is not."""
+    if server >= len(sample.waiting) or not sample.waiting[server]:
+        return 0  # it has not been asked for yet, or has no queue
     waiting = sample.waiting[server]
-    if not waiting:
-        return 0
     if sample.running[server] >= slots:
         return SLOTS
     if sample.kv_used[server] >= KV_FULL:

@@ -4,15 +4,28 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from windtunnel.core.agenda import Actor
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Counterfactual, Judgement
 from windtunnel.routing.router import Router
-from windtunnel.twin.cluster import Cluster
+from windtunnel.twin import story as told
+from windtunnel.twin.autoscaling import Autoscaling
+from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import RETRY
-from windtunnel.twin.places import AT_SERVER, AT_THE_DOOR, ENCODING, ENDED, ON_THE_WAY, SPLIT
+from windtunnel.twin.inside import Inside
+from windtunnel.twin.lifecycle import STARTED, Lifecycle
+from windtunnel.twin.places import (
+    AT_SERVER,
+    AT_THE_DOOR,
+    ENCODING,
+    ENDED,
+    IN_LINE,
+    ON_THE_WAY,
+    SPLIT,
+)
 from windtunnel.twin.reasons import stage_of
 from windtunnel.twin.recorder import (
     COMPLETED,
@@ -20,13 +33,15 @@ from windtunnel.twin.recorder import (
     REJECTED,
     TIMED_OUT,
     UNFINISHED,
-    Overheads,
     Recorder,
 )
+from windtunnel.twin.replicas import Replica
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.twin.verdicts import DISPATCH, Inside, Verdicts
+from windtunnel.twin.timetable import Patience
+from windtunnel.twin.verdicts import DISPATCH, Verdicts
+from windtunnel.twin.whereabouts import all_inside, who_goes_back
 from windtunnel.workload.request import NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
 
@@ -51,7 +66,8 @@ class Simulation(Inside):
         counterfactual: Counterfactual | None,
         splitting: Splitting | None,
         encoders: Encoders | None,
-        overheads: list[Overheads],
+        lifecycle: Lifecycle,
+        autoscaling: Autoscaling | None,
         recorder: Recorder,
         timeline: Timeline,
         story: Story | None,
@@ -64,6 +80,7 @@ class Simulation(Inside):
         self.door: Final = door
         self.counterfactual: Final = counterfactual
         self.splitting: Final = splitting
+        self._handoff: Final = splitting.handoff if splitting is not None else None
         self.encoders: Final = encoders
         self.recorder: Final = recorder
         recorder.has_gateway = door is not None
@@ -74,8 +91,13 @@ class Simulation(Inside):
         self.events = 0
         self.elsewhere: Final[dict[int, Request]] = {}  # inside, and not (whole) at a server
         self.legs = 0  # prefill halves at servers: no requests of their own
+        self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
+        self.lifecycle: Final = lifecycle
+        lifecycle.inside = self
+        self.autoscaling: Final = autoscaling
+        self._patience: Final = Patience()
         self._signals: Final = cluster.signals
-        self._overheads: Final = overheads
+        self._overheads: Final = cluster.overheads
         self._queue: Final = queue
         self._story: Final = story
         self._gate: Final = (
@@ -92,16 +114,17 @@ class Simulation(Inside):
         queue = self._queue
         agenda = self.cluster.agenda
         timeline = self.timeline
+        timetable = self.lifecycle.timetable
+        vacated = self.cluster.vacated
         while True:
             # What arrives as a step ends is seen by the next step: arrivals go first.
             arrival_s = traffic.next_s
             event_s = queue.peek_time()
             actor = agenda.first()
-            next_s = actor.wake_s
-            if event_s <= next_s:
-                next_s = event_s
-            if arrival_s <= next_s:
-                next_s = arrival_s
+            next_s = min(event_s, actor.wake_s)
+            next_s = min(arrival_s, next_s)
+            if timetable.next_s < next_s:
+                next_s = self._controlled_s(next_s)
             if next_s > self.horizon_s or next_s == math.inf:
                 break
             if next_s > timeline.next_s:
@@ -112,19 +135,17 @@ class Simulation(Inside):
                 self._arrive(traffic.take())
             elif event_s == next_s:
                 self._happen()
-            elif actor.turn < len(self.servers):
-                self._step(self.servers[actor.turn])
+            elif actor.wake_s == next_s:
+                self._act(actor)
             else:
-                self._land()
+                self._control()
+            if vacated:
+                self.lifecycle.retire(self.now_s)
             if check is not None:
                 check(self)
             if self.events % EVENTS_PER_LOOK == 0:
                 look(self)
-        if self.horizon_s != math.inf:
-            self.now_s = self.horizon_s
-        timeline.finish(self.now_s, self.recorder, self.cluster, self.door)
-        self._account_for_the_rest()
-        self.recorder.flush()
+        self._finish()
 
     # The way in
 
@@ -173,6 +194,11 @@ class Simulation(Inside):
         self.elsewhere[request.id] = request
 
     def _route(self, request: Request) -> None:
+        if not self._signals.answering:
+            self._keep(request, IN_LINE)
+            self.line[request.id] = request
+            self._signals.unplaced += 1
+            return
         if self.router.reads_signals:
             self.cluster.look(self.now_s)
         opinions: list[tuple[int, float]] = []
@@ -214,6 +240,75 @@ class Simulation(Inside):
         if server.finished:
             self._collect(server)
 
+    # Servers that come and go
+
+    def opened(self) -> None:
+        """A server is ready: first those go that were let in without one, then others may be."""
+        if self._signals.answering:
+            waiting = list(self.line.values())
+            self.line.clear()
+            self._signals.unplaced = 0
+            for request in waiting:
+                del self.elsewhere[request.id]
+                self._route(request)
+        if self._gate is not None:
+            self._gate.ask(self.now_s)
+
+    def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
+        for request in who_goes_back(server, self.elsewhere, self._handoff, begun):
+            self._redirect(request)
+
+    def _redirect(self, request: Request) -> None:
+        """Takes a request away from its server, to begin with anew on another."""
+        self._withdraw(request)
+        self._leave(request.server)
+        again = request.again()
+        if request.alarm is not None:
+            self._queue.cancel(request.alarm)
+            again.alarm = self._queue.push(request.alarm[0], TIMEOUT, again)
+        if self.door is not None:
+            self.door.replace(again)
+        self.cluster.replicas[request.server].pool.redirected += 1
+        if self._story is not None:
+            self._story.tell(
+                self.now_s, told.REDIRECTED, again, "drain", server=int(request.server)
+            )
+        self._route(again)
+
+    def _leave(self, server: int) -> None:
+        """A request, or a half of one, that was sent to a server is there no more."""
+        self._signals.ended(server)
+        self.cluster.left(server)
+
+    def _control(self) -> None:
+        """What the control plane has planned for now."""
+        entry = self.lifecycle.timetable.pop()
+        if entry[1] == STARTED:
+            replica = entry[3]
+            assert isinstance(replica, Replica)
+            self.lifecycle.ready(replica, self.now_s)
+        else:
+            assert self.autoscaling is not None
+            self.autoscaling.happen(entry, self.elsewhere, self.now_s)
+
+    @property
+    def work_remains(self) -> bool:
+        """Whether a request is inside or on its way: the one place that knows."""
+        return self.traffic.next_s != math.inf or self.recorder.arrived > self.recorder.ended
+
+    def _controlled_s(self, next_s: float) -> float:
+        """When something happens next, if the control plane has plans before `next_s`.
+
+        It goes last of one instant. Without a duration a run ends with its last request, whatever
+        is planned, or when nobody starts a server for those who wait.
+        """
+        ends = self.horizon_s == math.inf and not self.work_remains
+        if next_s == math.inf and self.horizon_s == math.inf:
+            ends = ends or self._patience.ends(self.events, self.cluster.starting)
+        if ends:
+            return next_s
+        return self.lifecycle.timetable.next_s
+
     # What happens
 
     def _happen(self) -> None:
@@ -244,6 +339,13 @@ class Simulation(Inside):
             self._route(request)
         else:
             self._enqueue(request, self.servers[request.server])
+
+    def _act(self, actor: Actor) -> None:
+        """A server's step ends, or something on the link between them."""
+        if actor.turn < LAST_TURN:
+            self._step(self.servers[actor.turn])
+        else:
+            self._land()
 
     def _step(self, server: Server) -> None:
         self.cluster.advance(server, self.now_s)
@@ -293,9 +395,9 @@ class Simulation(Inside):
     def _end_leg(self, leg: Request, request: Request) -> None:
         assert self.splitting is not None
         self.legs -= 1
-        self._signals.ended(leg.server)
+        self._leave(leg.server)
         if self.splitting.router.reads_signals and not leg.dropped:
-            self._hear(leg)
+            self.cluster.hear(leg)
         if self.splitting.handoff.prefilled(leg, self.now_s):
             self._settle(request)
         else:
@@ -312,11 +414,11 @@ class Simulation(Inside):
             self._queue.cancel(request.alarm)
             request.alarm = None
         if request.server >= 0:
-            self._signals.ended(request.server)
+            self._leave(request.server)
         if outcome == COMPLETED:
             # Servers speak of their own times, before they become the client's.
             if self.router.reads_signals:
-                self._hear(request)
+                self.cluster.hear(request)
             self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
         if self._story is not None:
@@ -325,14 +427,6 @@ class Simulation(Inside):
             self._gate.ended(request, self.now_s)
         if request.followed:
             self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
-
-    def _hear(self, request: Request) -> None:
-        """What its server can say of its times when it is asked next."""
-        gaps = request.output_tokens - 1
-        tpot_s = 0.0
-        if gaps > 0:
-            tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
-        self._signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
 
     def _time_out(self, request: Request) -> None:
         """The client leaves; a step that ends at this very instant still counts."""
@@ -352,6 +446,10 @@ class Simulation(Inside):
             self._take_back(request)
             return
         del self.elsewhere[request.id]
+        if request.place == IN_LINE:
+            del self.line[request.id]
+            self._signals.unplaced -= 1
+            return
         if request.place == AT_THE_DOOR:
             assert self._gate is not None
             self._gate.leave(request, self.now_s)
@@ -365,7 +463,7 @@ class Simulation(Inside):
         leg = self.splitting.handoff.abandon(request, self.now_s)
         if leg is None:
             return
-        self._signals.ended(leg.server)
+        self._leave(leg.server)
         if leg.planned is not None:
             self._queue.cancel(leg.planned)
         else:
@@ -377,24 +475,22 @@ class Simulation(Inside):
         if request.scheduled_s > self.now_s:
             request.scheduled_s = UNSET
 
+    def _finish(self) -> None:
+        if self.horizon_s != math.inf:
+            self.now_s = self.horizon_s
+        self.timeline.finish(self.now_s, self.recorder, self.cluster, self.door)
+        self._account_for_the_rest()
+        self.recorder.flush()
+
     def _account_for_the_rest(self) -> None:
         """At the horizon, whatever is still somewhere is unfinished, and counted."""
-        rest = list(self.elsewhere.values())
-        if self.splitting is not None:
-            for request in rest:
-                if request.place == SPLIT:
-                    self.splitting.handoff.note(request)
-        self.elsewhere.clear()
         for server in self.servers:
             server.stop(self.now_s)
-            rest.extend(one for one in server.unfinished() if one.parent is None)
+        rest = all_inside(self.servers, self.elsewhere, self._handoff)
+        self.elsewhere.clear()
+        self.line.clear()
         self.legs = 0
-        rest.sort(key=request_id)
         for request in rest:
             self._take_back(request)
             self.recorder.end(request, UNFINISHED)
         self.traffic.stop(self.now_s)
-
-
-def request_id(request: Request) -> int:
-    return request.id

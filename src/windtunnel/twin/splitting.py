@@ -34,6 +34,9 @@ class Splitting:
         cached = server.cached_tokens(request)
         if not self.decider.split(request.prompt_tokens, cached):
             return None
+        if not self.router.candidates:
+            self.handoff.unserved += 1
+            return None
         if self.router.reads_signals:
             cluster.look(now_s)
         prefill = self.router.choose(request, now_s)

@@ -5,6 +5,7 @@ from typing import Final
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Judgement
+from windtunnel.twin.replicas import STATES, Replica
 from windtunnel.workload.request import UNSET, Request
 
 ADMITTED: Final = "request.admitted"
@@ -19,7 +20,24 @@ ENDED: Final = "request.ended"
 FETCHED: Final = "request.fetched"
 LOADED: Final = "adapter.loaded"
 UNLOADED: Final = "adapter.evicted"
-KINDS: Final = (*VERDICTS, ROUTED, SPLIT, MOVED, ENDED, FETCHED, LOADED, UNLOADED)
+REDIRECTED: Final = "request.redirected"
+RESIZED: Final = "scaling.decided"
+KEPT: Final = "scaling.kept"
+REPLICAS: Final = tuple([f"replica.{state}" for state in STATES])
+KINDS: Final = (
+    *VERDICTS,
+    ROUTED,
+    SPLIT,
+    MOVED,
+    ENDED,
+    FETCHED,
+    LOADED,
+    UNLOADED,
+    REDIRECTED,
+    RESIZED,
+    KEPT,
+    *REPLICAS,
+)
 
 
 class Story:
@@ -34,6 +52,14 @@ class Story:
         if self._telemetry.wants(kind):
             event = Event(now_s, kind, f"request/{request.id}", reason, data)
             self._telemetry.emit(event)
+
+    def replica(self, now_s: float, replica: Replica, reason: str) -> None:
+        """A replica is in another state."""
+        kind = REPLICAS[replica.state]
+        if self._telemetry.wants(kind):
+            data: dict[str, Plain] = {"pool": replica.pool.name, "replica": replica.number}
+            subject = f"server/{replica.server.index}"
+            self._telemetry.emit(Event(now_s, kind, subject, reason, data))
 
     def adapters(self, now_s: float, server: Server) -> None:
         """What a server has loaded and evicted since it was last asked: pairs of who and what."""

@@ -7,9 +7,11 @@ twice as many, and memory stays bounded without knowing the length beforehand.
 
 from typing import Final
 
+from windtunnel.twin.accounts import Owners
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.door import Door
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
+from windtunnel.twin.replicas import DRAINING, READY
 
 SAMPLES: Final = 240
 FEWEST_SAMPLES: Final = 8
@@ -18,12 +20,16 @@ FIRST_INTERVAL_S: Final = 0.25
 
 
 class Sample:
-    """The state of a run at one instant: totals so far, and lists with an entry per server."""
+    """The state of a run at one instant: totals so far, and lists with an entry per server.
+
+    There is an entry for every server that ever was until then; `wanted` is by pool.
+    """
 
     def __init__(
         self, time_s: float, recorder: Recorder, cluster: Cluster, door: Door | None
     ) -> None:
         servers = cluster.servers
+        replicas = cluster.replicas
         link = cluster.link
         outcomes = recorder.outcomes
         self.time_s: Final = time_s
@@ -42,14 +48,18 @@ class Sample:
         self.kv_used: Final = [server.kv_used(time_s) for server in servers]
         self.busy_s: Final = [server.busy_until(time_s) for server in servers]
         self.steps: Final = [int(server.steps_until(time_s)) for server in servers]
+        self.states: Final = [int(replica.state) for replica in replicas]
+        self.serving = sum([state in (READY, DRAINING) for state in self.states])
+        self.paid_s: Final = [replica.paid_s(time_s) for replica in replicas]
+        self.wanted: Final = [pool.target for pool in cluster.pools]
 
 
 class Timeline:
     """The samples of a run. `next_s` is when the next one is due."""
 
-    def __init__(self, servers: int) -> None:
+    def __init__(self, owners: Owners) -> None:
         self.samples: list[Sample] = []
-        self._enough: Final = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // servers))
+        self.owners: Final = owners
         self.interval_s = FIRST_INTERVAL_S
         self.next_s = FIRST_INTERVAL_S
 
@@ -57,7 +67,9 @@ class Timeline:
         """Takes the samples due before `until_s`; nothing has changed since the last event."""
         while self.next_s < until_s:
             self.samples.append(Sample(self.next_s, recorder, cluster, door))
-            if len(self.samples) >= 2 * self._enough:
+            servers = max(1, len(cluster.servers))
+            enough = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // servers))
+            if len(self.samples) >= 2 * enough:
                 self.samples = self.samples[1::2]
                 self.interval_s *= 2
             self.next_s += self.interval_s

@@ -19,6 +19,7 @@ from windtunnel.models.table import Table
 from windtunnel.twin.breakdown import per
 from windtunnel.twin.pools import evidence_of, shape_of
 from windtunnel.twin.recorder import COMPLETED, UNFINISHED, Recorder
+from windtunnel.twin.replicas import Pool
 from windtunnel.twin.saturation import Stretch, stretches
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
@@ -69,12 +70,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 def trust_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
     """The section, as plain data."""
-    servers = simulation.servers
-    pools = list(_pools(plan, servers))
-    slots = [server.limits.max_num_seqs for server in servers]
+    pools = list(_pools(plan, simulation.cluster.pools))
+    slots = [server.limits.max_num_seqs for server in simulation.servers]
     samples = simulation.timeline.samples
     saturated = stretches(samples, slots)
-    steady = steadiness(samples, len(servers))
+    steady = steadiness(samples, sum(pool.most for pool in simulation.cluster.pools))
     findings = [
         *_completed(simulation.recorder),
         *(_calibration(*pool) for pool in pools),
@@ -111,20 +111,17 @@ def as_section(findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-PoolFacts = tuple[PoolPlan, Evidence, list[Server]]
+PoolFacts = tuple[PoolPlan, Evidence, Pool]
 
 
-def _pools(plan: ScenarioPlan, servers: list[Server]) -> Iterator[PoolFacts]:
+def _pools(plan: ScenarioPlan, owned: Sequence[Pool]) -> Iterator[PoolFacts]:
     shape = shape_of(plan)
-    first = 0
-    for pool in plan.pools:
-        own = servers[first : first + pool.replicas]
-        first += pool.replicas
-        yield pool, evidence_of(pool, shape, own[0].model), own
+    for pool, own in zip(plan.pools, owned, strict=True):
+        yield pool, evidence_of(pool, shape, own.model), own
 
 
-def _pool_section(evidence: Evidence, servers: list[Server]) -> dict[str, Any]:
-    bounds = servers[0].model.measured()
+def _pool_section(evidence: Evidence, own: Pool) -> dict[str, Any]:
+    bounds = own.model.measured()
     measured = None
     if bounds is not None:
         names = ("tokens", "decodes", "context", "prompt")
@@ -132,7 +129,7 @@ def _pool_section(evidence: Evidence, servers: list[Server]) -> dict[str, Any]:
     return {
         "error": msgspec.structs.asdict(evidence),
         "measured": measured,
-        "extrapolated": _extrapolated(servers),
+        "extrapolated": _extrapolated(own.servers),
     }
 
 
@@ -169,7 +166,7 @@ def _completed(recorder: Recorder) -> list[Finding]:
     return [Finding("nothing-completed", DOUBT, says, {"arrived": recorder.arrived})]
 
 
-def _calibration(pool: PoolPlan, evidence: Evidence, servers: list[Server]) -> Finding:
+def _calibration(pool: PoolPlan, evidence: Evidence, own: Pool) -> Finding:
     model = pool.step_time.model
     figures = {"pool": pool.name, "mape": evidence.mape, "points": evidence.points}
     if evidence.mape is None:
@@ -179,7 +176,7 @@ def _calibration(pool: PoolPlan, evidence: Evidence, servers: list[Server]) -> F
     severity = _severity(evidence.mape, SMALL_ERROR, FAIR_ERROR)
     says = f"Step times of {pool.name} ({model}) are {evidence.mape:.1%} off on average, "
     says += f"over {evidence.points:,} {evidence.of}."
-    table = servers[0].model
+    table = own.model
     if isinstance(table, Table) and table.tokens is not None and table.per_step_s == 0.0:
         says += " They are kernels alone: time between kernels is missing (per_step is 0)."
         severity = max(severity, CAUTION, key=SEVERITIES.index)
@@ -190,12 +187,12 @@ def _calibration(pool: PoolPlan, evidence: Evidence, servers: list[Server]) -> F
 
 def _extrapolation(pools: Sequence[PoolFacts]) -> Iterator[Finding]:
     within = True
-    for pool, _, servers in pools:
-        found = _extrapolated(servers)
+    for pool, _, own in pools:
+        found = _extrapolated(own.servers)
         within = within and found is not None and not found["time_share"]
         if found is None or not found["time_share"]:
             continue
-        bounds = servers[0].model.measured()
+        bounds = own.model.measured()
         assert bounds is not None, "it was counted against them"
         most, share = found["most"], found["time_share"]
         context = bounds.context if most["context"] > bounds.context else bounds.prompt

@@ -8,25 +8,11 @@ from windtunnel.core.events import Entry, EventQueue
 from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.door import Door
+from windtunnel.twin.inside import Inside
 from windtunnel.twin.story import Story
 from windtunnel.workload.request import Request
 
 DISPATCH: Final = 3
-
-
-class Inside:
-    """What is behind a gateway, as far as its verdicts move requests there."""
-
-    def let_in(self, request: Request) -> None:
-        raise NotImplementedError
-
-    def turn_away(self, request: Request, reason: str) -> None:
-        """Ends a request that waits at the gateway."""
-        raise NotImplementedError
-
-    def stop(self, request: Request, reason: str) -> None:
-        """Ends a request that was let in."""
-        raise NotImplementedError
 
 
 class Verdicts:
@@ -63,6 +49,10 @@ class Verdicts:
     def due(self, now_s: float) -> None:
         """The time has come that the gateway was waiting for."""
         self._planned = None
+        self.ask(now_s)
+
+    def ask(self, now_s: float) -> None:
+        """Time has passed, or servers have come: who may go now?"""
         self._look(now_s)
         self._obey(self._door.tick(now_s), now_s)
 

@@ -88,6 +88,7 @@ class Request:
         self.reason = ""
         self.dropped = False
         self.cancelled = False
+        self.redirects: i64 = 0  # how often a server that was to go sent it back to the router
 
         # The twin's own notes: where it is, what is planned for it, and when its client leaves.
         self.place: i64 = 0
@@ -101,9 +102,7 @@ class Request:
         self.admission: i64 = -1  # position in the running order
         self.computed: i64 = 0  # tokens whose KV is scheduled to exist, while not decoding
         self.offset: i64 = 0  # computed minus the server's decode clock, while decoding
-        self.target: i64 = (
-            0  # tokens to prefill: prompt, and what was generated before a preemption
-        )
+        self.target: i64 = 0  # tokens to prefill: prompt, and what preemption has taken back
         self.last: i64 = 0  # the request ends in the step that brings `computed` here
         self.finish_clock: i64 = -1  # the decode clock at which that is, while decoding; else -1
         self.shared_blocks: i64 = 0  # full blocks of the prompt that others may share
@@ -113,3 +112,33 @@ class Request:
         self.fetching_s = UNSET  # since when KV comes from a slower tier for it, while it does
         self.in_slot = False  # whether it keeps its adapter on the accelerator
         self.token_s = UNSET  # its latest token, where the next does not follow a step later
+
+    def again(self) -> "Request":
+        """The same request, for another server to begin with from its prompt.
+
+        A record of its own: the server that had it may still have notes in this one.
+        """
+        other = Request(
+            self.id,
+            self.arrived_s,
+            self.prompt_tokens,
+            self.output_tokens,
+            self.priority,
+            self.source,
+            self.prefix,
+        )
+        other.slo = self.slo
+        other.tenant = self.tenant
+        other.session = self.session
+        other.turn = self.turn
+        other.deadline_s = self.deadline_s
+        other.media_tokens = self.media_tokens
+        other.adapter = self.adapter
+        other.answer_key = self.answer_key
+        other.followed = self.followed
+        other.admitted_s = self.admitted_s
+        other.encoded_s = self.encoded_s
+        other.preemptions = self.preemptions
+        other.reason = self.reason
+        other.redirects = self.redirects + 1
+        return other

@@ -93,9 +93,12 @@ def test_tiers_are_shed_above_the_threshold_on_any_server() -> None:
     assert desk.arrive(priority=2) == "admit 2 light-load"
 
 
-def test_without_servers_a_tier_that_may_be_shed_is() -> None:
+def test_while_no_server_answers_the_line_for_the_first_is_the_load() -> None:
     desk = Desk(TierShed(4, 3), signals())
-    assert desk.arrive(priority=2) == "reject 0 no-servers"
+    assert desk.arrive(priority=2) == "admit 0 light-load"
+    desk.signals.unplaced = 5
+    assert desk.arrive(priority=2) == "reject 1 heavy-load"
+    assert desk.arrive(priority=3) == "admit 2 protected"
 
 
 @pytest.mark.parametrize(
@@ -133,9 +136,10 @@ def test_saturation_is_seen_anew_with_every_look() -> None:
     assert desk.arrive(priority=-1) == "admit 2 room"
 
 
-def test_without_servers_the_fleet_is_saturated() -> None:
+def test_while_no_server_answers_a_full_line_for_the_first_is_saturation() -> None:
     desk = Desk(SaturationShed(5.0, 0.8), signals())
-    assert desk.arrive(priority=-1) == "reject 0 no-servers"
+    desk.signals.unplaced = 5
+    assert desk.arrive(priority=-1) == "reject 0 saturated"
     assert desk.arrive(priority=1) == "admit 1 protected"
 
 
@@ -176,6 +180,14 @@ def test_what_the_inner_gateway_rejects_is_not_held() -> None:
     assert gateway.held(0) == 0
     desk.arrive(tokens=1)
     assert gateway.held(0) == gateway.in_flight == 1
+
+
+def test_a_fleet_that_is_asleep_has_the_budget_of_one_server() -> None:
+    desk = Desk(budgets(a=0.2), Signals([], 0.0))
+    desk.signals.least_slots = 10
+    assert desk.arrive(tenant=0, priority=-1) == "admit 0 always"
+    assert desk.arrive(tenant=0, priority=-1) == "admit 1 always"
+    assert desk.arrive(tenant=0, priority=-1) == "reject 2 over-budget"
 
 
 def test_a_budget_is_a_share_of_the_slots_where_requests_are_answered() -> None:

@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.spec.yaml_source import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
-KEYS = "name, seed, duration, model, workload, slo, serving"
+KEYS = "name, seed, duration, model, workload, slo, serving, scaling"
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
 STEP_TIMES = "physics, roofline, linear, table, blis-trained-physics"
 
@@ -84,14 +84,20 @@ def test_syntax_fault_has_a_line(text: str) -> None:
     assert "\n" not in found
 
 
-REPLICAS = "allowed: a whole number from 1 to 100000"
+REPLICAS = "allowed: a whole number from 0 to 100000"
 RATE = "allowed: a rate from 0.01/d to 1000000/s, such as 40/s"
 RUN = "allowed: a duration above 0s, up to 366d, such as 250ms"
 PROCESSES = "poisson, constant, gamma, weibull, closed"
 SHAPED = "missing, but rate is given; allowed: rate and cv, or shape and scale"
 LENGTHS = "allowed: a whole number from 1 to 10000000, or a mapping with a 'distribution'"
 VALUE_FAULTS = [
-    ("replicas: 2", "replicas: 0", f"11: serving.pools[0].replicas: 0 is too small; {REPLICAS}"),
+    ("replicas: 2", "replicas: -1", f"11: serving.pools[0].replicas: -1 is too small; {REPLICAS}"),
+    (
+        "replicas: 2",
+        "replicas: 0",
+        "11: serving.pools[0].replicas: 0 servers, and nothing adds any: the scenario has no "
+        "`scaling` (give at least 1, or add `scaling`)",
+    ),
     (
         "replicas: 2",
         'replicas: "4"',
@@ -128,14 +134,19 @@ VALUE_FAULTS = [
         "replica: 2",
         "11: serving.pools[0].replica: unknown key (did you mean 'replicas'?)",
     ),
-    ("name: small", "scaling: {}", "1: scaling: not simulated yet (leave it out)"),
+    (
+        "name: small",
+        "scaling: {policy: saturation, pools: {mian: {}}}",
+        "1: scaling.pools.mian: there is no such pool; allowed: main (did you mean 'main'?)",
+    ),
     ("name: small", "gangs: {}", "1: gangs: not simulated yet (leave it out)"),
     ("name: small", "fleet: {}", "1: fleet: not simulated yet (leave it out)"),
     ("name: small", "faults: []", "1: faults: not simulated yet (leave it out)"),
     (
         "serving:",
-        "serving:\n  startup: {load: 90s}",
-        "9: serving.startup: not simulated yet (leave it out)",
+        "serving:\n  startup: {load: {mean: 90s}}",
+        "9: serving.startup: no server comes or goes: the scenario has no `scaling` "
+        "(add `scaling`, or leave it out)",
     ),
     ("name: small", "colour: red", f"1: colour: unknown key; allowed: {KEYS}"),
     ("name: small", "name: 7", f"1: name: 7 is not text; allowed: {NAME} (put it in quotes)"),
@@ -352,7 +363,7 @@ def test_rule_broken_by_an_override_is_reported_there(override: str) -> None:
 
 EXAMPLE = "allowed: PATH=VALUE, such as serving.pools.0.replicas=8"
 SET_FAULTS = {
-    "serving.pools.0.replicas=0": f"serving.pools[0].replicas: 0 is too small; {REPLICAS}",
+    "serving.pools.0.replicas=-1": f"serving.pools[0].replicas: -1 is too small; {REPLICAS}",
     "serving.pools[0].replicas=no": "serving.pools[0].replicas: 'no' is not a whole number; "
     + REPLICAS,
     "serving.pools.0.replica=3": "serving.pools[0].replica: unknown key (did you mean 'replicas'?)",
@@ -396,7 +407,7 @@ def test_seed_fault_names_the_option() -> None:
 
 
 def test_faults_come_together_in_the_order_of_the_file() -> None:
-    text = changed("poisson", "poison").replace("name: small", "nam: small").replace(": 2", ": 0")
+    text = changed("poisson", "poison").replace("name: small", "nam: small").replace(": 2", ": -1")
     with pytest.raises(InputFaults) as caught:
         load_text(text, "s.yaml", ["seed=x"])
     assert [str(fault).split(": ")[0] for fault in caught.value.faults] == [

@@ -42,7 +42,7 @@ def test_examples_load_and_satisfy_it(example: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("replicas: 2", "replicas: 0"),
+        ("replicas: 2", "replicas: -1"),
         ("replicas: 2", "replica: 2"),
         ("rate: 40/s", "rate: -40"),
         ("rate: 40/s", "rate: true"),

@@ -52,7 +52,8 @@ class TenantBudgets(Gateway):
             self._held.append(0)
         share = self._share_of[tenant]
         if share != NO_BUDGET and (self.reject_all or ticket.sheddable):
-            budget = share * signals.answering_slots
+            # A fleet that is asleep counts as the one server that it wakes up with.
+            budget = share * max(signals.answering_slots, signals.least_slots)
             if 0.0 < budget < 1.0:
                 budget = 1.0
             wanted = float(self._held[tenant] + 1)

@@ -58,10 +58,9 @@ class TierShed(Gateway):
         if ticket.priority >= self.min_priority:
             seen, limit = float(ticket.priority), float(self.min_priority)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
-        if not signals.in_flight:
-            return [reject(ticket, Reason.NO_SERVERS, 0.0, 0.0)]
-        # Whatever waits or runs there is in flight, and that count is exact.
-        busiest = float(max(signals.in_flight))
+        # While no server answers, all who wait for one will come to the first that does. Otherwise
+        # whatever waits or runs there is in flight, and that count is exact.
+        busiest = float(max(signals.in_flight) if signals.answering else signals.unplaced)
         if busiest > self.threshold:
             return [reject(ticket, Reason.HEAVY_LOAD, busiest, float(self.threshold))]
         return [self._admit(ticket, Reason.LIGHT_LOAD, busiest, float(self.threshold))]
@@ -87,8 +86,8 @@ class SaturationShed(Gateway):
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
         use = self._seen(signals)
-        if use == NO_SERVERS:
-            return [reject(ticket, Reason.NO_SERVERS, 0.0, 0.0)]
+        if use == NO_SERVERS:  # all who wait for one are the queue of the first that comes
+            use = signals.unplaced / self.queue_depth
         if use >= 1.0:
             return [reject(ticket, Reason.SATURATED, use, 1.0)]
         return [self._admit(ticket, Reason.ROOM, use, 1.0)]

@@ -45,6 +45,8 @@ PER_RUN = (
     "transfers",
     "transferred_bytes",
     "replicas",
+    "replicas_ready",
+    "replicas_wanted",
 )
 OF_REQUESTS = list(Ended.__struct_fields__)
 

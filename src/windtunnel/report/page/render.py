@@ -69,7 +69,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
     groups = run.shares.groups()
     end_s = float(series.times[-1])
     drawn = charts(series, slots, bandwidth)
-    heat = heat_map(series, slots) if drawn else None
+    heat = heat_map(series, slots) if drawn and series.names else None
     accounts = tables.accounts(result)
     others = (
         tables.decisions(result),

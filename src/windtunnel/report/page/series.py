@@ -134,7 +134,9 @@ def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Ch
         return []
     kv = {"mean": whole["kv_used"]}
     if len(series.names) > 1:
-        kv = {"highest server": np.nanmax(series.servers["kv_used"], axis=1)} | kv
+        by_server = np.nan_to_num(series.servers["kv_used"])
+        kv = {"highest server": by_server.max(axis=1)} | kv
+    changing = any(len(set(whole[name].tolist())) > 1 for name in ("replicas", "replicas_ready"))
     lost = {name: column for name, column in LOST.items() if whole[column].any()}
     drawn = [draw.rates("Requests", "per second", {"arrived": "arrived", "completed": "completed"})]
     if lost:
@@ -148,7 +150,7 @@ def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Ch
             "Running",
             "requests in batches",
             {"running": whole["running"]},
-            limit=("slots", float(sum(slots))),
+            limit=None if changing else ("slots", float(sum(slots))),
         ),
     ]
     if whole["transfers"].any():
@@ -170,8 +172,13 @@ def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Ch
             "Output tokens", "of ended requests, per second", {"output tokens": "output_tokens"}
         ),
     ]
-    if len(set(whole["replicas"].tolist())) > 1:
-        drawn.append(draw.levels("Servers", "ready to serve", {"servers": whole["replicas"]}))
+    if changing:
+        servers = {
+            "wanted": whole["replicas_wanted"],
+            "ready": whole["replicas_ready"],
+            "paid for": whole["replicas"],
+        }
+        drawn.append(draw.levels("Servers", "wanted, ready, and paid for", servers))
     return drawn
 
 

@@ -4,6 +4,7 @@ import msgspec
 
 from windtunnel.admission.gateway.plan import GatewayPlan
 from windtunnel.routing.plan import RouterPlan
+from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.workload.plan import Entry, Source
 
 
@@ -126,6 +127,13 @@ class EncodePlan(msgspec.Struct, frozen=True):
     per_token_s: float
 
 
+class StartupPlan(msgspec.Struct, frozen=True):
+    """How long a new server loads before it is ready: normal, never below 0."""
+
+    mean_s: float = 0.0
+    stddev_s: float = 0.0
+
+
 class ScenarioPlan(msgspec.Struct, frozen=True):
     """A whole scenario."""
 
@@ -144,6 +152,11 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     encode: EncodePlan | None
     sha256: str
     """Digest of everything the file and the overrides say, whatever the file is called."""
+    startup: StartupPlan = StartupPlan()
+    drain: str = "wait"
+    """What a server that is to go does with its requests: wait, redirect or immediate."""
+    scaling: ScalingPlan | None = None
+    """None: the servers are those that a run begins with."""
 
     @property
     def sources(self) -> tuple[Source, ...]:

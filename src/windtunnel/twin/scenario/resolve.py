@@ -16,15 +16,18 @@ from windtunnel.twin.scenario.plan import (
     PoolPlan,
     ScenarioPlan,
     SloPlan,
+    StartupPlan,
     StepTimePlan,
 )
 from windtunnel.twin.scenario.router_spec import router_plan
+from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.serving_spec import (
     BlisTrainedPhysicsStepTime,
     EngineSpec,
     LinearStepTime,
     PhysicsStepTime,
     PoolSpec,
+    ServingSpec,
     StepTime,
     TableStepTime,
 )
@@ -51,7 +54,16 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),
         sha256=_digest(spec, slos),
+        startup=_startup(spec.serving),
+        drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
+        scaling=scaling_plan(spec.scaling, spec.serving.pools) if spec.scaling else None,
     )
+
+
+def _startup(serving: ServingSpec) -> StartupPlan:
+    if serving.startup is None:
+        return StartupPlan()
+    return StartupPlan(serving.startup.load.mean, serving.startup.load.stddev)
 
 
 def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan]) -> str:

@@ -10,6 +10,7 @@ from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.offload import offload_faults
 from windtunnel.twin.scenario.router_spec import router_faults
+from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
@@ -31,6 +32,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     if servers > MOST_REPLICAS:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
+    yield from _scaling_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)
     yield from lora_faults(spec)
@@ -42,6 +44,23 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)
         yield from _hardware_faults(path, pool, spec)
+
+
+def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    """Of the section itself; and of what only it makes use of, where there is none."""
+    serving = spec.serving
+    if spec.scaling is not None:
+        yield from scaling_faults(spec.scaling, serving.pools)
+        return
+    for name, given in (("startup", serving.startup), ("drain", serving.drain)):
+        if given is not None:
+            what = "no server comes or goes: the scenario has no `scaling`"
+            yield Fault(("serving", name), what, hint="add `scaling`, or leave it out")
+    for index, pool in enumerate(serving.pools):
+        if not pool.replicas:
+            what = "0 servers, and nothing adds any: the scenario has no `scaling`"
+            path = ("serving", "pools", index, "replicas")
+            yield Fault(path, what, hint="give at least 1, or add `scaling`")
 
 
 def _priorities(spec: ScenarioSpec) -> dict[str, int]:

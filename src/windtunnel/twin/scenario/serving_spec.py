@@ -22,6 +22,7 @@ from windtunnel.twin.scenario.limits import (
     HIGHEST_PRICE,
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
+    LONGEST_TARGET,
     MOST_BLOCKS,
     MOST_POOLS,
     MOST_REPLICAS,
@@ -249,8 +250,10 @@ class PoolSpec(Section):
         description="What its servers do: `prefill` computes prompts, `decode` writes answers from "
         "KV that was computed elsewhere, `both` does either.",
     )
-    replicas: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
-        default=1, description="How many servers."
+    replicas: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
+        default=1,
+        description="How many servers. Under `scaling`, how many there are when the run begins; "
+        "0 is allowed there alone.",
     )
     accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] | None = Field(
         default=None,
@@ -282,10 +285,35 @@ class PoolSpec(Section):
     )
 
 
+class LoadSpec(Section):
+    """A time that is drawn for every server: normal, and never below 0."""
+
+    mean: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        description="Its mean: of a model of some 8B parameters from a local disk, a minute or so."
+    )
+    stddev: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=0.0, description="Its standard deviation; 0s: always the mean."
+    )
+
+
+class StartupSpec(Section):
+    """What a new server does before it is ready. It is paid for from the beginning of it."""
+
+    load: LoadSpec = Field(description="How long it loads the model.")
+
+
+class DrainSpec(Section):
+    """What a server that is to go does with the requests that it has."""
+
+    policy: Literal["wait", "redirect", "immediate"] = Field(
+        default="wait",
+        description="`wait` finishes all of them; `redirect` sends those back to the router that "
+        "it has not begun with; `immediate` sends all of them back, and they begin anew.",
+    )
+
+
 class ServingSpec(Section):
     """The servers, and what stands before them."""
-
-    to_come = ("startup",)
 
     @model_validator(mode="before")
     @classmethod
@@ -317,4 +345,13 @@ class ServingSpec(Section):
     encode: EncodeSpec | None = Field(
         default=None,
         description="Encoders for images and sound; left out, media are only more prompt tokens.",
+    )
+    startup: StartupSpec | None = Field(
+        default=None,
+        description="What servers do before they are ready that `scaling` adds; left out: they "
+        "are ready at once. Those that a run begins with are ready.",
+    )
+    drain: DrainSpec | None = Field(
+        default=None,
+        description="What servers do that `scaling` takes away; left out: `wait`.",
     )

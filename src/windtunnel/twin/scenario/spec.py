@@ -7,6 +7,7 @@ from pydantic import Field
 from windtunnel.core.spec.fields import Duration, Name, Text, Whole
 from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
+from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 
@@ -14,7 +15,7 @@ from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 class ScenarioSpec(Section):
     """A scenario: what arrives, what serves it, and what counts as good."""
 
-    to_come = ("scaling", "gangs", "fleet", "faults")
+    to_come = ("gangs", "fleet", "faults")
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
@@ -49,3 +50,8 @@ class ScenarioSpec(Section):
         "and classes of your own.",
     )
     serving: ServingSpec = Field(description="What serves it.")
+    scaling: ScalingSpec | None = Field(
+        default=None,
+        description="An autoscaler that changes the number of servers; `policy` chooses how it "
+        "decides. Left out: every pool keeps its `replicas`.",
+    )

@@ -1,0 +1,145 @@
+"""Feeds an autoscaler in a run: when it looks, what it sees, and what becomes of its decisions.
+
+Every interval a snapshot is taken; the scaler gets it after the scrape delay, and what it decides
+is done after an actuation delay that is drawn. Nothing here looks at servers in between.
+"""
+
+from typing import Any, Final, Protocol
+
+from windtunnel.core.events import Entry
+from windtunnel.core.random import Stream
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.scaling.decision import Decision
+from windtunnel.scaling.measures import Measures
+from windtunnel.scaling.scaler import Timing
+from windtunnel.scaling.snapshot import Snapshot
+from windtunnel.twin.lifecycle import Lifecycle
+from windtunnel.twin.observation import Observer
+from windtunnel.twin.replicas import Pool
+from windtunnel.twin.story import KEPT, RESIZED
+from windtunnel.workload.request import Request
+
+# On the timetable, after the ends of start-ups of the same instant.
+APPLY: Final = 1
+DECIDE: Final = 2
+TICK: Final = 3
+
+
+class Ticking(Protocol):
+    """Whoever decides how many servers there should be."""
+
+    def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]: ...
+
+
+class Order:
+    """Decisions of one tick, on their way to the cluster."""
+
+    def __init__(self, number: int, decisions: list[Decision]) -> None:
+        self.number: Final = number
+        self.decisions: Final = decisions
+
+
+class Autoscaling:
+    """The loop of one autoscaler: tick, look, decide, act."""
+
+    def __init__(
+        self,
+        scaler: Ticking,
+        timing: Timing,
+        lifecycle: Lifecycle,
+        pools: list[Pool],
+        observer: Observer,
+        stream: Stream,
+        telemetry: Telemetry,
+    ) -> None:
+        self._scaler: Final = scaler
+        self._timing: Final = timing
+        self._lifecycle: Final = lifecycle
+        self._pools: Final = {pool.name: pool for pool in pools}
+        self._observer: Final = observer
+        self._stream: Final = stream
+        self._telemetry: Final = telemetry
+        self._measures: Final = Measures()
+        self.ticks = 0
+        self.orders = 0
+        self.applied = 0  # the number of the latest order that was carried out
+        self.changes = 0  # decisions that changed the size of a pool
+        self.superseded = 0  # decisions that came later than one that was made after them
+        lifecycle.timetable.push(timing.interval_s, TICK, None)
+
+    def happen(self, entry: Entry, elsewhere: dict[int, Request], now_s: float) -> None:
+        """Something that was planned here is due. `elsewhere` are requests that no server has."""
+        timetable, payload = self._lifecycle.timetable, entry[3]
+        if entry[1] == TICK:
+            self.ticks += 1
+            timetable.push(now_s + self._timing.interval_s, TICK, None)
+            snapshot = self._observer.look(elsewhere, now_s)
+            self._measures.look(snapshot)
+            timetable.push(now_s + self._timing.scrape_delay_s, DECIDE, snapshot)
+        elif entry[1] == DECIDE:
+            assert isinstance(payload, Snapshot)
+            self._decide(payload, now_s)
+        else:
+            assert isinstance(payload, Order)
+            self._apply(payload, now_s)
+
+    def _decide(self, snapshot: Snapshot, now_s: float) -> None:
+        decisions = self._scaler.tick(snapshot, now_s)
+        for decision in decisions:
+            kind = RESIZED if decision.changes else KEPT
+            if self._telemetry.wants(kind):
+                self._telemetry.emit(_told(kind, decision, now_s))
+        changing = [decision for decision in decisions if decision.changes]
+        if changing:
+            self.orders += 1
+            timing = self._timing
+            delay_s = self._stream.normal(timing.actuation_delay_s, timing.actuation_stddev_s)
+            order = Order(self.orders, changing)
+            self._lifecycle.timetable.push(now_s + max(0.0, delay_s), APPLY, order)
+
+    def _apply(self, order: Order, now_s: float) -> None:
+        """Carries an order out, unless a later one was quicker."""
+        if order.number < self.applied:
+            self.superseded += len(order.decisions)
+            return
+        self.applied = order.number
+        self._measures.decided(order.decisions)
+        for decision in order.decisions:
+            pool = self._pools[decision.variant]
+            assert decision.target >= 0, f"{decision.variant} cannot have {decision.target} servers"
+            if decision.target != pool.target:
+                self.changes += 1
+                self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
+
+    def result(self, now_s: float) -> dict[str, Any]:
+        """What `result.json` says of it, at the end of a run."""
+        self._measures.close(now_s)
+        return {
+            "ticks": self.ticks,
+            "changes": self.changes,
+            "superseded": self.superseded,
+            **self._measures.result(),
+            "pools": {name: {"sizes": pool.sizes()} for name, pool in self._pools.items()},
+        }
+
+
+def _told(kind: str, decision: Decision, now_s: float) -> Event:
+    """A decision as an event: the sizes, the numbers, and what bound it."""
+    limits: list[Plain] = [
+        {
+            "name": one.name,
+            "before": one.before,
+            "after": one.after,
+            "without": one.without,
+            "reason": one.reason,
+        }
+        for one in decision.limits
+    ]
+    data: dict[str, Plain] = {
+        "current": decision.current,
+        "recommended": decision.recommended,
+        "target": decision.target,
+        "metrics": dict(decision.metrics),
+        "limits": limits,
+    }
+    return Event(now_s, kind, f"pool/{decision.variant}", decision.reason, data)

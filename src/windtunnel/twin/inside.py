@@ -1,0 +1,27 @@
+"""What the loop of a run does for those who decide in it: the gateway, and who adds servers."""
+
+from windtunnel.engine.server import Server
+from windtunnel.workload.request import Request
+
+
+class Inside:
+    """The way requests take behind a gateway, as far as others move them."""
+
+    def let_in(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def turn_away(self, request: Request, reason: str) -> None:
+        """Ends a request that waits at the gateway."""
+        raise NotImplementedError
+
+    def stop(self, request: Request, reason: str) -> None:
+        """Ends a request that was let in."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """A server is ready: whoever waited for one can go."""
+        raise NotImplementedError
+
+    def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001 - see below
+        """Requests of a server go back to the router; with `begun` those, too, that it computes."""
+        raise NotImplementedError

@@ -1,0 +1,202 @@
+"""The life of a replica: asked for, started, ready, draining, gone. One method for each step.
+
+Whatever must change with a step changes in its method and nowhere else: who may be chosen, what is
+known of servers, what is paid, what is told.
+"""
+
+from typing import Final
+
+from windtunnel.core.random import Streams
+from windtunnel.engine.server import Server
+from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.routing.router import Router
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.inside import Inside
+from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.replicas import (
+    DRAINING,
+    GONE,
+    PENDING,
+    READY,
+    STARTING,
+    Pool,
+    Replica,
+)
+from windtunnel.twin.story import Story
+from windtunnel.twin.timetable import Timetable
+
+STARTED: Final = 0  # on the timetable: a start-up ends
+
+WAIT: Final = "wait"
+REDIRECT: Final = "redirect"
+IMMEDIATE: Final = "immediate"
+DRAINS: Final = (WAIT, REDIRECT, IMMEDIATE)
+
+
+class Startup:
+    """How long a replica loads before it is ready, and what a drain does to requests."""
+
+    def __init__(self, mean_s: float, stddev_s: float, drain: str) -> None:
+        assert drain in DRAINS
+        self.mean_s: Final = mean_s
+        self.stddev_s: Final = stddev_s
+        self.drain: Final = drain
+
+
+class Lifecycle:
+    """Moves the replicas of a run from state to state."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        router: Router,
+        counterfactual: Counterfactual | None,
+        prefill_router: Router | None,
+        startup: Startup,
+        streams: Streams,
+        story: Story | None,
+    ) -> None:
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._router: Final = router
+        self._counterfactual: Final = counterfactual
+        self._prefill_router: Final = prefill_router
+        self._startup: Final = startup
+        self._streams: Final = streams
+        self._story: Final = story
+        self.timetable: Final = Timetable()
+        self.inside = Inside()  # the loop itself, once it is there
+        slots = [int(pool.limits.max_num_seqs) for pool in cluster.pools if pool.decodes]
+        cluster.signals.least_slots = min(slots, default=0)
+
+    def begin(self) -> None:
+        """The replicas that a run begins with are there."""
+        for pool in self._cluster.pools:
+            pool.note_size(0.0)
+
+    def set_target(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
+        """Asks for replicas, or lets some go, until so many are there or on their way.
+
+        Those that drain do not count, and are not called back. Who goes: first who is not ready
+        yet, the newest first; then who has the fewest requests, of equals the newest.
+        """
+        pool.target = replicas
+        more = replicas - pool.coming_or_ready
+        for _ in range(more):
+            self.place(self.ask(pool, now_s, reason), now_s, reason)
+        if more < 0:
+            in_flight = self._cluster.signals.in_flight
+            staying = [replica for replica in pool.here if replica.state != DRAINING]
+            staying.sort(key=lambda replica: _rank(replica, in_flight))
+            for replica in staying[:-more]:
+                self.drain(replica, now_s, reason)
+        pool.note_size(now_s)
+
+    def ask(self, pool: Pool, now_s: float, reason: str) -> Replica:
+        """A replica is wanted, and has no machine yet."""
+        replica = self._cluster.add(pool)
+        self._recorder.join()
+        self._tell(replica, now_s, reason)
+        return replica
+
+    def place(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It has a machine, and loads the model: from here on it costs money."""
+        assert replica.state == PENDING
+        pool = replica.pool
+        pool.started += 1
+        pool.move(replica, STARTING, now_s)
+        self._tell(replica, now_s, reason)
+        stream = self._streams[f"startup.{pool.name}.{replica.number}"]
+        load_s = max(0.0, stream.normal(self._startup.mean_s, self._startup.stddev_s))
+        replica.planned = self.timetable.push(now_s + load_s, STARTED, replica)
+
+    def ready(self, replica: Replica, now_s: float) -> None:
+        """It has loaded the model, and gets requests."""
+        assert replica.state == STARTING
+        replica.planned = None
+        replica.pool.move(replica, READY, now_s)
+        ready = self._cluster.ready
+        place = len(ready)
+        while place > 0 and ready[place - 1].index > replica.server.index:
+            place -= 1
+        ready.insert(place, replica.server)
+        self._choose_anew()
+        self._tell(replica, now_s, "loaded")
+        self.inside.opened()
+
+    def drain(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It gets no more requests and is gone when it has none; one that never had any, at once.
+
+        By the policy, requests that wait there, or all of them, go back to the router now.
+        """
+        assert replica.state in (PENDING, STARTING, READY)
+        pool = replica.pool
+        pool.drained += 1
+        if replica.state != READY:
+            if replica.planned is not None:
+                self.timetable.cancel(replica.planned)
+                replica.planned = None
+            self._bury(replica, now_s, reason)
+            return
+        pool.move(replica, DRAINING, now_s)
+        self._cluster.draining += 1
+        self._cluster.ready.remove(replica.server)
+        self._choose_anew()
+        self._tell(replica, now_s, reason)
+        if self._startup.drain != WAIT:
+            self.inside.send_back(replica.server, self._startup.drain == IMMEDIATE)
+        self._cluster.left(replica.server.index)
+        self.retire(now_s)
+
+    def retire(self, now_s: float) -> None:
+        """Draining replicas go that have nothing left to do."""
+        cluster = self._cluster
+        while cluster.vacated:
+            replica = cluster.replicas[cluster.vacated.pop()]
+            if replica.state == DRAINING and self._is_done(replica.server):
+                cluster.draining -= 1
+                self._bury(replica, now_s, "drained")
+
+    def _is_done(self, server: Server) -> bool:
+        """Whether nothing is there, on its way there, or kept there for others."""
+        if self._cluster.signals.in_flight[server.index] or server.load or server.holds_apart:
+            return False
+        return server.wake_s == float("inf")
+
+    def _bury(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It is gone, and what was cached there with it."""
+        served = replica.state == DRAINING
+        replica.pool.move(replica, GONE, now_s)
+        if served:
+            number = int(replica.server.index)
+            self._router.gone(number)
+            if self._counterfactual is not None:
+                self._counterfactual.gone(number)
+            if self._prefill_router is not None:
+                self._prefill_router.gone(number)
+        self._tell(replica, now_s, reason)
+
+    def _choose_anew(self) -> None:
+        """Whoever chooses among servers hears who there is; all do, since they share a journal."""
+        cluster = self._cluster
+        answering = cluster.decoders()
+        cluster.signals.answer(answering)
+        self._router.set_candidates(answering)
+        if self._counterfactual is not None:
+            self._counterfactual.set_candidates(answering)
+        if self._prefill_router is not None:
+            self._prefill_router.set_candidates(cluster.prefillers())
+
+    def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
+        replica.pool.note_size(now_s)
+        if self._story is not None:
+            self._story.replica(now_s, replica, reason)
+
+
+def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:
+    """Who is let go before whom."""
+    number = int(replica.server.index)
+    if replica.state == READY:
+        return (1, in_flight[number], -number)
+    return (0, 0, -number)

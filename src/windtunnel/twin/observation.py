@@ -1,0 +1,186 @@
+"""What an autoscaler sees of a run: its pools as variants of a model, and the traffic since."""
+
+import math
+from typing import Final
+
+from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    Objective,
+    Snapshot,
+    StepTimes,
+    Variant,
+)
+from windtunnel.scaling.snapshot import Replica as ReplicaView
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.places import AT_THE_DOOR, IN_LINE
+from windtunnel.twin.prices import cost_of
+from windtunnel.twin.recorder import COMPLETED, Recorder
+from windtunnel.twin.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.workload.request import Request
+
+AN_HOUR_S = 3600.0
+
+
+class EngineTimes(StepTimes):
+    """The step times of a pool, for a policy that plans with them."""
+
+    def __init__(self, model: StepTimeModel) -> None:
+        self._model: Final = model
+
+    def step_s(self, prefill_tokens: float, decoding: float, context_tokens: float) -> float:
+        prompt, decodes = math.ceil(prefill_tokens), math.ceil(decoding)
+        if not prompt and not decodes:
+            return 0.0
+        chunks = [(prompt, 0, prompt)] if prompt else []
+        context = max(math.ceil(context_tokens), decodes)
+        return self._model.step_s(StepWork(chunks, decodes, context, decodes + len(chunks)))
+
+
+class Totals:
+    """Sums since the start of a run; a flow is the difference of two."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        servers = recorder.servers
+        self.arrived: Final = recorder.arrived
+        self.completed: Final = recorder.outcomes[COMPLETED]
+        self.met: Final = recorder.attained
+        self.asked: Final = float(recorder.asked_prompt_tokens)
+        self.asked_squares: Final = recorder.asked_prompt_squares
+        self.prompt: Final = float(recorder.prompt_tokens)
+        self.output: Final = float(recorder.output_tokens)
+        self.hits: Final = float(recorder.prefix_hit_tokens)
+        self.ttft_s: Final = sum(one.ttft_s for one in servers)
+        self.writing_s: Final = sum(one.writing_s for one in servers)
+
+
+def _over(amount: float, count: float) -> float:
+    return amount / count if count > 0 else 0.0
+
+
+def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
+    """The traffic between two sums."""
+    arrived, completed = after.arrived - before.arrived, after.completed - before.completed
+    output = after.output - before.output
+    ttft_s, writing_s = after.ttft_s - before.ttft_s, after.writing_s - before.writing_s
+    prompt = _over(after.asked - before.asked, arrived)
+    square = _over(after.asked_squares - before.asked_squares, arrived)
+    return Flow(
+        interval_s,
+        arrived=arrived,
+        completed=completed,
+        met=after.met - before.met,
+        prompt_tokens=prompt,
+        prompt_cv=_over(math.sqrt(max(0.0, square - prompt * prompt)), prompt),
+        output_tokens=_over(output, completed),
+        prefix_hit=_over(after.hits - before.hits, after.prompt - before.prompt),
+        ttft_s=_over(ttft_s, completed),
+        tpot_s=_over(writing_s, output - completed),
+        e2e_s=_over(ttft_s + writing_s, completed),
+    )
+
+
+class Observer:
+    """Takes snapshots of one run, each at a cost in proportion to its replicas."""
+
+    def __init__(
+        self,
+        plan: ScenarioPlan,
+        cluster: Cluster,
+        recorder: Recorder,
+        bounds: dict[str, BoundsPlan],
+    ) -> None:
+        self._plan: Final = plan
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._bounds: Final = bounds
+        self._objective: Final = objective_of(plan)
+        self._step_times: Final = [EngineTimes(pool.model) for pool in cluster.pools]
+        self._taken_s = 0.0
+        self._totals = Totals(recorder)
+        self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
+
+    def look(self, elsewhere: dict[int, Request], now_s: float) -> Snapshot:
+        totals = Totals(self._recorder)
+        waiting = [one for one in elsewhere.values() if one.place in (AT_THE_DOOR, IN_LINE)]
+        model = Model(
+            model_name(self._plan),
+            [
+                self._variant(number, plan, own, now_s)
+                for number, (plan, own) in enumerate(
+                    zip(self._plan.pools, self._cluster.pools, strict=True)
+                )
+            ],
+            flow=flow_between(self._totals, totals, now_s - self._taken_s),
+            queued=len(waiting),
+            queued_prompt_tokens=float(sum(int(one.prompt_tokens) for one in waiting)),
+            objective=self._objective,
+        )
+        self._taken_s, self._totals = now_s, totals
+        return Snapshot(now_s, [model])
+
+    def _variant(self, number: int, plan: PoolPlan, own: Pool, now_s: float) -> Variant:
+        bounds = self._bounds[own.name]
+        limits = own.limits
+        return Variant(
+            own.name,
+            role=plan.role,
+            accelerator=plan.accelerator or "",
+            accelerators=plan.tensor_parallel,
+            price_per_hour=cost_of(plan, AN_HOUR_S),
+            minimum=bounds.minimum,
+            maximum=bounds.maximum,
+            target=own.target,
+            starting=own.counts[STARTING],
+            draining=own.counts[DRAINING],
+            pending=own.counts[PENDING],
+            replicas=[self._replica(one, now_s) for one in own.here if one.state == READY],
+            startup_s=self._plan.startup.mean_s,
+            kv_tokens=float(limits.usable_blocks * limits.block_size),
+            max_num_seqs=int(limits.max_num_seqs),
+            max_num_batched_tokens=int(limits.max_num_batched_tokens),
+            step_times=self._step_times[number],
+        )
+
+    def _replica(self, replica: Replica, now_s: float) -> ReplicaView:
+        server = replica.server
+        number = int(server.index)
+        account = self._recorder.servers[number]
+        heard = (
+            int(account.answers),
+            int(account.output_tokens),
+            account.ttft_s,
+            account.writing_s,
+        )
+        before = self._heard.get(number, (0, 0, 0.0, 0.0))
+        self._heard[number] = heard
+        answers = heard[0] - before[0]
+        kv_tokens = float(server.pool.blocks * server.limits.block_size)
+        return ReplicaView(
+            f"{replica.pool.name}-{replica.number}",
+            waiting=int(server.queued),
+            running=int(server.running.count),
+            kv_tokens_used=server.kv_used(now_s) * kv_tokens,
+            kv_tokens=kv_tokens,
+            ttft_s=_over(heard[2] - before[2], answers),
+            tpot_s=_over(heard[3] - before[3], heard[1] - before[1] - answers),
+        )
+
+
+def model_name(plan: ScenarioPlan) -> str:
+    """What the one model of a scenario is called."""
+    return plan.model or plan.name
+
+
+def objective_of(plan: ScenarioPlan) -> Objective:
+    """What the most important class with targets was promised, of those that requests have."""
+    names = {entry.slo for entry in plan.workload}
+    classes = [slo for name, slo in plan.slos.items() if name in names]
+    promising = [one for one in classes if one.ttft_s or one.tpot_s or one.e2e_s]
+    if not promising:
+        return Objective()
+    first = max(promising, key=lambda one: (one.priority, one.name))
+    return Objective(first.ttft_s or 0.0, first.tpot_s or 0.0, first.e2e_s or 0.0)

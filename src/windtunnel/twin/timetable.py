@@ -1,0 +1,54 @@
+"""What the control plane of a run has planned: ticks, decisions under way, ends of start-ups.
+
+It is kept apart from what requests have planned: a run whose requests have all ended is over,
+whatever stands here. `next_s` costs nothing to look at, as every event of a run does.
+"""
+
+from typing import Final
+
+from windtunnel.core.events import INFINITY, Entry, EventQueue
+
+
+class Timetable:
+    """Events in order of time; `next_s` is when the first of them is due."""
+
+    def __init__(self) -> None:
+        self._queue: Final = EventQueue()
+        self.next_s = INFINITY
+
+    def push(self, time_s: float, kind: int, payload: object) -> Entry:
+        """Plans something; of the same instant, the lower kind goes first."""
+        entry = self._queue.push(time_s, kind, payload)
+        self.next_s = self._queue.peek_time()
+        return entry
+
+    def cancel(self, entry: Entry) -> None:
+        self._queue.cancel(entry)
+        self.next_s = self._queue.peek_time()
+
+    def pop(self) -> Entry:
+        entry = self._queue.pop()
+        assert entry is not None
+        self.next_s = self._queue.peek_time()
+        return entry
+
+
+MOST_IDLE: Final = 10_000
+"""Events of a control plane in a row, with nothing else between them, that a run waits for."""
+
+MOST_STARTING: Final = 1_000_000
+"""The same while a server starts, and may come to be ready."""
+
+
+class Patience:
+    """How long a run waits for somebody to start a server, when nothing else can happen."""
+
+    def __init__(self) -> None:
+        self._idle = 0
+        self._latest = -1  # the event of the run that was the control plane's latest
+
+    def ends(self, events: int, starting: int) -> bool:
+        """Whether the next event, again the control plane's, is one too many."""
+        self._idle = self._idle + 1 if self._latest == events else 0
+        self._latest = events + 1
+        return self._idle > (MOST_STARTING if starting else MOST_IDLE)

@@ -1,0 +1,149 @@
+"""A run without a duration ends when its requests do, and loses none, whatever is switched on."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.twin.scaled import Script, scaled
+
+SCENARIO = """\
+name: any
+seed: {seed}
+workload:
+  - name: chat
+    slo: critical
+    count: {count}
+    arrivals: {{process: poisson, rate: 20/s}}
+    prompt_tokens: {{distribution: uniform, min: 4, max: 60}}
+    output_tokens: {{distribution: uniform, min: 1, max: 40}}
+    prefix: {{tokens: 32, groups: 2}}
+{chat}
+  - name: night
+    slo: batch
+    count: 5
+    arrivals: {{process: poisson, rate: 30/s}}
+    prompt_tokens: 20
+    output_tokens: 25
+{night}
+serving:
+  pools:
+{pools}
+  router: {{policy: {router}}}
+  admission: {admission}
+{disaggregation}
+  startup: {{load: {{mean: {load}, stddev: {spread}}}}}
+  drain: {{policy: {drain}}}
+scaling:
+  policy: saturation
+  interval: {interval}
+  scrape_delay: {scrape}
+  actuation_delay: {{mean: {act}, stddev: {act}}}
+  pools: {{{bounds}}}
+"""
+
+POOL = """\
+    - name: {name}
+      role: {role}
+      replicas: {replicas}
+      engine: {{kv_blocks: 12, max_num_seqs: 3, async_scheduling: {overlapped},
+               scheduling: {scheduling}{offload}}}
+      step_time: {{model: linear, fixed: 5ms, per_prefill_token: 200us, per_decode: 1ms}}
+      overheads: {{queueing: {queueing}}}
+"""
+
+FLEETS = (
+    (("main", "both"),),
+    (("main", "both"), ("spare", "both")),
+    (("head", "prefill"), ("tail", "decode")),
+    (("head", "prefill"), ("main", "both"), ("tail", "decode")),
+)
+
+GATEWAYS = (
+    "{policy: always}",
+    "{policy: tier-shed, threshold: 3, min_priority: 4}",
+    "{policy: saturation}",
+    "{policy: token-bucket, capacity: 400, refill: 400/s}",
+    "{policy: flow-control, detector: {kind: concurrency, max_per_server: 2}, max_waiting: 6,"
+    " eviction: true}",
+    "{policy: flow-control, detector: {kind: utilization}, ttl: 2s, order: fifo}",
+    "{policy: flow-control, detector: {kind: utilization}, shedding: true, max_waiting: 4}",
+)
+
+ROUTERS = (
+    "round-robin",
+    "least-loaded",
+    "weighted, counterfactual: 1",
+    "session-sticky",
+    "consistent-hash",
+    "weighted, scorers: {prefix-affinity: 1, least-latency: 1, no-hit-lru: 1}",
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[str, Script]:
+    def pick(*of: Any) -> Any:
+        return draw(st.sampled_from(of))
+
+    fleet = pick(*FLEETS)
+    names = [name for name, _ in fleet]
+    pools = "".join(
+        POOL.format(
+            name=name,
+            role=role,
+            replicas=pick(0, 1, 2),
+            overlapped=pick("true", "false"),
+            scheduling=pick("fcfs", "priority"),
+            queueing=pick("0s", "0s", "30ms"),
+            offload=pick(
+                "",
+                "",
+                ", kv_bytes_per_token: 1kB, offload: [{tier: cpu, size: 400kB, bandwidth: 1MB/s}]",
+            ),
+        )
+        for name, role in fleet
+    )
+    split = len(fleet) > 1 and "head" in names
+    text = SCENARIO.format(
+        seed=draw(st.integers(0, 9)),
+        count=pick(1, 6, 12),
+        chat=pick("", "    session: {turns: 3, think: 200ms}", "    timeout: 400ms"),
+        night=pick("", "    timeout: 3s"),
+        pools=pools,
+        router=pick(*ROUTERS),
+        admission=pick(*GATEWAYS),
+        disaggregation="  disaggregation: {decider: always,"
+        " transfer: {bandwidth: 300kB/s, latency: 1ms, bytes_per_token: 1kB}}"
+        if split
+        else "",
+        load=pick("0s", "50ms", "1s"),
+        spread=pick("0s", "1s"),
+        drain=pick("wait", "redirect", "immediate"),
+        interval=pick("30ms", "100ms", "700ms"),
+        scrape=pick("0s", "40ms"),
+        act=pick("0s", "0s", "200ms"),
+        bounds=", ".join(f"{name}: {{min: 0}}" for name in names),
+    )
+    sizes = st.fixed_dictionaries({name: st.integers(0, 3) for name in names})
+    lines = draw(st.lists(sizes, max_size=12))
+    return text, Script(*lines, dict.fromkeys(names, 1))
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_every_run_ends_and_nobody_is_lost(case: tuple[str, Script]) -> None:
+    text, script = case
+    result, events = scaled(text, script)
+    requests = result["requests"]
+    ends = sum(requests[name] for name in requests if name != "arrived")
+    assert requests["arrived"] == ends == sum(event.kind == "request.ended" for event in events)
+    assert requests["unfinished"] == 0
+    # It ends with its last request, or with the step in which the last of them was given up.
+    last_s = max(event.time for event in events if event.kind == "request.ended")
+    assert result["simulated_seconds"] <= last_s + 0.1
+    for name, pool in result["pools"].items():
+        sizes = result["scaling"]["pools"][name]["sizes"]
+        assert pool["replicas"]["started"] - pool["replicas"]["drained"] == (
+            sizes[-1][2] + sizes[-1][3] + sizes[-1][4] - pool["replicas"]["initial"]
+        )
+        assert pool["ready_seconds"] <= pool["replica_seconds"] + 1e-9
