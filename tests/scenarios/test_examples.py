@@ -23,6 +23,7 @@ NAMES = (
     "physics",
     "routing",
     "sessions",
+    "spike",
 )
 
 
@@ -213,3 +214,16 @@ def test_a_closed_loop_cannot_be_overrun() -> None:
     short, long = run(*open_loop), run(*open_loop, "duration=6m")
     assert long["latency"]["ttft"]["mean"] > 2.5 * short["latency"]["ttft"]["mean"]
     assert "queue-growth" in {one["code"] for one in long["trust"]["findings"]}
+
+
+def test_spike_is_met_a_little_late() -> None:
+    scaled = run("spike")
+    assert 0.75 < scaled["slo"]["critical"]["attained"] < 0.85
+    sizes = [row[1] for row in scaled["scaling"]["pools"]["main"]["sizes"]]
+    assert (sizes[0], min(sizes), max(sizes), sizes[-1]) == (2, 1, 6, 1)
+    quick = run("spike", "serving.startup.load.mean=5s")
+    assert quick["slo"]["critical"]["attained"] > 0.9
+    assert quick["cost"]["total"] < 1.05 * scaled["cost"]["total"]
+    fixed = run("spike", "scaling=null", "serving.startup=null")
+    assert 0.35 < fixed["slo"]["critical"]["attained"] < 0.45
+    assert fixed["scaling"] is None

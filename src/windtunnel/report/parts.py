@@ -133,7 +133,7 @@ def part_lines(result: Entry) -> list[str]:
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
         lines.append(f"the link between servers was busy {share(split['link_busy'])} of the time")
-    lines += scaling_lines(result.get("scaling"))
+    lines += scaling_lines(result["scaling"])
     return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
 
 
@@ -146,7 +146,8 @@ def scaling_lines(scaling: Entry | None) -> list[str]:
     changes = f"{scaling['changes']} change{'' if scaling['changes'] == 1 else 's'} of size"
     short = _seconds(scaling["under_provisioned_s"])
     waste = format_count(scaling["wasted_replica_seconds"])
-    return [f"scaling: {changes}{back}; too few for {short}, {waste} replica-seconds too many"]
+    told = f"scaling: {changes}{back}; too few for {short}, {waste} replica-seconds too many"
+    return [told, *scaling["notes"]]
 
 
 def _adapter_lines(adapters: dict[str, Entry] | None) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 import windtunnel
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
+from windtunnel.scaling.build import notes_of
 from windtunnel.twin.breakdown import (
     adapters_of,
     classes_of,
@@ -78,7 +79,7 @@ def result_of(
             "total": cost,
             "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
         },
-        "scaling": scaling.result(seconds) if scaling is not None else None,
+        "scaling": _scaling(plan, simulation),
         "decisions": {
             "scaling": scaling.changes if scaling is not None else 0,
             "gang_terminations": 0,
@@ -120,6 +121,12 @@ def _encode(simulation: Simulation) -> dict[str, Any] | None:
         "busy": encoders.busy(simulation.now_s),
         "wait": summary(encoders.wait),
     }
+
+
+def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
+    if simulation.autoscaling is None or plan.scaling is None:
+        return None
+    return {**simulation.autoscaling.result(simulation.now_s), "notes": notes_of(plan.scaling)}
 
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:

@@ -172,7 +172,7 @@ def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Ch
             "Output tokens", "of ended requests, per second", {"output tokens": "output_tokens"}
         ),
     ]
-    if changing:
+    if changing and len({pool for pool, _ in series.names}) > 1:  # each pool has its own chart
         servers = {
             "wanted": whole["replicas_wanted"],
             "ready": whole["replicas_ready"],
