@@ -154,7 +154,7 @@ def test_a_slow_provider_is_asked_again_but_begins_nothing_twice() -> None:
     fleet.drill.run_until(400.0)
     assert fleet.states() == [CONFIGURED] * 5
     assert fleet.provider.begun[CONFIGURE] == 5
-    assert fleet.provider.repeated[CONFIGURE] == fleet.shard.reasked > 0
+    assert fleet.provider.repeated[CONFIGURE] == len(fleet.shard.reasked) > 0
 
 
 def test_a_flapping_provider_is_waited_for() -> None:

@@ -1,6 +1,7 @@
 """`windtunnel fleet`: what it costs to decide which machine belongs to whom."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import click
 
 MOST = 5_000_000
 STANDARD_OUTPUT = "-"
+EXIT_FAILED = 1
+"""A soak ended, and did not keep to its limits."""
 
 
 @click.group(short_help="Measure the cycle that decides which machine belongs to whom.")
@@ -60,6 +63,83 @@ def bench(
     if json_to is not None:
         _write(json_to, figures)
     click.echo(table(figures))
+
+
+@fleet.command(short_help="Run a whole fleet for a while, with failures, and judge it.")
+@click.option("--profile", default="50k", show_default=True, help="3k, 50k, 100k or 500k machines.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Simulated, after the fleet has converged.",
+)
+@click.option(
+    "--churn",
+    type=click.FloatRange(0, 1),
+    default=0.02,
+    show_default=True,
+    help="The share of units that leave in a minute; as many arrive.",
+)
+@click.option(
+    "--losses-per-day",
+    type=click.FloatRange(0),
+    default=0.01,
+    show_default=True,
+    help="The share of configured machines that are lost in a day.",
+)
+@click.option(
+    "--cycle-limit-s",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="What 99 in 100 cycles may take of the processor.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn.")
+@click.option(
+    "--json", "json_to", metavar="FILE", help="Write the verdict as JSON; - is standard output."
+)
+@click.pass_context
+def soak(
+    ctx: click.Context,
+    *,
+    profile: str,
+    minutes: float,
+    churn: float,
+    losses_per_day: float,
+    cycle_limit_s: float,
+    seed: int,
+    json_to: str | None,
+) -> None:
+    """Run a whole fleet for a while, with failures, and judge it.
+
+    Six kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
+    itself and lies a little. The exit code is 1 where a limit was not kept.
+    """
+    from windtunnel.cli.fleet_soak import soak_fleet, table
+
+    result = soak_fleet(
+        profile,
+        minutes=minutes,
+        churn=churn,
+        losses_per_day=losses_per_day,
+        seed=seed,
+        cycle_limit_s=cycle_limit_s,
+        progress=_progress,
+    )
+    if json_to == STANDARD_OUTPUT:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        if json_to is not None:
+            _write(json_to, result)
+        click.echo(table(result))
+    if not result["pass"]:
+        ctx.exit(EXIT_FAILED)
+
+
+def _progress(share: float) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r{share:4.0%}", nl=share >= 1.0, err=True)
 
 
 def _write(path: str, figures: dict[str, Any]) -> None:

@@ -85,6 +85,8 @@ class FakeProvider:
         self.begun: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
         self.repeated: Final[dict[str, int]] = dict.fromkeys(STEPS, 0)
         """Orders for what was under way or done already."""
+        self.repeats: Final[list[tuple[str, Token]]] = []
+        """Those orders: of which shard, and their tokens."""
         self.fenced = 0
         self.slowness = 1.0
         """How many times as long everything takes that begins now."""
@@ -189,17 +191,17 @@ class FakeProvider:
             if record.state in (CONFIGURING, CONFIGURED):
                 self._set(msgspec.structs.replace(record, holder=order.need))
         else:
-            self._begin_step(record, order, now_s)
+            self._begin_step(shard, record, order, now_s)
 
-    def _begin_step(self, record: Machine, order: Order, now_s: float) -> None:
+    def _begin_step(self, shard: str, record: Machine, order: Order, now_s: float) -> None:
         name, operation = order.machine, order.operation
         step = STEPS[operation]
         running = self._under_way.get(name)
         if running is not None and running.operation == operation:
-            self.repeated[operation] += 1
+            self._repeat(shard, order)
             running.token = order.token
         elif record.state == step.end and record.cluster in ("", order.cluster):
-            self.repeated[operation] += 1
+            self._repeat(shard, order)
             self._answers.append(Answer(name, order.token, host=record.host))
         elif record.state != step.start:
             error = f"it is {STATES[record.state]}; {operation} begins at {STATES[step.start]}"
@@ -220,6 +222,10 @@ class FakeProvider:
             if operation == DRAIN and order.need is not None:
                 changed = msgspec.structs.replace(changed, promised=order.need)
             self._set(changed)
+
+    def _repeat(self, shard: str, order: Order) -> None:
+        self.repeated[order.operation] += 1
+        self.repeats.append((shard, order.token))
 
     def _delay_s(self, operation: str, grace_s: float) -> float:
         mean_s, cv = self._delays.mean_s(operation), self._delays.cv

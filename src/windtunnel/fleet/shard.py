@@ -17,7 +17,7 @@ from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import Instruments
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.orders import Limits, Order
+from windtunnel.fleet.orders import Limits, Order, Token
 from windtunnel.fleet.provider import FROM_THE_START, Answer, Page
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.shape import ZONE
@@ -89,7 +89,7 @@ class Shard:
         self.is_ready = False
         """Whether it has seen a whole list: before that it must not decide anything."""
         self._orphans: Final[list[tuple[float, str]]] = []
-        self.reasked = 0
+        self.reasked: Final[dict[Token, None]] = {}
         """Orders that were asked again at their deadline."""
 
     # What it is told.
@@ -144,7 +144,7 @@ class Shard:
     def expire(self, now_s: float) -> list[Order]:
         """Asks again what was not answered in time, or gives it up."""
         orders = self.executor.expire(now_s)
-        self.reasked += len(orders)
+        self.reasked.update((order.token, None) for order in orders)
         self._give_up_orphans(now_s)
         return orders + self.executor.begin(now_s)
 

@@ -1,0 +1,94 @@
+"""Runs a soak of a fleet, and says its verdict as a table or as plain data."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+import windtunnel
+from windtunnel.core.clock import cpu_s
+from windtunnel.fleet.envelope import Check, Envelope, has_passed, judge
+from windtunnel.fleet.soak import FAULTS, Figures, Plans, Soak, profile_named
+
+DAY_S = 86_400.0
+
+
+def soak_fleet(
+    name: str,
+    *,
+    minutes: float,
+    churn: float,
+    losses_per_day: float,
+    seed: int,
+    cycle_limit_s: float,
+    progress: Callable[[float], None],
+) -> dict[str, Any]:
+    """All figures of one soak with its verdict, as plain data."""
+    plans = Plans(
+        profile_named(name),
+        soak_s=minutes * 60.0,
+        churn_per_min=churn,
+        faults=msgspec.structs.replace(FAULTS, losses_per_s=losses_per_day / DAY_S),
+        seed=seed,
+    )
+    soak = Soak(plans, cpu_s)
+    seen = soak.run(progress)
+    checks = judge(seen, Envelope(cycle_s_p99=cycle_limit_s))
+    return {
+        "profile": name,
+        "form": windtunnel.FORM,
+        "seed": seed,
+        "pass": has_passed(checks),
+        "checks": [_plain(one) for one in checks],
+        "figures": msgspec.to_builtins(seen),
+        "instruments": soak.told.as_json(),
+    }
+
+
+def _plain(one: Check) -> dict[str, Any]:
+    """A check without what JSON has no word for."""
+    found: dict[str, Any] = msgspec.to_builtins(one)
+    if math.isnan(one.value):
+        found["value"] = None
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    """The verdict for a person."""
+    seen = msgspec.convert(result["figures"], Figures)
+    lines = [
+        f"{seen.machines:,} machines, {seen.needs:,} needs in {seen.rows:,} rows, "
+        f"{seen.soak_s / 60:g} simulated minutes, seed {result['seed']}, {result['form']}",
+        "",
+        _line("converged after", f"{seen.ramp_s:.0f} s; cold cycle {_ms(seen.cold_cycle_s)}"),
+        _line(
+            "cycles",
+            f"{seen.cycles}: p50 {_ms(seen.cycle_s_p50)}, p99 {_ms(seen.cycle_s_p99)}, "
+            f"longest {_ms(seen.cycle_s_max)}",
+        ),
+        _line("units that came and went", f"{seen.churned:,}"),
+        _line("machines lost", f"{seen.losses}, {seen.losses_expected:.1f} expected"),
+        _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
+        _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
+        "",
+    ]
+    lines += [_verdict(one) for one in result["checks"]]
+    lines += ["", "PASS" if result["pass"] else "FAIL"]
+    return "\n".join(lines)
+
+
+def _verdict(one: dict[str, Any]) -> str:
+    word = "pass" if one["passed"] else "FAIL"
+    value = "nothing seen" if one["value"] is None else f"{one['value']:.4g}"
+    bound = "at most" if one["at_most"] else "at least"
+    limit = f"{bound} {one['limit']:g}"
+    return f"  {word}  {one['name']:<19}{value:<10}{limit:<16}{one['words']}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+def _line(name: str, value: str) -> str:
+    return f"  {name:<27}{value}"

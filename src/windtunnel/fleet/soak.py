@@ -1,0 +1,351 @@
+"""Half an hour of a whole fleet in virtual time: workloads come and go, machines fail.
+
+The fleet converges first; that is the ramp. Then the soak begins, and figures are of the soak only.
+Six kinds of workloads in their proportions ask for machines that were made to measure, with some to
+spare. Units leave and others arrive; a gang leaves as a whole.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError, InvariantBroken, nearest
+from windtunnel.core.histogram import Histogram
+from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.random import Streams
+from windtunnel.fleet.actions import PREEMPTING, Plan
+from windtunnel.fleet.archetypes import world
+from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.drill import CYCLE_S, Drill
+from windtunnel.fleet.execution import (
+    DEFERRED,
+    ERROR,
+    LOST,
+    ROLLED_BACK,
+    SUCCESS,
+    TIMEOUT,
+)
+from windtunnel.fleet.fake import Delays, FakeProvider
+from windtunnel.fleet.faults import Faults, UnreliableProvider, poisson
+from windtunnel.fleet.instruments import ACTIONS_TOTAL, CYCLE, REJECTED_TOTAL, Instruments
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.orders import Limits
+from windtunnel.fleet.shard import Shard
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """The size of a fleet, and what it may do at once."""
+
+    machines: int
+    needs: int
+    limits: Limits = Limits(actions_per_cycle=4096, concurrency=2048)
+
+
+PROFILES: Final = {
+    "3k": Profile(3_000, 3_000),
+    "50k": Profile(50_000, 50_000),
+    "100k": Profile(100_000, 100_000),
+    "500k": Profile(500_000, 500_000),
+}
+"""Fleets by name. Of the machines, about one in seven is to spare."""
+
+RAMP_CYCLES: Final = 2000
+"""A fleet that has not converged after so many cycles never will."""
+CHECK_CYCLES: Final = 20
+"""Invariants look at every machine, so they are looked at after so many cycles."""
+ABSENT: Final = 0.05
+"""The share of units that are not asked for at the start of a soak, and come when others leave."""
+FAULTS: Final = Faults(
+    losses_per_s=0.01 / 86_400,
+    replaced_after_s=600.0,
+    forgets=0.001,
+    doubles=0.01,
+    lies=0.001,
+)
+"""One machine in a hundred is lost per day; providers forget, repeat and lie a little."""
+
+
+class Plans(msgspec.Struct, frozen=True):
+    """What a soak does."""
+
+    profile: Profile
+    soak_s: float = 1800.0
+    churn_per_min: float = 0.02
+    """The share of units that leave in a minute; as many arrive."""
+    faults: Faults = FAULTS
+    delays: Delays = Delays()
+    seed: int = 1
+
+    def check(self) -> "Plans":
+        """Itself, when it makes sense."""
+        if not 0.0 < self.soak_s < math.inf:
+            raise InputError(f"a soak takes {self.soak_s} s", allowed="more than 0")
+        if not 0.0 <= self.churn_per_min <= 1.0:
+            raise InputError(f"the churn is {self.churn_per_min} per minute", allowed="0 to 1")
+        self.faults.check()
+        return self
+
+
+class Figures(msgspec.Struct):
+    """What was seen in a soak."""
+
+    machines: int
+    needs: int
+    rows: int
+    ramp_s: float
+    """Simulated seconds until the fleet had converged."""
+    soak_s: float
+    cycles: int
+    cold_cycle_s: float
+    cycle_s_p50: float
+    cycle_s_p99: float
+    cycle_s_max: float
+    actions: int
+    """What ended in the soak, well or not."""
+    landed: int
+    landing_success: float
+    deferred: int
+    duplicate_actions: int
+    """Orders for what was under way or done already, that no deadline made us ask again."""
+    asked_again: int
+    shortfalls: int
+    """The most needs that were short of machines in any cycle of the soak."""
+    shortfall_need: str
+    """One of them, with the reason; empty where there was none."""
+    losses: int
+    losses_expected: float
+    churned: int
+    records_rejected: int
+    records_lied: int
+    invariants_checked: int
+    invariants_broken: int
+    broken: str
+    """The first that broke, in words."""
+
+
+class Demand:
+    """What clusters ask for: units that are there, and units that may come."""
+
+    def __init__(self, units: dict[str, list[Need]], streams: Streams) -> None:
+        self._stream: Final = streams["fleet.soak.churn"]
+        self._asked: Final[dict[str, dict[int, list[Need]]]] = {name: {} for name in sorted(units)}
+        self._groups: Final[list[list[Need]]] = _groups(units)
+        self._present: Final[list[int]] = []
+        self._absent: Final[list[int]] = []
+        self.changed: Final[dict[str, None]] = {}
+        for number in range(len(self._groups)):
+            self._arrive(number)
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    def rest(self, share: float) -> None:
+        """Some units leave and wait to come again."""
+        for _ in range(round(share * len(self._present))):
+            self._leave_any()
+
+    def churn(self, mean: float) -> int:
+        """Some leave, and as many that had left arrive."""
+        count = min(poisson(mean, self._stream), len(self._present), len(self._absent))
+        for _ in range(count):
+            number = self._absent.pop(self._stream.integer(0, len(self._absent) - 1))
+            self._leave_any()
+            self._arrive(number)
+        return count
+
+    def needs(self, cluster: str) -> list[Need]:
+        """The roll-up of a cluster."""
+        return [one for group in self._asked[cluster].values() for one in group]
+
+    def _arrive(self, number: int) -> None:
+        group = self._groups[number]
+        self._present.append(number)
+        self._asked[group[0].cluster][number] = group
+        self.changed[group[0].cluster] = None
+
+    def _leave_any(self) -> None:
+        place = self._stream.integer(0, len(self._present) - 1)
+        number, last = self._present[place], self._present.pop()
+        if last != number:
+            self._present[place] = last
+        self._absent.append(number)
+        cluster = self._groups[number][0].cluster
+        del self._asked[cluster][number]
+        self.changed[cluster] = None
+
+
+def _groups(units: dict[str, list[Need]]) -> list[list[Need]]:
+    """Units that leave together: gangs, and single ones by themselves."""
+    found: list[list[Need]] = []
+    for cluster in sorted(units):
+        gangs: dict[str, list[Need]] = {}
+        for one in units[cluster]:
+            if one.group in gangs:
+                gangs[one.group].append(one)
+            else:
+                alone = [one]
+                found.append(alone)
+                if one.group:
+                    gangs[one.group] = alone
+    return found
+
+
+class Soak:
+    """One fleet, one soak."""
+
+    def __init__(self, plans: Plans, clock: Callable[[], float]) -> None:
+        self._plans: Final = plans.check()
+        profile, streams = plans.profile, Streams(plans.seed)
+        made = world(profile.machines, profile.needs, streams["fleet.soak.world"])
+        assert len(made.machines) == profile.machines, "a soak of fewer machines than it says"
+        if not made.is_satisfiable:
+            raise InputError(
+                f"{made.wanted} machines are needed and there are {profile.machines}",
+                hint="ask for fewer needs",
+            )
+        self._provider: Final = FakeProvider(plans.delays, streams)
+        for machine in made.machines:
+            self._provider.add(machine)
+        self.unreliable: Final = UnreliableProvider(self._provider, plans.faults, streams)
+        self.told: Final = Instruments(clock)
+        self.shard: Final = Shard("s0", profile.limits, instruments=self.told)
+        self._drill: Final = Drill(self.unreliable, [self.shard], streams["fleet.soak.fetch"])
+        self._demand: Final = Demand(made.needs, streams)
+        self._drill.before_cycle = self._before
+        self._drill.after_cycle = self._after
+        self._checker: Final = InvariantChecker(INVARIANTS)
+        self._cycle_s: Final = Histogram()
+        self._soaking = False
+        self._timed = 0.0
+        self._cold_s = 0.0
+        self._short = 0
+        self._worst = 0
+        self._worst_words = ""
+        self._churned = 0
+        self._expected = 0.0
+        self._broken: Final[list[str]] = []
+
+    def run(self, progress: Callable[[float], None] = lambda _: None) -> Figures:
+        """Ramps up, soaks, and says what was seen; `progress` hears the share that is done."""
+        ramp_s = self._ramp()
+        start = self._counts()
+        self._expected = self.unreliable.expected
+        self._soaking = True
+        self._demand.rest(ABSENT)
+        end_s = self._drill.now_s + self._plans.soak_s
+        began_s, first = self._drill.now_s, self._drill.cycles
+        while self._drill.now_s < end_s:
+            self._drill.run_until(min(end_s, self._drill.now_s + 60.0))
+            progress(1.0 - (end_s - self._drill.now_s) / self._plans.soak_s)
+        self._check()
+        return self._figures(ramp_s, self._drill.now_s - began_s, self._drill.cycles - first, start)
+
+    def _ramp(self) -> float:
+        """Until everything that is asked for is there."""
+        for _ in range(RAMP_CYCLES):
+            self._drill.run_until(self._drill.now_s + CYCLE_S)
+            executor = self.shard.executor
+            if not executor.waiting and not executor.running:
+                return self._drill.now_s
+        raise InputError(
+            f"the fleet has not converged in {RAMP_CYCLES} cycles: "
+            f"{self.shard.executor.waiting} actions wait and {self._short} needs are short",
+            hint="a slower provider needs a higher concurrency",
+        )
+
+    # Before and after every cycle.
+
+    def _before(self, now_s: float) -> None:
+        self.unreliable.tick(now_s)
+        if self._soaking:
+            mean = len(self._demand) * self._plans.churn_per_min * CYCLE_S / 60.0
+            self._churned += self._demand.churn(mean)
+        for cluster in self._demand.changed:
+            self.shard.want(cluster, self._demand.needs(cluster))
+        self._demand.changed.clear()
+
+    def _after(self, _: Shard, plan: Plan) -> None:
+        total = self.told.times[CYCLE].total
+        took_s, self._timed = total - self._timed, total
+        if self._drill.cycles == 1:
+            self._cold_s = took_s
+        short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
+        self._short = len(short)
+        if not self._soaking:
+            return
+        self._cycle_s.add(took_s, 1)
+        if len(short) > self._worst:
+            self._worst = len(short)
+            self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
+        if self._drill.cycles % CHECK_CYCLES == 0:
+            self._check()
+
+    def _check(self) -> None:
+        fleet = Fleet([self.shard], self._provider)
+        try:
+            self._checker.run(fleet, f"soak of seed {self._plans.seed}, {self._drill.now_s} s")
+        except InvariantBroken as broken:
+            self._broken.append(str(broken))
+
+    # What was seen.
+
+    def _counts(self) -> dict[str, int]:
+        rows: dict[str, int] = {}
+        for (kind, result), times in self.told.counts[ACTIONS_TOTAL].items():
+            if kind != "answer":
+                rows[result] = rows.get(result, 0) + times
+        rows["rejected"] = self.told.counted(REJECTED_TOTAL)
+        reasked = self.shard.reasked
+        rows["duplicate"] = sum(token not in reasked for _, token in self._provider.repeats)
+        rows["reasked"] = len(reasked)
+        rows["lied"] = self.unreliable.lied
+        rows["losses"] = self.unreliable.lost
+        return rows
+
+    def _figures(self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]) -> Figures:
+        seen = {name: times - start.get(name, 0) for name, times in self._counts().items()}
+        ended = sum(seen.get(name, 0) for name in (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST))
+        landed = seen.get(SUCCESS, 0)
+        profile = self._plans.profile
+        return Figures(
+            machines=profile.machines,
+            needs=profile.needs,
+            rows=self.shard.planner.needs.live,
+            ramp_s=ramp_s,
+            soak_s=soak_s,
+            cycles=cycles,
+            cold_cycle_s=self._cold_s,
+            cycle_s_p50=self._cycle_s.quantile(0.5),
+            cycle_s_p99=self._cycle_s.quantile(0.99),
+            cycle_s_max=self._cycle_s.high,
+            actions=ended,
+            landed=landed,
+            landing_success=landed / ended if ended else 1.0,
+            deferred=seen.get(DEFERRED, 0),
+            duplicate_actions=seen["duplicate"],
+            asked_again=seen["reasked"],
+            shortfalls=self._worst,
+            shortfall_need=self._worst_words,
+            losses=seen["losses"],
+            losses_expected=self.unreliable.expected - self._expected,
+            churned=self._churned,
+            records_rejected=seen["rejected"],
+            records_lied=seen["lied"],
+            invariants_checked=self._checker.checked,
+            invariants_broken=len(self._broken),
+            broken=self._broken[0] if self._broken else "",
+        )
+
+
+def profile_named(name: str) -> Profile:
+    """A profile by its name."""
+    found = PROFILES.get(name)
+    if found is None:
+        raise InputError(
+            f"there is no profile {name!r}",
+            allowed=", ".join(PROFILES),
+            hint=nearest(name, PROFILES),
+        )
+    return found

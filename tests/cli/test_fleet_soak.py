@@ -1,0 +1,53 @@
+"""`windtunnel fleet soak` says a verdict with each number, and exits by it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli.main import main
+
+SHORT = ["fleet", "soak", "--profile", "3k", "--minutes", "1"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main([*args])
+    said = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, said.out, said.err
+
+
+def test_a_verdict_in_words_and_as_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "soak.json"
+    code, out, _ = run(capsys, *SHORT, "--cycle-limit-s", "60", "--json", str(file))
+    assert code == 0
+    assert out.endswith("PASS\n")
+    result = json.loads(file.read_text())
+    assert result["pass"] is True
+    assert [one["name"] for one in result["checks"]] == [
+        "cycle_s_p99",
+        "landing_success",
+        "duplicate_actions",
+        "shortfalls",
+        "invariants_broken",
+    ]
+    assert all(f"pass  {one['name']}" in out for one in result["checks"])
+    assert result["figures"]["machines"] == 3000
+    assert result["figures"]["cycles"] == 6
+
+
+def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SHORT, "--cycle-limit-s", "1e-9", "--json", "-")
+    result = json.loads(out)
+    assert code == 1
+    assert result["pass"] is False
+    assert [one["passed"] for one in result["checks"]] == [False, True, True, True, True]
+
+
+def test_a_profile_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "fleet", "soak", "--profile", "60k")
+    assert code == 2
+    assert "there is no profile '60k'; allowed: 3k, 50k, 100k, 500k" in err

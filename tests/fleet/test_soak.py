@@ -1,0 +1,132 @@
+"""A soak is repeatable, adds up, and its verdict says what was wrong."""
+
+import math
+
+import msgspec
+import pytest
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Streams
+from windtunnel.fleet.archetypes import world
+from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.drill import Drill
+from windtunnel.fleet.envelope import Envelope, has_passed, judge
+from windtunnel.fleet.fake import FakeProvider
+from windtunnel.fleet.faults import Faults
+from windtunnel.fleet.instruments import no_clock
+from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.soak import FAULTS, Demand, Figures, Plans, Profile, Soak, profile_named
+
+SMALL = Plans(
+    Profile(800, 800),
+    soak_s=600.0,
+    churn_per_min=0.05,
+    faults=msgspec.structs.replace(FAULTS, losses_per_s=2e-5, forgets=0.01),
+)
+
+
+@pytest.fixture(scope="module")
+def seen() -> Figures:
+    return Soak(SMALL, no_clock).run()
+
+
+def test_a_soak_passes_with_machines_lost_and_units_that_come_and_go(seen: Figures) -> None:
+    checks = judge(seen, Envelope())
+    assert has_passed(checks), [one for one in checks if not one.passed]
+    assert seen.losses > 0
+    assert seen.churned > 100
+    assert seen.asked_again > 0
+    assert seen.records_rejected == seen.records_lied > 0
+    assert seen.invariants_checked >= len(INVARIANTS) * 4
+    assert (seen.cycles, seen.soak_s) == (60, 600.0)
+
+
+def test_a_soak_of_the_same_seed_is_the_same(seen: Figures) -> None:
+    assert Soak(SMALL, no_clock).run() == seen
+    other = Soak(msgspec.structs.replace(SMALL, seed=2), no_clock).run()
+    assert other.churned != seen.churned
+
+
+def test_a_quiet_fleet_does_nothing() -> None:
+    plans = Plans(Profile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=Faults())
+    still = Soak(plans, no_clock).run()
+    # What rests at the start is given back; nothing else happens.
+    assert still.landing_success == 1.0
+    assert 0 < still.actions < 80
+    assert (still.duplicate_actions, still.shortfalls, still.asked_again) == (0, 0, 0)
+
+
+def test_a_verdict_has_every_number(seen: Figures) -> None:
+    bad = msgspec.structs.replace(
+        seen,
+        cycle_s_p99=1.5,
+        actions=0,
+        duplicate_actions=2,
+        shortfalls=1,
+        shortfall_need="c1: short",
+        invariants_broken=1,
+    )
+    checks = judge(bad, Envelope())
+    assert [one.passed for one in checks] == [False] * 5
+    assert math.isnan(checks[1].value)
+    assert checks[3].words == "c1: short"
+    assert not has_passed(checks)
+
+
+def test_a_gang_comes_and_goes_as_a_whole() -> None:
+    made = world(500, 500, Streams(2)["world"])
+    demand = Demand(made.needs, Streams(2))
+    whole: dict[tuple[str, str], int] = {}
+    for cluster, needs in made.needs.items():
+        for one in needs:
+            whole[cluster, one.group] = whole.get((cluster, one.group), 0) + 1
+    demand.rest(0.2)
+    for _ in range(10):
+        demand.churn(20.0)
+        left: dict[tuple[str, str], int] = {}
+        for cluster in made.needs:
+            for one in demand.needs(cluster):
+                left[cluster, one.group] = left.get((cluster, one.group), 0) + 1
+        assert all(count == whole[key] for key, count in left.items() if key[1])
+    assert sum(left.values()) < 500
+
+
+def test_invariants_see_what_is_wrong() -> None:
+    made = world(40, 40, Streams(2)["world"])
+    provider = FakeProvider(SMALL.delays, Streams(1))
+    for machine in made.machines:
+        provider.add(machine)
+    shards = [Shard("s1"), Shard("s2")]
+    drill = Drill(provider, shards, Streams(1)["fetch"])
+    drill.look(shards[0])
+    assert [one.check(Fleet(shards, provider)) for one in INVARIANTS] == [None] * 5
+    drill.look(shards[1])
+    assert INVARIANTS[2].check(Fleet(shards, provider)) == (
+        "machine 'm0000000' is decided about by s1 and s2"
+    )
+    entry = shards[0].planner.inventory.entries["m0000001"]
+    entry.planned = 1
+    assert INVARIANTS[1].check(Fleet(shards, provider)) is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"soak_s": math.nan}, "a soak takes nan s; allowed: more than 0"),
+        ({"churn_per_min": 2.0}, "the churn is 2.0 per minute; allowed: 0 to 1"),
+        ({"faults": Faults(doubles=9.0)}, "doubles is 9.0"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Soak(msgspec.structs.replace(SMALL, **change), no_clock)
+
+
+def test_a_profile_that_does_not_exist_is_told_with_those_that_do() -> None:
+    with pytest.raises(InputError, match=r"'5k'; allowed: 3k, 50k, 100k, 500k"):
+        profile_named("5k")
+
+
+def test_an_envelope_that_nothing_could_pass_is_refused(seen: Figures) -> None:
+    with pytest.raises(InputError, match="the limit of a cycle is nan s"):
+        judge(seen, Envelope(cycle_s_p99=math.nan))
