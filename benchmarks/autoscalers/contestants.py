@@ -1,5 +1,7 @@
 """The policies, each with the knob that its users turn, over the range in which they turn it."""
 
+from collections.abc import Callable
+
 BOUNDS = "  pools: {main: {min: 1, max: 24}}\n"
 
 
@@ -60,23 +62,34 @@ def _dynamo(itl: float) -> str:
     return _section("dynamo", body)
 
 
-def _predictive(probability: float) -> str:
-    return _section("predictive", f"  probability: {probability:g}\n  season: SEASON\n")
+def _predictive(probability: float, headroom: float) -> str:
+    body = f"  probability: {probability:g}\n  headroom: {headroom:g}\n  season: SEASON\n"
+    return _section("predictive", body)
 
 
-CONTESTANTS = {
-    "hpa, requests": (_hpa, [20.0, 30.0, 40.0, 60.0, 80.0]),
-    "hpa, KV cache": (_hpa_kv, [0.08, 0.15, 0.25, 0.35]),
-    "keda, requests": (_keda, [20.0, 30.0, 40.0, 60.0, 80.0]),
-    "knative": (_knative, [20.0, 30.0, 40.0, 60.0, 80.0]),
-    "aibrix APA": (_aibrix, [20.0, 30.0, 40.0, 60.0]),
-    "kthena": (_kthena, [20.0, 30.0, 40.0, 60.0, 80.0]),
-    "wva v1": (_wva_v1, [0.5, 2.0, 5.0]),
-    "wva v2": (_wva, [0.1, 0.2, 0.3, 0.5, 0.85]),
-    "saturation": (_saturation, [0.1, 0.2, 0.3, 0.5, 0.8]),
-    "blis": (_blis, [0.1, 0.2, 0.4, 0.8]),
-    "dynamo": (_dynamo, [25.0, 30.0, 40.0, 60.0]),
-    "predictive": (_predictive, [0.75, 0.9, 0.97, 0.99, 0.995]),
+Knob = tuple[float, ...]
+
+
+def _each(*values: float) -> list[Knob]:
+    return [(value,) for value in values]
+
+
+CONTESTANTS: dict[str, tuple[Callable[..., str], list[Knob]]] = {
+    "hpa, requests": (_hpa, _each(20, 30, 40, 60, 80)),
+    "hpa, KV cache": (_hpa_kv, _each(0.05, 0.08, 0.15, 0.25)),
+    "keda, requests": (_keda, _each(20, 30, 40, 60, 80)),
+    "knative": (_knative, _each(20, 30, 40, 60, 80)),
+    "aibrix APA": (_aibrix, _each(20, 30, 40, 60)),
+    "kthena": (_kthena, _each(20, 30, 40, 60, 80)),
+    "wva v1": (_wva_v1, _each(0.5, 2, 5)),
+    "wva v2": (_wva, _each(0.05, 0.1, 0.2, 0.3, 0.85)),
+    "saturation": (_saturation, _each(0.05, 0.1, 0.2, 0.3, 0.8)),
+    "blis": (_blis, _each(0.05, 0.1, 0.2, 0.8)),
+    "dynamo": (_dynamo, _each(25, 30, 40, 60)),
+    "predictive": (
+        _predictive,
+        [(0.75, 0), (0.9, 0), (0.98, 0), (0.98, 0.1), (0.98, 0.2), (0.98, 0.4), (0.98, 0.7)],
+    ),
 }
 """By name: what makes its section from the value of its knob, and the values that are tried."""
 

@@ -37,6 +37,7 @@ class Settings:
         *,
         probability: float = 0.9,
         season_s: float = 86_400.0,
+        headroom: float = 0.0,
         drain_s: float = 60.0,
         output_tokens: float = 256.0,
     ) -> None:
@@ -46,13 +47,19 @@ class Settings:
                 where="probability",
                 allowed="0.5 or more and below 1",
             )
-        for field, value in (("season", season_s), ("drain", drain_s), ("tokens", output_tokens)):
+        for field, value in (
+            ("season", season_s),
+            ("headroom", headroom),
+            ("drain", drain_s),
+            ("output_tokens", output_tokens),
+        ):
             if not (math.isfinite(value) and value >= 0.0):
                 raise InputError(
                     f"{value!r} is no such number", where=field, allowed="finite, 0 or more"
                 )
         self.probability: Final = probability  # that the forecast is not exceeded
         self.season_s: Final = season_s  # after which traffic repeats itself; 0: never
+        self.headroom: Final = headroom  # more than is planned for, as a share of it
         self.drain_s: Final = max(1.0, drain_s)  # what waits should be worked off within this
         self.output_tokens: Final = output_tokens  # of an answer, before any has been seen
 
@@ -188,7 +195,7 @@ class Predictive(Analyzer):
         backlog = self._backlog(group, waiting, seen.recent_rate() - supply, coming=coming > 0.0)
         if backlog < max(2.0, upper * self._interval_s * 0.1):
             backlog = 0.0
-        demand = upper + backlog / self._settings.drain_s
+        demand = upper * (1.0 + self._settings.headroom) + backlog / self._settings.drain_s
         missing = demand - supply - coming
         evidence = {
             "rate_seen": seen.recent_rate(),

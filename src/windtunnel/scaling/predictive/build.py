@@ -12,6 +12,7 @@ class PredictivePlan(PolicyPlan, frozen=True):
     interval_s: float
     probability: float = 0.9
     season_s: float = 86_400.0
+    headroom: float = 0.0
     drain_s: float = 60.0
     output_tokens: float = 256.0
 
@@ -20,6 +21,7 @@ def predictive_recipe(plan: PredictivePlan) -> Recipe:
     settings = Settings(
         probability=plan.probability,
         season_s=plan.season_s,
+        headroom=plan.headroom,
         drain_s=plan.drain_s,
         output_tokens=plan.output_tokens,
     )

@@ -276,6 +276,11 @@ class PredictiveScalerSpec(ScalerSpec):
         default=86_400.0,
         description="After how long traffic repeats itself; 0s: it does not.",
     )
+    headroom: Annotated[float, Number(0, 100)] = Field(
+        default=0.0,
+        description="Capacity beyond the plan, as a share of it: for what nobody could foresee, "
+        "such as the first spike of a day. It is paid for at all times.",
+    )
     drain: Annotated[float, Duration("1s", "1h")] = Field(
         default=60.0, description="In how long what waits should be worked off."
     )
@@ -285,7 +290,12 @@ class PredictiveScalerSpec(ScalerSpec):
 
     def policy_plan(self) -> PolicyPlan:
         return PredictivePlan(
-            self.interval, self.probability, self.season, self.drain, self.output_tokens
+            self.interval,
+            self.probability,
+            self.season,
+            self.headroom,
+            self.drain,
+            self.output_tokens,
         )
 
 
