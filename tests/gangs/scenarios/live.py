@@ -35,6 +35,7 @@ class Live:
         labels: Callable[[int], dict[str, str]] | None = None,
         pods_per_node: int = 1,
         times: Times = QUICK,
+        priorities: dict[str, int] | None = None,
         one_by_one: bool = False,
         seed: int = 0,
     ) -> None:
@@ -42,6 +43,7 @@ class Live:
         view = View()
         found = load(*manifests)
         view.levels.update(found.levels)
+        view.priorities.update(priorities or {})
         self.cluster = Cluster(view, times=times, one_by_one=one_by_one, seed=seed)
         self.view = view
         self.pods_per_node = pods_per_node

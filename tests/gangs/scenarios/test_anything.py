@@ -23,6 +23,9 @@ ENOUGH_S = 3_000.0
 TORN_DOWN = "PodCliqueSetReplicaDeleteSuccessful"
 GROUP_TORN_DOWN = "PodCliqueScalingGroupReplicaDeleteSuccessful"
 
+RIVALS = ["none", "above", "below"]
+"""Another set, with a priority above or below."""
+
 counts = st.integers(1, 3)
 
 
@@ -61,10 +64,13 @@ def labels(number: int) -> dict[str, str]:
 class Anything(RuleBasedStateMachine):
     """One set on one cluster, to which anything may happen."""
 
-    @initialize(manifest=manifests(), nodes=st.integers(3, 16))
-    def begin(self, manifest: dict[str, Any], nodes: int) -> None:
+    @initialize(manifest=manifests(), nodes=st.integers(3, 16), rival=st.sampled_from(RIVALS))
+    def begin(self, manifest: dict[str, Any], nodes: int, rival: str) -> None:
         topology = binding("topo", zone="zone-key", rack="rack-key")
-        self.live = Live(manifest, topology, nodes=nodes, labels=labels, times=QUICK)
+        other = pod_clique_set([clique("r", 3, 2)], name="rival", priorityClassName=rival)
+        found = [manifest, topology] if rival == "none" else [manifest, topology, other]
+        ranks = {"above": 10, "below": -10}
+        self.live = Live(*found, nodes=nodes, labels=labels, times=QUICK, priorities=ranks)
         self.view, self.cluster = self.live.view, self.live.cluster
         self.crashing: list[str] = []
         self.stuck: list[str] = []
@@ -137,8 +143,7 @@ class Anything(RuleBasedStateMachine):
         roles = range(len(self.live.manifests[0]["spec"]["template"]["cliques"]))
         self.images += 1
         changed = data.draw(st.lists(st.sampled_from(roles), min_size=1, max_size=2, unique=True))
-        replicas = self.view.sets["web"].replicas
-        self.live.manifests[0]["spec"]["replicas"] = replicas
+        self.live.manifests[0]["spec"]["replicas"] = self.view.sets["web"].replicas
         self.live.change(*changed, image=f"busybox:{self.images}", seconds=0.0)
 
     @rule(commands=st.integers(0, 12), times=st.integers(1, 3))
@@ -182,6 +187,8 @@ class Anything(RuleBasedStateMachine):
         self.mend()
         self.live.driver.run(self.live.now_s + ENOUGH_S)
         view, wanted = self.view, self.view.sets["web"]
+        for other in view.sets.values():
+            assert other.status.available == other.replicas
         parts = {
             at for at, part in wanted.parts.items() if part.cliques or part.groups or part.gangs
         }

@@ -132,10 +132,11 @@ class Scheduler:
         if self._whole:
             self._check_admitted(done)
         told = {verdict.gang: verdict for verdict in done.verdicts}
+        placed = {binding.gang for binding in done.bindings}
         for ask in asks:
             verdict = told.get(ask.name)
             self._say(ask.name, None if verdict is None else (verdict.waiting, verdict.says), now_s)
-            if any(binding.gang == ask.name for binding in done.bindings):
+            if ask.name in placed:
                 self._placed(ask, now_s)
         evicted = self._evict(done, now_s)
         self._freed = self.space.freed

@@ -269,11 +269,13 @@ class GangPlacer:
     def _spare(self, gang: GangAsk, chosen: list["_Step"], found: Found) -> Found:
         """Lets those stay without whom the gang still fits, the dearest first."""
         used = _nodes_of(found)
-        for step in list(chosen):
+        for step in sorted(chosen, key=lambda step: step.worth(), reverse=True):
+            if step.extra and any(other.is_rest_of(step.victim) for other in chosen):
+                continue  # pods above the minimum do not outlive their gang
             if not step.is_on(used):  # its room was not needed
                 step.hold(self.space)
                 chosen.remove(step)
-        for step in sorted(chosen, key=lambda step: step.worth(), reverse=True):
+                continue
             found.undo(self.space)
             step.hold(self.space)
             without = self._search(gang, _minima(gang)).run()
@@ -283,6 +285,7 @@ class GangPlacer:
             else:
                 chosen.remove(step)
                 found = without
+                used = _nodes_of(found)
         return found
 
     def _evict(self, gang: GangAsk, chosen: list["_Step"], done: Pass) -> Verdict:
@@ -360,6 +363,9 @@ class _Step:
 
     def is_on(self, nodes: list[str]) -> bool:
         return any(member.node in nodes for member in self.members)
+
+    def is_rest_of(self, victim: Victim) -> bool:
+        return self.victim is victim and not self.extra
 
     def worth(self) -> tuple[bool, int, int, str]:
         """Who stays rather than others: whole gangs, then by priority, age and name."""

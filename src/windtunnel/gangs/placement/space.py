@@ -195,6 +195,7 @@ class Tree:
         self.leaves: Final[list[Place]] = []  # by number of the node
         self.places: Final[list[Place]] = []
         self.rooms: Final[list[Room | None]] = []  # by number of the shape
+        self._there: Final[list[bool]] = [False] * len(keys)
         domains: dict[tuple[int, str, str], Place] = {}
         for node in nodes:
             parent, path = self.root, ""
@@ -206,6 +207,7 @@ class Tree:
                 if domain is None:
                     domain = Place(value, level, parent, None)
                     domains[(level, path, value)] = domain
+                    self._there[level] = True
                     parent.children.append(domain)
                 parent, path = domain, f"{path}/{value}"
             leaf = Place(node.name, NODES, parent, node)
@@ -221,6 +223,10 @@ class Tree:
         for child in place.children:
             self._number(child)
         place.last = len(self.places) - 1
+
+    def has_level(self, level: int) -> bool:
+        """Whether any node has the labels of a level."""
+        return self._there[level]
 
     def level(self, key: str) -> int:
         return self.keys.index(key) if key in self.keys else -1
@@ -266,6 +272,9 @@ class Space:
         self._levels: Final[dict[str, list[str]]] = {"": []}
         self._trees: Final[dict[str, Tree]] = {}
         self._ending: Final[dict[int, Node]] = {}  # nodes on which pods are about to end
+        self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
+        self.usable = 0
+        """How many nodes take pods."""
         self.called: Final[dict[str, str]] = {}
         """What people call the level of a label."""
         self.freed = 0
@@ -304,6 +313,8 @@ class Space:
             node.capacity[number] = node.free[number] = have
             self.capacity[number] += have
         self._trees.clear()
+        self._fits.clear()
+        self.usable += 1
         self.freed += 1
         return node
 
@@ -340,6 +351,20 @@ class Space:
             self.shapes.append(shape)
             self._by_needs[key] = shape
         return shape
+
+    def fits_empty(self, shape: Shape) -> bool:
+        """Whether a pod of a shape would fit on any node, were it empty and open."""
+        fits = self._fits.get(shape.number)
+        if fits is None:
+            fits = False
+            for node in self.nodes:
+                selector = shape.selector
+                if selector is None or selector.matches(node.labels):
+                    fits = all(node.capacity[at] >= parts for at, parts in shape.needs)
+                    if fits:
+                        break
+            self._fits[shape.number] = fits
+        return fits
 
     # Where things are.
 
@@ -403,6 +428,7 @@ class Space:
         if node.usable == usable:
             return
         node.usable = usable
+        self.usable += 1 if usable else -1
         for tree in self._trees.values():
             leaf = tree.leaves[node.number]
             for resource, parts in enumerate(node.free):

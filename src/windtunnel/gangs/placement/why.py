@@ -67,18 +67,14 @@ def why_extras(pods: list[PodAsk]) -> str:
 def _alone(space: Space, load: Load) -> tuple[Waiting, str] | None:
     """A pod that would fit nowhere, even on machines that are empty."""
     shape, selector = load.shape, load.shape.selector
+    if space.fits_empty(shape):
+        return None
     matching = [node for node in space.nodes if selector is None or selector.matches(node.labels)]
     if not matching:
         says = "there are no nodes" if selector is None else f"no node has {selector.says()}"
         return Waiting.NO_NODE_MATCHES, f"{load.group.name}: {says}"
-    if not any(_fits_empty(node, shape) for node in matching):
-        lacks = _most_lacking(space, matching, shape)
-        return Waiting.POD_TOO_LARGE, f"a pod of {load.group.name} needs {shape.says}; {lacks}"
-    return None
-
-
-def _fits_empty(node: Node, shape: Shape) -> bool:
-    return all(node.capacity[resource] >= needed for resource, needed in shape.needs)
+    lacks = _most_lacking(space, matching, shape)
+    return Waiting.POD_TOO_LARGE, f"a pod of {load.group.name} needs {shape.says}; {lacks}"
 
 
 def _most_lacking(space: Space, nodes: list[Node], shape: Shape) -> str:
@@ -96,10 +92,9 @@ def _no_room(space: Space, search: Search, unit: Unit) -> str:
 
 def _usable(space: Space) -> str:
     count = len(space.nodes)
-    usable = sum([node.usable for node in space.nodes])
-    if usable == count:
-        return f"{_count(count, 'node')}"
-    return f"the {_count(usable, 'usable node')} of {count}"
+    if space.usable == count:
+        return _count(count, "node")
+    return f"the {_count(space.usable, 'usable node')} of {count}"
 
 
 def _need_and_fit(space: Space, search: Search, unit: Unit, place: Place) -> tuple[str, str]:
@@ -135,21 +130,26 @@ def _packed(space: Space, search: Search, unit: Unit) -> tuple[Waiting, str] | N
         return None
     key = _level(space, unit.pack.required)
     level = search.attempt.tree.level(unit.pack.required)
-    domains = search.attempt.tree.within(search.attempt.tree.root, level)
-    if not domains:
+    tree = search.attempt.tree
+    if not tree.has_level(level):
         label = "that label" if key == unit.pack.required else f"the label {unit.pack.required}"
         return Waiting.NO_LEVEL, f"{unit.name} must be in one {key}, and no node has {label}"
-    room = space.room(search.attempt.tree, unit.loads[0].shape)
     pinned = _pinned(space, search, unit, level)
     if pinned is not None:
-        if could_hold(space, search.attempt.tree, pinned, unit.loads):
+        if could_hold(space, tree, pinned, unit.loads):
             return None
         need, fit = _need_and_fit(space, search, unit, pinned)
         says = f"{need} in {key} {pinned.name}, where the others of {unit.name} are; {fit} there"
         return Waiting.PINNED, says
-    if any(could_hold(space, search.attempt.tree, domain, unit.loads) for domain in domains):
-        return None
-    best = max(domains, key=lambda domain: (room.slots[domain.number], -domain.number))
+    room = space.room(tree, unit.loads[0].shape)
+    ring = room.ring(tree.root, level)
+    number = ring.tightest(len(unit.loads[0].pods))
+    while number >= 0:
+        if could_hold(space, tree, tree.places[number], unit.loads):
+            return None
+        number = ring.after(room.slots[number], number)
+    widest = ring.widest()
+    best = tree.places[widest] if widest >= 0 else tree.within(tree.root, level)[0]
     need, fit = _need_and_fit(space, search, unit, best)
     whose = "" if unit.parent is None else f" for {unit.name}"
     return (
