@@ -1,6 +1,7 @@
 """What every policy keeps, whatever the fleet looks like."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -81,7 +82,7 @@ class Pool:
 
 def scaler_of(policy: str, pools: list[Pool]) -> Scaler:
     specs = [PoolSpec(name=pool.name) for pool in pools]
-    plan = scaling_plan(SPEC.validate_python({"policy": policy, **POLICIES[policy]}), specs)
+    plan = scaling_plan(SPEC.validate_python({"policy": policy, **POLICIES[policy]}), specs, Path())
     bounds = {pool.name: BoundsPlan(pool.minimum, pool.maximum) for pool in pools}
     return build_scaler(msgspec.structs.replace(plan, bounds=bounds), ["m"])
 

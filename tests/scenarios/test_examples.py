@@ -15,6 +15,7 @@ NAMES = (
     "disaggregation",
     "elastic",
     "first",
+    "kthena",
     "lora",
     "my_router",
     "noisy-neighbour",
@@ -227,3 +228,14 @@ def test_spike_is_met_a_little_late() -> None:
     fixed = run("spike", "scaling=null", "serving.startup=null")
     assert 0.35 < fixed["slo"]["critical"]["attained"] < 0.45
     assert fixed["scaling"] is None
+
+
+def test_kthena_minds_the_cache_or_the_queue(tmp_path: Path) -> None:
+    late = run("kthena")
+    manifest = (FOLDER / "manifests" / "kthena-policy.yaml").read_text()
+    (tmp_path / "early.yaml").write_text(manifest.replace("500m", "250m"))
+    early = run("kthena", f"scaling.manifests=[{tmp_path}/early.yaml]")
+    assert late["slo"]["critical"]["attained"] == pytest.approx(0.978, abs=0.002)
+    assert early["slo"]["critical"]["attained"] == pytest.approx(0.996, abs=0.002)
+    assert late["cost"]["total"] == pytest.approx(2.26, abs=0.01)
+    assert early["cost"]["total"] == pytest.approx(1.99, abs=0.01)

@@ -52,7 +52,7 @@ def test_every_policy_is_built(policy: str) -> None:
 
 def test_no_patience_at_all_is_said_once() -> None:
     def notes(**written: Any) -> list[str]:
-        return notes_of(scaling_plan(section(**written), POOLS))
+        return notes_of(scaling_plan(section(**written), POOLS, Path()))
 
     assert notes() == notes(stabilization={"up": "0s", "down": "1s"}) == []
     (note,) = notes(stabilization={"down": "0s"})

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from windtunnel.core.spec.fields import LONGEST_NAME
+from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.lora import lora_plan
@@ -56,8 +57,15 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         sha256=_digest(spec, slos),
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
-        scaling=scaling_plan(spec.scaling, spec.serving.pools) if spec.scaling else None,
+        scaling=_scaling(spec, file),
     )
+
+
+def _scaling(spec: ScenarioSpec, file: Path) -> ScalingPlan | None:
+    """Manifests are looked for beside the scenario."""
+    if spec.scaling is None:
+        return None
+    return scaling_plan(spec.scaling, spec.serving.pools, file.parent)
 
 
 def _startup(serving: ServingSpec) -> StartupPlan:

@@ -28,7 +28,7 @@ SECTION: KeyPath = ("scaling",)
 
 
 def scaling_plan(
-    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec], folder: Path = Path()
+    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec], folder: Path
 ) -> ScalingPlan:
     """The plan of a section without faults; manifests are looked for in `folder`."""
     if isinstance(spec, ManifestScalerSpec):
