@@ -32,6 +32,7 @@ from windtunnel.cli.main import main
         ),
         (["missing.yaml"], "missing.yaml"),
         (["examples/disaggregation.yaml"], "serving.disaggregation: an emulated server lets"),
+        (["examples/elastic.yaml"], "scaling: an emulated server keeps the servers"),
         (["examples/offload.yaml"], "serving.pools[0].engine.offload: an emulated server keeps"),
         (
             [

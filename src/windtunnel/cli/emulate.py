@@ -172,6 +172,9 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
                 allowed="preemption: recompute, last_step_blocks: true, compute_whole_hits: true",
                 hint="write these three with `blis-trained-physics`, whose defaults are others",
             )
+    if plan.scaling is not None:
+        what = "an emulated server keeps the servers that it begins with"
+        raise InputError(what, where="scaling", hint="leave it out, and give each pool `replicas`")
     servers = sum(pool.replicas for pool in plan.pools)
     if servers > MOST_REPLICAS:
         raise InputError(f"there are {servers} servers", allowed=f"up to {MOST_REPLICAS}")

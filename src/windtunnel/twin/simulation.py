@@ -93,7 +93,6 @@ class Simulation(Inside):
         self.legs = 0  # prefill halves at servers: no requests of their own
         self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
         self.lifecycle: Final = lifecycle
-        lifecycle.inside = self
         self.autoscaling: Final = autoscaling
         self._patience: Final = Patience()
         self._signals: Final = cluster.signals
@@ -103,6 +102,7 @@ class Simulation(Inside):
         self._gate: Final = (
             Verdicts(door, self, cluster, queue, story) if door is not None else None
         )
+        lifecycle.inside = self
 
     def run(
         self,
