@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.report.page.runs import run_into
 from tests.twin.runs import BUSY, one_server
+from tests.twin.test_lifecycle import elastic
 from windtunnel.core.intervals import Interval, mean_interval, paired_interval, paired_ratio
 from windtunnel.twin.chance import draws
 from windtunnel.twin.comparison import (
@@ -270,6 +271,8 @@ def test_what_draws_nothing_is_the_same_with_any_seed(tmp_path: Path) -> None:
         (one_server(count=5), (), False),
         (one_server(count=5), ("workload.0.prefix={tokens: 9, groups: 2}",), True),
         (one_server(count=5), ("workload.0.arrivals.process=poisson",), True),
+        (elastic(count=5), (), False),
+        (elastic(count=5), ("serving.startup.load.stddev=1s",), True),
         (SHARED, (), True),
     ):
         assert draws(load_text(text, sets=sets)) == drawing

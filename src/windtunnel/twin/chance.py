@@ -17,7 +17,17 @@ DRAWING = ("random", "power-of-two")
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    return _router_draws(plan.router) or any(_source_draws(source) for source in plan.sources)
+    if _router_draws(plan.router) or _scaling_draws(plan):
+        return True
+    return any(_source_draws(source) for source in plan.sources)
+
+
+def _scaling_draws(plan: ScenarioPlan) -> bool:
+    """Start-ups and delays that are not always the same."""
+    scaling = plan.scaling
+    if scaling is None:
+        return False
+    return plan.startup.stddev_s > 0.0 or scaling.timing.actuation_stddev_s > 0.0
 
 
 def _router_draws(router: RouterPlan) -> bool:
