@@ -96,6 +96,11 @@ class NeedsTable:
         """All needs, merged, in the order in which they are served."""
         return sorted(self._needs.values(), key=Need.order)
 
+    def get(self, key: NeedKey) -> Need | None:
+        """The need of a key, where its cluster asks for it."""
+        row = self._inventory.rows.get(key)
+        return None if row is None else self._needs.get(row)
+
     def names(self, row: Row) -> list[str]:
         """The names of the resources that a row asks for."""
         return [name for name, _ in self._needs[row].aggregate]

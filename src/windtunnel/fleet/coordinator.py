@@ -1,0 +1,276 @@
+"""Which shard has which domain and which cluster, and machines that move between shards.
+
+A machine belongs to the shard of its domain, unless it was moved. It moves in three steps: a donor
+gives it up and forgets it, then it is the receiver's in the books here, then the receiver is told.
+So no two shards ever decide about one machine, whoever dies in between. Shards never wait for this:
+while the coordinator is away, nothing moves and everything else goes on.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.costs import effective_cost
+from windtunnel.fleet.messages import Free, Instruction, Release, Report, Take, Wish
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.requirements import accepts_all
+from windtunnel.fleet.shape import ZONE, Resources, Shape
+from windtunnel.fleet.shard import Territory
+
+IDLE_AGE: Final = 5
+QUOTA_AGE: Final = 12
+"""After how many cycles of a shortfall idle machines are moved, and places in quotas too: what is
+local and on its way comes first."""
+MARGIN: Final = 0.1
+"""The share of its free machines of a shape that a donor keeps, rounded down."""
+COOLDOWN_S: Final = 80.0
+"""How long a need waits after machines came for it, before more are moved."""
+
+
+class Move(msgspec.Struct):
+    """Machines on their way from one shard to another."""
+
+    id: int
+    donor: str
+    receiver: str
+    shape: Shape
+    idle: int
+    quota: int
+    for_need: NeedKey
+    machines: tuple[str, ...] = ()
+    given_up: bool = False
+
+
+class Books(msgspec.Struct):
+    """All that a coordinator must not lose."""
+
+    term: int = 0
+    domains: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    shards: list[str] = []
+    moved: dict[str, tuple[str, str]] = {}
+    """By machine: the shard of its domain, and the shard that has it."""
+    moves: dict[int, Move] = {}
+    """What is under way, by the number of the move."""
+    last_move: int = 0
+
+
+class Coordinator:
+    """Keeps the books; one start of it is one term, and shards ignore orders of earlier ones."""
+
+    def __init__(self, books: Books | None = None, key: str = ZONE) -> None:
+        self.books: Final = books or Books()
+        self.books.term += 1
+        self._key: Final = key
+        self._free: Final[dict[str, dict[Shape, Free]]] = {}  # as last reported, less what moves
+        self._rests: Final[dict[tuple[str, NeedKey], float]] = {}
+
+    # Who has what.
+
+    def add_shard(self, name: str) -> None:
+        if name not in self.books.shards:
+            self.books.shards.append(name)
+            self.books.shards.sort()
+
+    def assign(self, domain: str, shard: str) -> None:
+        """Gives a domain to a shard, for good: its machines may hold what only that shard knows."""
+        self._known(shard)
+        owner = self.books.domains.setdefault(domain, shard)
+        if owner != shard:
+            raise InputError(
+                f"it belongs to shard {owner!r} and cannot be given to {shard!r}",
+                where=f"domain {domain!r}",
+                hint="machines that are free move by themselves where they are wanted",
+            )
+
+    def bind(self, cluster: str, shard: str | None = None) -> str:
+        """The shard of a cluster: the one that is named at first contact, or that has the fewest.
+
+        A cluster stays with its shard.
+        """
+        bound = self.books.clusters.get(cluster)
+        if bound is None:
+            if shard is None:
+                if not self.books.shards:
+                    raise InputError("there is no shard", where=f"cluster {cluster!r}")
+                counts = dict.fromkeys(self.books.shards, 0)
+                for owner in self.books.clusters.values():
+                    counts[owner] += 1
+                shard = min(counts, key=lambda name: (counts[name], name))
+            self._known(shard)
+            self.books.clusters[cluster] = bound = shard
+        elif shard is not None and shard != bound:
+            raise InputError(
+                f"it is bound to shard {bound!r} and not to {shard!r}", where=f"cluster {cluster!r}"
+            )
+        return bound
+
+    def _known(self, shard: str) -> None:
+        if shard not in self.books.shards:
+            raise InputError(
+                f"there is no shard {shard!r}",
+                allowed=", ".join(self.books.shards) or "none yet",
+                hint="add it first",
+            )
+
+    def territory(self, shard: str) -> Territory:
+        """What a shard that starts must know of what is its own."""
+        domains = [domain for domain, owner in self.books.domains.items() if owner == shard]
+        mine = Territory(domains, self._key)
+        for machine, (home, owner) in self.books.moved.items():
+            if owner == shard:
+                mine.take(machine)
+            elif home == shard:
+                mine.leave(machine)
+        return mine
+
+    # Reports and what follows from them.
+
+    def report(self, report: Report, now_s: float) -> list[Instruction]:
+        """Takes a report; gives every instruction that its shard has not answered yet."""
+        self._known(report.shard)
+        self._hear(report, now_s)
+        self._free[report.shard] = {one.shape: one for one in report.free}
+        for move in self.books.moves.values():
+            if move.donor == report.shard and not move.given_up:
+                self._reserve(move)
+        for wish in report.wishes:
+            self._pull(report.shard, wish, now_s)
+        return list(self._pending(report.shard))
+
+    def _hear(self, report: Report, now_s: float) -> None:
+        moves = self.books.moves
+        for one in report.released:
+            move = moves.get(one.instruction)
+            if move is None or move.given_up or move.donor != report.shard:
+                continue  # it was heard before
+            move.given_up, move.machines = True, one.machines
+            home = self._home(move)
+            for machine in one.machines:
+                self._hand_over(machine, home, move.receiver)
+            if not one.machines:
+                del moves[move.id]
+        for number in report.taken:
+            move = moves.get(number)
+            if move is not None and move.given_up and move.receiver == report.shard:
+                del moves[number]
+                self._rests[move.receiver, move.for_need] = now_s + COOLDOWN_S
+        for machine in report.gone:
+            _, owner = self.books.moved.get(machine, ("", ""))
+            if owner == report.shard:
+                del self.books.moved[machine]
+
+    def _home(self, move: Move) -> str:
+        domain = move.shape.attributes().get(self._key, "")
+        return self.books.domains.get(domain, move.donor)
+
+    def _hand_over(self, machine: str, home: str, receiver: str) -> None:
+        if home == receiver:
+            self.books.moved.pop(machine, None)
+        else:
+            self.books.moved[machine] = (home, receiver)
+
+    def _pending(self, shard: str) -> Iterator[Instruction]:
+        term = self.books.term
+        for move in self.books.moves.values():
+            if move.donor == shard and not move.given_up:
+                yield Release(move.id, term, move.shape, move.idle, move.quota)
+            elif move.receiver == shard and move.given_up:
+                yield Take(move.id, term, move.machines)
+
+    # Moves.
+
+    def _pull(self, receiver: str, wish: Wish, now_s: float) -> None:
+        """Lets machines come for a need that has been short for long enough."""
+        key = wish.need.key()
+        if wish.age < IDLE_AGE or now_s < self._rests.get((receiver, key), -math.inf):
+            return
+        if any(
+            one.receiver == receiver and one.for_need == key for one in self.books.moves.values()
+        ):
+            return
+        offers, missing = self._offers(receiver, wish), dict(wish.missing)
+        if wish.need.profile.same_key:  # what it has elsewhere is of no use to a gang
+            offers, missing = _in_one_domain(offers, wish), dict(wish.need.aggregate)
+        for _, donor, free in offers:
+            count = _machines_for(missing, free.shape)
+            if not count:
+                break
+            idle = min(count, free.idle)
+            quota = min(count - idle, free.quota)
+            self._begin(donor, receiver, free.shape, idle, quota, key)
+            for name, amount in free.shape.resources:
+                if name in missing:
+                    missing[name] -= amount * (idle + quota)
+
+    def _offers(self, receiver: str, wish: Wish) -> list[tuple[float, str, Free]]:
+        """What other shards could give for a wish, the cheapest first."""
+        need, found = wish.need, []
+        for donor in sorted(self._free):
+            if donor == receiver:
+                continue
+            for free in self._free[donor].values():
+                idle = free.idle - math.floor(MARGIN * free.idle)
+                quota = free.quota if wish.age >= QUOTA_AGE else 0
+                shape = free.shape
+                if idle + quota <= 0 or not _fits(shape, need.min_unit):
+                    continue
+                cost = effective_cost(
+                    shape.price_per_hour,
+                    shape.interruption_probability,
+                    need.profile.interruption_bucket,
+                )
+                if cost < math.inf and accepts_all(need.profile.requirements, shape.attributes()):
+                    found.append((cost, donor, Free(shape, max(0, idle), quota)))
+        found.sort(key=lambda one: (one[0], one[1], one[2].shape.key()))
+        return found
+
+    def _begin(
+        self, donor: str, receiver: str, shape: Shape, idle: int, quota: int, key: NeedKey
+    ) -> None:
+        self.books.last_move += 1
+        move = Move(self.books.last_move, donor, receiver, shape, idle, quota, key)
+        self.books.moves[move.id] = move
+        self._reserve(move)
+
+    def _reserve(self, move: Move) -> None:
+        """What a donor will give up is not offered to a second receiver."""
+        free = self._free[move.donor].get(move.shape)
+        if free is not None:
+            left = Free(free.shape, max(0, free.idle - move.idle), max(0, free.quota - move.quota))
+            self._free[move.donor][move.shape] = left
+
+
+def _fits(shape: Shape, unit: Resources) -> bool:
+    offered = dict(shape.resources)
+    return all(offered.get(name, 0) >= amount for name, amount in unit)
+
+
+def _machines_for(missing: dict[str, int], shape: Shape) -> int:
+    """How many machines of a shape cover what is missing."""
+    offered = dict(shape.resources)
+    counts = [-(-amount // offered[name]) for name, amount in missing.items() if amount > 0]
+    return max(counts, default=0)
+
+
+def _in_one_domain(
+    offers: list[tuple[float, str, Free]], wish: Wish
+) -> list[tuple[float, str, Free]]:
+    """Of the offers to a gang those of one domain that can have all of it, or none."""
+    key = wish.need.profile.same_key
+    by_domain: dict[str, list[tuple[float, str, Free]]] = {}
+    for one in offers:
+        by_domain.setdefault(one[2].shape.attributes()[key], []).append(one)
+    for domain in sorted(by_domain, key=lambda value: (by_domain[value][0][0], value)):
+        some = by_domain[domain]
+        whole = dict(wish.need.aggregate)
+        for _, _, free in some:
+            for name, amount in free.shape.resources:
+                if name in whole:
+                    whole[name] -= amount * (free.idle + free.quota)
+        if all(amount <= 0 for amount in whole.values()):
+            return some
+    return []

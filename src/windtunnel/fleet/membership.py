@@ -1,0 +1,119 @@
+"""A shard's side of the coordinator: reports, and obedience to what comes back."""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.fleet.actions import NOTHING, PREEMPTING, Plan
+from windtunnel.fleet.entries import Entry
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.messages import (
+    MOST_WISHES,
+    Free,
+    Instruction,
+    Release,
+    Released,
+    Report,
+    Take,
+    Wish,
+)
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.states import IDLE, SPECULATIVE
+
+
+class Member:
+    """Remembers how long needs have been short, and what it gave up and took."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard: Final = shard
+        self._ages: dict[NeedKey, int] = {}
+        self._released: dict[int, tuple[str, ...]] = {}
+        self._taken: list[int] = []
+        self._term = 0
+
+    def note(self, plan: Plan) -> None:
+        """Takes note of what a cycle left short."""
+        short = [one.need for one in plan.shortfalls if one.verdict != PREEMPTING]
+        self._ages = {key: self._ages.get(key, 0) + 1 for key in short}
+
+    def report(self) -> Report:
+        """What the coordinator is told."""
+        shard = self._shard
+        inventory = shard.planner.inventory
+        free = [
+            Free(stock.shape, stock.idle_count, stock.quota_count)
+            for stock in inventory.stocks
+            if stock.free_count
+        ]
+        given = shard.territory.given
+        return Report(
+            shard.name,
+            tuple(free),
+            tuple(self._wishes()),
+            tuple(Released(number, names) for number, names in self._released.items()),
+            tuple(self._taken),
+            tuple(name for name in given if name not in inventory.entries)
+            if shard.is_ready
+            else (),
+        )
+
+    def _wishes(self) -> list[Wish]:
+        keys = sorted(self._ages, key=lambda key: (-key.priority(), -self._ages[key], key))
+        wishes = []
+        for key in keys[:MOST_WISHES]:
+            need = self._shard.planner.needs.get(key)
+            if need is not None:
+                row = self._shard.planner.inventory.rows[key]
+                amounts = zip(need.aggregate, row.have, strict=True)
+                missing = tuple((name, max(0, want - have)) for (name, want), have in amounts)
+                wishes.append(Wish(need, missing, self._ages[key]))
+        return wishes
+
+    def obey(
+        self,
+        instructions: list[Instruction],
+        get: Callable[[str], Machine | None],
+        now_s: float,
+    ) -> None:
+        """Follows instructions, each once; `get` asks the provider for a machine."""
+        released: dict[int, tuple[str, ...]] = {}
+        taken: list[int] = []
+        for one in instructions:
+            if one.term < self._term:
+                continue  # of a coordinator that is no longer one
+            self._term = one.term
+            if isinstance(one, Release):
+                before = self._released.get(one.id)
+                released[one.id] = self._release(one) if before is None else before
+            else:
+                self._take(one, get, now_s)
+                taken.append(one.id)
+        # What is not asked any more was heard.
+        self._released, self._taken = released, taken
+
+    def _release(self, order: Release) -> tuple[str, ...]:
+        """Gives up machines that nobody uses and nothing is planned for."""
+        shard = self._shard
+        stock = shard.planner.inventory.stock(order.shape)
+        names: list[str] = []
+        for state, count in ((IDLE, order.idle), (SPECULATIVE, order.quota)):
+            names += [one.id for one in stock.free() if _may_leave(one, state)][:count]
+        for name in names:
+            shard.territory.leave(name)
+            shard.executor.gone(name)
+        return tuple(names)
+
+    def _take(self, order: Take, get: Callable[[str], Machine | None], now_s: float) -> None:
+        known = self._shard.planner.inventory.entries
+        records = []
+        for name in order.machines:
+            record = get(name)
+            if name not in known:
+                self._shard.territory.take(name)
+                if record is not None:
+                    records.append(record)
+        self._shard.reconciler.fold(records, now_s, complete=False)
+
+
+def _may_leave(entry: Entry, state: int) -> bool:
+    return entry.state == state and entry.planned == NOTHING

@@ -1,0 +1,73 @@
+"""What shards and their coordinator tell each other: reports one way, instructions the other.
+
+Both are repeated until they have been heard. A report answers the instructions of the last reply,
+and a reply has every instruction that is not answered yet: a lost message costs time, and nothing.
+"""
+
+from typing import Final
+
+import msgspec
+
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.shape import Resources, Shape
+
+MOST_WISHES: Final = 100
+"""How many shortfalls a report has at most: the highest priorities, then the oldest."""
+
+
+class Free(msgspec.Struct, frozen=True):
+    """Machines of one shape that a shard does not use."""
+
+    shape: Shape
+    idle: int
+    quota: int
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """A need that a shard cannot satisfy by itself."""
+
+    need: Need
+    missing: Resources
+    age: int
+    """For how many cycles."""
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The machines that a donor gave up: perhaps fewer than it was asked for, or none."""
+
+    instruction: int
+    machines: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a shard says of itself."""
+
+    shard: str
+    free: tuple[Free, ...] = ()
+    wishes: tuple[Wish, ...] = ()
+    released: tuple[Released, ...] = ()
+    taken: tuple[int, ...] = ()
+    """Instructions to take that it has followed."""
+    gone: tuple[str, ...] = ()
+    """Machines that it was given and that no longer exist."""
+
+
+class Release(msgspec.Struct, frozen=True):
+    """To a donor: give up so many machines of a shape. Which ones, it knows best."""
+
+    id: int
+    term: int
+    shape: Shape
+    idle: int
+    quota: int
+
+
+class Take(msgspec.Struct, frozen=True):
+    """To who gets them: these machines are yours now."""
+
+    id: int
+    term: int
+    machines: tuple[str, ...]
+
+
+Instruction = Release | Take

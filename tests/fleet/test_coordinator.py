@@ -1,0 +1,224 @@
+"""Several shards: who has what, and machines that move between them, whoever dies on the way."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
+from windtunnel.core.errors import InputError
+from windtunnel.core.random import Streams
+from windtunnel.fleet.actions import Plan
+from windtunnel.fleet.checks import INVARIANTS, Fleet
+from windtunnel.fleet.coordinator import Books, Coordinator
+from windtunnel.fleet.drill import Drill
+from windtunnel.fleet.fake import Delays, FakeProvider
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.membership import Member
+from windtunnel.fleet.messages import Release, Report, Take
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.states import CONFIGURED
+
+ZONES = {"a": "s1", "b": "s2"}
+
+
+class Federation:
+    """Two shards with a zone each, a coordinator, and one provider."""
+
+    def __init__(self, machines: list[Machine]) -> None:
+        self.provider = FakeProvider(Delays(), Streams(7))
+        for machine in machines:
+            self.provider.add(machine)
+        self.coordinator = Coordinator()
+        for domain, shard in ZONES.items():
+            self.coordinator.add_shard(shard)
+            self.coordinator.assign(domain, shard)
+        self.drill = Drill(self.provider, [], Streams(7)["fetch"])
+        self.drill.after_cycle = self.exchange
+        self.members: dict[str, Member] = {}
+        self.wanted: dict[str, dict[str, list[Need]]] = {name: {} for name in ZONES.values()}
+        self.epochs = dict.fromkeys(ZONES.values(), 0)
+        self.deaf: set[str] = set()
+        for name in ZONES.values():
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """A shard starts, for the first time or again."""
+        self.epochs[name] += 1
+        territory = self.coordinator.territory(name)
+        shard = Shard(name, epoch=self.epochs[name], territory=territory)
+        self.members[name] = Member(shard)
+        self.drill.restart(name, shard)
+        for cluster, needs in self.wanted[name].items():
+            shard.want(cluster, needs)
+
+    def want(self, *needs: Need) -> None:
+        cluster = needs[0].cluster
+        name = self.coordinator.bind(cluster)
+        self.wanted[name][cluster] = list(needs)
+        self.drill.shards[name].want(cluster, needs)
+
+    def exchange(self, shard: Shard, plan: Plan) -> None:
+        member = self.members[shard.name]
+        member.note(plan)
+        instructions = self.coordinator.report(member.report(), self.drill.now_s)
+        if shard.name not in self.deaf:
+            member.obey(instructions, self.provider.get, self.drill.now_s)
+        self.check()
+
+    def check(self) -> None:
+        fleet = Fleet(list(self.drill.shards.values()), self.provider)
+        for one in INVARIANTS:
+            assert one.check(fleet) is None
+
+    def holders(self) -> dict[str, str]:
+        """By machine, the shard that decides about it."""
+        return {
+            name: shard.name
+            for shard in self.drill.shards.values()
+            for name in shard.planner.inventory.entries
+        }
+
+    def configured(self, cluster: str) -> list[str]:
+        found = self.provider.records()
+        return [one.id for one in found if one.state == CONFIGURED and one.cluster == cluster]
+
+
+def two_zones(idle_b: int = 6, quota_b: int = 3) -> list[Machine]:
+    far = shape_of(zone="b")
+    return [
+        idle("a1"),
+        *(idle(f"b{n}", far) for n in range(idle_b)),
+        *(quota(f"q{n}", far) for n in range(quota_b)),
+    ]
+
+
+def test_each_shard_has_the_machines_of_its_domains() -> None:
+    federation = Federation(two_zones(2, 1))
+    federation.drill.run_until(1.0)
+    assert federation.holders() == {"a1": "s1", "b0": "s2", "b1": "s2", "q0": "s2"}
+
+
+def test_machines_move_to_where_a_need_has_been_short_for_a_while() -> None:
+    federation = Federation(two_zones())
+    federation.want(ask("east", machines=4))
+    federation.drill.run_until(39.0)
+    assert federation.holders()["b0"] == "s2"
+    federation.drill.run_until(120.0)
+    assert len(federation.configured("east")) == 4
+    assert federation.holders() | {"b0": "s1", "b1": "s1", "b2": "s1"} == federation.holders()
+    assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
+    federation.drill.run_until(400.0)
+    assert len(federation.coordinator.books.moved) == 3  # and no more
+    assert federation.coordinator.books.moves == {}
+
+
+def test_places_in_a_quota_move_after_idle_machines_did_not_do() -> None:
+    federation = Federation(two_zones(2, 5))
+    federation.want(ask("east", machines=4))
+    federation.drill.run_until(100.0)
+    assert len(federation.configured("east")) == 3
+    federation.drill.run_until(600.0)
+    assert len(federation.configured("east")) == 4
+
+
+def test_a_gang_gets_all_of_its_machines_in_one_domain() -> None:
+    racks = [idle(f"b{n}", shape_of(zone="b", rack=f"r{n % 2}")) for n in range(12)]
+    federation = Federation([idle("a1"), *racks])
+    federation.want(ask("east", 5, "small", SAME_RACK, group="g"))
+    federation.drill.run_until(300.0)
+    came = federation.configured("east")
+    assert len(came) == 5
+    assert len({int(name[1:]) % 2 for name in came}) == 1
+
+
+def test_what_a_donor_needs_itself_stays() -> None:
+    federation = Federation(two_zones(4, 0))
+    federation.want(ask("east", machines=4))
+    federation.want(ask("west", machines=4))
+    federation.drill.run_until(400.0)
+    assert len(federation.configured("west")) == 4
+    assert len(federation.configured("east")) == 1
+
+
+def test_a_machine_finds_its_way_back() -> None:
+    federation = Federation(two_zones(3, 0))
+    federation.want(ask("east", machines=2))
+    federation.drill.run_until(200.0)
+    assert len(federation.coordinator.books.moved) == 1
+    federation.want(ask("east", machines=1))
+    federation.want(ask("west", machines=3))
+    federation.drill.run_until(900.0)
+    assert len(federation.configured("west")) == 3
+    assert len(federation.configured("east")) == 1
+
+
+def test_a_machine_that_moved_and_is_gone_is_forgotten() -> None:
+    federation = Federation(two_zones(3, 0))
+    federation.want(ask("east", machines=2))
+    federation.drill.run_until(200.0)
+    (moved,) = federation.coordinator.books.moved
+    federation.provider.remove(moved)
+    federation.want(ask("east", machines=1))
+    federation.drill.run_until(230.0)
+    assert federation.coordinator.books.moved == {}
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataObject) -> None:
+    federation = Federation(two_zones())
+    federation.want(ask("east", machines=4))
+    for _ in range(data.draw(st.integers(0, 10))):
+        federation.drill.run_until(federation.drill.now_s + data.draw(st.integers(1, 40)))
+        happens = data.draw(st.sampled_from(["s1", "s2", "deaf", "coordinator"]))
+        if happens == "deaf":
+            federation.deaf = {data.draw(st.sampled_from(["s1", "s2"]))}
+        elif happens == "coordinator":
+            stored = msgspec.json.encode(federation.coordinator.books)
+            federation.coordinator = Coordinator(msgspec.json.decode(stored, type=Books))
+        else:
+            federation.start(happens)
+            federation.check()
+    federation.deaf = set()
+    federation.drill.run_until(federation.drill.now_s + 400.0)
+    assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
+    assert len(federation.configured("east")) == 4
+    begun = federation.provider.begun
+    assert (begun["configure"], sum(federation.provider.repeated.values())) == (4, 0)
+
+
+def test_a_release_is_followed_once_and_answered_until_it_was_heard() -> None:
+    provider = FakeProvider(Delays(), Streams(1))
+    for machine in two_zones():
+        provider.add(machine)
+    shard = Shard("s2")
+    shard.fold(provider.list_since("s2", 1, 0), 0.0)
+    member = Member(shard)
+    order = Release(3, 1, shape_of(zone="b"), 2, 1)
+    member.obey([order], provider.get, 0.0)
+    member.obey([order], provider.get, 0.0)
+    (answer,) = member.report().released
+    assert (answer.instruction, answer.machines) == (3, ("b0", "b1", "q0"))
+    member.obey([Take(4, 2, ("b0",))], provider.get, 0.0)
+    assert member.report().released == ()
+    assert member.report().taken == (4,)
+    member.obey([Release(5, 1, shape_of(zone="b"), 2, 0)], provider.get, 0.0)  # of an old term
+    assert "b2" in shard.planner.inventory.entries
+
+
+def test_clusters_are_bound_once_and_evenly() -> None:
+    coordinator = Coordinator()
+    with pytest.raises(InputError, match="cluster 'east': there is no shard"):
+        coordinator.bind("east")
+    for name in ("s2", "s1"):
+        coordinator.add_shard(name)
+    assert [coordinator.bind(name) for name in ("a", "b", "c", "a")] == ["s1", "s2", "s1", "s1"]
+    with pytest.raises(InputError, match="it is bound to shard 's1' and not to 's2'"):
+        coordinator.bind("a", "s2")
+    coordinator.assign("zone-a", "s1")
+    with pytest.raises(InputError, match="domain 'zone-a': it belongs to shard 's1'"):
+        coordinator.assign("zone-a", "s2")
+    with pytest.raises(InputError, match="there is no shard 's9'; allowed: s1, s2"):
+        coordinator.report(Report("s9"), 0.0)
