@@ -50,7 +50,7 @@ class Both:
     def cycle(self) -> Plan:
         """Runs both, and holds the plans and what machines became equal."""
         before = self.planner.inventory.records()
-        all_needs = [one for some in self.wanted.values() for one in some]
+        all_needs = self.planner.needs.needs()
         after, expected = reference.cycle(before, all_needs, list(self.wanted), self.now_s)
         plan = self.planner.cycle(self.now_s)
         assert (

@@ -7,7 +7,7 @@ from tests.fleet.test_execution import Shard
 from tests.fleet.worlds import needs, shapes
 from windtunnel.fleet.actions import PREEMPTING, Verdict
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, merge
+from windtunnel.fleet.need import Need
 from windtunnel.fleet.penalties import PINNED
 from windtunnel.fleet.reference_rows import ReferenceRow, covers, total
 from windtunnel.fleet.states import CONFIGURED, IDLE, SPECULATIVE
@@ -24,8 +24,8 @@ def fleets(draw: st.DrawFn) -> list[Machine]:
     return machines
 
 
-def rows_of(wanted: list[Need]) -> list[ReferenceRow]:
-    return [ReferenceRow(one) for one in merge(wanted)]
+def rows_of(shard: Shard) -> list[ReferenceRow]:
+    return [ReferenceRow(one) for one in shard.planner.needs.needs()]
 
 
 def settle(shard: Shard) -> list[Verdict]:
@@ -53,7 +53,7 @@ def test_a_fleet_comes_to_rest_where_every_need_is_covered_or_told(
     shard = shard_of(machines, wanted)
     short = {one.need for one in settle(shard)}
     records = shard.planner.inventory.records()
-    for row in rows_of(wanted):
+    for row in rows_of(shard):
         mine = [m for m in records if m.holder == row.key and m.state == CONFIGURED]
         if row.key in short:
             continue
@@ -71,7 +71,7 @@ def test_no_lower_priority_keeps_what_a_higher_one_lacks(
     verdicts = settle(shard)
     assert all(one.verdict != PREEMPTING for one in verdicts)
     short = {one.need for one in verdicts}
-    for row in rows_of(wanted):
+    for row in rows_of(shard):
         if row.key in short and not row.domain_key:
             for machine in shard.planner.inventory.records():
                 holder = machine.holder
@@ -87,7 +87,7 @@ def test_a_spread_of_new_machines_is_within_its_skew(
     shard = shard_of(machines, wanted)
     shard.planner.cycle(0.0)
     records = shard.planner.inventory.records()
-    for row in rows_of(wanted):
+    for row in rows_of(shard):
         if row.skew:
             domains = {row.domain_of(m) for m in records if row.matches(m)}
             mine = [row.domain_of(m) for m in records if m.holder == row.key]

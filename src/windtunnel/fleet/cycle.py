@@ -117,6 +117,8 @@ class Planner:
                     row.whole = False
                     continue
             self._moves.keep(row)
+            if not row.live:
+                self.inventory.forget(row)
 
     def _acquire_all(self, rows: list[Row]) -> list[Row]:
         """Phase 1, then: what rows can get, in the order of service. Gives those that lack."""
@@ -221,7 +223,7 @@ class Planner:
 
 
 def _order(row: Row) -> tuple[int, float, NeedKey]:
-    return (-row.priority, row.arrival_s, row.key)
+    return row.turn
 
 
 def _dearest(entry: Entry) -> tuple[float, str]:

@@ -21,8 +21,6 @@ ONLY_PLANNED: Final = 3
 NOT_COMING: Final = -1
 """How far a machine is on its way to the need that holds it."""
 
-IN_IDLE: Final = 1
-IN_QUOTA: Final = 2
 MANY: Final = 8
 MOST_LEFT_OVER: Final = 1000
 """How many machines that are no longer free a list may hold, beyond as many as are free."""
@@ -34,7 +32,8 @@ class Entry:
     __slots__ = (
         "host",
         "id",
-        "listed",
+        "in_idle",
+        "in_quota",
         "place",
         "planned",
         "row",
@@ -53,7 +52,8 @@ class Entry:
         self.place: i32 = 0  # in the list of its row
         self.state: u8 = SPECULATIVE
         self.planned: u8 = NOTHING
-        self.listed: u8 = 0  # in which lists of free machines of its stock it stands
+        self.in_idle = False  # whether it stands in the list of idle machines of its stock
+        self.in_quota = False  # as above, of speculative ones
         self.spare = False  # bound to a cluster of which no need counts on it
 
     def is_free(self) -> bool:
@@ -116,13 +116,13 @@ class Stock:
         """A machine is free now."""
         if entry.state == IDLE:
             self.idle_count += 1
-            if not entry.listed & IN_IDLE:
-                entry.listed |= IN_IDLE
+            if not entry.in_idle:
+                entry.in_idle = True
                 self._insert(self._idle, entry)
         else:
             self.quota_count += 1
-            if not entry.listed & IN_QUOTA:
-                entry.listed |= IN_QUOTA
+            if not entry.in_quota:
+                entry.in_quota = True
                 self._insert(self._quota, entry)
 
     def _insert(self, free: list[Entry], entry: Entry) -> None:
@@ -139,26 +139,36 @@ class Stock:
         if entry.state == IDLE:
             self.idle_count -= 1
             if len(self._idle) > 2 * self.idle_count + MOST_LEFT_OVER:
-                _tidy(self._idle, IDLE, IN_IDLE)
+                self._tidy(self._idle, IDLE)
         else:
             self.quota_count -= 1
             if len(self._quota) > 2 * self.quota_count + MOST_LEFT_OVER:
-                _tidy(self._quota, SPECULATIVE, IN_QUOTA)
+                self._tidy(self._quota, SPECULATIVE)
 
     def pop(self, state: int) -> Entry:
         """Takes the first free machine in a state; there must be one."""
         self._order()
         if state == IDLE:
             self.idle_count -= 1
-            free, listed = self._idle, IN_IDLE
+            free = self._idle
         else:
             self.quota_count -= 1
-            free, listed = self._quota, IN_QUOTA
+            free = self._quota
         while True:
             entry = free.pop()
-            entry.listed &= ~listed
+            _unlist(entry, state)
             if entry.state == state and entry.is_free():
                 return entry
+
+    def _tidy(self, free: list[Entry], state: int) -> None:
+        """Drops from a list who is no longer free."""
+        kept: list[Entry] = []
+        for entry in free:
+            if entry.state == state and entry.is_free():
+                kept.append(entry)
+            else:
+                _unlist(entry, state)
+        free[:] = kept
 
     def _order(self) -> None:
         if not self._sorted:
@@ -188,15 +198,11 @@ class Stock:
         return found
 
 
-def _tidy(free: list[Entry], state: int, listed: int) -> None:
-    """Drops from a list who is no longer free."""
-    kept: list[Entry] = []
-    for entry in free:
-        if entry.state == state and entry.is_free():
-            kept.append(entry)
-        else:
-            entry.listed &= ~listed
-    free[:] = kept
+def _unlist(entry: Entry, state: int) -> None:
+    if state == IDLE:
+        entry.in_idle = False
+    else:
+        entry.in_quota = False
 
 
 def _by_id(entry: Entry) -> str:
@@ -270,7 +276,7 @@ class Row:
         self.yields = reclamation_bucket != PINNED
         """Whether needs of higher priority may take its machines."""
         self.live = False  # whether its cluster asks for it
-        self.arrival_s = 0.0
+        self.turn = (-priority, 0.0, key)  # who is served first: as `Need.order`
         self.resources: list[int] = []  # the numbers of what it asks for, by name
         self.want: list[int] = []
         self.supply: Supply | None = None
@@ -285,6 +291,3 @@ class Row:
         self.dirty = False
         self.domain = ""
         self.verdict = 0
-
-    def order(self) -> tuple[int, float, NeedKey]:
-        return (-self.priority, self.arrival_s, self.key)

@@ -15,7 +15,7 @@ class Hints:
 
     def __init__(self, supplies: Supplies) -> None:
         self._supplies: Final = supplies
-        self._told: Final[dict[tuple[str, str], tuple[int, float]]] = {}
+        self._told: Final[dict[str, dict[str, tuple[int, float]]]] = {}  # by cluster, fingerprint
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
@@ -40,10 +40,14 @@ class Hints:
         return changed
 
     def _tell_one(self, row: Row, answer: tuple[int, float], changed: list[Hint]) -> None:
-        key = (row.cluster.name, row.key.fingerprint)
-        if self._told.get(key) != answer:
-            self._told[key] = answer
-            changed.append(Hint(key[0], key[1], answer[0], answer[1]))
+        cluster, fingerprint = row.cluster.name, row.key.fingerprint
+        told = self._told.get(cluster)
+        if told is None:
+            told = {}
+            self._told[cluster] = told
+        if told.get(fingerprint) != answer:
+            told[fingerprint] = answer
+            changed.append(Hint(cluster, fingerprint, answer[0], answer[1]))
 
 
 def _look(supply: Supply) -> tuple[int, float]:

@@ -83,6 +83,11 @@ class Inventory:
             self.rows[key] = found
         return found
 
+    def forget(self, row: Row) -> None:
+        """Drops a row that nobody asks for and no machine is for: rows must not pile up."""
+        if not row.live and not row.held and not row.promised:
+            self.rows.pop(row.key, None)
+
     def stock(self, shape: Shape) -> Stock:
         found = self._stock_of.get(shape)
         if found is None:

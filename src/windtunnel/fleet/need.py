@@ -5,6 +5,7 @@ on one machine. Needs of one cluster with the same profile and group are one row
 decides about thousands of rows where there are millions of pods.
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -41,10 +42,10 @@ class Profile(msgspec.Struct, frozen=True):
         return self.spread[0] if self.spread and not self.same_key else None
 
     def fingerprint(self) -> str:
-        """Text that is equal for equal profiles only."""
+        """Text that is equal for equal profiles only, and the same text each time."""
         requirements = ";".join(one.text() for one in self.requirements)
         spreads = ";".join(one.text() for one in self.spread)
-        return (
+        return sys.intern(
             f"p={self.priority}|ipb={self.interruption_bucket}|rpb={self.reclamation_bucket}"
             f"|reqs={requirements}|spr={spreads}"
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.fleet.entries import Row
+from windtunnel.fleet.folding import fold
 from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import Need, NeedKey, merge
 from windtunnel.fleet.supply import Supplies
@@ -28,7 +29,7 @@ class NeedsTable:
 
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
         """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
-        merged = merge(needs)
+        merged = merge(fold(needs, [stock.shape for stock in self._inventory.stocks]))
         owner = self._inventory.cluster(cluster)
         before = self._rows.get(cluster, {})
         if self._doubts(cluster, len(before), len(merged)):
@@ -69,7 +70,7 @@ class NeedsTable:
             row.domain_key = over.key if over else profile.same_key
             self._rows.setdefault(need.cluster, {})[key] = row
         self._needs[row] = need
-        row.arrival_s = need.arrival_s
+        row.turn = (-row.priority, need.arrival_s, row.key)
         row.resources = [self._inventory.resource(name) for name, _ in need.aggregate]
         row.want = [amount for _, amount in need.aggregate]
         if before is None or before.min_unit != need.min_unit:

@@ -1,0 +1,40 @@
+"""Gangs that fit on one machine share machines."""
+
+from tests.fleet.worlds import SAME_RACK, ask, idle, shape_of
+from windtunnel.fleet.cycle import Planner
+from windtunnel.fleet.folding import fold
+from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.shape import RACK
+
+
+def pair(group: str, cpu: int = 2) -> Need:
+    """A gang that asks for so much in one rack."""
+    wish = profile([requirement(RACK, "Same")])
+    return need("east", wish, {"cpu": cpu, "memory": 8}, {"cpu": 1, "memory": 4}, group=group)
+
+
+def test_small_gangs_are_packed() -> None:
+    planner = Planner()
+    planner.inventory.load(idle(f"m{n}", shape_of("large")) for n in range(6))
+    planner.needs.replace("east", [pair(f"g{n}") for n in range(8)])
+    assert planner.needs.live == 1
+    assert len(planner.cycle(0.0).actions) == 2  # four gangs of 2 cores on each 8
+
+
+def test_a_gang_larger_than_any_machine_stays_one() -> None:
+    large = pair("g1", cpu=9)
+    assert fold([large], [shape_of("large")]) == [large]
+    alone = ask("east", 1, "small", SAME_RACK)
+    (folded,) = fold([alone], [shape_of("large"), shape_of("small")])
+    assert folded.profile.same_key == ""
+    assert fold([alone], [shape_of("large")]) == [alone]  # it could not run there
+
+
+def test_what_same_asked_of_each_machine_is_still_asked() -> None:
+    rack = requirement(RACK, "Same", ["a-r2"])
+    wish = profile([rack])
+    one = need("east", wish, {"cpu": 1}, {"cpu": 1})
+    (folded,) = fold([one], [shape_of(rack="r2")])
+    assert folded.profile.requirements == (requirement(RACK, "In", ["a-r2"]),)
+    assert fold([one], [shape_of(rack="r1")]) == [one]
