@@ -38,3 +38,12 @@ def test_what_same_asked_of_each_machine_is_still_asked() -> None:
     (folded,) = fold([one], [shape_of(rack="r2")])
     assert folded.profile.requirements == (requirement(RACK, "In", ["a-r2"]),)
     assert fold([one], [shape_of(rack="r1")]) == [one]
+
+
+def test_a_gang_is_looked_at_as_a_whole() -> None:
+    """Each member fits on a machine of its own; all of them together do not."""
+    planner = Planner()
+    planner.inventory.load(idle(f"m{n}") for n in range(4))
+    planner.needs.replace("east", [pair("g1") for _ in range(3)])
+    (row,) = planner.needs.needs()
+    assert (row.group, row.profile.same_key) == ("g1", RACK)

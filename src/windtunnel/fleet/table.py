@@ -29,7 +29,8 @@ class NeedsTable:
 
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
         """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
-        merged = merge(fold(needs, [stock.shape for stock in self._inventory.stocks]))
+        # Gangs first: whether a gang fits on one machine is asked of all its members together.
+        merged = merge(fold(merge(needs), [stock.shape for stock in self._inventory.stocks]))
         owner = self._inventory.cluster(cluster)
         before = self._rows.get(cluster, {})
         if self._doubts(cluster, len(before), len(merged)):
