@@ -6,8 +6,8 @@ from tests.gangs.manifests import load, workload
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.cluster.build import build, keys_of, machines, times_of
 from windtunnel.gangs.cluster.spec import load_cluster, load_cluster_text
-from windtunnel.gangs.cluster.spreading import SPREAD, SPREAD_WISH, spread_of
 from windtunnel.gangs.cluster.times import CONSTANT, LOGNORMAL, UNIFORM
+from windtunnel.gangs.cluster.wishes import REUSE, SPREAD, SPREAD_WISH, reuses, spread_of
 
 SMALL = """
 nodes:
@@ -114,3 +114,11 @@ def test_a_spread_is_read() -> None:
     assert wish is not None
     assert (wish.key, wish.most, wish.required) == ("o", 1, False)
     assert spread_of({}, "t", levels) is None
+
+
+def test_whether_gangs_return_is_read() -> None:
+    assert reuses({REUSE: "true"})
+    assert not reuses({REUSE: "false"})
+    assert not reuses({})
+    with pytest.raises(InputError, match="'yes' is neither; allowed: 'true' or 'false'"):
+        reuses({REUSE: "yes"})

@@ -54,7 +54,10 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.integers(0, 2)) == 0:
         template["topologyConstraint"] = constraint("zone", "", "topo")
     strategy = draw(st.sampled_from([None, {"type": "RollingRecreate"}, {"type": "OnDelete"}]))
-    return pod_clique_set([*lone, *members], groups, draw(counts), strategy=strategy, **template)
+    made = pod_clique_set([*lone, *members], groups, draw(counts), strategy=strategy, **template)
+    returns = draw(st.sampled_from(["true", "false"]))
+    made["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": returns}
+    return made
 
 
 def labels(number: int) -> dict[str, str]:

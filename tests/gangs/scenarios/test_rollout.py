@@ -332,3 +332,38 @@ def test_the_node_that_is_freed_is_enough_for_an_update() -> None:
     live.change(0, seconds=300.0)
     assert live.images() == [NEW] * 3
     assert live.ready() == 3
+
+
+def homes(live: Live) -> list[tuple[str, int, str]]:
+    return sorted((pod.clique, pod.index, pod.node) for pod in live.pods())
+
+
+@pytest.mark.parametrize("returns", ["true", "false"])
+def test_pods_return_to_their_nodes_where_that_is_asked_for(returns: str) -> None:
+    """Twice as many nodes as pods, and the first ones are free again after each step."""
+    manifest = workload(1)
+    manifest["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": returns}
+    live = Live(manifest, nodes=20)
+    for number in range(10):  # those that were taken first are closed, so that others are taken
+        live.cluster.drain(f"n{number}", live.now_s)
+    live.run()
+    before = homes(live)
+    live.add(10)
+    live.change(0, 1, 2, seconds=600.0)
+    assert live.images() == [NEW] * 10
+    assert (sorted(home[2] for home in homes(live)) == sorted(home[2] for home in before)) == (
+        returns == "true"
+    )
+
+
+def test_who_would_return_does_not_wait_for_ever() -> None:
+    """A pod of the old placement that cannot end is waited for a minute, and no longer."""
+    manifest = workload(1)
+    manifest["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": "true"}
+    live = Live(manifest, nodes=11)
+    lost = live.pods("pc-a")[0]
+    live.cluster.stick(lost.name)
+    live.kill(lost, seconds=50.0, cordon=False)
+    assert live.why("web-0") == "the nodes that it had are held until its pods there end"
+    live.run(30.0)
+    assert live.ready() == 10

@@ -6,8 +6,8 @@ from windtunnel.gangs.cluster.cluster import Cluster
 from windtunnel.gangs.cluster.scheduler import HOSTNAME
 from windtunnel.gangs.cluster.selectors import not_looked_at, selector_of
 from windtunnel.gangs.cluster.spec import ClusterSpec, Happening, NodesSpec, TimesSpec, VaryingSpec
-from windtunnel.gangs.cluster.spreading import spread_of
 from windtunnel.gangs.cluster.times import UNIFORM, Delay, Times
+from windtunnel.gangs.cluster.wishes import reuses, spread_of
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
@@ -42,6 +42,7 @@ def _check(named: NamedSet, levels: dict[str, dict[str, str]]) -> None:
     """What a scheduler would only find when the pods are there."""
     try:
         spread_of(named.spec.annotations, "", levels)
+        reuses(named.spec.annotations)
         for clique in named.spec.cliques:
             spread_of(clique.annotations, "", levels)
             selector_of(clique.pod_spec)

@@ -26,6 +26,7 @@ CRASHED: Final = "crashed"
 GONE: Final = "gone"
 FORCED: Final = "forced"
 LOOK: Final = "look"
+LOOK_AGAIN: Final = "look-again"
 LOST: Final = "lost"
 EVICTED: Final = "evicted"
 
@@ -129,11 +130,13 @@ class Cluster:
             self._queue.push(now_s + self._dice.scheduling_s(), 1, _Due(LOOK))
 
     def _happen(self, due: _Due, now_s: float) -> None:
-        if due.kind == LOOK:
-            self._pass_due = False
+        if due.kind in (LOOK, LOOK_AGAIN):
+            self._pass_due = self._pass_due and due.kind == LOOK_AGAIN
             bound, _ = self.scheduler.run(now_s)
             for placed in bound:
                 self._arrive(placed, now_s)
+            if now_s < self.scheduler.again_s < INFINITY:
+                self._queue.push(self.scheduler.again_s, 1, _Due(LOOK_AGAIN))
             return
         if due.kind in (LOST, EVICTED):
             self._node_lost(due, now_s)

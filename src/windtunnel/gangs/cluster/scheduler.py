@@ -2,8 +2,9 @@
 
 from typing import Final, Protocol
 
+from windtunnel.core.events import INFINITY
 from windtunnel.gangs.cluster.selectors import selector_of
-from windtunnel.gangs.cluster.spreading import spread_of
+from windtunnel.gangs.cluster.wishes import reuses, spread_of
 from windtunnel.gangs.commands import Emit, SetCondition
 from windtunnel.gangs.objects import (
     GANG,
@@ -26,6 +27,8 @@ from windtunnel.gangs.placement.why import Waiting
 from windtunnel.gangs.view import Changes, View
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+PATIENCE_S: Final = 60.0
+"""How long a gang that returns to its nodes waits for its own pods there to end."""
 DISRUPTION: Final = "DisruptionTarget"
 
 
@@ -48,6 +51,9 @@ class Scheduler:
         self._placer: Final = placer
         self._waiting: Final[dict[str, list[str]]] = {}  # by gang: pods that may be placed
         self._news = False
+        self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
+        self.again_s = INFINITY
+        """When somebody's patience ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
         self._shapes: Final[dict[str, Shape]] = {}  # by hash of the template
         self._levels: Final[dict[str, list[str]]] = {}
@@ -99,10 +105,15 @@ class Scheduler:
 
     def ending(self, pod: Pod) -> None:
         """A pod on a node was deleted: its room will be free."""
+        self._ending.setdefault(pod.gang, {})[pod.name] = pod.deleted_s
         self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod))
 
     def ended(self, pod: Pod) -> None:
         """A pod that was deleted is gone: its room is free."""
+        leaving = self._ending[pod.gang]
+        del leaving[pod.name]
+        if not leaving:
+            del self._ending[pod.gang]
         node, shape = self.space.by_name[pod.node], self.shape_of(pod)
         self.space.releasing(node, shape, -1)
         self.space.give(node, shape)
@@ -116,10 +127,11 @@ class Scheduler:
         """Places whom it can: the pods that got a node, and those that must make way."""
         self._learn_levels()
         self._news = False
+        self.again_s = INFINITY
         asks, settled = [], []
         for name in self._waiting:
             gang = self._view.gangs.get(name)
-            ask = None if gang is None else self._ask(gang)
+            ask = None if gang is None else self._ask(gang, now_s)
             if ask is None:
                 settled.append(name)
             else:
@@ -180,7 +192,7 @@ class Scheduler:
 
     # Asks.
 
-    def _ask(self, gang: PodGang) -> GangAsk | None:
+    def _ask(self, gang: PodGang, now_s: float) -> GangAsk | None:
         """What a gang wants now; None when none of its pods may be placed."""
         spec = self._view.sets.get(gang.set_name)
         groups, pending = [], False
@@ -202,6 +214,7 @@ class Scheduler:
         parts = [
             PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or Pack()) for g in gang.pack_groups
         ]
+        reuse = gang.reuse or (gang.name if reuses(set_notes) else "")
         return GangAsk(
             gang.name,
             groups,
@@ -212,8 +225,17 @@ class Scheduler:
             spread=None if gang.base else spread_of(set_notes, gang.topology, self._view.levels),
             family=gang.set_name,
             topology=gang.topology,
-            reuse=gang.reuse,
+            reuse=reuse,
+            patient=bool(reuse) and self._is_patient(reuse, now_s),
         )
+
+    def _is_patient(self, gang: str, now_s: float) -> bool:
+        """Whether pods of a gang are about to end, and that has not taken too long."""
+        until_s = [since_s + PATIENCE_S for since_s in self._ending.get(gang, {}).values()]
+        late_s = max(until_s, default=now_s)
+        if late_s > now_s:
+            self.again_s = min(self.again_s, late_s)
+        return late_s > now_s
 
     def _priority(self, gang: PodGang) -> int:
         return self._view.priorities.get(gang.priority_class, 0)

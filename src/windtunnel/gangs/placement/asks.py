@@ -135,7 +135,8 @@ class GangAsk:
     """What must be placed together. `order` decides between equal priorities, then the name.
 
     `family` names the gangs that `spread` keeps apart; `topology` the levels that its keys
-    belong to; `reuse` an earlier gang, whose nodes are taken first.
+    belong to; `reuse` an earlier gang, whose nodes are taken first. A `patient` gang rather waits
+    for those nodes, while pods on them are about to end, than to go elsewhere.
     """
 
     def __init__(
@@ -152,6 +153,7 @@ class GangAsk:
         family: str = "",
         topology: str = "",
         reuse: str = "",
+        patient: bool = False,
     ) -> None:
         self.name: Final = name
         self.groups: Final = groups
@@ -164,6 +166,7 @@ class GangAsk:
         self.family: Final = family
         self.topology: Final = topology
         self.reuse: Final = reuse
+        self.patient: Final = patient
 
     def rank(self) -> tuple[int, int, str]:
         """Who is placed first: higher priority, then earlier, then by name."""

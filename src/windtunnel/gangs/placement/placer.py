@@ -143,6 +143,8 @@ class GangPlacer:
         if lacking is not None:
             done.verdicts.append(lacking)
             return False
+        if gang.patient and self._waits_for_its_nodes(gang, done):
+            return False
         search = self._search(gang, _minima(gang))
         found = search.run()
         if found is not None:
@@ -195,6 +197,28 @@ class GangPlacer:
         }
 
     # Room that is about to be free.
+
+    def _waits_for_its_nodes(self, gang: GangAsk, done: Pass) -> bool:
+        """Holds the nodes that a gang had, when they are about to be free, and others are not."""
+        had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
+        found = self._search(gang, _minima(gang)).run()
+        if found is not None:
+            found.undo(self.space)
+            if _all_in(found, had):
+                return False
+        ending = self._let_end()
+        later = self._search(gang, _minima(gang)).run() if ending else None
+        for node, shape, count in reversed(ending):
+            self.space.shift(node, shape, -count)
+        if later is None:
+            return False
+        if not _all_in(later, had):
+            later.undo(self.space)
+            return False
+        self._held.append(later)
+        says = "the nodes that it had are held until its pods there end"
+        done.verdicts.append(Verdict(gang.name, Waiting.ENDINGS, says))
+        return True
 
     def _wait_for_endings(self, gang: GangAsk) -> Verdict | None:
         """Holds room in which pods are about to end, when a gang fits with it."""
@@ -313,6 +337,7 @@ class GangPlacer:
             done.verdicts.append(failure.verdict)
             return
         waiting: list[PodAsk] = []
+        had = [node for nodes in self._placements.get(gang.reuse, {}).values() for node in nodes]
         bound = {
             group.name: [
                 *group.bound,
@@ -329,6 +354,9 @@ class GangPlacer:
                 if pod.shape.number not in full:
                     one = _one_more(gang, group, pod, bound)
                     found = self._search(one, {group.name: [pod]}).run()
+                    if found is not None and gang.patient and not _all_in(found, had):
+                        found.undo(self.space)
+                        found = None
                 if found is None:
                     full.append(pod.shape.number)
                     waiting.append(pod)
@@ -337,11 +365,13 @@ class GangPlacer:
                 placed[pod.name] = node
                 bound[group.name].append(node)
                 done.bindings.append(Binding(gang.name, group.name, pod.name, node))
+                remembered = self._placements.setdefault(gang.name, {})
+                remembered[group.name] = list(bound[group.name])
         self._crowded.pop(gang.name, None)
         if waiting:
             verdict = Verdict(gang.name, Waiting.EXTRAS, why_extras(waiting))
             done.verdicts.append(verdict)
-            if not self._held:
+            if not self._held and not gang.patient:
                 self._crowded[gang.name] = _Failure(self.space, gang, verdict)
 
 
@@ -435,6 +465,10 @@ def _one_more(gang: GangAsk, group: GroupAsk, pod: PodAsk, bound: dict[str, list
 def _renamed(remembered: Remembered, old: str, new: str) -> Remembered:
     """Groups of an earlier gang by the names that they have in the new one."""
     return {new + name.removeprefix(old): nodes for name, nodes in remembered.items()}
+
+
+def _all_in(found: Found, nodes: list[str]) -> bool:
+    return all(taken.node.name in nodes for taken in found.taken)
 
 
 def _nodes_of(found: Found) -> list[str]:

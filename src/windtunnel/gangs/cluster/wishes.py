@@ -1,4 +1,4 @@
-"""The annotations that keep pods, or replicas of a set, apart."""
+"""The annotations about placement: what is kept apart, and who returns to where it was."""
 
 from typing import Final
 
@@ -8,6 +8,9 @@ from windtunnel.gangs.placement.asks import Spread
 SPREAD: Final = "windtunnel.dev/spread"
 SPREAD_WISH: Final = "windtunnel.dev/spread-preferred"
 """Of a clique (its pods) and of a set (its replicas): a domain, or domain:most."""
+
+REUSE: Final = "windtunnel.dev/reuse-placement"
+"""Of a set: whether its gangs, and pods of them, go back to the nodes that they had."""
 
 Levels = dict[str, dict[str, str]]
 
@@ -29,6 +32,14 @@ def spread_of(annotations: dict[str, str], topology: str, levels: Levels) -> Spr
                 raise InputError(what, where=annotation, allowed=", ".join(known))
             return Spread(key, int(most) if colon else 1, required=required)
     return None
+
+
+def reuses(annotations: dict[str, str]) -> bool:
+    """Whether gangs of a set go back to where they were."""
+    text = annotations.get(REUSE, "false")
+    if text not in ("true", "false"):
+        raise InputError(f"{text!r} is neither", where=REUSE, allowed="'true' or 'false'")
+    return text == "true"
 
 
 def _key(domain: str, topology: str, levels: Levels) -> str | None:
