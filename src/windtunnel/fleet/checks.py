@@ -8,7 +8,7 @@ from typing import Final
 from windtunnel.core.invariants import Invariant
 from windtunnel.fleet.entries import NOT_COMING, Entry
 from windtunnel.fleet.fake import FakeProvider
-from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.shard import TRANSITIONAL, Shard
 from windtunnel.fleet.states import FAILED, STATES
 
 
@@ -92,6 +92,8 @@ def _as_the_provider_says(fleet: Fleet) -> str | None:
                 continue
             if FAILED in (record.state, entry.state) or shard.executor.is_running(name):
                 continue
+            if entry.state in TRANSITIONAL:
+                continue  # begun before the shard was started again: the next list will tell
             if name in shard.reconciler.rejected:
                 continue  # what it was told of the machine could not be
             return f"machine {name!r} is {STATES[int(entry.state)]}, not {STATES[record.state]}"

@@ -23,7 +23,8 @@ from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED
 
-_TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
+TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
+"""States in which something is under way."""
 
 
 class Territory:
@@ -158,7 +159,7 @@ class Shard:
     def _watch(self, records: list[Machine], now_s: float) -> None:
         """Nobody here will be answered for what an earlier start began: the list will tell."""
         for record in records:
-            if record.state in _TRANSITIONAL and record.id in self.planner.inventory.entries:
+            if record.state in TRANSITIONAL and record.id in self.planner.inventory.entries:
                 limits = self.limits
                 limit_s = limits.create_timeout_s if record.state == CREATING else limits.timeout_s
                 grace_s = RECLAIM_GRACE_S if record.state == DRAINING else 0.0
@@ -172,7 +173,7 @@ class Shard:
             entry = inventory.entries.get(name)
             if (
                 entry is not None
-                and entry.state in _TRANSITIONAL
+                and entry.state in TRANSITIONAL
                 and not self.executor.is_running(name)
             ):
                 error = "what was begun before the shard started again never ended"
