@@ -18,9 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     return left.value.code, said.out, said.err
 
 
-def test_a_verdict_in_words_and_as_json(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "soak.json"
     code, out, _ = run(capsys, *SHORT, "--cycle-limit-s", "60", "--json", str(file))
     assert code == 0

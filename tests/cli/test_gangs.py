@@ -6,7 +6,15 @@ from pathlib import Path
 import yaml
 from click.testing import CliRunner
 
-from tests.gangs.manifests import workload
+from tests.gangs.manifests import (
+    binding,
+    clique,
+    constraint,
+    group,
+    load_set,
+    pod_clique_set,
+    workload,
+)
 from windtunnel.cli.gangs import gangs
 from windtunnel.core.errors import InputError
 
@@ -35,3 +43,69 @@ def test_a_bad_file_is_a_sentence(tmp_path: Path) -> None:
     done = CliRunner().invoke(gangs, ["validate", written(tmp_path, manifest)])
     assert isinstance(done.exception, InputError)
     assert "'Deployment' is not a kind that is known here" in str(done.exception)
+
+
+TREE = """\
+PodCliqueSet web: 3 x 4 pods, revision {revision}, update RollingRecreate, terminated after 4 h
+├─ replica web-0
+│  ├─ PodGang web-0: 2 of 3 pods are placed together
+│  │  ├─ PodClique web-0-pc-a: 2 pods, at least 1; each 80 MiB memory
+│  │  │  ├─ Pod web-0-pc-a-0
+│  │  │  └─ Pod web-0-pc-a-1
+│  │  └─ PodClique web-0-sg-0-pc-b: 1 pod, at least 1; each 80 MiB memory; \
+starts after 1 of web-0-pc-a ready
+│  │     └─ Pod web-0-sg-0-pc-b-0
+│  ├─ PodGang web-0-sg-0: 1 of 1 pods are placed together, once web-0 is
+│  │  └─ PodClique web-0-sg-1-pc-b: 1 pod, at least 1; each 80 MiB memory
+│  │     └─ Pod web-0-sg-1-pc-b-0
+│  ├─ PodCliqueScalingGroup web-0-sg: 2 replicas of pc-b, at least 1
+│  └─ Service web-0
+├─ replica web-1 to web-2: the same again
+├─ ServiceAccount web
+├─ Role grove.io:pcs:web
+├─ RoleBinding grove.io:pcs:web
+└─ Secret web-ic-sat
+"""
+
+
+def test_the_tree_of_what_would_be_created(tmp_path: Path) -> None:
+    manifest = pod_clique_set(
+        [clique("pc-a", 2, 1), clique("pc-b")],
+        [group("sg", ["pc-b"], 2)],
+        3,
+        cliqueStartupType="CliqueStartupTypeInOrder",
+    )
+    file = written(tmp_path, manifest)
+    done = CliRunner().invoke(gangs, ["render", file])
+    assert done.output == TREE.format(revision=load_set(manifest).spec.hash)
+    (plain,) = json.loads(CliRunner().invoke(gangs, ["render", "--json", file]).output)
+    assert [one["name"] for one in plain["below"][0]["below"][:2]] == ["web-0", "web-0-sg-0"]
+
+
+def test_claims_topology_and_many_pods_are_in_the_tree(tmp_path: Path) -> None:
+    role = clique("a", 5, 1)
+    role["resourceSharing"] = [{"name": "t", "scope": "PerReplica"}]
+    manifest = pod_clique_set(
+        [role],
+        terminationDelay="Never",
+        priorityClassName="high",
+        topologyConstraint=constraint("zone", "rack", "cluster"),
+    )
+    manifest["metadata"]["namespace"] = "serving"
+    path = tmp_path / "m.yaml"
+    path.write_text(yaml.safe_dump_all([binding(), manifest]))
+    lines = CliRunner().invoke(gangs, ["render", str(path)]).output.splitlines()
+    assert lines[0].startswith("PodCliqueSet web: in serving, 1 x 5 pods, revision")
+    assert lines[0].endswith("never terminated, priority high")
+    assert lines[2].endswith(", in one zone-key, in one rack-key if it can be")
+    assert lines[4].endswith("Pod web-0-a-0: claims web-0-a-0-t")
+    assert lines[7].endswith("Pod ... web-0-a-4: 2 more")
+    assert sum("ResourceClaim" in line for line in lines) == 5
+
+
+def test_nothing_to_show_is_a_sentence(tmp_path: Path) -> None:
+    done = CliRunner().invoke(gangs, ["render", written(tmp_path, binding())])
+    assert isinstance(done.exception, InputError)
+    assert "there is no PodCliqueSet in it, only ClusterTopologyBinding cluster" in str(
+        done.exception
+    )

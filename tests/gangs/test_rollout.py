@@ -131,3 +131,15 @@ def test_back_to_a_revision_by_its_number_and_only_to_one_that_is_kept() -> None
     assert [revision.number for revision in owner.status.revisions] == [3, 4, 5]
     with pytest.raises(InputError, match="has no revision before"):
         roll_back(World(10, workload(1)).run().view.sets["web"])
+
+
+def test_a_coherent_update_takes_along_what_an_earlier_one_left() -> None:
+    manifest = workload(1)
+    manifest["spec"]["updateStrategy"] = {"type": "Coherent"}
+    world = World(10, manifest).run()
+    for roles in (("pc-b",), ("pc-b", "pc-a")):  # the second changes pc-a alone
+        world.apply(changed(manifest, *roles))
+        world.reconcile()
+    world.run()
+    assert is_over(world)
+    assert all(is_new(pod) for role in ("pc-a", "pc-b") for pod in world.pods(role))

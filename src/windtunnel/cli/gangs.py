@@ -39,6 +39,30 @@ def validate(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes 
     click.echo(f"{file}: {', '.join(found.kinds)}: nothing is wrong")
 
 
+@gangs.command(short_help="Show the tree of what a file of manifests would create.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
+def render(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes it
+    """Show the tree of what a file of manifests would create.
+
+    Gangs with what is placed together, cliques with their pods and the order that they start in,
+    scaling groups, services, claims. The controllers make it, on an empty cluster.
+    """
+    from windtunnel.gangs.render import lines_of, tree_of
+
+    found = _load(file)
+    if not found.sets:
+        what = f"there is no PodCliqueSet in it, only {', '.join(found.kinds)}"
+        raise InputError(what, where=str(file))
+    trees = [tree_of(one, found.levels) for one in found.sets]
+    if as_json:
+        click.echo(json.dumps([tree.as_json() for tree in trees], indent=2))
+        return
+    for tree in trees:
+        for line in lines_of(tree):
+            click.echo(line)
+
+
 @gangs.command(short_help="Run manifests on a simulated cluster, and show what became of them.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--cluster", type=click.Path(path_type=Path), metavar="FILE",

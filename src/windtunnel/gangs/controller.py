@@ -63,7 +63,10 @@ class Controller:
 
     def next_s(self) -> float:
         """When to call again, even if nothing changes until then; infinity for never."""
-        return self._timers[0][0] if self._timers else NEVER_AGAIN
+        timers, planned = self._timers, self._planned
+        while timers and planned.get((timers[0][1], timers[0][2], timers[0][3])) != timers[0][0]:
+            heappop(timers)
+        return timers[0][0] if timers else NEVER_AGAIN
 
     def resync(self) -> None:
         """Everything is to be looked at again, as when commands were not carried out."""

@@ -96,7 +96,8 @@ def allowance(owner: PodCliqueSet, replica: int, component: str) -> int:
             sizes.append((clique.replicas, clique.min_available))
             ready.append(clique.status.updated_ready)
     for group in part.groups.values():
-        if any(_changed(owner, role) for role in group.members):
+        old = any(is_old(owner, members) for members in group.cliques.values())
+        if old or any(_changed(owner, role) for role in group.members):
             if group.short == component:
                 place = len(sizes)
             sizes.append((group.replicas, group.min_available))

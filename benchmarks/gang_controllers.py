@@ -1,0 +1,112 @@
+"""The gang controllers, compiled: 1,000 set replicas with 10,000 pods planned, looked at, and hurt.
+
+A replica has ten pods in one gang: two of a role that stands alone, and two replicas of a scaling
+group of one and three. Planning goes from an empty cluster to the last command, pods placed and
+ready; the commands are carried out in memory, no API server is behind them.
+"""
+
+from benchmarks.claim import Claim, insist_on_compiled, report
+from windtunnel.core.clock import cpu_s
+from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.objects import RUNNING, Pod
+from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
+from windtunnel.gangs.view import View
+
+REPLICAS = 1_000
+PODS = 10_000
+
+
+def asked(replicas: int) -> SetSpec:
+    def role(name: str, count: int) -> CliqueTemplate:
+        return CliqueTemplate(name, count, count, {}, {"nvidia.com/gpu": 1.0}, f"hash-{name}")
+
+    roles = (role("router", 2), role("leader", 1), role("worker", 3))
+    return SetSpec(replicas, roles, (GroupTemplate("serve", ("leader", "worker"), 2, 2),), hash="1")
+
+
+def settle(view: View, controller: Controller, now_s: float) -> int:
+    """Carries commands out until there are none; how many there were."""
+    count = 0
+    while commands := controller.reconcile(now_s):
+        for command in commands:
+            view.apply(command, now_s)
+        count += len(commands)
+    return count
+
+
+def run(view: View, pod: Pod, now_s: float) -> None:
+    pod.node, pod.scheduled_s = f"n{pod.uid}", now_s
+    pod.phase, pod.started, pod.ready, pod.ready_s = RUNNING, True, True, now_s
+    view.pod_changed(pod)
+
+
+def planned() -> tuple[View, Controller, float]:
+    """The cluster from nothing, with the seconds that the controllers took."""
+    view = View()
+    controller = Controller(view)
+    view.add_set("web", asked(REPLICAS), 0.0)
+    started_s = cpu_s()
+    settle(view, controller, 0.0)
+    took_s = cpu_s() - started_s
+    assert len(view.pods) == PODS
+    assert not any(pod.gated for pod in view.pods.values())
+    for pod in view.pods.values():
+        run(view, pod, 1.0)
+    settle(view, controller, 1.0)
+    assert view.sets["web"].status.available == REPLICAS
+    return view, controller, took_s
+
+
+def settled_s(controller: Controller) -> float:
+    """A look at everything when all is as it should be, as after a restart."""
+    controller.resync()
+    started_s = cpu_s()
+    commands = controller.reconcile(2.0)
+    took_s = cpu_s() - started_s
+    assert commands == []
+    return took_s
+
+
+def lost_s(view: View, controller: Controller, number: int) -> float:
+    """From the loss of one pod to the last command about it."""
+    pod = list(view.pods.values())[number]
+    view.delete_pod(pod, 3.0)
+    view.remove_pod(pod)
+    started_s = cpu_s()
+    settle(view, controller, 3.0)
+    took_s = cpu_s() - started_s
+    assert len(view.pods) == PODS
+    for one in list(view.pods.values())[-1:]:
+        run(view, one, 3.0)
+    settle(view, controller, 3.0)
+    return took_s
+
+
+def main() -> None:
+    insist_on_compiled()
+    runs = [planned() for _ in range(3)]
+    view, controller, _ = runs[-1]
+    rows = [
+        ("plan 1,000 set replicas with 10,000 pods", min(run[2] for run in runs), 1.0),
+        (
+            "look at them when nothing is to be done",
+            min(settled_s(controller) for _ in range(5)),
+            0.020,
+        ),
+        ("one pod lost among them", min(lost_s(view, controller, n) for n in (3, 50, 700)), 0.002),
+    ]
+    for name, ours, promised in rows:
+        report(
+            Claim(
+                name,
+                ours=ours * 1000,
+                baseline=promised * 1000,
+                most=1.0,
+                unit="CPU ms",
+                against="the promise",
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
