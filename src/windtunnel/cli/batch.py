@@ -193,9 +193,15 @@ def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[En
 
     specs = dict(file.endpoints) if file is not None else {}
     urls = {name: checked_url(spec.url, f"endpoint {name}") for name, spec in specs.items()}
+    given: dict[str, str] = {}
     for text in options["endpoints"]:
         name, url = parse_endpoint(text)
-        urls[name or name_of(url)] = url
+        name = name or name_of(url)
+        if name in given:
+            raise InputError(f"two of them are called {name!r}", where="--endpoint",
+                             hint="NAME=URL gives one another name")  # fmt: skip
+        given[name] = url
+    urls |= given
     if not urls:
         raise InputError(
             "there is no endpoint to ask",

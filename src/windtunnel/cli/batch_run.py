@@ -19,12 +19,13 @@ import click
 import msgspec
 
 from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED, STANDARD_OUTPUT
-from windtunnel.core.errors import InvariantBroken, WindtunnelError
+from windtunnel.core.errors import InvariantBroken, OutputError, WindtunnelError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
 from windtunnel.live.batch.plan import BatchPlan
 from windtunnel.live.batch.run import Runner
+from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.event_loop import new_loop
 from windtunnel.report.batch_progress import showing
@@ -45,6 +46,7 @@ EXITS = {
 def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
     """Runs to the end and says what came of it; returns the exit code."""
     alone = options["json_to"] == STANDARD_OUTPUT
+    _keep_apart(plan, options)
     trace = BatchTrace()
     with ExitStack() as places:
         files: dict[str, WholeFile] = {}
@@ -74,6 +76,27 @@ def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
     else:
         show(summary, _resume_line(), screen())
     return exit_code(summary)
+
+
+def _keep_apart(plan: BatchPlan, options: Mapping[str, Any]) -> None:
+    """What is written beside the answers must not be written over them, or over what is asked."""
+    output = plan.output
+    places = {
+        "the input": plan.input,
+        "-o": output,
+        "the journal of -o": journal_path(output),
+        "the list of errors of -o": errors_path(output),
+        "--columns": options["columns_file"],
+    }
+    taken = {Path(place).resolve(): whose for whose, place in places.items() if place is not None}
+    for option, key in (("--json", "json_to"), ("--perfetto", "perfetto"), ("--events", "events")):
+        place = options[key]
+        if place is None or str(place) == STANDARD_OUTPUT:
+            continue
+        whose = taken.setdefault(Path(place).resolve(), option)
+        if whose != option:
+            raise OutputError(f"{option} would overwrite {whose}", where=str(place),
+                              hint=f"choose another file with {option}")  # fmt: skip
 
 
 @contextmanager

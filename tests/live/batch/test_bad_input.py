@@ -171,6 +171,10 @@ def test_a_bad_columns_file(tmp_path: Path, text: str, sentence: str) -> None:
         (["--endpoint", "http://u:secret@h/v1"], "an address has no user, no password and no '?'"),
         (["--endpoint", "http://h/v1?key=secret"], "(keys come from the environment: --key-env)"),
         (["--endpoint", "http://h:99999"], "is no address"),
+        (
+            ["--endpoint", "a=http://h", "--endpoint", "a=http://i"],
+            "--endpoint: two of them are called 'a' (NAME=URL gives one another name)",
+        ),
         (["--set", "max_tokens"], "--set max_tokens: there is no value; allowed: KEY=VALUE"),
         (["--set", "stream=true"], "--set stream=true: a request's stream is not for --set"),
         (["--template", " "], "--template: the text is blank"),
@@ -200,6 +204,40 @@ def test_bad_options(tmp_path: Path, args: list[str], sentence: str) -> None:
     assert sentence in done.said
     assert "secret" not in done.said
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("option", ["--json", "--perfetto", "--events"])
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("in.jsonl", "the input"),
+        ("out.jsonl", "-o"),
+        ("out.jsonl.journal", "the journal of -o"),
+        ("out.errors.jsonl", "the list of errors of -o"),
+    ],
+)
+def test_nothing_is_written_over_the_rows_or_the_answers(
+    tmp_path: Path, option: str, name: str, whose: str
+) -> None:
+    file = tmp_path / name
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    write_rows(file, prompts(2))
+    before = file.read_bytes()
+    # The same file by another name.
+    (tmp_path / "link").symlink_to(file)
+    for place in (file, tmp_path / "link"):
+        done = batch(tmp_path, "--endpoint", NOWHERE, "--resume", option, place)
+        assert done.code == 2
+        assert f"{option} would overwrite {whose} (choose another file with {option})" in done.said
+        assert file.read_bytes() == before
+
+
+def test_one_file_for_two_things(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    place = tmp_path / "x"
+    done = batch(tmp_path, "--endpoint", NOWHERE, "--json", place, "--events", place)
+    assert (done.code, place.exists()) == (2, False)
+    assert "--events would overwrite --json" in done.said
 
 
 def test_options_that_the_columns_file_has_said_already(tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def test_a_server_that_answers_429_for_ever_ends_the_run_with_a_report(
     assert done.code == 5, done.said
     assert len(server.asked) <= 64
     assert done.errors == [], "refused once, and waiting: nothing was given up"
-    assert "It ended because nothing has succeeded for as long as --retry-time says." in done.said
+    assert "It ended because nothing has succeeded for as long as --retry-time says" in done.said
+    assert "; the last failure was rate_limited: no." in done.said
     assert "1,000 rows are left; this goes on with them:" in done.said
     assert "--resume" in done.said
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
@@ -261,11 +262,55 @@ def test_when_the_first_rows_are_all_refused_the_run_ends(tmp_path: Path, serve:
     write_rows(tmp_path / "in.jsonl", prompts(500))
     done = batch(tmp_path, "--endpoint", server.url, "--concurrency", 4)
     assert done.code == 2
-    assert "the first 20 rows were all refused, the last with http_400: max_tokens" in done.said
+    assert "rows that came back were all refused, the last with http_400: max_tokens" in done.said
     assert len(server.asked) <= 24
     assert done.errors == []
     server.reply = answer
     assert len(batch(tmp_path, "--endpoint", server.url, "--resume").lines) == 500
+
+
+def test_rows_that_are_refused_sooner_than_others_are_answered_stop_nothing(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """Every second row is bad. Those are refused at once; good ones are held until all were."""
+    bad, good = 30, asyncio.Event()
+    refused: list[str] = []
+
+    async def held() -> None:
+        await good.wait()
+
+    def reply(asked: Asked) -> Said:
+        said = answer(asked)
+        if int(asked.prompt.split()[1]) % 2:
+            said.hold = held
+            return said
+        refused.append(asked.prompt)
+        if len(refused) == bad:
+            good.set()
+        return Said(400, {"error": {"message": "too long"}})
+
+    server = serve(reply)
+    write_rows(tmp_path / "in.jsonl", prompts(2 * bad))
+    done = batch(tmp_path, "--endpoint", server.url, "--limiter", "fixed")
+    assert (done.code, len(done.lines), len(done.errors)) == (4, bad, bad), done.said
+
+
+def test_a_redirect_in_the_middle_stops_the_run_and_drops_nothing(
+    tmp_path: Path, serve: Serve
+) -> None:
+    server = serve()
+
+    def reply(asked: Asked) -> Said:
+        moved = len(server.asked) > 5
+        return Said(307, {}, {"location": "http://elsewhere/login"}) if moved else answer(asked)
+
+    server.reply = reply
+    write_rows(tmp_path / "in.jsonl", prompts(30))
+    done = batch(tmp_path, "--endpoint", server.url, "--concurrency", 2)
+    assert (done.code, done.errors) == (2, [])
+    assert "the server sends requests on to http://elsewhere/login" in done.said
+    server.reply = answer
+    assert len(batch(tmp_path, "--endpoint", server.url, "--resume").lines) == 30
 
 
 def test_a_short_file_of_bad_rows_is_listed_whole(tmp_path: Path, serve: Serve) -> None:

@@ -124,10 +124,11 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str,
         return Means.AGAIN, code, Outcome.PROVIDER_OVERLOADED
     if status >= 500 or status in PASSING:
         return Means.AGAIN, code, Outcome.PROVIDER_FAILURE
-    if status in (401, 402):
+    # Where requests are sent on to is no matter of a row: all would be dropped, for good.
+    if status in (401, 402) or code == REDIRECT:
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
     # A model that has answered is there, and may be asked: then it is about this row.
-    if not has_answered and (status in (403, 404, 405) or code == REDIRECT):
+    if not has_answered and status in (403, 404, 405):
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
     if status >= 300:
         return Means.DROP, code, Outcome.PROVIDER_FAILURE

@@ -37,7 +37,9 @@ from windtunnel.live.wire.refusals import refused_sentence
 SYNC_S: Final = 1.0
 """How long a finished row may be in the system's memory only."""
 REFUSALS_UNTIL_STOP: Final = 20
-"""So many bad rows before the first good one: what is asked is wrong, not the rows."""
+"""So many rows asked for first, and all bad: what is asked is wrong, not the rows."""
+MOST_REFUSALS: Final = 1000
+"""So many bad rows before the first good one, should some of the first never come back."""
 BYTES_PER_TOKEN: Final = 4
 ANSWER_TOKENS: Final = 512
 """What an answer is taken to need until its reply says more, if the request has no limit."""
@@ -94,7 +96,11 @@ class Runner:
         self._encode: Final = msgspec.json.Encoder().encode
         self._crew: Final = Crew(parts.scheduler, parts.limiter.now, self._call)
         self._answered: Final[set[Route]] = set()
+        self._first_rows: Final[dict[int, None]] = {}
+        """The rows that were asked for first, as many as it takes to see what is wrong."""
+        self._first_refused = 0
         self._first_drops: list[dict[str, Any]] = []
+        self._last_failure = ""
 
     async def run(self) -> None:
         """Returns when everything has ended, however it did."""
@@ -125,7 +131,8 @@ class Runner:
         return self._scheduler.is_stopping
 
     def _stalled(self) -> None:
-        self.stop(Ending.STALLED, "nothing has succeeded for as long as --retry-time says")
+        last = f"; the last failure was {self._last_failure}" if self._last_failure else ""
+        self.stop(Ending.STALLED, f"nothing has succeeded for as long as --retry-time says{last}")
 
     async def _sync(self, disk: ThreadPoolExecutor) -> None:
         while True:
@@ -154,6 +161,8 @@ class Runner:
     async def _ask(self, cell: Cell) -> tuple[Answer | Failure, float]:
         """What came of a call, and until when nothing may be asked where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
+        if len(self._first_rows) < REFUSALS_UNTIL_STOP:
+            self._first_rows[row.row] = None
         try:
             body = self._work.body(cell.column, row.fields, row.values)
         except Unfilled as fault:
@@ -243,6 +252,7 @@ class Runner:
             if scheduler.refused(cell, judged.code, now):
                 self._drop(cell, judged)
         else:
+            self._last_failure = f"{judged.code}: {judged.message}".rstrip(": ")
             if judged.means is Means.WAIT:
                 verdict = scheduler.rate_limited(cell, now, max(0.0, blocked_until_s - now))
             else:
@@ -287,11 +297,14 @@ class Runner:
         if self._answered:
             self._write(self._store.list_error, line)
             return
-        # Until something succeeds it may be that all rows are refused for the same mistake.
+        # Until something succeeds it may be that all rows are refused for the same mistake. That
+        # others were refused sooner than the first were answered says nothing.
         self._first_drops.append(line)
-        if len(self._first_drops) == REFUSALS_UNTIL_STOP:
+        self._first_refused += _row_of(cell).row in self._first_rows
+        refused = len(self._first_drops)
+        if self._first_refused == REFUSALS_UNTIL_STOP or refused == MOST_REFUSALS:
             what = (
-                f"the first {REFUSALS_UNTIL_STOP} rows were all refused, the last with "
+                f"the first {refused:,} rows that came back were all refused, the last with "
                 f"{failure.code}: {failure.message}"
             )
             self.stop(Ending.REFUSED, what)
