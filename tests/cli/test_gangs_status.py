@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tests.gangs.manifests import clique, pod_clique_set, workload
+from tests.gangs.manifests import binding, clique, pod_clique_set, workload
 from windtunnel.cli.gangs import gangs
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.cluster.spec import load_cluster
@@ -128,6 +128,11 @@ def test_bad_input_is_a_sentence(
 ) -> None:
     with pytest.raises(InputError, match=says):
         ask(tmp_path, workload(1), *options, cluster=cluster)
+
+
+def test_a_file_without_a_set_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no PodCliqueSet"):
+        ask(tmp_path, binding("t", rack="r"))
 
 
 def test_a_cluster_needs_no_file(tmp_path: Path) -> None:

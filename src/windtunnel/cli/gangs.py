@@ -104,6 +104,9 @@ def status(
     from windtunnel.report.layout import screen
 
     manifests = _load(file)
+    if not manifests.sets:
+        what = "there is no PodCliqueSet, so that nothing would run"
+        raise InputError(what, where=str(file))
     at_s = None if at is None else parse_duration(at)
     if at_s is not None and at_s < 0:
         raise InputError(f"--at: {at} is before the start")

@@ -8,12 +8,20 @@ from windtunnel.gangs.view import View
 
 def status_of(view: View, now_s: float) -> dict[str, Plain]:
     """Sets with all that they own, gangs, pods, nodes and events, each in the order of names."""
+    used: dict[str, dict[str, Plain]] = {}
+    for pod in view.pods.values():
+        if pod.node:
+            sums = used.setdefault(pod.node, {})
+            for resource, amount in pod.requests.items():
+                before = sums.get(resource, 0.0)
+                assert isinstance(before, float)
+                sums[resource] = before + amount
     return {
         "at_s": now_s,
         "sets": [_set(view, one, now_s) for _, one in sorted(view.sets.items())],
         "gangs": [_gang(view, gang, now_s) for _, gang in sorted(view.gangs.items())],
         "pods": [_pod(pod, now_s) for _, pod in sorted(view.pods.items())],
-        "nodes": [_node(view, node) for node in view.nodes.values()],
+        "nodes": [_node(node, used.get(node.name, {})) for node in view.nodes.values()],
         "events": [
             {
                 "at_s": event.at_s,
@@ -154,19 +162,12 @@ def _pod(pod: Pod, now_s: float) -> Plain:
     }
 
 
-def _node(view: View, node: Node) -> Plain:
-    used: dict[str, float] = {}
-    for pod in view.pods.values():
-        if pod.node == node.name:
-            for resource, amount in pod.requests.items():
-                used[resource] = used.get(resource, 0.0) + amount
-    capacity: dict[str, Plain] = dict(node.capacity)
-    taken: dict[str, Plain] = dict(used)
+def _node(node: Node, used: dict[str, Plain]) -> Plain:
     return {
         "name": node.name,
         "ready": node.ready,
         "cordoned": node.cordoned,
-        "capacity": capacity,
-        "used": taken,
+        "capacity": dict(node.capacity),
+        "used": used,
         "labels": dict(node.labels),
     }
