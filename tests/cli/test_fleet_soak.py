@@ -20,7 +20,7 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
 
 def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "soak.json"
-    code, out, _ = run(capsys, *SHORT, "--cycle-limit-s", "60", "--json", str(file))
+    code, out, _ = run(capsys, *SHORT, "--gap", "--cycle-limit-s", "60", "--json", str(file))
     assert code == 0
     assert out.endswith("PASS\n")
     result = json.loads(file.read_text())

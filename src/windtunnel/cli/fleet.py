@@ -89,6 +89,11 @@ def bench(
     help="The share of configured machines that are lost in a day.",
 )
 @click.option(
+    "--gap",
+    is_flag=True,
+    help="Hold every 60th cycle against the best assignment there could be, by linear programs.",
+)
+@click.option(
     "--cycle-limit-s",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
@@ -107,6 +112,7 @@ def soak(
     minutes: float,
     churn: float,
     losses_per_day: float,
+    gap: bool,
     cycle_limit_s: float,
     seed: int,
     json_to: str | None,
@@ -124,6 +130,7 @@ def soak(
         churn=churn,
         losses_per_day=losses_per_day,
         seed=seed,
+        gap=gap,
         cycle_limit_s=cycle_limit_s,
         progress=_progress,
     )

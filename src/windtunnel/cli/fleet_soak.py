@@ -8,10 +8,12 @@ import msgspec
 
 import windtunnel
 from windtunnel.core.clock import cpu_s
+from windtunnel.fleet.bound import Gap
 from windtunnel.fleet.envelope import Check, Envelope, has_passed, judge
 from windtunnel.fleet.soak import FAULTS, Figures, Plans, Soak, profile_named
 
 DAY_S = 86_400.0
+GAP_CYCLES = 60
 
 
 def soak_fleet(
@@ -21,6 +23,7 @@ def soak_fleet(
     churn: float,
     losses_per_day: float,
     seed: int,
+    gap: bool,
     cycle_limit_s: float,
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
@@ -30,6 +33,7 @@ def soak_fleet(
         soak_s=minutes * 60.0,
         churn_per_min=churn,
         faults=msgspec.structs.replace(FAULTS, losses_per_s=losses_per_day / DAY_S),
+        gap_cycles=GAP_CYCLES if gap else 0,
         seed=seed,
     )
     soak = Soak(plans, cpu_s)
@@ -71,11 +75,18 @@ def table(result: dict[str, Any]) -> str:
         _line("machines lost", f"{seen.losses}, {seen.losses_expected:.1f} expected"),
         _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
         _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
-        "",
     ]
+    lines += [_gap(one) for one in seen.gaps]
+    lines += [""]
     lines += [_verdict(one) for one in result["checks"]]
     lines += ["", "PASS" if result["pass"] else "FAIL"]
     return "\n".join(lines)
+
+
+def _gap(one: Gap) -> str:
+    kind = f"{one.rows:,} needs, {'whole machines' if one.whole_machines else 'all of them'}"
+    bound = f"{one.cost:,.2f} $/h, at least {one.bound:,.2f}: at most {one.gap:.1%} too dear"
+    return _line(kind, bound)
 
 
 def _verdict(one: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ They look at every machine, so they are for tests and for every so many cycles o
 from typing import Final
 
 from windtunnel.core.invariants import Invariant
-from windtunnel.fleet.entries import NOT_COMING, Entry
+from windtunnel.fleet.entries import BEING_CREATED, NOT_COMING, Entry
 from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.shard import TRANSITIONAL, Shard
 from windtunnel.fleet.states import FAILED, STATES
@@ -77,7 +77,8 @@ def _same_domain(fleet: Fleet) -> str | None:
 
 
 def _counts(entry: Entry) -> bool:
-    return not entry.spare and entry.stage() != NOT_COMING
+    """What is being created cannot be stopped: it is found to be spare once it is there."""
+    return not entry.spare and entry.stage() not in (NOT_COMING, BEING_CREATED)
 
 
 def _as_the_provider_says(fleet: Fleet) -> str | None:

@@ -93,6 +93,10 @@ class Planner:
         told.took(CYCLE, ended - began)
         return plan
 
+    def supply_of(self, row: Row) -> Supply:
+        """The machines that will do for a row that is asked for."""
+        return self._supplies.of(row)
+
     def _rows_to_look_at(self) -> list[Row]:
         """Those that changed and those that lack something, in the order of service."""
         inventory = self.inventory

@@ -16,7 +16,7 @@ from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import Order
-from windtunnel.fleet.provider import FROM_THE_START, PAGE, Answer, Page
+from windtunnel.fleet.provider import PAGE, Answer, Page
 from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
 
 AGAIN_S: Final = 10.0
@@ -111,6 +111,7 @@ class UnreliableProvider:
         self._domains: Final = sorted(faults.domains, key=lambda one: -one.at_s)
         self._again: Final[list[tuple[float, int, Answer]]] = []
         self._broken: Final[list[tuple[float, str]]] = []
+        self._known: Final[dict[str, None]] = {}  # machines that were listed as they are
         self._now_s = 0.0
         self._held: list[Answer] = []
         self.expected = 0.0
@@ -197,20 +198,19 @@ class UnreliableProvider:
         page = self._provider.list_since(shard, epoch, cursor, most)
         if not self._faults.lies:
             return page
-        known = cursor != FROM_THE_START
-        records = [self._said(one, known=known) for one in page.records]
-        return msgspec.structs.replace(page, records=records)
+        return msgspec.structs.replace(page, records=[self._said(one) for one in page.records])
 
-    def _said(self, record: Machine, *, known: bool) -> Machine:
+    def _said(self, record: Machine) -> Machine:
         """A record, or a lie: without a host, without a price, or in an impossible state.
 
-        Of machines that the shard hears of for the first time, it would have to believe the last.
+        Of machines that it hears of for the first time, a shard would have to believe the last.
         """
         if self._lies.uniform() >= self._faults.lies:
+            self._known[record.id] = None
             return record
         self.lied += 1
         kind = self._lies.integer(0, 2)
-        if kind == 0 and known and record.state in (IDLE, CONFIGURED):
+        if kind == 0 and record.id in self._known and record.state in (IDLE, CONFIGURED):
             return Machine(record.id, record.shape, SPECULATIVE)
         if kind <= 1:
             return Machine(record.id, record.shape, IDLE)

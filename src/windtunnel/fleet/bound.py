@@ -1,0 +1,188 @@
+"""How far an assignment is from the best there could be: a lower bound by linear programming.
+
+The cycle is greedy. On a cycle now and then, off the hot path, its cost is held against a bound
+that no assignment of the same machines to the same needs can beat. Rules that only make it dearer
+(one domain for a gang, an even spread) are left out of the bound: the true gap is at most the one
+that is said.
+"""
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from windtunnel.core.random import Stream
+from windtunnel.fleet.costs import effective_cost
+from windtunnel.fleet.cycle import Planner
+from windtunnel.fleet.entries import NOT_COMING, Entry, Row, Stock, Supply
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from scipy.sparse import csr_array
+
+SAMPLED_ROWS: Final = 40
+_INFEASIBLE: Final = 2
+SOLVE_S: Final = 10.0
+"""How long the solver may look for whole machines; what it has proved by then is the bound."""
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """What needs pay, and what nobody could pay less than."""
+
+    rows: int
+    machines: int
+    """Counted for those rows."""
+    cost: float
+    """Effective dollars per hour of these machines."""
+    bound: float
+    gap: float
+    """By how much the cost is above the bound, as a share of the bound."""
+    whole_machines: bool
+    """Whether the bound is of whole machines; else machines may be cut, which costs less."""
+    proved: bool
+    """Whether the solver came to its end."""
+
+
+class Model:
+    """The assignment as a program: how many machines of each stock each group of needs has."""
+
+    def __init__(self, groups: list[tuple[Supply, list[int], list[int]]]) -> None:
+        self.groups: Final = groups
+        """Of each: what it may take, the numbers of its resources, and how much it asks of each."""
+        self.available: Final[dict[Stock, int]] = {}
+        self.costs: Final[list[float]] = []
+        self._stocks: Final[list[Stock]] = []
+        self._group_of: Final[list[int]] = []
+        for number, (supply, _, _) in enumerate(groups):
+            for at, stock in enumerate(supply.order):
+                self.available.setdefault(stock, stock.free_count)
+                self.costs.append(supply.costs[at])
+                self._stocks.append(stock)
+                self._group_of.append(number)
+
+    def add_held(self, entries: list[Entry]) -> None:
+        """Machines that the needs have now are theirs to give away."""
+        for entry in entries:
+            if entry.stock in self.available:
+                self.available[entry.stock] += 1
+
+    def rows(self) -> "tuple[csr_array, NDArray[np.float64]]":
+        """Matrix and right side: no more of a stock than there is, no less than is asked for."""
+        import numpy as np
+        from scipy.sparse import coo_array
+
+        places = {stock: place for place, stock in enumerate(self.available)}
+        at_row: list[int] = []
+        at_column: list[int] = []
+        values: list[float] = []
+        limits = [float(count) for count in self.available.values()]
+        first: list[int] = []
+        for _, _, wants in self.groups:
+            first.append(len(limits))
+            limits += [-1.0] * len(
+                wants
+            )  # in shares of what is asked for, so that numbers are alike
+        for column, stock in enumerate(self._stocks):
+            at_row.append(places[stock])
+            at_column.append(column)
+            values.append(1.0)
+            group = self._group_of[column]
+            _, resources, wants = self.groups[group]
+            for at, (resource, want) in enumerate(zip(resources, wants, strict=True)):
+                at_row.append(first[group] + at)
+                at_column.append(column)
+                values.append(-stock.amounts[resource] / want)
+        shape = (len(limits), len(self._stocks))
+        matrix = coo_array((values, (at_row, at_column)), shape=shape).tocsr()
+        return matrix, np.array(limits)
+
+
+def fleet_gap(planner: Planner) -> Gap:
+    """The gap of all needs that are satisfied, where machines may be cut: one linear program."""
+    rows = _whole_rows(planner)
+    model = Model(_alike(planner, rows))
+    cost, machines = _now(rows, model)
+    if not rows:
+        return _gap(0, 0, 0.0, 0.0, whole=False, proved=True)
+    bound, proved = _solve(model, whole=False, limit_s=math.inf)
+    return _gap(len(rows), machines, cost, bound, whole=False, proved=proved)
+
+
+def sampled_gap(
+    planner: Planner, stream: Stream, *, rows: int = SAMPLED_ROWS, limit_s: float = SOLVE_S
+) -> Gap:
+    """The gap of some satisfied needs, drawn, in whole machines; all others stay as they are."""
+    found = _whole_rows(planner)
+    drawn: list[Row] = []
+    while found and len(drawn) < rows:
+        drawn.append(found.pop(stream.integer(0, len(found) - 1)))
+    if not drawn:
+        return _gap(0, 0, 0.0, 0.0, whole=True, proved=True)
+    model = Model([(planner.supply_of(row), row.resources, row.want) for row in drawn])
+    cost, machines = _now(drawn, model)
+    bound, proved = _solve(model, whole=True, limit_s=limit_s)
+    return _gap(len(drawn), machines, cost, bound, whole=True, proved=proved)
+
+
+def _solve(model: Model, *, whole: bool, limit_s: float) -> tuple[float, bool]:
+    """What no solution can cost less than, and whether the solver came to its end."""
+    import numpy as np
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    matrix, limits = model.rows()
+    done = milp(
+        np.array(model.costs),
+        constraints=LinearConstraint(matrix, np.full(len(limits), -np.inf), limits),
+        integrality=np.full(len(model.costs), int(whole)),
+        bounds=Bounds(0, np.inf),
+        options={"time_limit": limit_s, "mip_rel_gap": 1e-6},
+    )
+    assert done.status != _INFEASIBLE, "what is assigned now is a solution, and yet there is none"
+    bound = done.mip_dual_bound if whole else done.fun
+    if bound is None or not math.isfinite(bound):
+        return 0.0, False
+    return float(bound), done.status == 0
+
+
+def _whole_rows(planner: Planner) -> list[Row]:
+    """The needs that machines cover, by key."""
+    rows = [row for row in planner.inventory.rows.values() if row.live and row.whole]
+    return sorted(rows, key=lambda row: row.key)
+
+
+def _alike(planner: Planner, rows: list[Row]) -> list[tuple[Supply, list[int], list[int]]]:
+    """Needs that may take the same machines in the same proportions, as one: the same program.
+
+    Where machines may be cut, a solution for the sum is one for each in its share.
+    """
+    groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Supply, Row, int]] = {}
+    for row in rows:
+        supply = planner.supply_of(row)
+        unit = math.gcd(*row.want)
+        ratio = tuple(amount // unit for amount in row.want)
+        key = (id(supply), tuple(row.resources), ratio)
+        before = groups.get(key)
+        groups[key] = (supply, row, unit + (before[2] if before else 0))
+    return [
+        (supply, row.resources, [amount * times for amount in key[2]])
+        for key, (supply, row, times) in groups.items()
+    ]
+
+
+def _now(rows: list[Row], model: Model) -> tuple[float, int]:
+    """What the machines of some rows cost, which the model may give to any of them."""
+    cost, machines = 0.0, 0
+    for row in rows:
+        held = [one for one in row.held if not one.spare and one.stage() != NOT_COMING]
+        for one in held:
+            stock = one.stock
+            cost += effective_cost(stock.price, stock.probability, row.interruption_bucket)
+        machines += len(held)
+        model.add_held(held)
+    return cost, machines
+
+
+def _gap(rows: int, machines: int, cost: float, bound: float, *, whole: bool, proved: bool) -> Gap:
+    gap = max(0.0, cost / bound - 1.0) if bound > 0.0 else 0.0  # solvers have a tolerance
+    return Gap(rows, machines, cost, bound, gap, whole, proved)
