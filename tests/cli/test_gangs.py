@@ -109,3 +109,12 @@ def test_nothing_to_show_is_a_sentence(tmp_path: Path) -> None:
     assert "there is no PodCliqueSet in it, only ClusterTopologyBinding cluster" in str(
         done.exception
     )
+
+
+def test_the_manifests_of_what_would_be_created(tmp_path: Path) -> None:
+    file = written(tmp_path, workload(1))
+    found = list(yaml.safe_load_all(CliRunner().invoke(gangs, ["render", "--yaml", file]).output))
+    kinds = [one["kind"] for one in found]
+    assert [kinds.count(kind) for kind in ("PodGang", "PodClique", "Pod")] == [1, 5, 10]
+    done = CliRunner().invoke(gangs, ["render", "--yaml", "--json", file])
+    assert "two forms of the answer" in str(done.exception)

@@ -337,3 +337,25 @@ def test_two_sets_side_by_side_do_not_touch_each_other() -> None:
     world.scale("web", 0)
     world.run()
     assert world.uids() == before
+
+
+def test_a_name_that_another_set_has_is_said_and_nothing_is_adopted() -> None:
+    first = pod_clique_set([clique("c")], [group("b", ["c"], 2)], name="a")
+    second = pod_clique_set([clique("c")], name="a-0-b", replicas=2)
+    world = World(10, first, second).run()
+    # `a-0-b-0-c` would be the clique of both, and `a-0-b-0` the gang of both.
+    for pod in world.pods():
+        assert pod.clique_uid == world.view.cliques[pod.clique].uid
+    told = [one.conditions.get("NamesTaken") for one in world.view.sets.values()]
+    messages = [condition.message for condition in told if condition is not None]
+    assert messages
+    assert all("belongs to the set a" in message for message in messages)
+    assert world.controller.reconcile(world.now_s) == []
+    world.crash()
+    assert world.controller.reconcile(world.now_s) == []
+    world.view.remove_set("a", world.now_s)
+    world.view.set_changed("a-0-b")
+    world.crash()
+    world.run()
+    assert world.running() == 2
+    assert "NamesTaken" not in world.view.sets["a-0-b"].conditions

@@ -42,18 +42,28 @@ def validate(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes 
 @gangs.command(short_help="Show the tree of what a file of manifests would create.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
-def render(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes it
+@click.option("--yaml", "as_yaml", is_flag=True,
+              help="Print the manifests of gangs, groups, cliques and pods.")  # fmt: skip
+def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
     """Show the tree of what a file of manifests would create.
 
     Gangs with what is placed together, cliques with their pods and the order that they start in,
     scaling groups, services, claims. The controllers make it, on an empty cluster.
     """
-    from windtunnel.gangs.render import lines_of, tree_of
+    from windtunnel.gangs.render import lines_of, manifests_of, tree_of
 
     found = _load(file)
+    if as_json and as_yaml:
+        raise InputError("--json and --yaml are two forms of the answer", hint="leave one out")
     if not found.sets:
         what = f"there is no PodCliqueSet in it, only {', '.join(found.kinds)}"
         raise InputError(what, where=str(file))
+    if as_yaml:
+        import yaml
+
+        made = [one for asked in found.sets for one in manifests_of(asked, found.levels)]
+        click.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
+        return
     trees = [tree_of(one, found.levels) for one in found.sets]
     if as_json:
         click.echo(json.dumps([tree.as_json() for tree in trees], indent=2))

@@ -5,7 +5,7 @@ from typing import Final
 
 from windtunnel.gangs import names
 from windtunnel.gangs.commands import Command, Create, Delete
-from windtunnel.gangs.generation import Outline, group_replicas
+from windtunnel.gangs.generation import Outline, group_replicas, taken
 from windtunnel.gangs.objects import CLIQUE, GROUP, Attachment, Pod, PodCliqueSet
 from windtunnel.gangs.templates import MNNVL, Bounds, SetSpec, Sharing
 from windtunnel.gangs.view import View
@@ -15,43 +15,60 @@ CLAIM: Final = "ResourceClaim"
 AUTOSCALER: Final = "HorizontalPodAutoscaler"
 COMPUTE_DOMAIN: Final = "ComputeDomain"
 GPU: Final = "nvidia.com/gpu"
+MNNVL_CLAIM: Final = "mnnvl-claim"
 
 
-def keep_set(owner: PodCliqueSet, commands: list[Command]) -> None:
-    """What the set has once: the account of its waiting pods, and claims for all replicas."""
+def keep_set(view: View, owner: PodCliqueSet, commands: list[Command]) -> str:
+    """What the set has once: the account of its waiting pods, and claims for all replicas.
+
+    The answer is what cannot be made because it is another set's.
+    """
     wanted = {one.key: one for one in _of_set(owner)}
-    _keep(owner, -1, wanted, commands)
+    return _keep(view, owner, -1, wanted, commands)
 
 
-def keep_replica(
-    view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]
-) -> None:
+def keep_replica(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> str:
     """What one set replica has."""
     spec = owner.spec
     part = owner.parts.get(outline.replica)
     if _only_a_service(spec):
         # The usual case, and it is looked at for every replica that changed.
-        if part is None or outline.service not in part.attachments:
+        if part is not None and outline.service in part.attachments:
+            return ""
+        clash = taken(view, SERVICE, outline.base)
+        if not clash:
             commands.append(Create(SERVICE, _service(owner, outline)))
-        return
+        return clash
     wanted = {one.key: one for one in _of_replica(view, owner, outline)}
-    _keep(owner, outline.replica, wanted, commands)
+    return _keep(view, owner, outline.replica, wanted, commands)
 
 
-def drop_replica(owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
-    _keep(owner, replica, {}, commands)
+def drop_replica(view: View, owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
+    _keep(view, owner, replica, {}, commands)
 
 
 def _keep(
-    owner: PodCliqueSet, replica: int, wanted: dict[str, Attachment], commands: list[Command]
-) -> None:
+    view: View,
+    owner: PodCliqueSet,
+    replica: int,
+    wanted: dict[str, Attachment],
+    commands: list[Command],
+) -> str:
     part = owner.parts.get(replica)
     there = {} if part is None else part.attachments
     for key, attached in there.items():
         if key not in wanted:
             why = "nothing needs it any more"
             commands.append(Delete(attached.kind, attached.name, attached.uid, why))
-    commands += [Create(one.kind, one) for key, one in wanted.items() if key not in there]
+    clash = ""
+    for key, one in wanted.items():
+        if key in there:
+            continue
+        whose = taken(view, one.kind, one.name)
+        clash = clash or whose
+        if not whose:
+            commands.append(Create(one.kind, one))
+    return clash
 
 
 def _only_a_service(spec: SetSpec) -> bool:

@@ -40,7 +40,7 @@ SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
 class Known:
     """What a controller keeps of a set between passes; all of it can be worked out again."""
 
-    __slots__ = ("generation", "outlines", "replicas", "standings", "uid")
+    __slots__ = ("clashes", "generation", "outlines", "replicas", "standings", "uid")
 
     def __init__(self, owner: PodCliqueSet) -> None:
         self.uid: Final = owner.uid
@@ -48,6 +48,18 @@ class Known:
         self.replicas = -1
         self.outlines: Final[dict[int, Outline]] = {}
         self.standings: Final[dict[int, Standing]] = {}
+        self.clashes: Final[dict[str, str]] = {}
+        """What of it cannot be made, by where it was missed, because it is another set's."""
+
+    def clash(self, where: str, what: str) -> bool:
+        """Notes a clash, or that there is none; says whether that is news."""
+        if self.clashes.get(where, "") == what:
+            return False
+        if what:
+            self.clashes[where] = what
+        else:
+            del self.clashes[where]
+        return True
 
 
 class Controller:
@@ -257,12 +269,14 @@ class Controller:
                     continue
                 if replica >= owner.replicas:
                     if replica in owner.parts:
-                        replicas.drop(owner, replica, commands)
+                        replicas.drop(self._view, owner, replica, commands)
                     if known.standings.pop(replica, None) is not None:
                         changes.sets[name] = None
                     continue
                 outline = self._outline(owner, replica)
-                replicas.keep(self._view, owner, outline, commands)
+                clash = replicas.keep(self._view, owner, outline, commands)
+                if known.clash(outline.base, clash):
+                    changes.sets[name] = None
                 if has_turn(owner, replica):
                     _mark_turn(changes, busy, owner.parts.get(replica))
                 if (name, replica) in moved:
@@ -307,8 +321,9 @@ class Controller:
             owner = view.sets.get(name)
             if owner is None:
                 continue
-            attachments.keep_set(owner, commands)
             known = self._known[name]
+            known.clash("", attachments.keep_set(view, owner, commands))
+            sets.tell_clash(owner, known.clashes, now_s, commands)
             fired = fires.get(name, {})
             look = sets.Look(known.standings, _progress(owner), view.newest_uid(), fired)
             wish = sets.observe(view, owner, look, now_s, commands)
@@ -348,7 +363,9 @@ class Controller:
                 continue
             if (group.set_name, group.replica) not in moved:
                 self._terminate_in_group(owner, group, now_s, commands)
-            groups.act(owner, group, commands)
+            clash = groups.act(view, owner, group, commands)
+            if self._known[owner.name].clash(name, clash):
+                view.set_changed(owner.name)
 
     def _terminate_in_group(
         self, owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]

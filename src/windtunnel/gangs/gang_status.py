@@ -44,7 +44,7 @@ def keep(
     complete = True
     for group in groups:
         clique = view.cliques.get(group.name)
-        if clique is None:
+        if clique is None or clique.set_name != gang.set_name:
             complete = False
             break
         found = [pod.name for pod in clique.pods.values() if pod.active]
@@ -101,8 +101,9 @@ def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) 
     scheduled, ready, short, unready = True, True, "", ""
     for group in gang.groups:
         clique = view.cliques.get(group.name)
-        have = 0 if clique is None else clique.status.scheduled
-        fit = 0 if clique is None else clique.status.ready
+        ours = clique is not None and clique.set_name == gang.set_name
+        have = clique.status.scheduled if clique is not None and ours else 0
+        fit = clique.status.ready if clique is not None and ours else 0
         if have < group.min_replicas and scheduled:
             scheduled = False
             short = f"{group.name} has {have} of {group.min_replicas} pods scheduled"

@@ -42,7 +42,8 @@ def held(view: View, clique: PodClique) -> Held:
         return Held(f"the base gang {clique.base_gang} does not exist yet")
     for group in base.groups:
         other = view.cliques.get(group.name)
-        scheduled = 0 if other is None else other.status.scheduled
+        ours = other is not None and other.set_name == clique.set_name
+        scheduled = other.status.scheduled if other is not None and ours else 0
         if scheduled < group.min_replicas:
             have = f"{scheduled} of {group.min_replicas} pods scheduled"
             return Held(f"the base gang {base.name} comes first: {group.name} has {have}")

@@ -8,6 +8,7 @@ from typing import Final
 
 from windtunnel.gangs import names
 from windtunnel.gangs.objects import (
+    Attachment,
     Pack,
     PackGroup,
     PodClique,
@@ -38,6 +39,17 @@ class Outline:
         self.groups: Final = [
             (group, names.group(name, replica, group.name)) for group in spec.groups
         ]
+
+
+def taken(view: View, kind: str, name: str) -> str:
+    """Whose an object already is that a set is about to create; empty when there is none.
+
+    Names of different sets can meet: `a-0-b` of replica 0 of `a`, and replica 0 of a set `a-0-b`.
+    """
+    thing = view.find(kind, name)
+    if isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+        return f"{kind} {name} belongs to the set {thing.set_name}"
+    return ""
 
 
 def new_clique(

@@ -2,7 +2,7 @@
 
 from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import Command, Create, Delete, Emit, PatchGroupStatus
-from windtunnel.gangs.generation import new_member
+from windtunnel.gangs.generation import new_member, taken
 from windtunnel.gangs.objects import (
     CLIQUE,
     FALSE,
@@ -26,6 +26,7 @@ from windtunnel.gangs.rollout import (
     unavailable,
 )
 from windtunnel.gangs.templates import COHERENT, GroupTemplate
+from windtunnel.gangs.view import View
 
 
 def template_of(owner: PodCliqueSet, group: ScalingGroup) -> GroupTemplate:
@@ -205,8 +206,8 @@ def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command])
     conditions.put(commands, GROUP, group, conditions.TERMINATING, verdict, now_s)
 
 
-def act(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> None:
-    """Adds the cliques that are to come and to go."""
+def act(view: View, owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> str:
+    """Adds the cliques that are to come and to go; the answer is one that is another set's."""
     template = template_of(owner, group)
     extent = group_extent(owner, group, template)
     for index, members in group.cliques.items():
@@ -217,12 +218,17 @@ def act(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> No
         for index in _outdated(owner, group, template, extent):
             if index not in going:
                 _delete(group.cliques[index], "its template is old", commands)
+    clash = ""
     for index in range(extent):
         found = group.cliques.get(index)
         for role in group.members:
             if found is None or role not in found:
                 made = new_member(owner, group, index, target(owner, group.replica, role))
-                commands.append(Create(CLIQUE, made))
+                whose = taken(view, CLIQUE, made.name)
+                clash = clash or whose
+                if not whose:
+                    commands.append(Create(CLIQUE, made))
+    return clash
 
 
 def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) -> None:

@@ -3,7 +3,7 @@
 The controllers make it, on an empty cluster: what is shown is what they would create.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from windtunnel.core.units import format_duration, format_size
 from windtunnel.gangs import names
@@ -11,6 +11,12 @@ from windtunnel.gangs.api.load import NamedSet
 from windtunnel.gangs.attachments import claims_of
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import Pack, PodClique, PodCliqueSet, PodGang, Replica
+from windtunnel.gangs.pod_manifest import (
+    clique_manifest,
+    gang_manifest,
+    group_manifest,
+    pod_manifest,
+)
 from windtunnel.gangs.templates import OFF, CliqueTemplate
 from windtunnel.gangs.view import View
 
@@ -31,16 +37,33 @@ class Branch(NamedTuple):
         return {**plain, "below": [one.as_json() for one in self.below]} if self.below else plain
 
 
-def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
-    """What a set would become. Its replicas are alike, so the first stands for all."""
+def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -> View:
+    """An empty cluster on which a set of so many replicas was made."""
     view = View()
     view.levels.update(levels)
-    owner = view.add_set(asked.name, asked.spec, 0.0)
-    owner.replicas = min(1, owner.replicas)
+    view.add_set(asked.name, asked.spec, 0.0).replicas = replicas
     controller = Controller(view)
     while commands := controller.reconcile(0.0):
         for command in commands:
             view.apply(command, 0.0)
+    return view
+
+
+def manifests_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    """All that would be created of a set, gangs first and pods last."""
+    view = planned(asked, levels, asked.spec.replicas)
+    owner = view.sets[asked.name]
+    found = [gang_manifest(owner, gang) for gang in view.gangs.values()]
+    found += [group_manifest(owner, group) for group in view.groups.values()]
+    found += [clique_manifest(owner, clique) for clique in view.cliques.values()]
+    pods = sorted(view.pods.values(), key=lambda pod: (pod.clique, pod.index))
+    return found + [pod_manifest(owner, pod) for pod in pods]
+
+
+def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
+    """What a set would become. Its replicas are alike, so the first stands for all."""
+    view = planned(asked, levels, min(1, asked.spec.replicas))
+    owner = view.sets[asked.name]
     below = [_replica(view, owner, owner.parts[0])] if owner.replicas else []
     more = asked.spec.replicas - 1
     if more > 0:

@@ -4,7 +4,14 @@ from typing import Final
 
 from windtunnel.gangs import attachments, conditions
 from windtunnel.gangs.commands import Command, Create, Delete, PatchClique
-from windtunnel.gangs.generation import Outline, gang_names, new_clique, new_gang, new_group
+from windtunnel.gangs.generation import (
+    Outline,
+    gang_names,
+    new_clique,
+    new_gang,
+    new_group,
+    taken,
+)
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
 from windtunnel.gangs.rollout import has_turn, is_old, target
 from windtunnel.gangs.templates import ON_DELETE
@@ -34,36 +41,46 @@ class Standing:
         )
 
 
-def drop(owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
+def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command]) -> None:
     """Deletes a replica that the set has no more."""
     part, why = owner.parts[replica], "its set has fewer replicas"
     commands += [Delete(GROUP, group.name, group.uid, why) for group in part.groups.values()]
     commands += [Delete(CLIQUE, one.name, one.uid, why) for one in part.cliques.values()]
     # Gangs go last: no pod is ever up for scheduling without one.
     commands += [Delete(GANG, gang.name, gang.uid, why) for gang in part.gangs.values()]
-    attachments.drop_replica(owner, replica, commands)
+    attachments.drop_replica(view, owner, replica, commands)
 
 
-def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> None:
-    """Adds what is missing of a replica, and takes away what is too much."""
+def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> str:
+    """Adds what is missing of a replica, and takes away what is too much.
+
+    The answer is what cannot be made because it is another set's; mostly nothing.
+    """
     replica = outline.replica
     part = owner.parts.get(replica)
     there = Replica() if part is None else part
-    attachments.keep_replica(view, owner, outline, commands)
+    clash = attachments.keep_replica(view, owner, outline, commands)
     recycled = owner.status.recycled.get(replica, 0)
     for role, name in outline.cliques:
         clique = there.cliques.get(role)
-        template = target(owner, replica, role)
         if clique is None:
-            replicas = owner.status.scales.get(name, template.replicas)
-            commands.append(Create(CLIQUE, new_clique(owner, outline, name, template, replicas)))
+            whose = taken(view, CLIQUE, name)
+            clash = clash or whose
+            if not whose:
+                template = target(owner, replica, role)
+                replicas = owner.status.scales.get(name, template.replicas)
+                made = new_clique(owner, outline, name, template, replicas)
+                commands.append(Create(CLIQUE, made))
         elif clique.uid <= recycled:
             commands.append(Delete(CLIQUE, name, clique.uid, "its gang is terminated"))
-    for template_, _ in outline.groups:
-        if template_.name not in there.groups:
-            commands.append(Create(GROUP, new_group(owner, replica, template_)))
+    for group, name in outline.groups:
+        if group.name not in there.groups:
+            whose = taken(view, GROUP, name)
+            clash = clash or whose
+            if not whose:
+                commands.append(Create(GROUP, new_group(owner, replica, group)))
     _renew(owner, there, replica, commands)
-    _keep_gangs(view, owner, outline, there, commands)
+    return _keep_gangs(view, owner, outline, there, commands) or clash
 
 
 def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Command]) -> None:
@@ -84,15 +101,20 @@ def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Comm
 
 def _keep_gangs(
     view: View, owner: PodCliqueSet, outline: Outline, part: Replica, commands: list[Command]
-) -> None:
+) -> str:
     expected = gang_names(view, outline)
     for name, gang in part.gangs.items():
         if name not in expected:
             why = "its scaling group has fewer replicas"
             commands.append(Delete(GANG, name, gang.uid, why))
+    clash = ""
     for name, scaled in expected.items():
         if name not in part.gangs:
-            commands.append(Create(GANG, new_gang(view, owner, outline, name, scaled)))
+            whose = taken(view, GANG, name)
+            clash = clash or whose
+            if not whose:
+                commands.append(Create(GANG, new_gang(view, owner, outline, name, scaled)))
+    return clash
 
 
 def standing(owner: PodCliqueSet, outline: Outline) -> Standing:

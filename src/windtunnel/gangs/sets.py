@@ -25,6 +25,7 @@ from windtunnel.gangs.view import View
 PROGRESSING = "Progressing"
 DEADLINE = "ProgressDeadlineExceeded"
 LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
+NAMES_TAKEN = "NamesTaken"
 
 
 def copy_of(status: SetStatus) -> SetStatus:
@@ -134,6 +135,18 @@ def _fire(owner: PodCliqueSet, status: SetStatus, replica: int, uid: int) -> Non
     for clique in owner.parts[replica].cliques.values():
         if clique.replicas != clique.template.replicas:
             status.scales[clique.name] = clique.replicas
+
+
+def tell_clash(
+    owner: PodCliqueSet, clashes: dict[str, str], now_s: float, commands: list[Command]
+) -> None:
+    """Says that a name which the set needs is taken, and by whom."""
+    if not clashes:
+        conditions.clear(commands, SET, owner, NAMES_TAKEN, now_s)
+        return
+    what = clashes[min(clashes)]
+    verdict = conditions.Verdict(TRUE, "NameTaken", what)
+    conditions.put(commands, SET, owner, NAMES_TAKEN, verdict, now_s)
 
 
 def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
