@@ -170,8 +170,9 @@ class Predictive(Analyzer):
         return seen
 
     def _new(self, ahead: int) -> _Seen:
-        forecaster = Forecaster(self._interval_s, ahead, self._settings.season_s)
-        return _Seen(forecaster, self._settings.output_tokens)
+        settings = self._settings
+        forecaster = Forecaster(self._interval_s, ahead, settings.season_s, settings.probability)
+        return _Seen(forecaster, settings.output_tokens)
 
     def _finding(self, group: Group, seen: _Seen) -> Finding:
         model = group.model

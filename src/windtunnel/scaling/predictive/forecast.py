@@ -125,7 +125,7 @@ class Forecast:
         return sum(abs(error) for error in self._errors) / len(self._errors)
 
     def upper(self, probability: float) -> float:
-        """The rate that is not exceeded with this probability."""
+        """The rate that is not exceeded with this probability, by the errors of the past."""
         errors = self._errors
         if len(errors) < ENOUGH_ERRORS:
             share = min(max(probability, 0.001), 0.999)
@@ -137,20 +137,41 @@ class Forecast:
         return max(0.0, self.rate + quantile)
 
 
+def pinball(error: float, probability: float) -> float:
+    """What an error costs one who wants to be exceeded with the rest of the probability."""
+    return probability * error if error >= 0.0 else (probability - 1.0) * error
+
+
 class _Judged:
     """A method with what it foretold for ticks to come and how it was wrong so far."""
 
     def __init__(self, method: Method) -> None:
         self.method: Final = method
         self.foretold: Final[deque[float | None]] = deque()
+        self.next: float | None = None  # foretold for the coming tick
         self.errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self.blame = 0.0
         self.weight = 0.0
 
-    def charge(self, seen: float, foretold: float) -> None:
-        self.errors.append(seen - foretold)
-        self.blame = _DISCOUNT * self.blame + abs(seen - foretold)
-        self.weight = _DISCOUNT * self.weight + 1.0
+    def see(self, rate: float, ahead: int, probability: float) -> None:
+        """Charges it for what it foretold of this tick, and asks it anew.
+
+        What it said of the very next tick is charged too: the other errors come late, and a ramp
+        that has begun shows there first. Too little costs more than too much, as in a queue.
+        """
+        charged = 0.0
+        if len(self.foretold) >= ahead:
+            foretold = self.foretold.popleft()
+            if foretold is not None:
+                self.errors.append(rate - foretold)
+                charged += pinball(rate - foretold, probability)
+        if self.next is not None:
+            charged += pinball(rate - self.next, probability)
+            self.blame = _DISCOUNT * self.blame + charged
+            self.weight = _DISCOUNT * self.weight + 1.0
+        self.method.see(rate)
+        self.foretold.append(self.method.foretell(ahead))
+        self.next = self.method.foretell(1)
 
     @property
     def mean_blame(self) -> float:
@@ -160,8 +181,11 @@ class _Judged:
 class Forecaster:
     """Rates go in tick by tick; a forecast for `ahead` ticks later comes out."""
 
-    def __init__(self, interval_s: float, ahead: int, season_s: float = 0.0) -> None:
+    def __init__(
+        self, interval_s: float, ahead: int, season_s: float = 0.0, probability: float = 0.9
+    ) -> None:
         self.interval_s: Final = interval_s
+        self.probability: Final = probability  # that less arrives than its forecasts' upper rate
         self.ahead: Final = max(1, ahead)
         methods: list[Method] = [Level(), Trend()]
         season = round(season_s / interval_s)
@@ -179,12 +203,7 @@ class Forecaster:
         self._last = rate
         self._seen += 1
         for judged in self._judged:
-            if len(judged.foretold) >= self.ahead:
-                foretold = judged.foretold.popleft()
-                if foretold is not None:
-                    judged.charge(rate, foretold)
-            judged.method.see(rate)
-            judged.foretold.append(judged.method.foretell(self.ahead))
+            judged.see(rate, self.ahead, self.probability)
 
     @property
     def is_judged(self) -> bool:

@@ -1,0 +1,76 @@
+"""The predictive policy in the twin: what it says a server carries, and what it saves."""
+
+import pytest
+
+from windtunnel.scaling.predictive.carrying import Carrier, Shape
+from windtunnel.scaling.snapshot import Objective, Variant
+from windtunnel.twin.observation import EngineTimes
+from windtunnel.twin.pools import limits_of, step_time_of
+from windtunnel.twin.run import simulate
+from windtunnel.twin.scenario.load import load_text
+
+TRAFFIC = """\
+name: carried
+seed: 3
+duration: {minutes}m
+workload:
+  - name: chat
+    slo: critical
+    arrivals: {{process: poisson, rate: {rate}/s}}
+    {curve}
+    prompt_tokens: {{distribution: lognormal, mean: 600, cv: 0.8, min: 4, max: 8192}}
+    output_tokens: {{distribution: lognormal, mean: 200, cv: 0.7, min: 1, max: 2048}}
+slo:
+  critical: {{ttft: 1s, tpot: 40ms}}
+serving:
+  pools:
+    - name: main
+      replicas: 2
+      price_per_hour: 3.6
+      engine: {{max_num_seqs: 128, kv_blocks: 24000}}
+      step_time: {{model: linear, fixed: 12ms, per_prefill_token: 80us, per_decode: 150us}}
+  router: {{policy: least-loaded}}
+  startup: {{load: {{mean: 60s, stddev: 5s}}}}
+scaling: {scaling}
+"""
+
+RAMP = "rate_curve: [[0s, 1.0], [2m, 1.0], [6m, 6.0], [8m, 6.0], [9m, 2.0]]"
+PREDICTIVE = (
+    "{policy: predictive, probability: 0.98, headroom: 0.2, season: 0s, pools: {main: {max: 12}}}"
+)
+HPA = "{policy: hpa, metrics: [{name: requests, target: 20}], pools: {main: {max: 12}}}"
+
+
+def carried() -> float:
+    text = TRAFFIC.format(minutes=1, rate=1, curve="", scaling=PREDICTIVE)
+    pool = load_text(text, "carried").pools[0]
+    limits, model = limits_of(pool, None), step_time_of(pool, None)
+    variant = Variant(
+        "main",
+        kv_tokens=float(limits.kv_blocks * limits.block_size),
+        max_num_seqs=int(limits.max_num_seqs),
+        max_num_batched_tokens=int(limits.max_num_batched_tokens),
+        step_times=EngineTimes(model),
+    )
+    return Carrier(variant, Shape(600.0, 200.0), Objective(1.0, 0.04)).carried(2).rate
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.8, True), (1.4, False)])
+def test_servers_carry_what_the_policy_believes(share: float, kept: bool) -> None:
+    fixed = "{policy: predictive, pools: {main: {min: 2, max: 2}}}"
+    rate = 2 * share * carried()
+    result = simulate(
+        load_text(TRAFFIC.format(minutes=4, rate=rate, curve="", scaling=fixed), "carried")
+    )
+    assert (result["slo"]["critical"]["attained"] >= 0.95) is kept
+
+
+def test_a_ramp_is_met_for_less_than_with_queues() -> None:
+    ours, theirs = (
+        simulate(load_text(TRAFFIC.format(minutes=11, rate=5, curve=RAMP, scaling=each), "ramp"))
+        for each in (PREDICTIVE, HPA)
+    )
+    assert theirs["slo"]["critical"]["attained"] > 0.99
+    assert ours["slo"]["critical"]["attained"] > 0.99
+    assert ours["cost"]["total"] < 0.85 * theirs["cost"]["total"]
+    assert ours["requests"]["arrived"] == theirs["requests"]["arrived"]
