@@ -274,3 +274,13 @@ def test_racks_of_one_name_in_two_blocks_are_two_racks() -> None:
         space.add_node(block, {"nvidia.com/gpu": 1}, {"block": block, "rack": "r"})
     done = GangPlacer(space).plan([gang(space, "g", 2, pack=Pack("rack"))])
     assert not done.bindings
+
+
+def test_who_wants_to_be_near_is_placed_as_close_as_can_be() -> None:
+    space = cluster([1], [2], [2], [1], block_of=[0, 0, 1, 1])
+    placer = GangPlacer(space)
+    for expected in ("n20", "n20", "n30", "n00"):
+        assert nodes_of(placer.plan([gang(space, "g", 1, near=["n20"])])) == [expected]
+    assert nodes_of(placer.plan([gang(space, "h", 2, near=["n20", "n00"])])) == ["n10", "n10"]
+    done = placer.plan([gang(space, "i", 1, near=["n20"])])
+    assert says(done)["i"] == "it needs 1 pod of 1 nvidia.com/gpu; 0 fit on 4 nodes"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.gangs.manifests import binding, clique, constraint, group, pod_clique_set
+from tests.gangs.manifests import binding, clique, constraint, group, load, pod_clique_set
 from tests.gangs.scenarios.live import Live
 
 LEVELS = {"zone": "zone-key", "block": "block-key", "rack": "rack-key", "host": "host-key"}
@@ -208,3 +208,45 @@ def test_pods_of_a_clique_are_kept_apart_where_that_is_asked_for() -> None:
     live = live_on(pod_clique_set([a]))
     assert live.ready() == 4
     assert len(live.domains("block-key")) == 4
+
+
+def test_a_scaled_gang_is_placed_in_the_block_of_its_base_gang_if_that_can_be() -> None:
+    """The tightest rack would be in another block."""
+    workers = packed(group("sg", ["b"], 1), "rack")
+    manifest = whole(pod_clique_set([clique("a", 2), clique("b", 2)], [workers]), "block")
+    live = live_on(manifest)
+    block = live.domains("block-key")
+    other = [n for n in live.view.nodes.values() if n.labels["block-key"] not in block]
+    for node in other[:2]:
+        live.cluster.cordon(node.name, live.now_s)
+    live.scale("web-0-sg", 2)
+    assert live.domains("block-key") == block
+    live.scale("web-0-sg", 4)
+    assert live.ready() == 10, "further away, where there is no more room"
+
+
+def test_a_gang_whose_rack_is_one_node_short_for_ever_is_rebuilt_elsewhere() -> None:
+    """A dead machine: its pod never ends, and the replacement belongs into the same full rack."""
+    manifest = whole(pod_clique_set([clique("a", 4)], terminationDelay="20m"), "rack")
+    live = live_on(manifest, nodes=8)
+    rack = live.domains("rack-key")
+    live.cluster.fail(live.pods()[0].node, live.now_s)
+    live.run(600.0)
+    assert live.pending == 1
+    assert "0 fit there" in live.why("web-0")
+    live.run(1200.0)
+    assert live.ready() == 4
+    assert not live.domains("rack-key") & rack
+
+
+def test_nobody_makes_way_for_pods_that_never_preempt() -> None:
+    for policy, ready in (("Never", 0), ("PreemptLowerPriority", 2)):
+        low = pod_clique_set([clique("a", 2)], name="low")
+        high = pod_clique_set([clique("a", 2)], name="high", priorityClassName="high")
+        high["spec"]["template"]["cliques"][0]["spec"]["podSpec"]["preemptionPolicy"] = policy
+        live = Live(low, nodes=3, priorities={"high": 1})
+        assert live.ready("low-0-a") == 2
+        named = load(high).sets[0]
+        live.view.add_set("high", named.spec, live.now_s)
+        live.run()
+        assert live.ready("high-0-a") == ready

@@ -227,7 +227,22 @@ class Scheduler:
             topology=gang.topology,
             reuse=reuse,
             patient=bool(reuse) and self._is_patient(reuse, now_s),
+            near=self._base_nodes(gang),
+            preempts=self._preempts(gang),
         )
+
+    def _base_nodes(self, gang: PodGang) -> list[str]:
+        """Where the base gang is: a scaled gang that begins is placed as close as can be."""
+        base = self._view.gangs.get(gang.base) if gang.base else None
+        if base is None or any(self._bound(group) for group in gang.groups):
+            return []
+        return [node for group in base.groups for node in self._bound(group)]
+
+    def _preempts(self, gang: PodGang) -> bool:
+        """Whether others may make way for it: not if a pod spec of it says that they never do."""
+        cliques = [self._view.cliques.get(group.name) for group in gang.groups]
+        specs = [one.template.pod_spec for one in cliques if one is not None]
+        return all(spec.get("preemptionPolicy") != "Never" for spec in specs)
 
     def _is_patient(self, gang: str, now_s: float) -> bool:
         """Whether pods of a gang are about to end, and that has not taken too long."""

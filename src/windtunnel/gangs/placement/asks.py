@@ -136,7 +136,8 @@ class GangAsk:
 
     `family` names the gangs that `spread` keeps apart; `topology` the levels that its keys
     belong to; `reuse` an earlier gang, whose nodes are taken first. A `patient` gang rather waits
-    for those nodes, while pods on them are about to end, than to go elsewhere.
+    for those nodes, while pods on them are about to end, than to go elsewhere. `near` are nodes in
+    the neighbourhood of which it is placed if that can be.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class GangAsk:
         topology: str = "",
         reuse: str = "",
         patient: bool = False,
+        near: list[str] | None = None,
     ) -> None:
         self.name: Final = name
         self.groups: Final = groups
@@ -167,6 +169,7 @@ class GangAsk:
         self.topology: Final = topology
         self.reuse: Final = reuse
         self.patient: Final = patient
+        self.near: Final[list[str]] = near if near is not None else []
 
     def rank(self) -> tuple[int, int, str]:
         """Who is placed first: higher priority, then earlier, then by name."""

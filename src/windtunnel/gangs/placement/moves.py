@@ -28,6 +28,7 @@ class Attempt:
         self.finest = -1  # the narrowest level that the gang speaks of
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
+        self.within: Place = self.tree.root  # where the gang is looked for a place
         self.soft = True  # whether wishes to spread are kept, too
         self.exhaustive = False
         self.work = 0
@@ -85,7 +86,7 @@ class Enter(Move):
     def _outer(self) -> Place:
         parent = self._unit.parent
         if parent is None or parent.domain is None:
-            return self.attempt.tree.root
+            return self.attempt.within
         return parent.domain
 
     def advance(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, PodAsk
 from windtunnel.gangs.placement.moves import Attempt, Enter, Fill, Remembered
-from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.placement.space import Place, Space
 from windtunnel.gangs.placement.units import Found, Unit, units_of
 
 PATIENCE: Final = 2_000
@@ -42,7 +42,30 @@ class Search:
                     self.attempt.shapes.append(load.shape)
 
     def run(self) -> Found | None:
-        """The first placement there is; None, and no trace, when none was found."""
+        """The first placement there is; None, and no trace, when none was found.
+
+        Who wants to be near others is tried where they are, then in ever wider domains.
+        """
+        for place in self._near():
+            self.attempt.within = place
+            found = self._run()
+            if found is not None:
+                return found
+        return None
+
+    def _near(self) -> list[Place]:
+        """The domains that hold all nodes that the gang wants to be near, up to the whole."""
+        tree, space = self.attempt.tree, self.attempt.space
+        near = [space.by_name[name] for name in self.attempt.gang.near if name in space.by_name]
+        place: Place | None = tree.leaves[near[0].number].parent if near else tree.root
+        found: list[Place] = []
+        while place is not None:
+            if all(place.holds(tree.leaves[node.number]) for node in near):
+                found.append(place)
+            place = place.parent
+        return found
+
+    def _run(self) -> Found | None:
         wishes = self.attempt.gang.spread is not None and not self.attempt.gang.spread.required
         for group in self.attempt.gang.groups:
             wishes = wishes or (group.spread is not None and not group.spread.required)
