@@ -143,3 +143,21 @@ def test_a_coherent_update_takes_along_what_an_earlier_one_left() -> None:
     world.run()
     assert is_over(world)
     assert all(is_new(pod) for role in ("pc-a", "pc-b") for pod in world.pods(role))
+
+
+@pytest.mark.parametrize("most", range(25))
+def test_nothing_is_made_from_what_is_not_written_down(most: int) -> None:
+    """A change right after the start, or one that is taken back, leaves nothing behind."""
+    world = World(10, workload(1))
+    world.reconcile(most)
+    world.crash()
+    world.apply(changed(workload(1), *ROLES))
+    world.reconcile(most)
+    world.crash()
+    world.apply(workload(1))
+    world.run()
+    assert world.running() == 10
+    assert not any(is_new(pod) for pod in world.pods())
+    world.apply(changed(workload(1), "pc-a"))
+    world.run()
+    assert all(is_new(pod) for pod in world.pods("pc-a"))

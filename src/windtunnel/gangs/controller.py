@@ -263,6 +263,9 @@ class Controller:
             owner = self._view.sets.get(name)
             if owner is None:
                 continue
+            if not _is_noted(owner):
+                changes.sets[name] = None
+                continue
             known = self._known[name]
             for replica in numbers:
                 if replica < 0:
@@ -359,7 +362,7 @@ class Controller:
             if group is None:
                 continue
             owner = view.sets[group.set_name]
-            if group.replica >= owner.replicas:
+            if group.replica >= owner.replicas or not _is_noted(owner):
                 continue
             if (group.set_name, group.replica) not in moved:
                 self._terminate_in_group(owner, group, now_s, commands)
@@ -392,6 +395,14 @@ class Controller:
             clique = view.cliques.get(name)
             if clique is not None:
                 cliques.act(view, view.sets[clique.set_name], clique, commands)
+
+
+def _is_noted(owner: PodCliqueSet) -> bool:
+    """Whether what a set asks for is written down as its revision.
+
+    Nothing is made before that, so that all there is was made from a revision that is known.
+    """
+    return owner.status.revision == owner.spec.hash
 
 
 def _mark(changes: Changes, part: Replica) -> None:
