@@ -3,29 +3,14 @@
 import pytest
 
 from tests.scaling.worlds import fleet, variant
-from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.measures import Measures
-
-
-def decision(current: int, target: int) -> Decision:
-    return Decision(
-        "m",
-        "v",
-        role="both",
-        current=current,
-        recommended=target,
-        target=target,
-        reason="",
-        metrics={},
-        limits=[],
-    )
 
 
 def test_changes_and_turns_are_counted() -> None:
     measures = Measures()
-    measures.look(fleet(variant(ready=1), taken_s=0.0))
-    for current, target in ((1, 3), (3, 3), (3, 4), (4, 2), (2, 5)):
-        measures.decided([decision(current, target)])
+    for more in (2, 1, -2, 3):
+        measures.changed("v", more)
+    measures.look(fleet(variant(ready=1), taken_s=1790.0))  # a first look as late as this
     measures.close(1800.0)
     result = measures.result()
     assert result["changes_per_hour"] == 8.0  # four within half an hour

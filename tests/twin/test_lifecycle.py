@@ -133,6 +133,14 @@ def test_a_run_that_nobody_wakes_ends() -> None:
     }
 
 
+@pytest.mark.parametrize("late", ["actuation_delay={mean: 12s}", "scrape_delay=12s"])
+def test_a_run_waits_for_what_is_under_way_however_often_it_looks(late: str) -> None:
+    text = elastic(count=1, replicas=0, load="0s", interval="1ms")
+    result, _ = scaled(text, Script({"main": 1}), f"scaling.{late}")
+    assert result["requests"]["completed"] == 1
+    assert result["simulated_seconds"] == pytest.approx(12.001 + 0.11)
+
+
 @pytest.mark.parametrize(
     ("drain", "redirected", "gone_s", "end_s"),
     [
@@ -161,6 +169,28 @@ def test_a_later_decision_is_not_undone_by_an_earlier_one_that_was_slower() -> N
     result, _ = scaled(text, script, *sets)
     assert result["scaling"]["superseded"] > 0
     assert result["requests"]["completed"] == 30
+
+
+def test_a_later_decision_about_another_pool_undoes_nothing() -> None:
+    text = elastic(count=20).replace(
+        "  startup:",
+        "    - {name: other, engine: {kv_blocks: 9}, step_time: {model: linear, fixed: 10ms}}\n"
+        "  startup:",
+    )
+    delays = "scaling.actuation_delay={mean: 2s, stddev: 3s}"
+    script = Script({"main": 2}, {"other": 3})
+    result, _ = scaled(text, script, "seed=1", "scaling.interval=500ms", delays)
+    assert result["scaling"]["superseded"] == 0
+    sizes = {name: pool["sizes"][-1][1] for name, pool in result["scaling"]["pools"].items()}
+    assert sizes == {"main": 2, "other": 3}
+
+
+def test_what_is_decided_again_while_it_is_under_way_is_one_change() -> None:
+    text = elastic(count=20, interval="500ms")
+    result, _ = scaled(text, Script({"main": 3}), "scaling.actuation_delay={mean: 2s}")
+    scaling = result["scaling"]
+    assert scaling["changes"] == 1
+    assert scaling["changes_per_hour"] == pytest.approx(3600 / result["simulated_seconds"])
 
 
 def test_a_snapshot_has_replicas_by_state_and_the_traffic_of_its_interval() -> None:

@@ -8,7 +8,6 @@ counts it. From one look to the next it is taken to stay as it was.
 import math
 from typing import Final
 
-from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.parts import Finding, Group, groups_by_role
 from windtunnel.scaling.saturation import Saturation
 from windtunnel.scaling.snapshot import Snapshot
@@ -33,13 +32,13 @@ class Restlessness:
 
 
 class Measures:
-    """Looks at every snapshot and decision of a run; `result` says what came of it."""
+    """Looks at every snapshot and change of a run; `result` says what came of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, since_s: float = 0.0) -> None:
         self._saturation: Final = Saturation(up=1.0)
         self._restlessness: Final[dict[str, Restlessness]] = {}
-        self._first_s = math.nan
-        self._last_s = math.nan
+        self._since_s: Final = since_s
+        self._last_s = since_s
         self._short = False  # at the last look
         self._wasted = 0
         self.under_provisioned_s = 0.0
@@ -48,36 +47,30 @@ class Measures:
     def look(self, snapshot: Snapshot) -> None:
         """What is needed from now on, and what there is."""
         self.close(snapshot.taken_s)
-        if math.isnan(self._first_s):
-            self._first_s = snapshot.taken_s
         self._short = False
         self._wasted = 0
         for model in snapshot.models:
             for group in groups_by_role(model, model.variants):
                 self._judge(group, snapshot.taken_s)
 
-    def decided(self, decisions: list[Decision]) -> None:
-        """What is changed; those that stay are not counted."""
-        for decision in decisions:
-            if decision.changes:
-                seen = self._restlessness.setdefault(decision.variant, Restlessness())
-                seen.changed(decision.target - decision.current)
+    def changed(self, variant: str, more: int) -> None:
+        """So many replicas more are asked for, or fewer."""
+        self._restlessness.setdefault(variant, Restlessness()).changed(more)
 
     def close(self, now_s: float) -> None:
         """Counts up to now."""
-        if not math.isnan(self._last_s):
-            span_s = now_s - self._last_s
-            self.wasted_replica_seconds += self._wasted * span_s
-            if self._short:
-                self.under_provisioned_s += span_s
+        span_s = now_s - self._last_s
+        self.wasted_replica_seconds += self._wasted * span_s
+        if self._short:
+            self.under_provisioned_s += span_s
         self._last_s = now_s
 
     def result(self) -> dict[str, float]:
         """Plain data, as of the last look or close."""
         changes = sum(seen.changes for seen in self._restlessness.values())
-        looked_s = 0.0 if math.isnan(self._first_s) else self._last_s - self._first_s
+        lasted_s = self._last_s - self._since_s
         return {
-            "changes_per_hour": changes * AN_HOUR_S / looked_s if looked_s > 0 else 0.0,
+            "changes_per_hour": changes * AN_HOUR_S / lasted_s if lasted_s > 0 else 0.0,
             "direction_changes": sum(seen.turns for seen in self._restlessness.values()),
             "under_provisioned_s": self.under_provisioned_s,
             "wasted_replica_seconds": self.wasted_replica_seconds,

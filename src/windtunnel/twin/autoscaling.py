@@ -17,6 +17,7 @@ from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.story import KEPT, RESIZED
+from windtunnel.twin.timetable import Patience
 from windtunnel.workload.request import Request
 
 # On the timetable, after the ends of start-ups of the same instant.
@@ -60,9 +61,12 @@ class Autoscaling:
         self._stream: Final = stream
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
+        self._patience: Final = Patience()
         self.ticks = 0
         self.orders = 0
-        self.applied = 0  # the number of the latest order that was carried out
+        self.under_way = 0  # orders that were given and have not reached the cluster
+        self.seen_s = -1.0  # when the snapshot was taken that the latest decision was made on
+        self._applied: Final[dict[str, int]] = {}  # the latest order carried out, by pool
         self.changes = 0  # decisions that changed the size of a pool
         self.superseded = 0  # decisions that came later than one that was made after them
         lifecycle.timetable.push(timing.interval_s, TICK, None)
@@ -83,8 +87,13 @@ class Autoscaling:
             assert isinstance(payload, Order)
             self._apply(payload, now_s)
 
+    def gives_up(self, events: int, starting: int, now_s: float) -> bool:
+        """Whether those who wait have waited for this one alone, and for too long."""
+        return self._patience.ends(events, now_s, self.seen_s, self.under_way + starting)
+
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
         decisions = self._scaler.tick(snapshot, now_s)
+        self.seen_s = snapshot.taken_s
         for decision in decisions:
             kind = RESIZED if decision.changes else KEPT
             if self._telemetry.wants(kind):
@@ -92,23 +101,25 @@ class Autoscaling:
         changing = [decision for decision in decisions if decision.changes]
         if changing:
             self.orders += 1
+            self.under_way += 1
             timing = self._timing
             delay_s = self._stream.normal(timing.actuation_delay_s, timing.actuation_stddev_s)
             order = Order(self.orders, changing)
             self._lifecycle.timetable.push(now_s + max(0.0, delay_s), APPLY, order)
 
     def _apply(self, order: Order, now_s: float) -> None:
-        """Carries an order out, unless a later one was quicker."""
-        if order.number < self.applied:
-            self.superseded += len(order.decisions)
-            return
-        self.applied = order.number
-        self._measures.decided(order.decisions)
+        """Carries an order out, but for pools that a later one was quicker to reach."""
+        self.under_way -= 1
         for decision in order.decisions:
             pool = self._pools[decision.variant]
             assert decision.target >= 0, f"{decision.variant} cannot have {decision.target} servers"
-            if decision.target != pool.target:
+            if order.number < self._applied.get(pool.name, 0):
+                self.superseded += 1
+                continue
+            self._applied[pool.name] = order.number
+            if decision.target != pool.target:  # the same may have been ordered twice meanwhile
                 self.changes += 1
+                self._measures.changed(pool.name, decision.target - pool.target)
                 self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
 
     def result(self, now_s: float) -> dict[str, Any]:

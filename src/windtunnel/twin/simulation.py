@@ -39,7 +39,6 @@ from windtunnel.twin.replicas import Replica
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.twin.timetable import Patience
 from windtunnel.twin.verdicts import DISPATCH, Verdicts
 from windtunnel.twin.whereabouts import all_inside, who_goes_back
 from windtunnel.workload.request import NEVER, UNSET, Request
@@ -94,7 +93,6 @@ class Simulation(Inside):
         self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
-        self._patience: Final = Patience()
         self._signals: Final = cluster.signals
         self._overheads: Final = cluster.overheads
         self._queue: Final = queue
@@ -303,8 +301,9 @@ class Simulation(Inside):
         is planned, or when nobody starts a server for those who wait.
         """
         ends = self.horizon_s == math.inf and not self.work_remains
-        if next_s == math.inf and self.horizon_s == math.inf:
-            ends = ends or self._patience.ends(self.events, self.cluster.starting)
+        if next_s == math.inf and self.horizon_s == math.inf and self.autoscaling is not None:
+            starting = self.cluster.starting
+            ends = ends or self.autoscaling.gives_up(self.events, starting, self.now_s)
         if ends:
             return next_s
         return self.lifecycle.timetable.next_s

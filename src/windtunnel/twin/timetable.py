@@ -36,19 +36,29 @@ class Timetable:
 MOST_IDLE: Final = 10_000
 """Events of a control plane in a row, with nothing else between them, that a run waits for."""
 
-MOST_STARTING: Final = 1_000_000
-"""The same while a server starts, and may come to be ready."""
+MOST_UNSETTLED: Final = 1_000_000
+"""The same while something may come of what was begun: a start-up, an order, a look at it all."""
 
 
 class Patience:
     """How long a run waits for somebody to start a server, when nothing else can happen."""
 
     def __init__(self) -> None:
-        self._idle = 0
         self._latest = -1  # the event of the run that was the control plane's latest
+        self._quiet_s = 0.0  # since when all events are the control plane's
+        self._idle = 0  # so many of them
+        self._settled = 0  # and so many with nothing under way
 
-    def ends(self, events: int, starting: int) -> bool:
-        """Whether the next event, again the control plane's, is one too many."""
-        self._idle = self._idle + 1 if self._latest == events else 0
+    def ends(self, events: int, now_s: float, seen_s: float, under_way: int) -> bool:
+        """Whether the next event, again the control plane's, is one too many.
+
+        `seen_s`: of when the latest decision knew. One that did not know how things stand now says
+        nothing about what the next will do.
+        """
+        if self._latest != events:
+            self._quiet_s = now_s
+            self._idle = self._settled = 0
         self._latest = events + 1
-        return self._idle > (MOST_STARTING if starting else MOST_IDLE)
+        self._idle += 1
+        self._settled = 0 if under_way or seen_s < self._quiet_s else self._settled + 1
+        return self._settled > MOST_IDLE or self._idle > MOST_UNSETTLED
