@@ -31,6 +31,14 @@ UPDATES: list[tuple[str, Change, str | None]] = [
     ("rename", lambda m: put(name="pc-z")(the_clique(m)), "without pc-a and with pc-z"),
     ("role", lambda m: put(roleName="r")(the_clique(m)["spec"]), "was 'pc-a', and cannot become"),
     ("minimum", lambda m: put(minAvailable=1)(the_clique(m)["spec"]), "it was 2, and cannot"),
+    (
+        "minimum left out",
+        lambda m: (
+            the_clique(m)["spec"].pop("minAvailable"),
+            put(replicas=4)(the_clique(m)["spec"]),
+        ),
+        "it was 2, and cannot become 4 (write minAvailable: 2)",
+    ),
     ("scheduler", lambda m: put(schedulerName="x")(the_pod(m)), "was 'kai-scheduler', and cannot"),
     (
         "startup",

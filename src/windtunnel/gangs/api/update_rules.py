@@ -70,7 +70,8 @@ def _one_clique(old: CliqueTemplateSpec, new: CliqueTemplateSpec, path: KeyPath)
         (*inside, "roleName"), old.spec.role_name or old.name, new.spec.role_name or new.name
     )
     minimum = clique_counts(old).minimum
-    faults += _changed((*inside, "minAvailable"), minimum, clique_counts(new).minimum)
+    hint = f"write minAvailable: {minimum}" if new.spec.min_available is None else MAKE_ANOTHER
+    faults += _changed((*inside, "minAvailable"), minimum, clique_counts(new).minimum, hint)
     faults += _changed((*inside, "startsAfter"), old.spec.starts_after, new.spec.starts_after)
     faults += _changed(
         (*inside, "podSpec", "schedulerName"),
@@ -126,9 +127,9 @@ def _mnnvl(old: dict[str, str] | None, new: dict[str, str] | None, path: KeyPath
     return _changed(place, (old or {}).get(MNNVL), (new or {}).get(MNNVL))
 
 
-def _changed(path: KeyPath, old: Any, new: Any) -> list[Fault]:
+def _changed(path: KeyPath, old: Any, new: Any, hint: str = MAKE_ANOTHER) -> list[Fault]:
     if (old or None) == (new or None):
         return []
     plain = isinstance(old, str | int | None) and isinstance(new, str | int | None)
     what = f"it was {shown(old)}, and cannot become {shown(new)}" if plain else "it cannot change"
-    return [Fault(path, what, hint=MAKE_ANOTHER)]
+    return [Fault(path, what, hint=hint)]
