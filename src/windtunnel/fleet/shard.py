@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.fleet.actions import Plan
+from windtunnel.fleet.buffer import Buffer, BufferLimits
+from windtunnel.fleet.consolidation import ConsolidationLimits, Consolidator
 from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import Executor
@@ -72,6 +74,8 @@ class Shard:
         epoch: int = 1,
         territory: Territory | None = None,
         instruments: Instruments | None = None,
+        buffer: BufferLimits | None = None,
+        consolidation: ConsolidationLimits | None = None,
     ) -> None:
         self.name: Final = name
         self.epoch: Final = epoch
@@ -84,9 +88,14 @@ class Shard:
             self.planner.inventory, self.limits, epoch=epoch, instruments=self.told
         )
         self.reconciler: Final = Reconciler(self.planner.inventory, self.executor, self.told)
+        self.buffer: Final = Buffer(self.planner.inventory, buffer) if buffer else None
+        self.consolidator: Final = (
+            Consolidator(self.planner, consolidation) if consolidation else None
+        )
         self.cursor = FROM_THE_START
         self._first: list[Machine] = []  # of a list from the start, until its last page is there
         self._from_start = True
+        self._early: Final[dict[str, list[Need]]] = {}
         self.is_ready = False
         """Whether it has seen a whole list: before that it must not decide anything."""
         self._orphans: Final[list[tuple[float, str]]] = []
@@ -115,11 +124,24 @@ class Shard:
             self.reconciler.fold(self._first, now_s, complete=True)
             self._watch(fresh, now_s)
             self._from_start, self._first = False, []
-            self.is_ready = True
+            self._begin_to_decide()
         return page.more
 
+    def _begin_to_decide(self) -> None:
+        self.is_ready = True
+        for cluster, needs in self._early.items():
+            self.planner.needs.replace(cluster, needs)
+        self._early.clear()
+
     def want(self, cluster: str, needs: Iterable[Need]) -> bool:
-        """Takes the roll-up of a cluster. False while it is not believed."""
+        """Takes the roll-up of a cluster. False while it is not believed.
+
+        What comes before the first whole list is kept until then: whether a gang fits on one
+        machine is asked of machines that are known.
+        """
+        if not self.is_ready:
+            self._early[cluster] = list(needs)
+            return True
         return self.planner.needs.replace(cluster, needs)
 
     def answer(self, answer: Answer, now_s: float) -> list[Order]:
@@ -140,6 +162,10 @@ class Shard:
     def cycle(self, now_s: float) -> tuple[Plan, list[Order]]:
         """Decides, and gives what is to be asked now."""
         plan = self.planner.cycle(now_s)
+        if self.buffer is not None:
+            self.buffer.keep(plan)
+        if self.consolidator is not None:
+            plan.actions += self.consolidator.propose(now_s)
         return plan, self.executor.submit(plan, now_s)
 
     def expire(self, now_s: float) -> list[Order]:

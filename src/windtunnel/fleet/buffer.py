@@ -1,0 +1,188 @@
+"""Idle machines that are kept for the loss of others: of a whole domain, and of single ones.
+
+Machines of one type in one zone can stand in for each other. Of each such kind, so many idle ones
+are kept that whichever domain (a rack) is lost, the idle machines elsewhere replace all that was in
+use there. Whoever asks for machines may have them; the buffer is filled again while there is a
+quota.
+"""
+
+import math
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.actions import DELETE, NOTHING, PROVISION, Action, Plan
+from windtunnel.fleet.entries import Stock
+from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.shape import RACK
+from windtunnel.fleet.states import DELETING, FAILED, SPECULATIVE
+
+REASON: Final = "too few idle machines to replace the largest domain"
+
+Kind = tuple[str, str]
+"""An instance type in a zone."""
+
+
+class BufferLimits(msgspec.Struct, frozen=True):
+    """What losses must be covered."""
+
+    domain_key: str = RACK
+    """What is lost as a whole; empty where nothing is."""
+    share: float = 0.02
+    """Of machines in use, how many single losses are covered on top."""
+    most_created: int = 100
+    """How many machines of a kind are created for it in one cycle."""
+
+    def check(self) -> "BufferLimits":
+        """Itself, when every limit makes sense."""
+        if not 0.0 <= self.share <= 1.0:
+            raise InputError(f"the share of the buffer is {self.share}", allowed="0 to 1")
+        if self.most_created < 0:
+            raise InputError(f"most_created is {self.most_created}", allowed="0 or more")
+        return self
+
+
+class Exposure(msgspec.Struct, frozen=True):
+    """What the loss of one domain would do to one kind of machines."""
+
+    kind: Kind
+    domain: str
+    in_use: int
+    """Machines that would have to be replaced."""
+    needed: int
+    """With the single losses that are covered on top."""
+    idle_elsewhere: int
+
+    @property
+    def short(self) -> int:
+        """Machines that could not be replaced at once; below 0, so many are to spare."""
+        return self.needed - self.idle_elsewhere
+
+
+class Buffer:
+    """Keeps idle machines from being given back, and has more of them created."""
+
+    def __init__(self, inventory: Inventory, limits: BufferLimits | None = None) -> None:
+        self._inventory: Final = inventory
+        self._limits: Final = (limits or BufferLimits()).check()
+        self._aside: Final[dict[str, None]] = {}
+        """Machines that are on their way into the buffer or out of it: nobody uses them."""
+
+    def exposures(self) -> list[Exposure]:
+        """For every kind and domain what its loss would do, by name."""
+        aside = self._count_aside()
+        found = []
+        for kind, stocks in sorted(self._kinds().items()):
+            idle = sum(stock.idle_count for stock in stocks)
+            used = {stock: stock.alive - stock.free_count - aside.get(stock, 0) for stock in stocks}
+            singles = math.ceil(self._limits.share * sum(used.values()) - 1e-9)
+            by_domain: dict[str, list[Stock]] = {}
+            for stock in stocks:
+                by_domain.setdefault(self._domain(stock), []).append(stock)
+            for domain, some in sorted(by_domain.items()):
+                # What has no domain is not lost as a whole.
+                in_use = sum(used[stock] for stock in some) if domain else 0
+                there = sum(stock.idle_count for stock in some) if domain else 0
+                found.append(Exposure(kind, domain, in_use, in_use + singles, idle - there))
+        return found
+
+    def keep(self, plan: Plan) -> None:
+        """Changes what a cycle decided: fewer idle machines are given back, more are created."""
+        short: dict[Kind, dict[str, int]] = {}
+        for one in self.exposures():
+            short.setdefault(one.kind, {})[one.domain] = one.short
+        for name in self._aside:
+            entry = self._inventory.entries[name]
+            if entry.planned == DELETE:  # it still is idle, and will not be
+                self._add(short, entry.stock, -1)
+            elif entry.state != DELETING:
+                self._add(short, entry.stock, 1)
+        self._hold_back(plan, short)
+        kinds = self._kinds()
+        for kind in sorted(kinds):
+            self._fill(plan, kinds[kind], short[kind])
+
+    def _kinds(self) -> dict[Kind, list[Stock]]:
+        kinds: dict[Kind, list[Stock]] = {}
+        for stock in self._inventory.stocks:
+            if stock.alive:
+                kinds.setdefault(_kind(stock), []).append(stock)
+        return kinds
+
+    def _domain(self, stock: Stock) -> str:
+        return stock.attributes.get(self._limits.domain_key, "")
+
+    def _count_aside(self) -> dict[Stock, int]:
+        """By stock, the machines that are neither free nor in use; forgets what has arrived."""
+        counts: dict[Stock, int] = {}
+        for name in list(self._aside):
+            entry = self._inventory.entries.get(name)
+            if (
+                entry is None
+                or entry.row is not None
+                or entry.state == FAILED
+                or (entry.is_free() and entry.planned != DELETE)
+            ):
+                del self._aside[name]
+            elif not entry.is_free():
+                counts[entry.stock] = counts.get(entry.stock, 0) + 1
+        return counts
+
+    def _add(self, short: dict[Kind, dict[str, int]], stock: Stock, count: int) -> None:
+        """So many idle machines more, which help wherever their own domain is not what is lost."""
+        by_domain = short.get(_kind(stock), {})
+        own = self._domain(stock)
+        for domain in by_domain:
+            if not domain or domain != own:
+                by_domain[domain] -= count
+
+    def _helps(self, by_domain: dict[str, int], stock: Stock) -> bool:
+        own = self._domain(stock)
+        return any(n > 0 and (not domain or domain != own) for domain, n in by_domain.items())
+
+    def _hold_back(self, plan: Plan, short: dict[Kind, dict[str, int]]) -> None:
+        """Of the machines that were to be given back, those stay without which it is too few."""
+        entries = self._inventory.entries
+        leaving = [one for one in plan.actions if one.kind == DELETE]
+        for action in leaving:
+            self._add(short, entries[action.machine].stock, -1)
+        stay: dict[str, None] = {}
+        for action in leaving:
+            entry = entries[action.machine]
+            if self._helps(short[_kind(entry.stock)], entry.stock):
+                self._add(short, entry.stock, 1)
+                self._inventory.withdraw(entry)
+                stay[entry.id] = None
+            else:
+                self._aside[entry.id] = None
+        if stay:
+            plan.actions[:] = [
+                one for one in plan.actions if one.kind != DELETE or one.machine not in stay
+            ]
+
+    def _fill(self, plan: Plan, stocks: list[Stock], by_domain: dict[str, int]) -> None:
+        """Has machines created, one by one, the cheapest of those that help."""
+        free = {
+            stock: [
+                one
+                for one in reversed(stock.free())
+                if one.state == SPECULATIVE and one.planned == NOTHING
+            ]
+            for stock in stocks
+            if stock.quota_count and any(count > 0 for count in by_domain.values())
+        }
+        order = sorted(free, key=lambda stock: (stock.price, stock.key))
+        for _ in range(self._limits.most_created):
+            stock = next((one for one in order if free[one] and self._helps(by_domain, one)), None)
+            if stock is None:
+                return
+            entry = free[stock].pop()
+            self._inventory.plan(entry, PROVISION, None)
+            self._aside[entry.id] = None
+            self._add({_kind(stock): by_domain}, stock, 1)
+            plan.actions.append(Action(PROVISION, entry.id, cost=stock.price, reason=REASON))
+
+
+def _kind(stock: Stock) -> Kind:
+    return (stock.shape.instance_type, stock.shape.zone)

@@ -1,0 +1,237 @@
+"""Cheaper machines for needs that have dear ones: replaced first, drained later, within a budget.
+
+The cycle takes the cheapest machine that is free at the time, and keeps what it has. Later a
+cheaper one may be free, or a need may have shrunk onto a machine that is too large. A pass here
+looks for replacements and has them brought up beside the old machines. Once they are there, the
+cycle itself keeps the cheapest and drains the rest, as it does with whatever a need has too much
+of. So nothing is drained before its replacement works, and one that fails changes nothing.
+"""
+
+import math
+from typing import Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.actions import BOOTSTRAP, NOTHING, PROVISION, Action
+from windtunnel.fleet.costs import effective_cost
+from windtunnel.fleet.cycle import Planner
+from windtunnel.fleet.entries import THERE, Cluster, Entry, Row, Stock
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.penalties import DOLLARS
+from windtunnel.fleet.planning import covered
+from windtunnel.fleet.states import CONFIGURED, DRAINING, IDLE
+
+REASON: Final = "a cheaper machine than one that the need has"
+MOST_STOCKS: Final = 8
+"""How many stocks are tried for a need: the cheapest with free machines."""
+MOST_NEW: Final = 4
+"""How many machines may come in the place of others at once."""
+
+
+class ConsolidationLimits(msgspec.Struct, frozen=True):
+    """What a replacement must be worth, and how many machines may leave at once."""
+
+    least_saving: float = 0.15
+    """The share of what the leaving machines cost that must be saved: no churn for cents."""
+    payback_h: float = 720.0
+    """Within how long savings must pay what it costs the need to be moved: its reclamation penalty
+    for each machine that leaves. A month is what a machine lives in many fleets."""
+    budget_share: float = 0.1
+    """Of the machines of a cluster, how many may be on their way out at once; at least one."""
+    budget_machines: int = 100
+    """The same over all clusters."""
+    cooldown_s: float = 600.0
+    """How long a need is left alone after a replacement was begun for it."""
+    rows_per_pass: int = 2000
+    """How many needs a pass looks at; the next one goes on from there."""
+
+    def check(self) -> "ConsolidationLimits":
+        """Itself, when every limit makes sense."""
+        for name in ("least_saving", "budget_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed="0 to 1")
+        for name in ("payback_h", "cooldown_s"):
+            if not getattr(self, name) >= 0.0:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed="0 or more")
+        for name in ("budget_machines", "rows_per_pass"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}", allowed="1 or more")
+        return self
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    """Machines that come, and those that will leave for them."""
+
+    comes: list[Entry]
+    leaves: list[Entry]
+    saves: float
+    """Effective dollars per hour."""
+
+
+class Consolidator:
+    """Looks for replacements, and counts what is on its way out because of them."""
+
+    def __init__(self, planner: Planner, limits: ConsolidationLimits | None = None) -> None:
+        self._planner: Final = planner
+        self._limits: Final = (limits or ConsolidationLimits()).check()
+        self._next_row = 0
+        self._rests: Final[dict[Row, float]] = {}
+        self._leaving: Final[dict[str, tuple[Cluster, float]]] = {}
+        self.begun = 0
+        """How many replacements were begun."""
+        self.saving = 0.0
+        """What they save, in effective dollars per hour."""
+
+    def propose(self, now_s: float) -> list[Action]:
+        """Plans replacements; gives what is to be done. For after a cycle."""
+        self._settle(now_s)
+        rows = list(self._planner.inventory.rows.values())
+        found: list[tuple[float, Row, Replacement]] = []
+        for _ in range(min(len(rows), self._limits.rows_per_pass)):
+            self._next_row = (self._next_row + 1) % len(rows)
+            row = rows[self._next_row]
+            best = self._best(row) if self._is_calm(row, now_s) else None
+            if best is not None:
+                found.append((best.saves, row, best))
+        # The largest savings first, while the budget lasts.
+        found.sort(key=lambda one: (-one[0], one[1].key))
+        actions: list[Action] = []
+        for _, row, first in found:
+            taken = any(entry.planned != NOTHING for entry in first.comes)
+            one = self._best(row) if taken else first
+            if one is not None and self._allows(row.cluster, one):
+                actions += self._begin(row, one, now_s)
+        return actions
+
+    # Budgets.
+
+    def _settle(self, now_s: float) -> None:
+        """Forgets what has left, and what stayed after all."""
+        entries = self._planner.inventory.entries
+        for name, (_, until_s) in list(self._leaving.items()):
+            entry = entries.get(name)
+            if (
+                entry is None
+                or entry.state not in (CONFIGURED, DRAINING)
+                or (entry.state == CONFIGURED and not entry.spare and now_s >= until_s)
+            ):
+                del self._leaving[name]
+        for row in [row for row, until_s in self._rests.items() if until_s <= now_s]:
+            del self._rests[row]
+
+    def _allows(self, cluster: Cluster, one: Replacement) -> bool:
+        if len(self._leaving) + len(one.leaves) > self._limits.budget_machines:
+            return False
+        own = sum(owner is cluster for owner, _ in self._leaving.values())
+        most = max(1, int(self._limits.budget_share * cluster.configured))
+        return own + len(one.leaves) <= most
+
+    # Replacements.
+
+    def _is_calm(self, row: Row, now_s: float) -> bool:
+        """Whether a need has all it asks for, and nothing of it is on its way."""
+        return (
+            row.live
+            and row.whole
+            and not row.dirty
+            and not row.skew  # an even spread leaves no choice of which one goes
+            and bool(row.held)
+            and now_s >= self._rests.get(row, -math.inf)
+            and all(_is_settled(entry) for entry in row.held)
+        )
+
+    def _best(self, row: Row) -> Replacement | None:
+        """The replacement that saves most and is worth it."""
+        need = self._planner.needs.get(row.key)
+        assert need is not None
+        supply = self._planner.supply_of(row)
+        dearest = max(entry.stock.price for entry in row.held)
+        stocks = supply.domains[row.domain] if row.domain else supply.order
+        best: Replacement | None = None
+        tried = 0
+        for stock in stocks:
+            if tried == MOST_STOCKS:
+                break
+            if stock.price >= dearest or not stock.free_count:
+                continue
+            tried += 1
+            free = [one for one in stock.free() if one.planned == NOTHING][:MOST_NEW]
+            free.sort(key=lambda one: (one.state != IDLE, one.id))
+            for count in range(1, len(free) + 1):
+                one = self._weigh(row, need, free[:count])
+                if one is not None and (best is None or one.saves > best.saves):
+                    best = one
+        return best
+
+    def _weigh(self, row: Row, need: Need, comes: list[Entry]) -> Replacement | None:
+        """What the cycle would keep if some machines were there, if that is worth it."""
+        kept = _kept(row, row.held + comes)
+        names = {entry.id for entry in kept}
+        if any(entry.id not in names for entry in comes):
+            return None
+        leaves = [entry for entry in row.held if entry.id not in names]
+        before = sum(_cost(row, entry.stock) for entry in leaves)
+        saves = before - sum(_cost(row, entry.stock) for entry in comes)
+        penalty = DOLLARS[row.reclamation_bucket] * len(leaves)
+        if saves <= 0.0 or saves < self._limits.least_saving * before:
+            return None
+        if saves * self._limits.payback_h < penalty or not _packs(need, row.held, kept):
+            return None
+        return Replacement(comes, leaves, saves)
+
+    def _begin(self, row: Row, one: Replacement, now_s: float) -> list[Action]:
+        self.begun += 1
+        self.saving += one.saves
+        until_s = now_s + self._limits.cooldown_s
+        self._rests[row] = until_s
+        for entry in one.leaves:
+            self._leaving[entry.id] = (row.cluster, until_s)
+        actions = []
+        for entry in one.comes:
+            kind = BOOTSTRAP if entry.state == IDLE else PROVISION
+            self._planner.inventory.plan(entry, kind, row)
+            cost = _cost(row, entry.stock)
+            actions.append(
+                Action(kind, entry.id, row.cluster.name, row.key, 0.0, row.priority, cost, REASON)
+            )
+        return actions
+
+
+def _is_settled(entry: Entry) -> bool:
+    return entry.stage() == THERE and entry.planned == NOTHING and not entry.spare
+
+
+def _cost(row: Row, stock: Stock) -> float:
+    return effective_cost(stock.price, stock.probability, row.interruption_bucket)
+
+
+def _kept(row: Row, entries: list[Entry]) -> list[Entry]:
+    """Of machines that are all there, what the cycle keeps: the cheapest until it is enough."""
+    have = [0] * len(row.want)
+    kept: list[Entry] = []
+    for entry in sorted(entries, key=lambda one: (one.stock.price, one.id)):
+        if covered(have, row.want):
+            break
+        kept.append(entry)
+        for at, resource in enumerate(row.resources):
+            have[at] += entry.stock.amounts[resource]
+    return kept
+
+
+def _packs(need: Need, before: list[Entry], after: list[Entry]) -> bool:
+    """Whether as many whole units fit as before, or as many as are asked for."""
+    units = max(
+        -(-amount // unit)
+        for (_, amount), (_, unit) in zip(need.aggregate, need.min_unit, strict=True)
+    )
+    return _units(need, after) >= min(units, _units(need, before))
+
+
+def _units(need: Need, entries: list[Entry]) -> int:
+    """How many units of a need fit on machines, each as a whole."""
+    count = 0
+    for entry in entries:
+        offered = dict(entry.stock.shape.resources)
+        count += min(offered.get(name, 0) // unit for name, unit in need.min_unit)
+    return count
