@@ -123,15 +123,17 @@ def test_units_that_must_fit_as_a_whole_still_do() -> None:
 
 
 def test_a_gang_stays_in_its_domain() -> None:
-    any_kind = need("east", profile([SAME_RACK]), {"cpu": 2}, {"cpu": 1}, group="g")
-    elsewhere = idle("m1", shape_of(rack="r2"))
-    fleet = Fleet([bound("l1", any_kind, "large"), elsewhere])
-    fleet.want(any_kind)
+    gang = need("east", profile([SAME_RACK]), {"cpu": 12}, {"cpu": 1}, group="g")
+    large = [bound(name, gang, "large") for name in ("l1", "l2")]
+    elsewhere = [idle(name, shape_of(rack="r2")) for name in ("m1", "m2")]
+    fleet = Fleet([*large, *elsewhere])
+    fleet.want(gang)
     fleet.drill.run_until(300.0)
-    assert fleet.held() == ["l1"]
-    fleet.provider.add(idle("m2"))
+    assert fleet.held() == ["l1", "l2"]
+    for name in ("m3", "m4"):
+        fleet.provider.add(idle(name))
     fleet.drill.run_until(600.0)
-    assert fleet.held() == ["m2"]
+    assert fleet.held() == ["l1", "m3", "m4"]
 
 
 def test_no_more_leave_at_once_than_the_budget() -> None:
