@@ -49,10 +49,10 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
 class Cluster(RuleBasedStateMachine):
     """A set, a small cluster, and a controller that crashes."""
 
-    @initialize(manifest=manifests(), nodes=st.integers(0, 20))
-    def start(self, manifest: dict[str, Any], nodes: int) -> None:
+    @initialize(manifest=manifests(), nodes=st.integers(0, 20), whole=st.booleans())
+    def start(self, manifest: dict[str, Any], nodes: int, whole: bool) -> None:
         self.manifest, self.version = manifest, 0
-        self.world = World(NODES, manifest)
+        self.world = World(NODES, manifest, gangs=whole)
         self.world.cordon_all_but(nodes)
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 30.0, 59.0, 61.0, 200.0]))
@@ -63,6 +63,19 @@ class Cluster(RuleBasedStateMachine):
     def stop_after_some_commands(self, most: int) -> None:
         self.world.reconcile(most)
         self.world.crash()
+
+    @rule(cuts=st.lists(st.integers(0, 9), min_size=1, max_size=8))
+    def stumble_along(self, cuts: list[int]) -> None:
+        """Time after time the controller gets a little way, while the cluster goes on."""
+        for most in cuts:
+            self.world.round(most)
+            self.world.crash()
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.manifest["spec"]["updateStrategy"]["paused"] = paused
+        self.manifest["spec"]["replicas"] = self.world.view.sets["web"].replicas
+        self.world.apply(self.manifest)
 
     @rule(number=st.integers(0, 100), shut=st.booleans())
     def lose_a_pod(self, number: int, shut: bool) -> None:
@@ -161,6 +174,7 @@ class Cluster(RuleBasedStateMachine):
             return
         world = self.world
         world.open()
+        self.pause(paused=False)
         world.run(DELAY_S * 3)
         assert world.pending() == 0
         owner = world.view.sets["web"]

@@ -97,11 +97,16 @@ class World:
 
     def _settle(self) -> None:
         for _ in range(MOST_ROUNDS):
-            if not (self.reconcile() + self._bury() + self._schedule() + self._start()):
+            if not self.round():
                 return
-            for look in self.watching:
-                look()
         raise AssertionError("it never comes to rest")
+
+    def round(self, most: int | None = None) -> int:
+        """One pass of the controller, and what the cluster makes of it; how much happened."""
+        count = self.reconcile(most) + self._bury() + self._schedule() + self._start()
+        for look in self.watching:
+            look()
+        return count
 
     def reconcile(self, most: int | None = None) -> int:
         """One pass; only the first `most` of its commands are carried out."""
