@@ -127,7 +127,10 @@ def _kind(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in arguments)
     if origin is list:
-        return "a list of mappings" if _sections(arguments[0]) else "a list of numbers"
+        if _sections(arguments[0]):
+            return "a list of mappings"
+        each = _kind(arguments[0])
+        return "a list of numbers" if each.startswith("a number") else f"a list, each {each}"
     if origin is dict:
         values = _kind(arguments[1])
         return f"a mapping of names to {'mappings' if values == 'a mapping' else values}"

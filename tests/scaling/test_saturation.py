@@ -96,6 +96,17 @@ def test_the_compute_bound_capacity_of_limits(
     assert derived_capacity(limits, prompt, output) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("accelerator", ["", "h100"])
+def test_a_variant_learns_nothing_from_one_of_another_kind(accelerator: str) -> None:
+    seen = Replica("r", waiting=9, running=2, kv_tokens_used=300.0, kv_tokens=16_000.0)
+    small = Variant("small", accelerator=accelerator, max_num_seqs=2, target=1, replicas=[seen])
+    idle = Replica("s", kv_tokens=16_000.0)
+    large = Variant("large", accelerator=accelerator, max_num_seqs=64, target=1, replicas=[idle])
+    analyzer = Saturation()
+    for _ in range(2):
+        assert found(analyzer, small, large).per_replica == [300.0, 0.8 * 16_000]
+
+
 def test_a_full_queue_shows_the_compute_bound_capacity_and_it_is_remembered() -> None:
     analyzer = Saturation()
     flow = Flow(15.0, prompt_tokens=500.0, output_tokens=50.0)

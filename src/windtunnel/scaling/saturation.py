@@ -219,7 +219,9 @@ class _Memory:
         self.prompt = prompt  # mean tokens, as last seen
         self.output = 0.0
         self.capacity: Final[dict[str, float]] = {}  # by variant
-        self._observed: Final[dict[str, dict[str, _Seen]]] = {}  # by length, then by hardware
+        self._observed: Final[
+            dict[str, dict[str, _Seen]]
+        ] = {}  # by length, then by hardware and limits
         self._hardware: Final[dict[str, str]] = {}  # by variant
 
     def learn_lengths(self, flow: Flow) -> None:
@@ -252,9 +254,12 @@ class _Memory:
         return "medium" if self.output < LONG_OUTPUT else "long"
 
     def _hardware_of(self, variant: Variant) -> str:
+        """What two variants must have in common for one to learn from the other."""
         hardware = self._hardware.get(variant.name)
         if hardware is None:
-            hardware = f"{variant.accelerator}|{variant.accelerators}"
+            kind = variant.accelerator or f"that of {variant.name}"
+            limits = f"{variant.max_num_seqs}|{variant.max_num_batched_tokens}"
+            hardware = f"{kind}|{variant.accelerators}|{limits}"
             self._hardware[variant.name] = hardware
         return hardware
 
