@@ -168,15 +168,34 @@ def test_a_stuck_pod_holds_its_room_until_it_is_let_go() -> None:
     a = world.gang("a", 1)
     world.run()
     (pod,) = world.pods("a")
-    world.cluster.stick(pod.name)
+    world.cluster.stick(pod.name, 20.0)
     world.cluster.delete_pod(pod.name, 20.0)
     world.fill(a, 20.0, minimum=1)
-    world.run()
+    world.run(49.0)
     assert world.nodes("a") == ["", "n0"]
     assert world.view.gangs["a"].why_pending == "its room is held until 1 pod ends"
+    world.run()
+    assert world.view.gangs["a"].why_pending == "it needs 1 pod of 1 gpu; 0 fit on 1 node"
     world.cluster.unstick(pod.name, 90_000.0)
     world.run()
     assert world.nodes("a") == ["n0"]
+
+
+def test_room_is_not_held_for_ever_for_the_sake_of_a_pod_that_does_not_end() -> None:
+    """A gang of two holds a free node while a pod ends on the other; after its grace, others go."""
+    world = World(2)
+    world.gang("a", 1)
+    world.run()
+    (pod,) = world.pods("a")
+    world.cluster.delete_pod(pod.name, 20.0)
+    world.cluster.stick(pod.name, 20.0)
+    world.gang("b", 2, 20.0)
+    world.gang("c", 1, 20.0)
+    world.run(49.0)
+    assert world.nodes("c") == [""]
+    world.run()
+    assert world.nodes("c") == ["n1"]
+    assert world.nodes("b") == ["", ""]
 
 
 def test_containers_that_crash_are_restarted_later_and_later() -> None:

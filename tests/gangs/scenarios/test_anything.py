@@ -131,7 +131,7 @@ class Anything(RuleBasedStateMachine):
         pods = [pod.name for pod in self.live.pods() if pod.scheduled]
         if pods:
             name = data.draw(st.sampled_from(pods))
-            self.cluster.stick(name)
+            self.cluster.stick(name, self.live.now_s)
             self.stuck.append(name)
 
     @rule(data=st.data())

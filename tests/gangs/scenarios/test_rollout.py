@@ -357,13 +357,13 @@ def test_pods_return_to_their_nodes_where_that_is_asked_for(returns: str) -> Non
 
 
 def test_who_would_return_does_not_wait_for_ever() -> None:
-    """A pod of the old placement that cannot end is waited for a minute, and no longer."""
+    """A pod of the old placement that does not end is waited for during its grace, no longer."""
     manifest = workload(1)
     manifest["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": "true"}
     live = Live(manifest, nodes=11)
     lost = live.pods("pc-a")[0]
-    live.cluster.stick(lost.name)
-    live.kill(lost, seconds=50.0, cordon=False)
+    live.cluster.stick(lost.name, live.now_s)
+    live.kill(lost, seconds=25.0, cordon=False)
     assert live.why("web-0") == "the nodes that it had are held until its pods there end"
     live.run(30.0)
     assert live.ready() == 10

@@ -24,6 +24,7 @@ STARTED: Final = "started"
 READY: Final = "ready"
 CRASHED: Final = "crashed"
 GONE: Final = "gone"
+OVERDUE: Final = "overdue"
 FORCED: Final = "forced"
 LOOK: Final = "look"
 LOOK_AGAIN: Final = "look-again"
@@ -144,6 +145,10 @@ class Cluster:
         pod = self.view.pods.get(due.name)
         if pod is None or pod.uid != due.uid:
             return
+        if due.kind == OVERDUE:
+            self.scheduler.overdue(pod)
+            self._look(now_s)
+            return
         self._lives[pod.name].entry = None
         if due.kind == PULLED:
             self._start_in_order(pod, now_s)
@@ -230,8 +235,15 @@ class Cluster:
         self.scheduler.ending(pod)
         if not life.stuck:
             self._plan(pod, GONE, now_s + min(self._dice.ending_s(), _grace_s(pod)))
-        elif self.times.force_after_s < INFINITY:
+            return
+        self._overstay(pod, now_s)
+        if self.times.force_after_s < INFINITY:
             self._plan(pod, FORCED, now_s + self.times.force_after_s)
+
+    def _overstay(self, pod: Pod, now_s: float) -> None:
+        """Notes when a pod that does not end should have."""
+        due = _Due(OVERDUE, pod.name, pod.uid)
+        self._queue.push(max(now_s, pod.deleted_s + _grace_s(pod)), 0, due)
 
     def _gone(self, pod: Pod) -> None:
         self.scheduler.ended(pod)
@@ -274,12 +286,13 @@ class Cluster:
         self.view.delete_pod(self.view.pods[name], now_s)
         self.absorb(now_s)
 
-    def stick(self, name: str) -> None:
+    def stick(self, name: str, now_s: float) -> None:
         """A pod will not end when it is deleted, until `unstick`."""
         life = self._lives[name]
         life.stuck = True
         if life.ending:
             self._cancel(life)
+            self._overstay(self.view.pods[name], now_s)
 
     def unstick(self, name: str, now_s: float) -> None:
         life, pod = self._lives[name], self.view.pods[name]

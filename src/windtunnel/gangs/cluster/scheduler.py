@@ -39,8 +39,6 @@ class Placer(Protocol):
 
     def gone(self, gang: str, family: str) -> None: ...
 
-    def forget(self, gang: str) -> None: ...
-
 
 class Scheduler:
     """Keeps the space in step with the view, and gives pods that wait to the placer."""
@@ -52,6 +50,7 @@ class Scheduler:
         self._waiting: Final[dict[str, list[str]]] = {}  # by gang: pods that may be placed
         self._news = False
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
+        self._releasing: Final[dict[str, None]] = {}  # pods whose room is counted as free soon
         self.again_s = INFINITY
         """When somebody's patience ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
@@ -85,6 +84,8 @@ class Scheduler:
             if gang is None:
                 self._waiting.pop(name, None)
                 self.verdicts.pop(name, None)
+                if name not in self._ending:
+                    self._placer.gone(name, "")
                 continue
             waiting = [pod for group in gang.groups for pod in group.pods if self._waits(pod)]
             if waiting != self._waiting.get(name, []):
@@ -106,7 +107,14 @@ class Scheduler:
     def ending(self, pod: Pod) -> None:
         """A pod on a node was deleted: its room will be free."""
         self._ending.setdefault(pod.gang, {})[pod.name] = pod.deleted_s
+        self._releasing[pod.name] = None
         self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod))
+
+    def overdue(self, pod: Pod) -> None:
+        """A pod did not end in its time: nobody holds other room any longer to get this one."""
+        if pod.name in self._releasing:
+            del self._releasing[pod.name]
+            self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod), -1)
 
     def ended(self, pod: Pod) -> None:
         """A pod that was deleted is gone: its room is free."""
@@ -114,9 +122,8 @@ class Scheduler:
         del leaving[pod.name]
         if not leaving:
             del self._ending[pod.gang]
-        node, shape = self.space.by_name[pod.node], self.shape_of(pod)
-        self.space.releasing(node, shape, -1)
-        self.space.give(node, shape)
+        self.overdue(pod)
+        self.space.give(self.space.by_name[pod.node], self.shape_of(pod))
         gang = self._view.gangs.get(pod.gang)
         if gang is None or not any(self._bound(group) for group in gang.groups):
             self._placer.gone(pod.gang, pod.set_name)

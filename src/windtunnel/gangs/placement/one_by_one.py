@@ -45,6 +45,3 @@ class OneByOnePlacer:
 
     def gone(self, gang: str, family: str = "") -> None:
         """Nothing is remembered of a gang here."""
-
-    def forget(self, gang: str) -> None:
-        """As above."""

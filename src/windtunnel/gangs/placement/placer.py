@@ -16,6 +16,9 @@ from windtunnel.gangs.placement.space import Node, Space
 from windtunnel.gangs.placement.units import Found, keys_of
 from windtunnel.gangs.placement.why import Waiting, why_extras, why_not
 
+MOST_REMEMBERED: Final = 100_000
+"""Placements that are kept for reuse: the latest."""
+
 
 class Binding:
     """A pod got a node."""
@@ -128,10 +131,6 @@ class GangPlacer:
         self._failures.pop(gang, None)
         self._crowded.pop(gang, None)
 
-    def forget(self, gang: str) -> None:
-        """Nobody will ask for a gang's earlier placement again."""
-        self._placements.pop(gang, None)
-
     # Minima.
 
     def _admit(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> bool:
@@ -188,6 +187,7 @@ class GangPlacer:
                 done.bindings.append(Binding(gang.name, group, pod.name, taken.node.name))
         if found.taken:
             self._homes.setdefault(gang.family, {})[gang.name] = found.taken[0].node.name
+        self._placements.pop(gang.name, None)
         self._placements[gang.name] = {
             group.name: [
                 *group.bound,
@@ -195,6 +195,8 @@ class GangPlacer:
             ]
             for group in gang.groups
         }
+        if len(self._placements) > MOST_REMEMBERED:
+            del self._placements[next(iter(self._placements))]
 
     # Room that is about to be free.
 
