@@ -118,3 +118,11 @@ def test_the_manifests_of_what_would_be_created(tmp_path: Path) -> None:
     assert [kinds.count(kind) for kind in ("PodGang", "PodClique", "Pod")] == [1, 5, 10]
     done = CliRunner().invoke(gangs, ["render", "--yaml", "--json", file])
     assert "two forms of the answer" in str(done.exception)
+
+
+def test_more_than_anybody_can_read_is_a_sentence(tmp_path: Path) -> None:
+    file = written(tmp_path, pod_clique_set([clique("a", 1000)], [group("g", ["a"], 1000)]))
+    done = CliRunner().invoke(gangs, ["render", file])
+    assert "the set web would have 1,000,000 pods to show; allowed: up to 200,000" in str(
+        done.exception
+    )

@@ -5,6 +5,7 @@ The controllers make it, on an empty cluster: what is shown is what they would c
 
 from typing import Any, NamedTuple
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, format_size
 from windtunnel.gangs import names
 from windtunnel.gangs.api.load import NamedSet
@@ -17,8 +18,11 @@ from windtunnel.gangs.pod_manifest import (
     group_manifest,
     pod_manifest,
 )
-from windtunnel.gangs.templates import OFF, CliqueTemplate
+from windtunnel.gangs.templates import OFF, CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
+
+MOST_DRAWN = 200_000
+"""Pods of a set replica that the tree is made of, and of a whole set that is printed."""
 
 MOST_NAMED = 3
 """Of several pods or objects that differ in a number, so many are named."""
@@ -39,6 +43,10 @@ class Branch(NamedTuple):
 
 def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -> View:
     """An empty cluster on which a set of so many replicas was made."""
+    count = replicas * pods_of(asked.spec)
+    if count > MOST_DRAWN:
+        what = f"the set {asked.name} would have {count:,} pods to show"
+        raise InputError(what, allowed=f"up to {MOST_DRAWN:,}", hint="lower its replicas to see it")
     view = View()
     view.levels.update(levels)
     view.add_set(asked.name, asked.spec, 0.0).replicas = replicas
@@ -75,11 +83,18 @@ def tree_of(asked: NamedSet, levels: dict[str, dict[str, str]]) -> Branch:
     return Branch("PodCliqueSet", names.short(owner.name), _about_set(asked), tuple(below))
 
 
+def pods_of(spec: SetSpec) -> int:
+    """How many pods one replica of a set has."""
+    alone = sum(one.replicas for one in spec.alone)
+    return alone + sum(
+        group.replicas * sum(spec.roles[role].replicas for role in group.roles)
+        for group in spec.groups
+    )
+
+
 def _about_set(asked: NamedSet) -> str:
     spec = asked.spec
-    pods = sum(one.replicas for one in spec.alone)
-    pods += sum(g.replicas * sum(spec.roles[r].replicas for r in g.roles) for g in spec.groups)
-    said = [f"{spec.replicas} x {_several(pods, 'pod')}", f"revision {spec.hash}"]
+    said = [f"{spec.replicas} x {_several(pods_of(spec), 'pod')}", f"revision {spec.hash}"]
     if names.namespace(asked.name) != "default":
         said.insert(0, f"in {names.namespace(asked.name)}")
     said.append(f"update {spec.update.type}")
