@@ -50,10 +50,11 @@ def play_all(
         (name, knob): [[pool.submit(play, name, knob, each, s) for s in seeds] for each in SHAPES]
         for name, knob in entries
     }
-    return {
-        entry: [mean([task.result() for task in shape]) for shape in shapes]
-        for entry, shapes in tasks.items()
-    }
+    played: Played = {}
+    for (name, knob), shapes in tasks.items():
+        played[name, knob] = [mean([task.result() for task in shape]) for shape in shapes]
+        print(f"{len(played)} of {len(tasks)}: {name}", file=sys.stderr, flush=True)
+    return played
 
 
 def tuned(name: str, played: Played, wanted: float = WANTED) -> Knob:
