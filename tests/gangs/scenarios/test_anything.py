@@ -26,6 +26,13 @@ GROUP_TORN_DOWN = "PodCliqueScalingGroupReplicaDeleteSuccessful"
 RIVALS = ["none", "above", "below"]
 """Another set, with a priority above or below."""
 
+STRATEGIES = [
+    None,
+    {"type": "OnDelete"},
+    {"type": "Coherent"},
+    {"type": "RollingRecreate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 2}},
+]
+
 counts = st.integers(1, 3)
 
 
@@ -53,7 +60,7 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
         template["onAllScheduledLost"] = "Terminate"
     if draw(st.integers(0, 2)) == 0:
         template["topologyConstraint"] = constraint("zone", "", "topo")
-    strategy = draw(st.sampled_from([None, {"type": "RollingRecreate"}, {"type": "OnDelete"}]))
+    strategy = draw(st.sampled_from(STRATEGIES))
     made = pod_clique_set([*lone, *members], groups, draw(counts), strategy=strategy, **template)
     returns = draw(st.sampled_from(["true", "false"]))
     made["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": returns}
