@@ -82,19 +82,35 @@ def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list
         what = "not allowed in a clique: who is placed where is decided for the whole gang"
         faults += [Fault((*path, key), what) for key in FORBIDDEN_ON_CREATE if key in pod]
     for key in ("containers", "initContainers"):
-        containers = pod.get(key, [])
-        if not isinstance(containers, list) or (key == "containers" and not containers):
-            what = "missing" if key not in pod else "the list has no item"
-            faults.append(Fault((*path, key), what, "a list of at least one container"))
-            continue
-        for number, container in enumerate(containers):
-            faults += _container_faults(container, (*path, key, number))
+        faults += _list_faults(pod.get(key), (*path, key), needed=key == "containers")
     faults += _amount_faults(pod.get("overhead"), (*path, "overhead"))
+    scheduler = pod.get("schedulerName")
+    if scheduler is not None and not isinstance(scheduler, str):
+        faults.append(Fault((*path, "schedulerName"), is_not(scheduler, "text"), "a name"))
     gates = pod.get("schedulingGates") or []
-    named = [isinstance(gate, dict) and isinstance(gate.get("name"), str) for gate in gates]
-    if not isinstance(gates, list) or not all(named):
+    if not isinstance(gates, list) or not all(_is_named(gate) for gate in gates):
         what = "these are not scheduling gates"
         faults.append(Fault((*path, "schedulingGates"), what, "a list of mappings with a name"))
+    return faults
+
+
+def _is_named(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str)
+
+
+def _list_faults(containers: object, path: KeyPath, *, needed: bool) -> list[Fault]:
+    if containers is None and not needed:
+        return []
+    allowed = "a list of containers" + (", at least one" if needed else "")
+    if containers is None:
+        return [Fault(path, "missing", allowed)]
+    if not isinstance(containers, list):
+        return [Fault(path, is_not(containers, "a list"), allowed)]
+    if needed and not containers:
+        return [Fault(path, "the list has no item", allowed)]
+    faults = []
+    for number, container in enumerate(containers):
+        faults += _container_faults(container, (*path, number))
     return faults
 
 
