@@ -4,6 +4,7 @@ import pytest
 
 from tests.fleet.test_equivalence import Both
 from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
+from windtunnel.core.errors import InputError
 from windtunnel.fleet.actions import (
     ADOPT,
     BOOTSTRAP,
@@ -20,7 +21,8 @@ from windtunnel.fleet.actions import (
 )
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.shape import BARE_METAL, SPOT, shape
+from windtunnel.fleet.requirements import requirement
+from windtunnel.fleet.shape import BARE_METAL, SPOT, ZONE, shape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, DRAINING, FAILED, IDLE
 
 
@@ -227,6 +229,27 @@ def test_a_unit_that_no_machine_can_host_is_a_verdict() -> None:
     plan = Both([idle("m1")], [ask(kind="large")]).cycle()
     assert verdicts(plan) == [NO_MATCHING_SUPPLY]
     assert "no machine matches" in plan.shortfalls[0].reason
+
+
+def test_requirements_that_exclude_each_other_are_a_verdict() -> None:
+    both = ask("east", 1, "small", requirement(ZONE, "In", ["a"]), requirement(ZONE, "In", ["b"]))
+    assert verdicts(Both([idle("m1")], [both]).cycle()) == [NO_MATCHING_SUPPLY]
+
+
+def test_a_need_can_be_asked_about() -> None:
+    wish, wanting = ask(machines=2), ask("west", 5)
+    world = Both([configured("m1", wish), idle("m2"), idle("m3")], [wish, wanting])
+    world.cycle()
+    planner = world.planner
+    assert planner.explain(wish.key()).reason == (
+        "machines that are there or on their way cover it (1 there, 1 on their way)"
+    )
+    assert planner.explain(wanting.key()).reason == (
+        "short of 8 cpu, 32 memory: all machines that match belong to needs of the same or a "
+        "higher priority (0 there, 1 on their way)"
+    )
+    with pytest.raises(InputError, match="cluster 'north' does not ask for it"):
+        planner.explain(ask("north").key())
 
 
 # Gangs and spreads.

@@ -142,7 +142,7 @@ def test_same_beats_spread() -> None:
 
 def test_equal_needs_merge_and_gangs_do_not() -> None:
     wish = profile(priority=1)
-    rows = merge(
+    merged = merge(
         [
             need("east", wish, {"cpu": 4}, {"cpu": 2}, arrival_s=5.0),
             need("east", wish, {"cpu": 6}, {"cpu": 3}, arrival_s=2.0),
@@ -150,6 +150,8 @@ def test_equal_needs_merge_and_gangs_do_not() -> None:
             need("west", wish, {"cpu": 4}, {"cpu": 2}),
         ]
     )
+    rows = list(merged.values())
+    assert [row.key() for row in rows] == list(merged)
     assert [(row.cluster, row.group, row.aggregate) for row in rows] == [
         ("east", "", (("cpu", 10),)),
         ("east", "g1", (("cpu", 4),)),
@@ -183,6 +185,21 @@ def test_a_wrong_operator_is_answered_with_the_right_ones() -> None:
         requirement("zone", "Exists", ["a"])
     with pytest.raises(InputError, match="max_skew is 0"):
         spread("zone", 0)
+
+
+@pytest.mark.parametrize("name", ["", "a|b", "a;b", "a:b", "a,b"])
+def test_names_that_would_blur_a_fingerprint_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match="allowed: names without"):
+        requirement(name, "Exists")
+    with pytest.raises(InputError, match="allowed: names without"):
+        requirement("zone", "In", [name])
+    with pytest.raises(InputError, match="allowed: names without"):
+        spread(name)
+
+
+def test_an_arrival_is_a_time() -> None:
+    with pytest.raises(InputError, match="it arrived at nan; allowed: seconds"):
+        need("east", profile(), {"cpu": 1}, {"cpu": 1}, arrival_s=math.nan)
 
 
 @given(dollars=st.floats(0.0, 8_388_608.0))

@@ -160,7 +160,7 @@ def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) ->
     asked = _draw_needs(needs, stream, merging=merging)
     wanted: dict[tuple[str, str], int] = {}
     for some in asked.values():
-        for row in merge(some):
+        for row in merge(some).values():
             kind, zone, count = _cheapest(row)
             wanted[kind, zone] = wanted.get((kind, zone), 0) + count
     return World(_machines(machines, wanted), asked, sum(wanted.values()))

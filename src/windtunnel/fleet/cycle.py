@@ -7,6 +7,7 @@ something. What it decides is planned in the inventory at once, so that the next
 
 from typing import Final
 
+from windtunnel.core.errors import InputError
 from windtunnel.fleet.actions import (
     DELETE,
     DELETE_REASON,
@@ -23,7 +24,7 @@ from windtunnel.fleet.actions import (
 )
 from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.domains import find_whole, settle
-from windtunnel.fleet.entries import Entry, Row, Supply
+from windtunnel.fleet.entries import THERE, Entry, Row, Supply
 from windtunnel.fleet.hints import Hints
 from windtunnel.fleet.instruments import (
     CALLS_TOTAL,
@@ -96,6 +97,25 @@ class Planner:
     def supply_of(self, row: Row) -> Supply:
         """The machines that will do for a row that is asked for."""
         return self._supplies.of(row)
+
+    def explain(self, key: NeedKey) -> Verdict:
+        """What became of a need in the last cycle, with what it has and what it lacks."""
+        row = self.inventory.rows.get(key)
+        if row is None or not row.live:
+            raise InputError(
+                f"cluster {key.cluster!r} does not ask for it", where=f"need {key.fingerprint}"
+            )
+        there = sum(entry.stage() == THERE and not entry.spare for entry in row.held)
+        coming = sum(entry.stage() > THERE for entry in row.held)
+        verdict = SATISFIED if row.whole else row.verdict
+        names = self.needs.names(row)
+        missing = [
+            (name, row.want[at] - row.have[at])
+            for at, name in enumerate(names)
+            if not row.whole and row.want[at] > row.have[at]
+        ]
+        words = f"{in_words(verdict, missing)} ({there} there, {coming} on their way)"
+        return Verdict(key, verdict, words)
 
     def _rows_to_look_at(self) -> list[Row]:
         """Those that changed and those that lack something, in the order of service."""

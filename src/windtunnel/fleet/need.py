@@ -5,6 +5,7 @@ on one machine. Needs of one cluster with the same profile and group are one row
 decides about thousands of rows where there are millions of pods.
 """
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -132,6 +133,8 @@ def need(
     where = f"need of cluster {cluster!r}"
     if not cluster:
         raise InputError("a need has no cluster", hint="name the cluster that asks")
+    if not math.isfinite(arrival_s):
+        raise InputError(f"it arrived at {arrival_s}", where=where, allowed="seconds")
     if not aggregate:
         raise InputError("nothing is asked for", where=where, allowed="one resource or more")
     if sorted(aggregate) != sorted(min_unit):
@@ -158,14 +161,14 @@ def need(
     )
 
 
-def merge(needs: Iterable[Need]) -> list[Need]:
+def merge(needs: Iterable[Need]) -> dict[NeedKey, Need]:
     """One row per key: amounts are summed, the unit is the largest, the arrival the earliest."""
     rows: dict[NeedKey, Need] = {}
     for one in needs:
         key = one.key()
         before = rows.get(key)
         rows[key] = one if before is None else _joined(before, one)
-    return list(rows.values())
+    return rows
 
 
 def _joined(one: Need, other: Need) -> Need:

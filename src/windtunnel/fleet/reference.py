@@ -83,7 +83,7 @@ class _Cycle:
         self, machines: Iterable[Machine], needs: Iterable[Need], ready: Collection[str]
     ) -> None:
         self.machines = {m.id: m for m in sorted(machines, key=lambda m: m.id)}
-        self.rows = [ReferenceRow(need) for need in sorted(merge(needs), key=Need.order)]
+        self.rows = [ReferenceRow(need) for need in sorted(merge(needs).values(), key=Need.order)]
         self.ready = ready
         self.surplus: dict[str, None] = {}
         self.back: dict[str, None] = {}

@@ -65,6 +65,8 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
             hint=nearest(operator, OPERATORS),
         )
     listed = tuple(sorted(set(values)))
+    for name in (key, *listed):
+        _check_name(name, where)
     if operator in _LISTS and not listed:
         raise InputError(f"{operator} has no values", where=where, allowed="one or more values")
     if operator in _BARE and listed:
@@ -74,11 +76,20 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
 
 def spread(key: str, max_skew: int = 1) -> Spread:
     """A checked spread."""
+    _check_name(key, f"spread over {key!r}")
     if max_skew < 1:
         raise InputError(
             f"max_skew is {max_skew}", where=f"spread over {key!r}", allowed="1 or more"
         )
     return Spread(key, max_skew)
+
+
+def _check_name(name: str, where: str) -> None:
+    """Fingerprints are made of names; a name with their punctuation could pass for two."""
+    if not name or any(mark in name for mark in "|;:,"):
+        raise InputError(
+            f"{name!r} is no name", where=where, allowed="names without | ; : , and not empty"
+        )
 
 
 def accepts_all(requirements: Iterable[Requirement], attributes: Mapping[str, str]) -> bool:

@@ -11,6 +11,7 @@ from windtunnel.fleet.entries import Row, Stock, Supply
 from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+from windtunnel.fleet.shape import Resources
 
 
 class Supplies:
@@ -21,7 +22,7 @@ class Supplies:
         self._by_value: Final[dict[str, dict[str, int]]] = {}
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
-        self._made: Final[dict[tuple[object, ...], Supply]] = {}
+        self._made: Final[dict[tuple[str, Resources], Supply]] = {}
         self._asked: Final[dict[Row, Need]] = {}
         self._fresh: Final[dict[Row, None]] = {}
         self.builds = 0
@@ -76,13 +77,7 @@ class Supplies:
         found = row.supply
         if found is None:
             need = self._asked[row]
-            profile = need.profile
-            key = (
-                profile.requirements,
-                need.min_unit,
-                profile.interruption_bucket,
-                row.domain_key,
-            )
+            key = (row.key.fingerprint, need.min_unit)
             found = self._made.get(key)
             if found is None:
                 found = self._build(need, row.domain_key)

@@ -30,15 +30,16 @@ class NeedsTable:
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
         """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
         # Gangs first: whether a gang fits on one machine is asked of all its members together.
-        merged = merge(fold(merge(needs), [stock.shape for stock in self._inventory.stocks]))
+        shapes = [stock.shape for stock in self._inventory.stocks]
+        merged = merge(fold(merge(needs).values(), shapes))
         owner = self._inventory.cluster(cluster)
         before = self._rows.get(cluster, {})
         if self._doubts(cluster, len(before), len(merged)):
             return False
         owner.ready = True
         after: dict[NeedKey, Row] = {}
-        for need in merged:
-            after[need.key()] = self.put(need)
+        for key, need in merged.items():
+            after[key] = self._put(key, need)
         for key, row in before.items():
             if key not in after:
                 self._drop(row)
@@ -56,7 +57,9 @@ class NeedsTable:
 
     def put(self, need: Need) -> Row:
         """Adds or changes one need, which stands for all that merges with it."""
-        key = need.key()
+        return self._put(need.key(), need)
+
+    def _put(self, key: NeedKey, need: Need) -> Row:
         row = self._inventory.row(key)
         before = self._needs.get(row)
         if before == need:
