@@ -4,7 +4,7 @@ import gc
 import math
 
 from benchmarks.claim import Claim, insist_on_compiled, report
-from windtunnel.core.clock import cpu_s, monotonic_s
+from windtunnel.core.clock import cpu_s, lap_s
 from windtunnel.fleet.bench import Bench
 from windtunnel.fleet.instruments import Instruments
 
@@ -80,7 +80,7 @@ def claim_overhead() -> None:
     """Both in turns, in one run: with and without a clock."""
     with_clock = without = math.inf
     for _ in range(REPEATS):
-        with_clock = min(with_clock, cold_ms(50_000, Instruments(monotonic_s))[0])
+        with_clock = min(with_clock, cold_ms(50_000, Instruments(lap_s))[0])
         without = min(without, cold_ms(50_000)[0])
     report(
         Claim(
@@ -111,16 +111,17 @@ def main() -> None:
     claim_convergence(bench)
     gc.collect()
     warm, fold = bench.warm_ms()
-    report(
-        Claim(
-            f"warm cycle with 1 % changed, {machines:,} machines, noting the change included",
-            ours=warm + fold,
-            baseline=WARM_MS,
-            most=1.0,
-            unit="CPU ms",
-            against="the promise",
+    for name, took in (("", warm), (", noting the change included", warm + fold)):
+        report(
+            Claim(
+                f"warm cycle with 1 % changed, {machines:,} machines{name}",
+                ours=took,
+                baseline=WARM_MS,
+                most=1.0,
+                unit="CPU ms",
+                against="the promise",
+            )
         )
-    )
     report(
         Claim(
             f"memory of {machines:,} machines in an inventory",

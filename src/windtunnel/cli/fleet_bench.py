@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 import windtunnel
-from windtunnel.core.clock import cpu_s, monotonic_s
+from windtunnel.core.clock import cpu_s, lap_s, monotonic_s
 from windtunnel.fleet.bench import Bench
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import Instruments
@@ -58,7 +58,7 @@ def measure(machines: int, needs: int, *, cap: int, seed: int, contention: bool)
 
 def _on_the_clock(machines: int, needs: int, seed: int) -> dict[str, float]:
     """The same cycles in time that passes, which neighbours stretch."""
-    bench = Bench(machines, needs, monotonic_s, seed=seed, instruments=Instruments(monotonic_s))
+    bench = Bench(machines, needs, monotonic_s, seed=seed, instruments=Instruments(lap_s))
     bench.load_ms()
     bench.rollup_ms()
     gc.collect()
@@ -121,7 +121,7 @@ def _call_providers(seed: int) -> Callable[[], object]:
 
 def _scrape(seed: int) -> Callable[[], object]:
     """Metrics, as they are read by Prometheus, over and over."""
-    told = Instruments(monotonic_s)
+    told = Instruments(lap_s)
     bench = Bench(NEIGHBOUR_MACHINES, NEIGHBOUR_MACHINES, monotonic_s, seed=seed, instruments=told)
     bench.load_ms()
     bench.rollup_ms()

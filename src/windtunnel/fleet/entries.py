@@ -221,6 +221,16 @@ def _place(free: list[Entry], name: str) -> int:
     return low
 
 
+class Answer:
+    """What those who ask for a supply are told: how sure one more machine is, and its price."""
+
+    __slots__ = ("confidence", "price")
+
+    def __init__(self, confidence: int, price: float) -> None:
+        self.confidence: Final = confidence
+        self.price: Final = price
+
+
 class Supply:
     """The stocks that will do for needs of one kind, the cheapest first."""
 
@@ -237,7 +247,7 @@ class Supply:
         self.idle_from = 0  # before this one, no stock has idle machines
         self.quota_from = 0
         self.members: Final[dict[Row, None]] = {}  # rows that ask for it
-        self.answer = (-1, 0.0)  # what they were told last of what is left
+        self.answer: Answer | None = None  # what they were told last
 
     def is_alive(self) -> bool:
         """Whether any machine matches, whoever has it."""

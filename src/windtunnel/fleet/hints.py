@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.fleet.actions import HIGH, MEDIUM, NONE, Hint
-from windtunnel.fleet.entries import Row, Supply
+from windtunnel.fleet.entries import Answer, Row, Supply
 from windtunnel.fleet.supply import Supplies
 
 EVERY_S: Final = 5.0
@@ -15,7 +15,7 @@ class Hints:
 
     def __init__(self, supplies: Supplies) -> None:
         self._supplies: Final = supplies
-        self._told: Final[dict[str, dict[str, tuple[int, float]]]] = {}  # by cluster, fingerprint
+        self._told: Final[dict[str, dict[str, Answer]]] = {}  # by cluster, fingerprint
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
@@ -31,31 +31,39 @@ class Hints:
         fresh = self._supplies.take_fresh()
         for supply in self._supplies.all():
             answer = _look(supply)
-            if supply.answer != answer:
+            if not _is_same(supply.answer, answer):
                 supply.answer = answer
                 for row in supply.members:
                     self._tell_one(row, answer, changed)
         for row in fresh:
-            self._tell_one(row, self._supplies.of(row).answer, changed)
+            known = self._supplies.of(row).answer
+            assert known is not None
+            self._tell_one(row, known, changed)
         return changed
 
-    def _tell_one(self, row: Row, answer: tuple[int, float], changed: list[Hint]) -> None:
+    def _tell_one(self, row: Row, answer: Answer, changed: list[Hint]) -> None:
         cluster, fingerprint = row.cluster.name, row.key.fingerprint
         told = self._told.get(cluster)
         if told is None:
             told = {}
             self._told[cluster] = told
-        if told.get(fingerprint) != answer:
+        if not _is_same(told.get(fingerprint), answer):
             told[fingerprint] = answer
-            changed.append(Hint(cluster, fingerprint, answer[0], answer[1]))
+            changed.append(Hint(cluster, fingerprint, answer.confidence, answer.price))
 
 
-def _look(supply: Supply) -> tuple[int, float]:
+def _is_same(one: Answer | None, other: Answer) -> bool:
+    if one is other:
+        return True
+    return one is not None and one.confidence == other.confidence and one.price == other.price
+
+
+def _look(supply: Supply) -> Answer:
     """How sure a machine is, and the price of the one that would be next."""
     for stock in supply.order:
         if stock.idle_count:
-            return HIGH, stock.price
+            return Answer(HIGH, stock.price)
     for stock in supply.order:
         if stock.quota_count:
-            return MEDIUM, stock.price
-    return NONE, 0.0
+            return Answer(MEDIUM, stock.price)
+    return Answer(NONE, 0.0)
