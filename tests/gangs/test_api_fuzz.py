@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from tests.gangs.manifests import binding, constraint, the_clique, the_group, wo
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import load_manifests_text
 from windtunnel.gangs.render import lines_of, tree_of
+
+pytestmark = pytest.mark.once
 
 JUNK: list[Any] = [
     None,
@@ -96,7 +99,7 @@ def change(documents: Any, path: tuple[Any, ...], how: str, junk: Any) -> None:
             inside[key] = junk
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     changes=st.lists(
         st.tuples(
