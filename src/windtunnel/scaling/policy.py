@@ -89,6 +89,7 @@ class Policy(Decider):
         self._analyzers: Final = analyzers
         self._optimizer: Final = optimizer
         self._chain: Final[list[Limiter]] = [*limiters, Accelerators(), Bounds()]
+        self._wake: Final = wake
         if wake:
             self._chain.append(Work())
         self._parts: Final[list[Part]] = [*analyzers, optimizer, *limiters]
@@ -173,6 +174,11 @@ class Policy(Decider):
             why = limiter.why(before, after, number, context)
             _note(limits, limiter.name, counts, limited, without, why)
             counts = limited
+        if self.together and self._wake:
+            limited = _each_role_awake(group, counts)
+            why = "Its role has work, and would have no replica."
+            _note(limits, "work", counts, limited, counts, why)
+            counts = limited
         kept = _kept(group, counts)
         if kept >= 0:
             limited = list(counts)
@@ -204,6 +210,17 @@ def _note(
     for number, of_variant in enumerate(limits):
         if before[number] != after[number]:
             of_variant.append(Limit(name, before[number], after[number], without[number], why))
+
+
+def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
+    """Where roles are sized together, those with work have one replica at least, the cheapest."""
+    awake = list(counts)
+    for part in groups_by_role(group.model, group.variants):
+        own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]
+        allowed = [n for n in own if group.variants[n].maximum > 0]
+        if allowed and part.work() > 0 and not any(counts[n] > 0 for n in own):
+            awake[min(allowed, key=lambda n: (group.variants[n].price_per_hour, n))] = 1
+    return awake
 
 
 def _kept(group: Group, counts: list[int]) -> int:

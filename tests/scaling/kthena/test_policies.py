@@ -77,10 +77,11 @@ def pool(
 
 
 def ask(
-    autoscaler: Scaler, *pools: Variant, now_s: float = 0.0, rate: float = 0.0
+    autoscaler: Scaler, *pools: Variant, now_s: float = 0.0, rate: float = 0.0, queued: int = 0
 ) -> list[Decision]:
     flow = Flow(10.0, arrived=int(rate * 10))
-    return autoscaler.tick(Snapshot(now_s, [Model("m", list(pools), flow=flow)]), now_s)
+    model = Model("m", list(pools), flow=flow, queued=queued)
+    return autoscaler.tick(Snapshot(now_s, [model]), now_s)
 
 
 def sizes(decisions: list[Decision]) -> dict[str, int]:
@@ -236,6 +237,17 @@ def test_coordination_moves_replicas_and_never_the_total() -> None:
     assert sizes(moved) == {"p": 2, "d": 10}
     assert [decision.role for decision in moved] == ["prefill", "decode"]
     assert moved[0].reason.endswith("Split: preferred shares: p 20.0%, d 80.0%.")
+
+
+def test_of_roles_that_share_a_total_each_has_a_replica_where_there_is_work() -> None:
+    prefill = pool("p", [1], role="prefill", bounds=(0, 9))
+    asleep = pool("d", [], role="decode", bounds=(0, 9), price=2.0)
+    dearer = pool("e", [], role="decode", bounds=(0, 9), price=3.0)
+    decisions = ask(scaler(plan(HETEROGENEOUS)), prefill, asleep, dearer, queued=3)
+    assert sizes(decisions) == {"p": 1, "d": 1, "e": 0}
+    assert [limit.name for limit in decisions[1].limits] == ["work"]
+    idle = ask(scaler(plan(HETEROGENEOUS)), prefill, asleep, dearer)
+    assert sizes(idle) == {"p": 1, "d": 0, "e": 0}
 
 
 def test_36_coordination_is_left_out_in_panic() -> None:
