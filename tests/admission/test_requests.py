@@ -299,6 +299,51 @@ def estimate(tokens: int) -> RequestAsk:
     return RequestAsk("p", "m", Domain.CHAT, tokens=tokens, is_estimate=True)
 
 
+def guess(*, most: int = 0) -> RequestAsk:
+    """A prompt of 10 tokens, and an answer that nothing is known of but its limit."""
+    tokens = 10 + (most or 512)
+    return RequestAsk(
+        "p",
+        "m",
+        Domain.CHAT,
+        tokens=tokens,
+        is_estimate=True,
+        prompt_tokens=10,
+        is_bounded=most > 0,
+    )
+
+
+def test_the_guess_at_an_answer_is_learned_from_answers() -> None:
+    """Six short calls fit a budget of 100; the first guess, 522, would take one a minute."""
+    desk = Desk(cap=1)
+    lease = desk.take(guess())
+    waiting = [desk.wait(guess()) for _ in range(5)]
+    limit = Observed(tokens_limit=100, tokens_left=100)
+    for ticket in waiting:
+        assert desk.end(lease, tokens_used=12, observed=limit) == [ticket]
+        assert ticket.lease is not None
+        lease = ticket.lease
+
+
+def test_a_learned_answer_is_never_longer_than_its_request_allows() -> None:
+    desk = Desk(cap=9)
+    endpoint = desk.admission.endpoints()[0]
+    for _ in range(40):
+        desk.end(desk.take(guess()), tokens_used=2010)
+    assert 2010 <= endpoint.tokens_of(guess()) <= 2020
+    assert endpoint.tokens_of(guess(most=50)) == 60
+    assert endpoint.tokens_of(guess(most=4000)) == endpoint.tokens_of(guess())
+    assert endpoint.tokens_of(estimate(77)) == 77
+
+
+def test_answers_that_scatter_are_taken_for_longer_than_their_mean() -> None:
+    desk = Desk(cap=9)
+    endpoint = desk.admission.endpoints()[0]
+    for turn in range(200):
+        desk.end(desk.take(guess()), tokens_used=10 + (100, 300)[turn % 2])
+    assert 300 <= endpoint.tokens_of(guess()) - 10 <= 450
+
+
 def test_a_configured_budget_is_not_overruled_by_a_reply() -> None:
     budget = Budget(10, "configured")
     assert not budget.learn(500, -1, -1.0, 0.0)

@@ -15,12 +15,19 @@ from windtunnel.admission.waiting import GroupSpec, Lane
 from windtunnel.core.errors import InputError
 from windtunnel.core.events import Entry
 
+_MEAN_GAIN: Final = 0.125
+_DEVIATION_GAIN: Final = 0.25
+_DEVIATIONS: Final = 2.0
+"""How many mean deviations above the mean an answer is taken for."""
+
 
 class RequestAsk:
     """One outbound call that wants to start: to whom, on whose behalf, how large, until when.
 
     `tokens` that are only an estimate are no reason to refuse: where they exceed a whole budget,
-    the call waits until all of it is free. Its reply says what it took.
+    the call waits until all of it is free. Its reply says what it took. Where `prompt_tokens` says
+    which of them are the prompt's, the rest is a guess at the answer that earlier answers replace;
+    with `is_bounded` the request allows no longer answer than that.
     """
 
     __slots__ = (
@@ -28,9 +35,11 @@ class RequestAsk:
         "deadline_s",
         "domain",
         "group",
+        "is_bounded",
         "is_estimate",
         "model",
         "priority",
+        "prompt_tokens",
         "provider",
         "tokens",
         "weight",
@@ -47,6 +56,8 @@ class RequestAsk:
         priority: int = 0,
         tokens: int = 0,
         is_estimate: bool = False,
+        prompt_tokens: int = -1,
+        is_bounded: bool = False,
         deadline_s: float = NEVER,
         correlation: Correlation | None = None,
     ) -> None:
@@ -60,6 +71,8 @@ class RequestAsk:
         self.priority: Final = priority
         self.tokens: Final = tokens
         self.is_estimate: Final = is_estimate
+        self.prompt_tokens: Final = prompt_tokens
+        self.is_bounded: Final = is_bounded
         self.deadline_s: Final = deadline_s
         self.correlation: Final = correlation
 
@@ -74,6 +87,8 @@ class RequestAsk:
             priority=self.priority,
             tokens=self.tokens,
             is_estimate=self.is_estimate,
+            prompt_tokens=self.prompt_tokens,
+            is_bounded=self.is_bounded,
             deadline_s=min(deadline_s, self.deadline_s),
             correlation=self.correlation,
         )
@@ -115,6 +130,38 @@ class DomainState:
         self.told_ceiling = 0
 
 
+class AnswerSizes:
+    """How long answers are, from those that came: a moving mean, and room for how they scatter.
+
+    A guess that is far too large would make calls wait for a budget that nothing else needs; one
+    that is a little too small is settled when the reply comes.
+    """
+
+    __slots__ = ("_deviation", "_mean", "is_known")
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self._mean = 0.0
+        self._deviation = 0.0
+
+    @property
+    def likely(self) -> int:
+        """What the next answer is taken for."""
+        return int(self._mean + _DEVIATIONS * self._deviation) + 1
+
+    def saw(self, tokens: int) -> None:
+        """An answer came; what its prompt took beyond its estimate counts with it."""
+        size = float(tokens if tokens > 0 else 0)
+        if not self.is_known:
+            self.is_known = True
+            self._mean = size
+            self._deviation = size / 2.0
+            return
+        off = size - self._mean
+        self._deviation += (abs(off) - self._deviation) * _DEVIATION_GAIN
+        self._mean += off * _MEAN_GAIN
+
+
 class Endpoint:
     """A provider's model, over all its domains."""
 
@@ -128,6 +175,7 @@ class Endpoint:
         self.peak_waiters = 0
         self.requests: Final = requests
         self.tokens: Final = tokens
+        self.answers: Final = AnswerSizes()
         self.queue: Final = FairQueue()
         self.bay: Final = self.queue.add_bay()
         self.domains: Final[dict[Domain, DomainState]] = {}
@@ -136,8 +184,20 @@ class Endpoint:
 
     def tokens_of(self, ask: RequestAsk) -> int:
         """What an ask takes of the token budget, which may have been learned while it waited."""
+        tokens = ask.tokens
+        if not ask.is_estimate:
+            return tokens
+        if ask.prompt_tokens >= 0 and self.answers.is_known:
+            likely = ask.prompt_tokens + self.answers.likely
+            if likely < tokens or not ask.is_bounded:
+                tokens = likely
         limit = self.tokens.limit
-        return limit if ask.is_estimate and 0 < limit < ask.tokens else ask.tokens
+        return limit if 0 < limit < tokens else tokens
+
+    def answered(self, ask: RequestAsk, tokens_used: int) -> None:
+        """A call succeeded and says what it took: the guess for the next is better."""
+        if ask.prompt_tokens >= 0 and tokens_used > 0:
+            self.answers.saw(tokens_used - ask.prompt_tokens)
 
     def budget_ready_s(self, ask: RequestAsk, now: float) -> float:
         """When one more request of this size fits both budgets; infinity when it never will."""

@@ -46,6 +46,7 @@ MakeLimiter = Callable[[str, int, float], Limiter]
 
 _RELEASED: Final = ReleaseResult.RELEASED
 _RATE_LIMITED: Final = Outcome.RATE_LIMITED
+_SUCCESS: Final = Outcome.SUCCESS
 
 
 class RequestAdmission:
@@ -203,6 +204,8 @@ class RequestAdmission:
             tokens_used = 0
         if held.token_spent is not None and tokens_used >= 0:
             endpoint.tokens.settle(held.token_spent, tokens_used)
+        if outcome is _SUCCESS:
+            endpoint.answered(held.ask, tokens_used)
         if observed is not None:
             self._learn(endpoint, observed, now)
             if observed.retry_after_s > retry_after_s:

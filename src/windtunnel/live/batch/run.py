@@ -42,7 +42,7 @@ MOST_REFUSALS: Final = 1000
 """So many bad rows before the first good one, should some of the first never come back."""
 BYTES_PER_TOKEN: Final = 4
 ANSWER_TOKENS: Final = 512
-"""What an answer is taken to need until its reply says more, if the request has no limit."""
+"""What an answer is taken for before any came, if the request has no limit."""
 
 Line = TypeVar("Line")
 
@@ -169,7 +169,7 @@ class Runner:
             return Failure(Means.DROP, "template", str(fault)), 0.0
         body["model"] = route.model
         data = self._encode(body)
-        asks = self._asks(cell, route, _tokens(body, len(data)))
+        asks = self._asks(cell, route, len(data) // BYTES_PER_TOKEN, _most_tokens(body))
         async with self.limiter.acquire(*asks) as held:
             lease = held.lease
             assert lease is not None
@@ -214,7 +214,8 @@ class Runner:
     def _route_of(self, cell: Cell) -> Route:
         return self.parts.routes[cell.column][cell.row.seed.kind]
 
-    def _asks(self, cell: Cell, route: Route, tokens: int) -> list[RequestAsk]:
+    def _asks(self, cell: Cell, route: Route, prompt: int, most: int) -> list[RequestAsk]:
+        """The call at each endpoint that may take it; 0 is an answer without a limit."""
         seed = cell.row.seed
         tenant, _, priority = self.parts.rows.kinds[seed.kind]
         weight = self.parts.weights.get(tenant, 1)
@@ -229,8 +230,10 @@ class Runner:
                 group=tenant,
                 weight=weight,
                 priority=priority,
-                tokens=tokens,
+                tokens=prompt + (most or ANSWER_TOKENS),
                 is_estimate=True,
+                prompt_tokens=prompt,
+                is_bounded=most > 0,
                 correlation=correlation,
             )
             for name in others or route.endpoints
@@ -374,11 +377,10 @@ def _row_of(cell: Cell) -> RowData:
     return row
 
 
-def _tokens(body: dict[str, Any], size: int) -> int:
-    """About how many tokens a call takes, until its reply says."""
+def _most_tokens(body: dict[str, Any]) -> int:
+    """How long the request lets its answer be; 0 when it does not say."""
     most = body.get("max_completion_tokens", body.get("max_tokens"))
-    answer = most if isinstance(most, int) and most > 0 else ANSWER_TOKENS
-    return size // BYTES_PER_TOKEN + answer
+    return most if isinstance(most, int) and most > 0 else 0
 
 
 @contextlib.contextmanager
