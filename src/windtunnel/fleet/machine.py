@@ -1,9 +1,11 @@
 """A machine as a record, as providers list it; one function changes its state."""
 
+import math
+
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import NOTHING
+from windtunnel.fleet.actions import ACTIONS, NOTHING
 from windtunnel.fleet.need import NeedKey
 from windtunnel.fleet.shape import Shape, fault_of_shape
 from windtunnel.fleet.states import (
@@ -53,7 +55,7 @@ def fault_of(machine: Machine) -> str:
     """What is wrong with a record, as a sentence; empty when nothing is."""
     if not machine.id:
         return "a machine has no id"
-    if not SPECULATIVE <= machine.state <= FAILED:
+    if not isinstance(machine.state, int) or not SPECULATIVE <= machine.state <= FAILED:
         return f"state {machine.state} does not exist; allowed: {SPECULATIVE} to {FAILED}"
     state, name = machine.state, STATES[machine.state]
     if HAS_HOST[state] and not machine.host:
@@ -66,7 +68,23 @@ def fault_of(machine: Machine) -> str:
         return f"it is {name} but belongs to cluster {machine.cluster!r}"
     if state == FAILED and not machine.error:
         return "it is failed but does not say why"
-    return fault_of_shape(machine.shape)
+    return _fault_of_notes(machine) or fault_of_shape(machine.shape)
+
+
+def _fault_of_notes(machine: Machine) -> str:
+    """What is wrong with what is noted beside a machine: whose it is, since when."""
+    if not math.isfinite(machine.since_s):
+        return f"it has been in its state since {machine.since_s}; allowed: a time in seconds"
+    if not NOTHING <= machine.planned < len(ACTIONS):
+        return f"action {machine.planned} does not exist; allowed: 0 to {len(ACTIONS) - 1}"
+    for key in (machine.holder, machine.promised):
+        fault = "" if key is None else key.fault()
+        if fault:
+            return fault
+    holder = machine.holder
+    if holder is not None and machine.cluster and holder.cluster != machine.cluster:
+        return f"it belongs to cluster {machine.cluster!r} and to a need of {holder.cluster!r}"
+    return ""
 
 
 def transition(

@@ -18,6 +18,8 @@ from windtunnel.fleet.requirements import SAME, Requirement, Spread
 from windtunnel.fleet.shape import Resources
 
 MOST_PRIORITY: Final = 2**31 - 1
+_NUMBERS: Final = ("p=", "ipb=", "rpb=")
+"""What a fingerprint begins with."""
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -58,6 +60,17 @@ class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
     cluster: str
     fingerprint: str
     group: str = ""
+
+    def fault(self) -> str:
+        """What is wrong with a key that somebody kept for us, as a sentence."""
+        parts = self.fingerprint.split("|", 3)
+        if len(parts) == 4:
+            texts = [one.removeprefix(name) for one, name in zip(parts, _NUMBERS, strict=False)]
+            if all(text.removeprefix("-").isdecimal() for text in texts) and all(
+                int(text) in range(BUCKETS) for text in texts[1:]
+            ):
+                return ""
+        return f"{self.fingerprint!r} is not the fingerprint of a need"
 
     def priority(self) -> int:
         return self._number(0, "p=")
@@ -109,7 +122,7 @@ def profile(
     ):
         if not 0 <= bucket < BUCKETS:
             raise InputError(f"the {name} bucket is {bucket}", allowed=f"0 to {BUCKETS - 1}")
-    if abs(priority) > MOST_PRIORITY:
+    if not isinstance(priority, int) or abs(priority) > MOST_PRIORITY:
         raise InputError(f"the priority is {priority}", allowed="a number of 32 bits")
     return Profile(
         tuple(sorted(set(requirements))),
@@ -145,12 +158,15 @@ def need(
             allowed="the same resources in both",
         )
     for name, amount in sorted(aggregate.items()):
-        if not 0 < min_unit[name] <= amount:
+        whole = isinstance(amount, int) and isinstance(min_unit[name], int)
+        if not whole or not 0 < min_unit[name] <= amount:
             raise InputError(
                 f"of {name!r} the smallest unit is {min_unit[name]} and the sum is {amount}",
                 where=where,
                 allowed="whole amounts above 0, the unit at most the sum",
             )
+    if not math.isfinite(arrival_s):
+        raise InputError(f"it arrived at {arrival_s}", where=where, allowed="a time in seconds")
     return Need(
         cluster,
         profile,

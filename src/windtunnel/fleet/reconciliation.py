@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
+from windtunnel.fleet.actions import NOTHING
 from windtunnel.fleet.entries import Row
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import REJECTED_TOTAL, Instruments
@@ -54,7 +57,8 @@ class Reconciler:
             return
         entry = self._inventory.entries.get(record.id)
         if entry is None:
-            self._inventory.add(record)
+            # What is planned is ours to know: a machine that others plan for would never be free.
+            self._inventory.add(msgspec.structs.replace(record, planned=NOTHING))
         elif entry.stock.shape != record.shape:
             self._reject(record, RESHAPED, "a machine keeps its shape for life")
         elif entry.state == record.state:

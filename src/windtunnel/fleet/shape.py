@@ -93,7 +93,11 @@ def fault_of_shape(shape: Shape) -> str:
         return f"the interruption probability is {probability}; allowed: 0 to 1"
     if not 0 <= shape.capacity_type < len(CAPACITY_TYPES):
         return f"the capacity type is {shape.capacity_type}; allowed: 0 to 3"
+    last = ""
     for name, amount in shape.resources:
-        if amount < 0:
-            return f"resource {name!r} is {amount}; allowed: 0 or more"
+        if name <= last:  # equal shapes must be equal
+            return f"resource {name!r} is there twice, or not in the order of names"
+        last = name
+        if not isinstance(amount, int) or amount < 0:
+            return f"resource {name!r} is {amount}; allowed: a whole number of 0 or more"
     return ""

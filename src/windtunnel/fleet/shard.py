@@ -24,6 +24,7 @@ from windtunnel.fleet.provider import FROM_THE_START, Answer, Page
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED
+from windtunnel.fleet.table import check_owner
 
 TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
 """States in which something is under way."""
@@ -140,7 +141,9 @@ class Shard:
         machine is asked of machines that are known.
         """
         if not self.is_ready:
-            self._early[cluster] = list(needs)
+            early = list(needs)
+            check_owner(cluster, early)
+            self._early[cluster] = early
             return True
         return self.planner.needs.replace(cluster, needs)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from windtunnel.core.errors import InputError
 from windtunnel.fleet.entries import Row
 from windtunnel.fleet.folding import fold
 from windtunnel.fleet.inventory import Inventory
@@ -14,6 +15,17 @@ QUARANTINE_SHARE: Final = 0.1
 QUARANTINE_ROLLUPS: Final = 3
 """A cluster of ten rows or more that suddenly keeps less than a tenth of them is not believed until
 it has said so three times: an empty list is more often a fault than a wish."""
+
+
+def check_owner(cluster: str, needs: Iterable[Need]) -> None:
+    """A roll-up speaks for its own cluster only."""
+    for need in needs:
+        if need.cluster != cluster:
+            raise InputError(
+                f"it has a need of cluster {need.cluster!r}",
+                where=f"roll-up of cluster {cluster!r}",
+                allowed="needs of its own",
+            )
 
 
 class NeedsTable:
@@ -30,8 +42,9 @@ class NeedsTable:
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
         """Takes a roll-up: all that a cluster asks for now. False while it is not believed."""
         # Gangs first: whether a gang fits on one machine is asked of all its members together.
-        shapes = [stock.shape for stock in self._inventory.stocks]
-        merged = merge(fold(merge(needs).values(), shapes))
+        asked = merge(needs).values()
+        check_owner(cluster, asked)
+        merged = merge(fold(asked, [stock.shape for stock in self._inventory.stocks]))
         owner = self._inventory.cluster(cluster)
         before = self._rows.get(cluster, {})
         if self._doubts(cluster, len(before), len(merged)):
