@@ -113,7 +113,7 @@ def test_what_cannot_be_satisfied_has_a_verdict_in_words(asked: Need, sentence: 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"arrival_s": math.nan}, "it arrived at nan; allowed: a time in seconds"),
+        ({"arrival_s": math.nan}, "it arrived at nan; allowed: seconds"),
         ({"aggregate": {"cpu": math.nan}}, "the sum is nan; allowed: whole amounts"),
         ({"aggregate": {"cpu": 1.5}}, "the sum is 1.5; allowed: whole amounts"),
         ({"min_unit": {"cpu": 0}}, "the smallest unit is 0"),

@@ -165,8 +165,6 @@ def need(
                 where=where,
                 allowed="whole amounts above 0, the unit at most the sum",
             )
-    if not math.isfinite(arrival_s):
-        raise InputError(f"it arrived at {arrival_s}", where=where, allowed="a time in seconds")
     return Need(
         cluster,
         profile,
