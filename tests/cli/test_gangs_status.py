@@ -143,6 +143,17 @@ def test_a_cluster_needs_no_file(tmp_path: Path) -> None:
     assert found["nodes"][1]["capacity"]["nvidia.com/gpu"] == 0.0
 
 
+def test_a_cluster_that_is_never_quiet_is_stopped_and_that_is_said(tmp_path: Path) -> None:
+    crashing = """
+nodes: [{name: n, count: 1, capacity: {memory: 150Mi}}]
+happens: [{at: 1m, crash: web-0-a}]
+"""
+    manifest = pod_clique_set([clique("a", 1)])
+    done = ask(tmp_path, manifest, cluster=crashing)
+    assert "note: it was not quiet after 7 d, and was stopped there" in done.stderr
+    assert "CrashLoopBackOff" in ask(tmp_path, manifest, "--wide", cluster=crashing).output
+
+
 def test_a_wish_that_is_not_looked_at_is_told(tmp_path: Path) -> None:
     manifest = pod_clique_set([clique("a", 1)])
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["x"]}}

@@ -106,9 +106,9 @@ def status(
     Sets, gangs, the tree of what belongs together with its conditions, events, and for each gang
     that waits a sentence that says why.
     """
-    from windtunnel.core.units import parse_duration
+    from windtunnel.core.units import format_duration, parse_duration
     from windtunnel.gangs.cluster.build import ignored
-    from windtunnel.gangs.cluster.play import play
+    from windtunnel.gangs.cluster.play import LONGEST_S, play
     from windtunnel.gangs.cluster.status import status_of
     from windtunnel.report.gangs import show_status
     from windtunnel.report.layout import screen
@@ -128,6 +128,9 @@ def status(
         show_status(found, screen(), wide=wide)
     for sentence in ignored(manifests):
         click.echo(f"note: {sentence}", err=True)
+    if at_s is None and driver.next_s() < float("inf"):
+        stopped = format_duration(LONGEST_S)
+        click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
 
 
 def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSpec:

@@ -63,7 +63,7 @@ def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 def test_a_gang_is_placed_exactly_when_a_placement_exists(data: st.DataObject) -> None:
     space = data.draw(spaces)
     gang = data.draw(gangs(space))
@@ -122,7 +122,6 @@ def check_counts(space: Space) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
 def test_several_gangs_never_overfill_and_are_never_split(data: st.DataObject) -> None:
     """Minima whole or not at all, whatever comes before; pods above them only after all minima."""
     space = data.draw(spaces)

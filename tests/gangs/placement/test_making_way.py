@@ -24,7 +24,7 @@ def without(space: Space, members: list[Member], gang: GangAsk) -> bool:
 
 
 @given(st.data())
-@settings(max_examples=80)
+@settings(max_examples=2 * settings().max_examples)
 def test_as_few_make_way_as_are_needed(data: st.DataObject) -> None:
     space = cluster(*data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=2),
                                         min_size=1, max_size=3)))  # fmt: skip
