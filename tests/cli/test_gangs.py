@@ -126,3 +126,34 @@ def test_more_than_anybody_can_read_is_a_sentence(tmp_path: Path) -> None:
     assert "the set web would have 1,000,000 pods to show; allowed: up to 200,000" in str(
         done.exception
     )
+
+
+def test_what_may_not_change_is_said_with_its_line(tmp_path: Path) -> None:
+    old = written(tmp_path, workload(1))
+    manifest = workload(1)
+    manifest["spec"]["template"]["cliques"][0]["spec"]["minAvailable"] = 1
+    new = tmp_path / "new.yaml"
+    new.write_text(yaml.safe_dump(manifest))
+    done = CliRunner().invoke(gangs, ["validate", str(new), "--was", old])
+    assert str(done.exception).startswith(f"{new}:11: spec.template.cliques[0].spec.minAvailable: ")
+    assert "it was 2, and cannot become 1 (make another set instead)" in str(done.exception)
+
+
+def test_replicas_that_would_change_nothing_are_noted(tmp_path: Path) -> None:
+    old = written(tmp_path, workload(1))
+    manifest = workload(1)
+    manifest["spec"]["template"]["cliques"][0]["spec"]["replicas"] = 5
+    manifest["spec"]["template"]["podCliqueScalingGroups"][0]["replicas"] = 3
+    new = tmp_path / "new.yaml"
+    new.write_text(yaml.safe_dump(manifest))
+    done = CliRunner().invoke(gangs, ["validate", str(new), "--was", old])
+    lines = done.output.splitlines()
+    assert lines[0].startswith("web: note: clique 'pc-a': its replicas count only for what is made")
+    assert lines[1].startswith("web: note: scaling group 'sg-x': its replicas count only for")
+    assert lines[2].endswith("nothing is wrong")
+
+
+def test_a_topology_that_is_not_in_the_file_is_noted(tmp_path: Path) -> None:
+    manifest = workload(1, topologyConstraint=constraint("row", topology="fleet"))
+    done = CliRunner().invoke(gangs, ["validate", written(tmp_path, manifest)])
+    assert "note: the topology 'fleet' is not in the file, so its levels are not" in done.output

@@ -25,10 +25,12 @@ def gangs() -> None:
 
 @gangs.command(short_help="Say what is wrong with a file of manifests.")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--was", type=click.Path(path_type=Path), metavar="FILE",
+              help="What there is already: says what may not change, too.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
-def validate(file: Path, as_json: bool) -> None:  # noqa: FBT001 - click passes it
+def validate(file: Path, was: Path | None, *, as_json: bool) -> None:
     """Say what is wrong with a file of Grove's manifests, all of it at once."""
-    found = _load(file)
+    found = _load(file, None if was is None else _load(was))
     if as_json:
         warnings = {one.name: list(one.warnings) for one in found.sets}
         click.echo(json.dumps({"valid": True, "kinds": list(found.kinds), "warnings": warnings}))
@@ -159,7 +161,7 @@ def _write_json(place: str, found: dict[str, Plain]) -> None:
         whole.finish(text.encode())
 
 
-def _load(file: Path) -> Manifests:
+def _load(file: Path, was: Manifests | None = None) -> Manifests:
     from windtunnel.gangs.api.load import load_manifests
 
-    return load_manifests(file)
+    return load_manifests(file, was)

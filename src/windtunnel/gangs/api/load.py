@@ -25,7 +25,7 @@ from windtunnel.gangs.api.resolve import full_name, set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults, warnings_of
 from windtunnel.gangs.api.set_spec import PodCliqueSetSpec
 from windtunnel.gangs.api.topology_rules import topology_warnings
-from windtunnel.gangs.api.update_rules import update_faults
+from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
 
 NOUN = "manifest"
@@ -62,12 +62,17 @@ class Manifests(NamedTuple):
     """Of every manifest its kind and name, such as `PodCliqueSet web`."""
 
 
-def load_manifests(path: str | Path) -> Manifests:
-    """The manifests of a file; those of one file may refer to each other."""
-    return load_manifests_text(read_text(path, NOUN), str(path))
+def load_manifests(path: str | Path, was: Manifests | None = None) -> Manifests:
+    """The manifests of a file; those of one file may refer to each other.
+
+    A set that is in `was` is held to what may change, not to what a new one may be.
+    """
+    return load_manifests_text(read_text(path, NOUN), str(path), was)
 
 
-def load_manifests_text(text: str, file: str = "manifest.yaml") -> Manifests:
+def load_manifests_text(
+    text: str, file: str = "manifest.yaml", was: Manifests | None = None
+) -> Manifests:
     """The same for a text at hand; faults take it to be in `file`."""
     documents = parse_documents(text, file, NOUN, KEYS)
     checked = [(document, _checked(document)) for document in documents]
@@ -78,10 +83,12 @@ def load_manifests_text(text: str, file: str = "manifest.yaml") -> Manifests:
     }
     # A file without a topology is for a cluster that has its own.
     known = levels or None
+    before = {one.name: one.manifest for one in was.sets} if was is not None else {}
     errors: list[InputError] = []
     sets, kinds, names = [], [], set()
     for document, manifest in checked:
-        faults = _rule_faults(manifest, known)
+        old = before.get(_name_of(manifest))
+        faults = _rule_faults(manifest, known, old)
         label = f"{document.data['kind']} {_name_of(manifest)}"
         if label in names:
             faults.append(Fault(("metadata", "name"), f"the file has two of {label}"))
@@ -92,6 +99,7 @@ def load_manifests_text(text: str, file: str = "manifest.yaml") -> Manifests:
         elif isinstance(manifest, PodCliqueSetSpec):
             warnings = warnings_of(manifest)
             warnings += topology_warnings(manifest.spec.template, levels)
+            warnings += unused_replicas(old, manifest) if old is not None else []
             sets.append(
                 NamedSet(_name_of(manifest), set_spec_of(manifest), manifest, tuple(warnings))
             )
@@ -133,9 +141,13 @@ def _validated(document: Document, model: type[Model], data: dict[str, Any]) -> 
         raise input_error(document, checker_faults(error, model)) from None
 
 
-def _rule_faults(manifest: ApiSection, levels: dict[str, dict[str, str]] | None) -> list[Fault]:
+def _rule_faults(
+    manifest: ApiSection, levels: dict[str, dict[str, str]] | None, old: PodCliqueSetSpec | None
+) -> list[Fault]:
     if isinstance(manifest, PodCliqueSetSpec):
-        return set_faults(manifest, levels)
+        if old is None:
+            return set_faults(manifest, levels)
+        return update_faults(old, manifest) or set_faults(manifest, new=False)
     if isinstance(manifest, ClusterTopologyBindingSpec):
         return binding_faults(manifest)
     if isinstance(manifest, PodCliqueManifest):

@@ -125,8 +125,13 @@ def _level_faults(placed: Placed, name: str, levels: Levels) -> list[Fault]:
 
 
 def topology_warnings(template: SetTemplateSpec, levels: Levels) -> list[str]:
-    """Preferences that say less than what is required anyway."""
-    said = []
+    """Topologies that are elsewhere, and preferences that say less than what is required."""
+    named = {topology_of(one): None for one in placed_constraints(template)}
+    said = [
+        f"the topology {name!r} is not in the file, so its levels are not checked"
+        for name in named
+        if name not in levels
+    ]
     for one in placed_constraints(template):
         domains = list(levels.get(topology_of(one), {}))
         required, preferred = required_of(one.constraint), preferred_of(one.constraint)

@@ -18,6 +18,9 @@ from windtunnel.gangs.api.topology_rules import TEMPLATE, preferred_of, required
 from windtunnel.gangs.templates import ANY_ORDER, MNNVL
 
 MAKE_ANOTHER = "make another set instead"
+NOT_PROPAGATED = (
+    "its replicas count only for what is made from now on; scale what is there by itself"
+)
 
 
 def update_faults(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> list[Fault]:
@@ -133,3 +136,22 @@ def _changed(path: KeyPath, old: Any, new: Any, hint: str = MAKE_ANOTHER) -> lis
     plain = isinstance(old, str | int | None) and isinstance(new, str | int | None)
     what = f"it was {shown(old)}, and cannot become {shown(new)}" if plain else "it cannot change"
     return [Fault(path, what, hint=hint)]
+
+
+def unused_replicas(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> list[str]:
+    """Changes that are allowed and reach nothing that is there: replicas of templates."""
+    before, after = old.spec.template, new.spec.template
+    counts = {one.name: clique_counts(one).replicas for one in before.cliques}
+    said = [
+        f"clique {one.name!r}: {NOT_PROPAGATED}"
+        for one in after.cliques
+        if clique_counts(one).replicas != counts.get(one.name)
+    ]
+    groups = {
+        one.name: group_counts(one).replicas for one in before.pod_clique_scaling_groups or []
+    }
+    return said + [
+        f"scaling group {group.name!r}: {NOT_PROPAGATED}"
+        for group in after.pod_clique_scaling_groups or []
+        if group_counts(group).replicas != groups.get(group.name)
+    ]
