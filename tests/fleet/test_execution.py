@@ -147,6 +147,20 @@ def test_a_dry_run_begins_nothing_and_plans_the_same_again() -> None:
     assert len(shard.cycle()) == 2
 
 
+def test_a_dry_run_keeps_what_waits_from_beginning_when_something_ends() -> None:
+    shard = Shard([idle("m1"), idle("m2")], Limits(concurrency=1))
+    shard.want(ask(machines=2))
+    shard.cycle()
+    shard.executor.dry_run = True
+    shard.answer()
+    assert shard.asked == [(FETCH, "m1"), (CONFIGURE, "m1")]  # what has begun goes on
+    assert (shard.state("m1"), shard.state("m2")) == (CONFIGURED, IDLE)
+    shard.executor.dry_run = False
+    shard.cycle()
+    shard.answer()
+    assert shard.state("m2") == CONFIGURED
+
+
 def test_a_cluster_that_does_not_answer_gives_its_machine_back() -> None:
     shard = Shard([idle("m1")])
     shard.want(ask())
@@ -266,7 +280,10 @@ def test_a_capped_fleet_converges_without_asking_twice() -> None:
         shard.cycle()
         cycles += 1
     asked = [name for operation, name in shard.asked if operation == FETCH]
-    assert len(asked) == len(set(asked)) == wanted  # no duplicate
+    assert len(asked) == len(set(asked)) == wanted  # every machine once
+    assert len(shard.asked) == len(set(shard.asked))  # and no other order twice either
+    stale = [labels for labels in shard.told.counts[ACTIONS_TOTAL] if labels[1] == "stale"]
+    assert stale == []  # nor was anything planned twice, and held back by the guard
     assert cycles == math.ceil(wanted / 50) + 1
     assert shard.counted("bootstrap", "deferred") + shard.counted("provision", "deferred") == (
         wanted - 50
@@ -293,6 +310,17 @@ def test_a_record_that_cannot_be_is_rejected_counted_and_kept() -> None:
     }
     assert shard.told.counted("records_rejected") == 3
     assert [shard.state("m1"), shard.state("m2")] == [IDLE, IDLE]
+
+
+def test_a_machine_does_not_change_its_cluster_by_being_listed() -> None:
+    shard = Shard([Machine("m1", shape_of(), CONFIGURED, "h1", "east", ask().key())])
+    shard.want(ask())
+    shard.reconciler.fold([Machine("m1", shape_of(), CONFIGURED, "h2", "west")], 1.0, complete=True)
+    _, sentence = shard.reconciler.rejected["m1"]
+    assert sentence == "it cannot go from cluster 'east' to 'west'"
+    assert shard.told.counted("records_rejected", "illegal_transition") == 1
+    (record,) = shard.planner.inventory.records()
+    assert (record.cluster, record.host) == ("east", "h1")
 
 
 def test_a_list_brings_machines_and_takes_them_away() -> None:

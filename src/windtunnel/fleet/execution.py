@@ -119,7 +119,7 @@ class Executor:
         self.paused = False
         """The kill switch: nothing begins. What has begun goes on, since half a drain is worse."""
         self.dry_run = False
-        """Plans are counted and taken back; nothing begins."""
+        """Plans are counted and taken back; nothing begins. What waited before goes on waiting."""
 
     @property
     def running(self) -> int:
@@ -181,7 +181,7 @@ class Executor:
     def begin(self, now_s: float) -> list[Order]:
         """Begins what the limits allow: after a plan, and whenever something has ended."""
         orders: list[Order] = []
-        if self.paused:
+        if self.paused or self.dry_run:
             return orders
         for rank in sorted(self._queues):
             queue = self._queues[rank]

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from windtunnel.fleet.actions import NOTHING
-from windtunnel.fleet.entries import Row
+from windtunnel.fleet.entries import Entry, Row
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import REJECTED_TOTAL, Instruments
 from windtunnel.fleet.inventory import Inventory
@@ -62,8 +62,7 @@ class Reconciler:
         elif entry.stock.shape != record.shape:
             self._reject(record, RESHAPED, "a machine keeps its shape for life")
         elif entry.state == record.state:
-            if record.host:
-                entry.host = record.host
+            self._fold_same_state(entry, record)
         elif record.state == FAILED and is_legal(int(entry.state), FAILED):
             self._executor.lost(record.id, record.error, now_s)
         elif self._executor.is_running(record.id):
@@ -74,6 +73,16 @@ class Reconciler:
         else:
             row = self._row_of(record)
             self._inventory.transition(entry, record.state, now_s, host=record.host, row=row)
+
+    def _fold_same_state(self, entry: Entry, record: Machine) -> None:
+        """A machine leaves a cluster by being drained, and not by being listed for another."""
+        row = entry.row
+        cluster = record.cluster if row is None else row.cluster.name
+        if record.cluster and record.cluster != cluster and record.state != FAILED:
+            sentence = f"it cannot go from cluster {cluster!r} to {record.cluster!r}"
+            self._reject(record, ILLEGAL, sentence)
+        elif record.host:
+            entry.host = record.host
 
     def _row_of(self, record: Machine) -> Row | None:
         if record.holder is not None:
