@@ -64,6 +64,10 @@ def _options(command: Any) -> Any:
                           "the largest first. [default: all 0]"),
         click.option("--group-rows", type=click.IntRange(1, 1_000_000), default=256,
                      show_default=True, metavar="N", help="Rows that are started together."),
+        click.option("--skip-bad", type=click.IntRange(0, 1_000_000), default=19,
+                     show_default=True, metavar="N",
+                     help="How many rows that come back first may all be refused; one more means "
+                          "that what is asked is wrong."),
         click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
                      metavar="N", help="How often a call is tried again before it is put last."),
         click.option("--retry-time", default="10m", show_default=True, metavar="TIME",
@@ -128,6 +132,7 @@ def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
         priority_field=options["priority_field"] or "",
         group_rows=options["group_rows"],
         limiter=LimiterKind(options["limiter"]),
+        skip_bad=options["skip_bad"],
         retries=options["retries"],
         retry_time_s=_duration(options, "retry_time"),
         timeout_s=_duration(options, "timeout"),

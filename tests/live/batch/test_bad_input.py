@@ -444,5 +444,5 @@ def test_an_unknown_model_is_reported_as_a_timeout(tmp_path: Path, serve: Serve)
     write_rows(tmp_path / "in.jsonl", prompts(40))
     done = batch(tmp_path, "--endpoint", server.url, "--model", "gone")
     assert done.code == 2
-    assert "no such model (is the model's name right, and the address?)" in done.said
+    assert "no such model (is the model's name right, and is it loaded?)" in done.said
     assert done.errors == []

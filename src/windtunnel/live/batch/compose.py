@@ -21,6 +21,7 @@ from windtunnel.live.asyncio_front import AsyncLimiter
 from windtunnel.live.batch.client import Client, open_client
 from windtunnel.live.batch.endpoints import Route, find_models, route_of, unlisted
 from windtunnel.live.batch.plan import BatchPlan, LimiterKind
+from windtunnel.live.batch.refused import RefusedRows
 from windtunnel.live.batch.rows import Rows, open_rows
 from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
 from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
@@ -211,6 +212,7 @@ def _runner(
         weights=dict(plan.tenant_weights),
         tally=Tally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
         redact=prepared.keys.redact_text,
+        refused=RefusedRows(skip_bad=plan.skip_bad, has_answered=resumed.finished > 0),
         has_columns=bool(plan.columns),
     )
     return Runner(parts)

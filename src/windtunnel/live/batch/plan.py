@@ -67,6 +67,8 @@ class BatchPlan(msgspec.Struct, frozen=True):
     priority_field: str = ""
     group_rows: int = 256
     limiter: LimiterKind = LimiterKind.AIMD
+    skip_bad: int = 19
+    """How many rows that come back first may all be refused."""
     retries: int = 4
     retry_time_s: float = 600.0
     timeout_s: float = 600.0

@@ -10,6 +10,7 @@ from windtunnel.admission.reasons import Outcome
 from windtunnel.live.wire.addresses import Api
 from windtunnel.live.wire.client import Reply
 from windtunnel.live.wire.refusals import (
+    NO_MODEL,
     QUOTA,
     REDIRECT,
     Redact,
@@ -19,6 +20,8 @@ from windtunnel.live.wire.refusals import (
 )
 
 OVERLOADED = (503, 529)
+ABOUT_ALL = (403, 404, 405)
+"""Refusals that may be about the key, the model or the address, and so about every row."""
 PASSING = (408, 409, 425)
 """Refusals that others meet too: the request itself is not at fault."""
 
@@ -39,12 +42,20 @@ class Means(StrEnum):
 class Answer:
     """A row's answer, and what it took."""
 
-    __slots__ = ("body", "completion_tokens", "content", "prompt_tokens", "request_id")
+    __slots__ = (
+        "body",
+        "completion_tokens",
+        "content",
+        "endpoint",
+        "prompt_tokens",
+        "request_id",
+    )
 
     def __init__(self, body: dict[str, Any], content: str | None, request_id: str) -> None:
         self.body: Final = body
         self.content: Final = content
         self.request_id: Final = request_id
+        self.endpoint = ""
         usage = body.get("usage")
         used = usage if isinstance(usage, dict) else {}
         self.prompt_tokens: Final = _count(used.get("prompt_tokens"))
@@ -61,7 +72,16 @@ class Answer:
 class Failure:
     """A call that brought no answer: what it means, and why."""
 
-    __slots__ = ("body", "code", "means", "message", "outcome", "request_id", "status")
+    __slots__ = (
+        "body",
+        "code",
+        "endpoint",
+        "means",
+        "message",
+        "outcome",
+        "request_id",
+        "status",
+    )
 
     def __init__(
         self,
@@ -81,6 +101,7 @@ class Failure:
         self.status: Final = status
         self.body: Final = body
         self.request_id: Final = request_id
+        self.endpoint = ""
 
 
 def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answer | Failure:
@@ -124,11 +145,12 @@ def _refusal(status: int, body: Any, *, has_answered: bool) -> tuple[Means, str,
         return Means.AGAIN, code, Outcome.PROVIDER_OVERLOADED
     if status >= 500 or status in PASSING:
         return Means.AGAIN, code, Outcome.PROVIDER_FAILURE
-    # Where requests are sent on to is no matter of a row: all would be dropped, for good.
-    if status in (401, 402) or code == REDIRECT:
+    # Where requests are sent on to is no matter of a row: all would be dropped, for good. Nor is a
+    # model that is not there, or no longer: it was unloaded, or a gateway started anew.
+    if status in (401, 402) or code in (REDIRECT, NO_MODEL):
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
     # A model that has answered is there, and may be asked: then it is about this row.
-    if not has_answered and status in (403, 404, 405):
+    if not has_answered and status in ABOUT_ALL:
         return Means.STOP, code, Outcome.PROVIDER_FAILURE
     if status >= 300:
         return Means.DROP, code, Outcome.PROVIDER_FAILURE

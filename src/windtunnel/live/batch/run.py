@@ -24,6 +24,7 @@ from windtunnel.live.asyncio_front import AsyncLimiter
 from windtunnel.live.batch.client import Client, outcome_of
 from windtunnel.live.batch.endpoints import Route
 from windtunnel.live.batch.plan import EndpointPlan
+from windtunnel.live.batch.refused import RefusedRows
 from windtunnel.live.batch.replies import Answer, Failure, Means, judge, observed_limits
 from windtunnel.live.batch.rows import RowData, Rows
 from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
@@ -36,10 +37,6 @@ from windtunnel.live.wire.refusals import refused_sentence
 
 SYNC_S: Final = 1.0
 """How long a finished row may be in the system's memory only."""
-REFUSALS_UNTIL_STOP: Final = 20
-"""So many rows asked for first, and all bad: what is asked is wrong, not the rows."""
-MOST_REFUSALS: Final = 1000
-"""So many bad rows before the first good one, should some of the first never come back."""
 BYTES_PER_TOKEN: Final = 4
 ANSWER_TOKENS: Final = 512
 """What an answer is taken for before any came, if the request has no limit."""
@@ -63,6 +60,7 @@ class Parts:
         weights: dict[str, int],
         tally: Tally,
         redact: Callable[[str], str],
+        refused: RefusedRows,
         has_columns: bool,
     ) -> None:
         """`routes` are those of each column, by the kind of a row."""
@@ -76,6 +74,7 @@ class Parts:
         self.weights: Final = weights
         self.tally: Final = tally
         self.redact: Final = redact
+        self.refused: Final = refused
         self.has_columns: Final = has_columns
 
 
@@ -96,10 +95,7 @@ class Runner:
         self._encode: Final = msgspec.json.Encoder().encode
         self._crew: Final = Crew(parts.scheduler, parts.limiter.now, self._call)
         self._answered: Final[set[Route]] = set()
-        self._first_rows: Final[dict[int, None]] = {}
-        """The rows that were asked for first, as many as it takes to see what is wrong."""
-        self._first_refused = 0
-        self._first_drops: list[dict[str, Any]] = []
+        self._refused: Final = parts.refused
         self._last_failure = ""
 
     async def run(self) -> None:
@@ -109,9 +105,12 @@ class Runner:
                 syncing = tasks.create_task(self._sync(disk))
                 await self._crew.run(self._stalled)
                 syncing.cancel()
-        if self.ending is not Ending.COMPLETE:
-            self._forget_first_drops()
-        self._list_first_drops()
+        kept_back = self._refused.rest()
+        if self.ending is Ending.COMPLETE:
+            self._list(kept_back)
+        else:
+            # Left to the next run: nothing says that it was the rows' fault.
+            self.tally.dropped -= len(kept_back)
 
     def stop(self, ending: Ending, sentence: str = "") -> None:
         """Starts nothing more; calls in flight end by themselves."""
@@ -161,8 +160,7 @@ class Runner:
     async def _ask(self, cell: Cell) -> tuple[Answer | Failure, float]:
         """What came of a call, and until when nothing may be asked where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
-        if len(self._first_rows) < REFUSALS_UNTIL_STOP:
-            self._first_rows[row.row] = None
+        self._refused.asked(row.row)
         try:
             body = self._work.body(cell.column, row.fields, row.values)
         except Unfilled as fault:
@@ -198,6 +196,7 @@ class Runner:
                 reply, route.api, self.parts.redact, has_answered=route in self._answered
             )
             observed = observed_limits(reply.headers, unix_s())
+        judged.endpoint = endpoint
         took_s = self.limiter.now() - began_s
         if isinstance(judged, Answer):
             held.ended(Outcome.SUCCESS, tokens_used=judged.tokens, observed=observed)
@@ -287,7 +286,7 @@ class Runner:
         elif was_open:
             record = CellRecord(row.row, name, content, response)
             self._write(self._store.keep_cell, record)
-        self._list_first_drops()
+        self._list(self._refused.answered(answer.endpoint))
 
     def finish(self, row: RowData) -> None:
         """Writes a row that is complete."""
@@ -297,30 +296,14 @@ class Runner:
     def _drop(self, cell: Cell, failure: Failure) -> None:
         self.tally.dropped += 1
         line = error_line(cell, failure, self._names, failure.code)
-        if self._answered:
-            self._write(self._store.list_error, line)
-            return
-        # Until something succeeds it may be that all rows are refused for the same mistake. That
-        # others were refused sooner than the first were answered says nothing.
-        self._first_drops.append(line)
-        self._first_refused += _row_of(cell).row in self._first_rows
-        refused = len(self._first_drops)
-        if self._first_refused == REFUSALS_UNTIL_STOP or refused == MOST_REFUSALS:
-            what = (
-                f"the first {refused:,} rows that came back were all refused, the last with "
-                f"{failure.code}: {failure.message}"
-            )
-            self.stop(Ending.REFUSED, what)
+        self._list(self._refused.refused(_row_of(cell).row, failure, line))
+        why = self._refused.verdict(failure)
+        if why:
+            self.stop(Ending.REFUSED, why)
 
-    def _forget_first_drops(self) -> None:
-        """Leaves them to the next run: nothing says that it was the rows' fault."""
-        self.tally.dropped -= len(self._first_drops)
-        self._first_drops = []
-
-    def _list_first_drops(self) -> None:
-        for line in self._first_drops:
+    def _list(self, lines: list[dict[str, Any]]) -> None:
+        for line in lines:
             self._write(self._store.list_error, line)
-        self._first_drops = []
 
     def _write(self, write: Callable[[Line], None], line: Line) -> bool:
         """Writes a line; where that fails the run ends, and the rest is still tried."""

@@ -1,5 +1,6 @@
 """What a server says when it refuses: in one line, without keys; and what that means for all."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,12 @@ LONGEST_MESSAGE = 500
 QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 QUOTA = "quota_exhausted"
 REDIRECT = "redirect"
+NO_MODEL = "model_not_found"
+
+_NO_SUCH_MODEL = re.compile(
+    r"\bmodel\b.*\b(does not exist|not found|not loaded)\b|\bno (such )?model\b", re.DOTALL
+)
+"""How servers without such a code say it."""
 
 Redact = Callable[[str], str]
 
@@ -29,6 +36,8 @@ def refusal_code(status: int, body: Any) -> str:
         return REDIRECT
     if status == 429 and _error_code(body) in QUOTA_CODES:
         return QUOTA
+    if status in (403, 404) and _is_about_the_model(body):
+        return NO_MODEL
     return f"http_{status}"
 
 
@@ -64,10 +73,19 @@ def refused_sentence(url: str, key_env: str, code: str, message: str) -> InputEr
         "http_402": "it wants to be paid",
         QUOTA: "the quota is used up",
         REDIRECT: "give that address as --endpoint; keys are not sent on to other places",
+        NO_MODEL: "is the model's name right, and is it loaded?",
         "http_404": "is the model's name right, and the address?",
     }
     what = f"the server will not answer ({code}): {message}"
     return InputError(what, where=url, hint=hints.get(code))
+
+
+def _is_about_the_model(body: Any) -> bool:
+    if _error_code(body) == NO_MODEL:
+        return True
+    error = body.get("error", body) if isinstance(body, dict) else None
+    said = error.get("message") if isinstance(error, dict) else error
+    return isinstance(said, str) and _NO_SUCH_MODEL.search(said[:LONGEST_MESSAGE]) is not None
 
 
 def _error_code(body: Any) -> str:
