@@ -104,6 +104,7 @@ class Controller:
         self._keep_gangs(changes, busy, now_s, commands)
         fires = self._keep_parts(changes, busy, moved, now_s, commands)
         later = self._keep_sets(changes, fires, now_s, commands)
+        later += self._put_off(changes)
         self._act_groups(changes, moved, now_s, commands)
         self._act_cliques(busy, commands)
         changes.clear()
@@ -286,6 +287,15 @@ class Controller:
                     continue
                 self._judge_part(owner, outline, known, changes, fires, now_s)
         return fires
+
+    def _put_off(self, changes: Changes) -> list[tuple[str, int]]:
+        """Replicas of sets whose change must be noted first: they are looked at after that."""
+        return [
+            (name, replica)
+            for name, numbers in changes.parts.items()
+            if name in self._view.sets and not _is_noted(self._view.sets[name])
+            for replica in numbers
+        ]
 
     def _judge_part(
         self,

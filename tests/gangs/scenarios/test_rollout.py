@@ -313,6 +313,18 @@ def test_a_second_change_before_the_first_is_through() -> None:
         assert updated(live)
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 0), (3, 1)])
+def test_a_change_and_another_size_at_once(before: int, after: int) -> None:
+    """Both in one file, with no time for a controller in between."""
+    live = Live(workload(1, replicas=before), nodes=30)
+    live.manifests[0]["spec"]["replicas"] = after
+    live.change(0, seconds=1200.0)
+    assert {pod.replica for pod in live.pods()} == set(range(after))
+    assert sorted(gang.replica for gang in live.view.gangs.values()) == list(range(after))
+    assert live.images("pc-a") == [NEW] * 2 * after
+    assert live.ready() == 10 * after
+
+
 def test_deleting_a_set_takes_everything_with_it() -> None:
     live = Live(workload(1), nodes=10)
     live.view.remove_set("web", live.now_s)
