@@ -124,13 +124,18 @@ def test_who_waits_for_a_server_leaves_by_its_own_timeout() -> None:
     assert result["simulated_seconds"] == 6.0
 
 
-def test_a_run_that_nobody_wakes_ends() -> None:
+@pytest.mark.parametrize(
+    ("gateway", "where"),
+    [
+        ("{policy: always}", "for a server to be ready"),
+        ("{policy: flow-control, detector: {kind: utilization}}", "at the gateway"),
+    ],
+)
+def test_a_run_that_nobody_wakes_ends(gateway: str, where: str) -> None:
     text = elastic(count=2, replicas=0)
-    result, _ = scaled(text, Script({}))
+    result, _ = scaled(text, Script({}), f"serving.admission={gateway}")
     assert result["requests"]["unfinished"] == 2
-    assert result["reasons"]["unfinished"] == {
-        "the run ended while it waited for a server to be ready": 2
-    }
+    assert result["reasons"]["unfinished"] == {f"the run ended while it waited {where}": 2}
 
 
 @pytest.mark.parametrize("late", ["actuation_delay={mean: 12s}", "scrape_delay=12s"])

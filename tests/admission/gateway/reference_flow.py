@@ -148,7 +148,7 @@ class ReferenceFlow:
         told: list[Decision] = []
         if self.queue:
             self.detector.look(signals, self.in_flight)
-            self.looked_s = now_s
+            self.looked_s = now_s if signals.answering else math.inf
         while self.queue:
             saturation = self.detector.saturation(self.in_flight)
             may = [one for one in self.queue if saturation < self.ceiling(one.priority)]

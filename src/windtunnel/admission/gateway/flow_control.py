@@ -213,7 +213,8 @@ class FlowControl(Gateway):
         if self._waiting == 0:
             return
         self.detector.look(signals, self.in_flight)
-        self._looked_s = now_s
+        # Without a server there is nothing to look at again: the first that comes is told of.
+        self._looked_s = now_s if signals.answering else NEVER
         while self._waiting > 0:
             saturation = self.detector.saturation(self.in_flight)
             reason = Reason.ROOM
