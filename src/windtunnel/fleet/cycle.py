@@ -53,6 +53,8 @@ from windtunnel.fleet.states import CONFIGURED
 from windtunnel.fleet.supply import Supplies
 from windtunnel.fleet.table import NeedsTable
 
+ROWS_PER_LAP: Final = 4
+
 
 class Planner:
     """Machines, needs, and the cycle over them."""
@@ -145,49 +147,54 @@ class Planner:
                 self.inventory.forget(row)
 
     def _acquire_all(self, rows: list[Row]) -> list[Row]:
-        """Phase 1, then: what rows can get, in the order of service. Gives those that lack."""
-        told, supplies = self.instruments, self._supplies
-        short: list[Row] = []
-        calls: dict[str, int] = {}
-        for row in rows:
-            if not row.live or row.whole:
-                continue
-            builds = supplies.builds
-            supply = supplies.of(row)
-            if supplies.builds != builds:
-                told.lap(POOL_BUILD)
-            path = self._acquire(row, supply)
-            calls[path] = calls.get(path, 0) + 1
-            told.lap(path)
-            if not row.whole:
-                short.append(row)
-        for path, times in calls.items():
-            told.count(CALLS_TOTAL, (path,), times)
-        return short
+        """Phase 1, then: what rows can get, in the order of service. Gives those that lack.
 
-    def _acquire(self, row: Row, supply: Supply) -> str:
-        """What one row can get; says by which path."""
+        A few rows that take the same path share a lap: to read a clock for each would cost more
+        than it tells.
+        """
+        told, supplies = self.instruments, self._supplies
+        wanting = [row for row in rows if row.live and not row.whole]
+        builds = supplies.builds
+        for row in wanting:
+            supplies.of(row)
+        if supplies.builds > builds:
+            told.laps(POOL_BUILD, supplies.builds - builds)
+        calls: dict[str, int] = {}
+        path, together = "", 0
+        for row in wanting:
+            before = path
+            path = _path(row)
+            if together and (path != before or together == ROWS_PER_LAP):
+                told.laps(before, together)
+                together = 0
+            self._acquire(row, supplies.of(row))
+            calls[path] = calls.get(path, 0) + 1
+            together += 1
+        if together:
+            told.laps(path, together)
+        for name, times in calls.items():
+            told.count(CALLS_TOTAL, (name,), times)
+        return [row for row in wanting if not row.whole]
+
+    def _acquire(self, row: Row, supply: Supply) -> None:
+        """What one row can get."""
         moves = self._moves
-        path = TAKE
         if row.same:
             settle(moves, row, supply)
             if not row.domain:
-                return TAKE_CO_LOCATED
+                return
         if row.cluster.surplus and not row.whole:
             moves.adopt_spare(row, supply)
         if not moves.is_covered(row):
             if row.same:
-                path = TAKE_CO_LOCATED
                 moves.take_co_located(row, supply)
             elif row.skew:
-                path = TAKE_SPREAD
                 moves.take_spread(row, supply)
             else:
                 moves.take(row, supply)
         row.whole = moves.is_covered(row)
         if moves.is_mixed(row):
             self.inventory.touch(row)  # the last machine may have made an earlier one needless
-        return path
 
     def _preempt(self, short: list[Row]) -> list[Verdict]:
         """Phase 2: what must leave needs of lower priority; and what is said of those that lack."""
@@ -244,6 +251,13 @@ class Planner:
             self._moves.actions.append(
                 Action(DELETE, entry.id, "", None, 0.0, 0, 0.0, DELETE_REASON)
             )
+
+
+def _path(row: Row) -> str:
+    """How a row gets its machines."""
+    if row.same:
+        return TAKE_CO_LOCATED
+    return TAKE_SPREAD if row.skew else TAKE
 
 
 def _order(row: Row) -> tuple[int, float, NeedKey]:
