@@ -9,6 +9,7 @@ import pytest
 from tests.fleet.worlds import ask, idle, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
+from windtunnel.fleet.archetypes import world
 from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.instruments import REJECTED_TOTAL
 from windtunnel.fleet.machine import Machine
@@ -136,3 +137,9 @@ def test_a_roll_up_speaks_for_its_own_cluster_only() -> None:
     for shard in (Shard("s"), listed(idle("m"))):
         with pytest.raises(InputError, match=sentence):
             shard.want("east", [ask("west")])
+
+
+@pytest.mark.parametrize(("machines", "needs"), [(5, 0), (0, 5), (-3, 3)])
+def test_a_fleet_of_nothing_is_refused(machines: int, needs: int) -> None:
+    with pytest.raises(InputError, match="tells nothing; allowed: 1 or more of both"):
+        world(machines, needs, Streams(1)["world"])

@@ -232,6 +232,9 @@ def test_a_machine_that_is_lost_while_it_is_configured_counts_as_lost() -> None:
         (Faults(replaced_after_s=math.nan), "replaced_after_s is nan"),
         (Faults(slow=(Slowness(0, 1, 0.5),)), "a slowness has factor 0.5; allowed: 1 or more"),
         (Faults(flapping=(Flapping(0, 1, 10, 11),)), "is up for 11 s of 10 s"),
+        (Faults(domains=(DomainLoss(math.nan, RACK, "r"),)), "'r' is lost at nan s; allowed: 0"),
+        (Faults(slow=(Slowness(5, 5, 2),)), "is slow from 5 s until 5 s"),
+        (Faults(flapping=(Flapping(math.nan, 1, 10, 5),)), "is flapping from nan s until 1 s"),
     ],
 )
 def test_faults_that_make_no_sense_are_refused(faults: Faults, sentence: str) -> None:

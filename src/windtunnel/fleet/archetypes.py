@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, Profile, merge, need, profile
@@ -157,6 +158,11 @@ SPOT_RISK: Final = 0.05
 
 def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> World:
     """A fleet of so many machines, and so many needs; where `merging` is off, none are alike."""
+    if machines < 1 or needs < 1:
+        raise InputError(
+            f"a fleet of {machines} machines and {needs} needs tells nothing",
+            allowed="1 or more of both",
+        )
     asked = _draw_needs(needs, stream, merging=merging)
     wanted: dict[tuple[str, str], int] = {}
     for some in asked.values():

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.fleet.actions import Plan
 from windtunnel.fleet.archetypes import World, world
@@ -62,11 +61,6 @@ class Bench:
         merging: bool = True,
         instruments: Instruments | None = None,
     ) -> None:
-        if machines < 1 or needs < 1:
-            raise InputError(
-                f"a fleet of {machines} machines and {needs} needs tells nothing",
-                allowed="1 or more of both",
-            )
         self._clock: Final = clock
         self._stream: Final = Stream(seed, "fleet.bench")
         self.world: Final[World] = world(machines, needs, self._stream, merging=merging)

@@ -77,6 +77,7 @@ class Faults(msgspec.Struct, frozen=True):
             raise InputError(f"losses_per_s is {self.losses_per_s}", allowed="0 or more")
         if not self.replaced_after_s >= 0.0:
             raise InputError(f"replaced_after_s is {self.replaced_after_s}", allowed="0 or more")
+        self._check_times()
         for one in self.slow:
             if not 1.0 <= one.factor < math.inf:
                 raise InputError(f"a slowness has factor {one.factor}", allowed="1 or more")
@@ -87,6 +88,22 @@ class Faults(msgspec.Struct, frozen=True):
                     allowed="a period above 0, up for at most all of it",
                 )
         return self
+
+    def _check_times(self) -> None:
+        """What is never reached would never happen, and nobody would know."""
+        for loss in self.domains:
+            if not 0.0 <= loss.at_s < math.inf:
+                raise InputError(
+                    f"{loss.key} {loss.value!r} is lost at {loss.at_s} s", allowed="0 or more"
+                )
+        spans = [("slow", one.from_s, one.until_s) for one in self.slow]
+        spans += [("flapping", one.from_s, one.until_s) for one in self.flapping]
+        for word, from_s, until_s in spans:
+            if not from_s < until_s:
+                raise InputError(
+                    f"the provider is {word} from {from_s} s until {until_s} s",
+                    allowed="an end that is later",
+                )
 
 
 def poisson(mean: float, stream: Stream) -> int:
