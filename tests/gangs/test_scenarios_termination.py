@@ -277,3 +277,54 @@ def test_a_group_that_lost_a_pod_in_every_replica_goes_with_its_set_replica() ->
     world.open()
     assert world.run().running() == 10
     assert "GangTerminationInProgress" not in world.view.groups["web-0-sg-x"].conditions
+
+
+def test_a_group_replica_does_not_go_alone_when_the_others_are_not_whole() -> None:
+    """Replica 1 is due first, but of the two others one lost everything: the set decides, once."""
+    manifest = pod_clique_set(
+        [clique("c", 3, 2)], [group("g", ["c"], 3, 2)], terminationDelay="10s"
+    )
+    world = World(9, manifest).run(100.0)
+    world.kill(*world.pods("g-1-c")[:2])
+    world.run(6.0)
+    world.kill(*world.pods("g-0-c"))
+    world.run(9.9)
+    assert world.events(FIRED_IN_GROUP) == world.events(FIRED) == []
+    world.run(100.0)
+    assert (len(world.events(FIRED_IN_GROUP)), len(world.events(FIRED))) == (0, 1)
+
+
+@pytest.mark.parametrize(("name", "back"), [("web-0-a", 2), ("web-0-g", 1)])
+def test_what_slept_and_finds_no_room_was_never_scheduled(name: str, back: int) -> None:
+    roles = [clique("a", 2, 2), clique("c", 2, 2)]
+    world = World(
+        4,
+        pod_clique_set(
+            roles,
+            [group("g", ["c"], 1, 1)],
+            terminationDelay="10s",
+            onAllScheduledLost="Terminate",
+        ),
+    ).run(100.0)
+    world.scale(name, 0)
+    world.run()
+    world.cordon_all_but(0)
+    world.scale(name, back)
+    world.run(100.0)
+    assert world.condition(name) == ("False", "InsufficientScheduledPods")
+    assert world.events(FIRED) == []
+    world.open()
+    assert world.run().running() == 4
+
+
+def test_a_group_without_a_whole_replica_says_who_is_judged() -> None:
+    """What still holds pods is torn down in time, so the group does not say that nothing is."""
+    manifest = pod_clique_set([clique("c", 3, 3)], [group("g", ["c"])], terminationDelay="10s")
+    world = World(3, manifest).run(100.0)
+    world.kill(world.pods("c")[0])
+    world.run()
+    assert world.condition("web-0-g") == ("False", "InsufficientScheduledPods")
+    message = world.view.groups["web-0-g"].conditions["MinAvailableBreached"].message
+    assert message.endswith("; a replica that still holds pods is judged by its cliques")
+    world.run(DELAY_S)
+    assert len(world.events(FIRED)) == 1

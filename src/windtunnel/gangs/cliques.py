@@ -41,6 +41,8 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
     status.first_scheduled_s = before.first_scheduled_s
     if status.scheduled and before.first_scheduled_s < 0.0:
         status.first_scheduled_s = now_s
+    elif clique.replicas == 0 and not status.scheduled:
+        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
     lost = before.scheduled > 0 and status.scheduled == 0 and clique.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
     if not _same(before, status):

@@ -54,8 +54,12 @@ def breach(
     ever_scheduled: bool,
     rule: str,
     enough: str = ENOUGH_READY,
+    besides: str = "",
 ) -> Verdict:
-    """Whether the minimum is breached; `fit` are those scheduled that are ready or starting."""
+    """Whether the minimum is breached; `fit` are those scheduled that are ready or starting.
+
+    `besides` is what a message about nothing scheduled ends with.
+    """
     if updating:
         return Verdict(UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress")
     if scheduled == 0 and not (ever_scheduled and rule == TERMINATE):
@@ -63,7 +67,7 @@ def breach(
             FALSE,
             NONE_SCHEDULED,
             f"No replica is scheduled (MinAvailable {minimum}); gang termination is suppressed, "
-            "since recreating the pods would only make the same pending pods",
+            f"since recreating the pods would only make the same pending pods{besides}",
         )
     if scheduled < minimum:
         what = f"Scheduled replicas ({scheduled}) below MinAvailable ({minimum})"

@@ -60,6 +60,8 @@ def observe(
     status.first_scheduled_s = before.first_scheduled_s
     if status.scheduled and before.first_scheduled_s < 0.0:
         status.first_scheduled_s = now_s
+    elif group.replicas == 0:
+        status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
     lost = before.scheduled > 0 and status.scheduled == 0 and group.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
     _follow_update(owner, group, before, status, now_s)
@@ -172,6 +174,7 @@ def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: lis
             ever_scheduled=status.first_scheduled_s >= 0.0,
             rule=status.lost_rule,
             enough=conditions.ENOUGH_AVAILABLE,
+            besides="; a replica that still holds pods is judged by its cliques",
         )
     )
     conditions.put(commands, GROUP, group, conditions.BREACHED, verdict, now_s)

@@ -71,6 +71,8 @@ def due_in_group(
     if group.status.updating or group.status.recycled:
         return Due([], NEVER_DUE)
     delay_s = owner.spec.delay_s(template)
+    if group_deadline_s(group, delay_s) < NEVER_DUE:
+        return Due([], NEVER_DUE)
     due, breached, again_s = [], 0, NEVER_DUE
     for index, members in group.cliques.items():
         deadline_s = min(clique_deadline_s(clique, delay_s) for clique in members.values())

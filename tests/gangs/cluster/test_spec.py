@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gangs.manifests import load, workload
+from tests.gangs.manifests import constraint, load, workload
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.cluster.build import build, keys_of, machines, times_of
 from windtunnel.gangs.cluster.spec import load_cluster, load_cluster_text
@@ -90,6 +90,19 @@ def test_topologies_come_from_manifests_first_then_from_the_cluster_then_plain()
     plain = build(load_cluster_text(SMALL), manifests).view
     assert list(plain.levels["plain"]) == ["zone", "block", "rack", "host"]
     assert plain.nodes["gpu-0"].labels["topology.kubernetes.io/rack"] == "gpu-rack-0"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (SMALL, "no level 'rock' here; allowed: zone, block, rack, host"),
+        (SMALL + "topologies: {mine: {row: my-row}}\n", "no level 'rock' here; allowed: row"),
+    ],
+)
+def test_a_level_that_the_cluster_does_not_have_is_refused(text: str, says: str) -> None:
+    manifests = load(workload(1, topologyConstraint=constraint("rock", topology="mine")))
+    with pytest.raises(InputError, match=says):
+        build(load_cluster_text(text), manifests)
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,23 @@ def _add_levels(view: View, spec: ClusterSpec, manifests: Manifests) -> None:
         packs += [group.pack for group in named.spec.groups]
         packs += [clique.pack for clique in named.spec.cliques]
         for pack in packs:
-            if pack is not None and pack.topology and pack.topology not in view.levels:
-                view.levels[pack.topology] = dict(PLAIN_LEVELS)
+            if pack is None or not pack.topology:
+                continue
+            levels = view.levels.setdefault(pack.topology, dict(PLAIN_LEVELS))
+            for domain in (pack.required, pack.preferred):
+                if domain and domain not in levels:
+                    raise _no_level(named.name, pack.topology, domain, levels)
     if not view.levels:
         view.levels["plain"] = dict(PLAIN_LEVELS)
+
+
+def _no_level(owner: str, topology: str, domain: str, levels: dict[str, str]) -> InputError:
+    return InputError(
+        f"PodCliqueSet {owner}: the topology {topology!r} has no level {domain!r} here",
+        allowed=", ".join(levels),
+        hint=nearest(domain, levels)
+        or f"describe {topology} by a ClusterTopologyBinding, or in the cluster's topologies",
+    )
 
 
 def machines(nodes: NodesSpec, levels: dict[str, dict[str, str]]) -> list[Node]:
