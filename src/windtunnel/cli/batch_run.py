@@ -19,7 +19,8 @@ import click
 import msgspec
 
 from windtunnel.cli.batch import EXIT_DROPPED, EXIT_STALLED, STANDARD_OUTPUT
-from windtunnel.core.errors import InvariantBroken, OutputError, WindtunnelError
+from windtunnel.cli.places import keep_apart
+from windtunnel.core.errors import InvariantBroken, WindtunnelError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
@@ -79,24 +80,24 @@ def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
 
 
 def _keep_apart(plan: BatchPlan, options: Mapping[str, Any]) -> None:
-    """What is written beside the answers must not be written over them, or over what is asked."""
-    output = plan.output
-    places = {
-        "the input": plan.input,
-        "-o": output,
-        "the journal of -o": journal_path(output),
-        "the list of errors of -o": errors_path(output),
-        "--columns": options["columns_file"],
+    """What is written must not be written over what is asked, nor one file over another."""
+    texts = {
+        f"the file of --{name}": (options[name] or "")[1:]
+        for name in ("template", "system")
+        if (options[name] or "").startswith("@")
     }
-    taken = {Path(place).resolve(): whose for whose, place in places.items() if place is not None}
-    for option, key in (("--json", "json_to"), ("--perfetto", "perfetto"), ("--events", "events")):
-        place = options[key]
-        if place is None or str(place) == STANDARD_OUTPUT:
-            continue
-        whose = taken.setdefault(Path(place).resolve(), option)
-        if whose != option:
-            raise OutputError(f"{option} would overwrite {whose}", where=str(place),
-                              hint=f"choose another file with {option}")  # fmt: skip
+    output = plan.output
+    keep_apart(
+        {"the input": plan.input, "--columns": options["columns_file"], **texts},
+        {
+            "-o": output,
+            "the journal of -o": journal_path(output),
+            "the list of errors of -o": errors_path(output),
+            "--json": options["json_to"],
+            "--perfetto": options["perfetto"],
+            "--events": options["events"],
+        },
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from windtunnel.cli.places import keep_apart
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.calibrate import (
@@ -72,6 +73,11 @@ def calibrate(
     fractions of the measured time: 0.05 is 5 %. With --replay, fit the time that the steps of a
     recorded vLLM run take beyond their tables, and compare its latencies with simulated ones.
     """
+    keep_apart(
+        {"the measurements": measurements or evaluated, "--profile": profile_name,
+         "--tables": tables},
+        {"-o": output, "--json": json_to, "--report": report},
+    )  # fmt: skip
     if replay or tables or model or kv_blocks or scheduling:
         if any((measurements, operators, output, evaluated, profile_name, accelerator, report)):
             allowed = "--tables, --model, --kv-blocks, --scheduling and --json beside it"

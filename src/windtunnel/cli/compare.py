@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from windtunnel.cli.places import in_folder, keep_apart
 from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
 from windtunnel.core.errors import InputError
@@ -94,15 +95,19 @@ def compare(
         if place is not None and not place.strip():
             raise InputError("there is no name after it", where=option, allowed="a path")
     if real is not None:
+        keep_apart({"the trace": real, **_numbered(scenarios)}, {"--json": json_to})
         compare_real(real, scenarios, sets, seed, json_to)
         return
     designs = _designs(scenarios, varied, sets, seed)
     alone = json_to == STANDARD_OUTPUT
+    place = output
+    if output is None and not alone:
+        place = str(Path("runs", f"compare-{designs[0].plan.name}"))
+    keep_apart(_numbered(scenarios), {**in_folder(place, (DATA, PAGE)), "--json": json_to})
     with ExitStack() as places:
         folder: WholeFolder | None = None
-        if output is not None or not alone:
-            path = Path(output or Path("runs", f"compare-{designs[0].plan.name}"))
-            folder = places.enter_context(WholeFolder(path))
+        if place is not None:
+            folder = places.enter_context(WholeFolder(Path(place)))
         file: WholeFile | None = None
         if json_to is not None and not alone:
             file = places.enter_context(WholeFile(Path(json_to), "--json"))
@@ -118,6 +123,11 @@ def compare(
         click.echo(content, nl=False)
         return
     show(found, folder.path if folder is not None else None, screen())
+
+
+def _numbered(scenarios: Sequence[Path]) -> dict[str, Path]:
+    """The scenarios by what a person would call them; one may be there twice."""
+    return {f"the scenario {path}": path for path in scenarios}
 
 
 class Variant(NamedTuple):

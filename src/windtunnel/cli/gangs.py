@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windtunnel.cli.places import keep_apart
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def status(
     from windtunnel.report.gangs import show_status
     from windtunnel.report.layout import screen
 
+    keep_apart({"the manifests": file, "--cluster": cluster}, {"--json": json_to})
     manifests = _load(file)
     if not manifests.sets:
         what = "there is no PodCliqueSet, so that nothing would run"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windtunnel.cli.places import keep_apart
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def observe(
     from windtunnel.twin.scenario.load import load
     from windtunnel.workload.traces.measured import MeasuredTrace
 
+    keep_apart({"the scenario": scenario}, {"-o": output, "--json": json_to})
     url = checked_url(endpoint, "--endpoint")
     variable = named_key(key_env, os.environ)
     keys = read_keys([variable] if variable else [], os.environ)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from windtunnel.cli.places import keep_apart
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -19,10 +21,12 @@ def report(folder: Path, output: str | None) -> None:
     Reads the files that `windtunnel simulate` left in FOLDER and writes report.html: one file that
     opens in any browser, offline.
     """
-    from windtunnel.report.contents import REPORT
+    from windtunnel.report.contents import ALL, REPORT
     from windtunnel.report.files import WholeFile
     from windtunnel.report.page.render import report_page
 
+    read = {f"{name} of the run": folder / name for name in ALL if name != REPORT}
+    keep_apart(read, {"-o": output})
     page = report_page(folder)
     path = Path(output) if output is not None else folder / REPORT
     with WholeFile(path, "-o") as file:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windtunnel.cli.places import in_folder, keep_apart
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.core.telemetry import JsonlSink
     from windtunnel.report.files import RunFolder
+    from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -97,11 +99,11 @@ def simulate(
     Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
     more. With `--json -` and no `-o` there is no folder, only the result on standard output.
     """
+    from windtunnel.report.contents import ALL
     from windtunnel.report.files import RunFolder, WholeFile, result_bytes
     from windtunnel.report.perfetto import PerfettoTrace
     from windtunnel.report.progress import progress
     from windtunnel.report.sinks import RowSinks
-    from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import run
 
     _refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
@@ -109,16 +111,19 @@ def simulate(
     asked = _repeats(trust=trust, **repeats)
     plan = load_plan(scenario, sets, seed)
     alone = json_to == STANDARD_OUTPUT
+    if output is None and not alone:
+        output = str(Path("runs", f"{plan.name}-{plan.seed}"))
+    written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
+    keep_apart({"the scenario": scenario}, written)
     folder: RunFolder | None = None
     files: dict[str, WholeFile] = {}
     with ExitStack() as places:
-        if output is not None or not alone:
-            path = Path(output) if output is not None else Path("runs", f"{plan.name}-{plan.seed}")
-            folder = places.enter_context(RunFolder(path))
+        if output is not None:
+            folder = places.enter_context(RunFolder(Path(output)))
         for option, place in (("--json", None if alone else json_to), ("--perfetto", perfetto)):
             if place is not None:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
-        sinks: list[RowSink] = [folder.rows()] if folder is not None else []
+        sinks: list[RowSink] = [] if folder is None else [folder.rows()]
         told, log = _listeners(folder, plan, events=events)
         trace = PerfettoTrace(plan)
         if perfetto is not None:
@@ -145,11 +150,14 @@ def simulate(
     if alone:
         click.echo(result_bytes(done.result), nl=False)
         return
+    _show(done, folder, _also(folder.path if folder and events else None, perfetto))
+
+
+def _show(done: "Run", folder: "RunFolder | None", also: dict[str, Path]) -> None:
     from windtunnel.report.layout import screen
     from windtunnel.report.table import show
 
-    shown = folder.path if folder is not None else None
-    show(done.result, plan.slos, shown, screen(), _also(shown if events else None, perfetto))
+    show(done.result, done.plan.slos, folder.path if folder else None, screen(), also)
 
 
 def _listeners(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from windtunnel.cli.places import keep_apart
 from windtunnel.core.errors import InputError, OutputError
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
     from windtunnel.workload.traces.formats import FORMATS, named
     from windtunnel.workload.traces.summary import summarise
 
+    keep_apart({"the trace": file}, {"--json": json_to})
     opening = Opening(file, options)
     kind = named(options["from_format"], file)
     figures = {"format": kind, **summarise(opening()).figures()}
@@ -252,6 +254,7 @@ def fit(
         raise InputError("--window: there is no curve whose windows these are", hint="add --curve")
     if output == TERMINAL and json_to == TERMINAL:
         raise InputError("-o and --json cannot both be printed alone", hint="name a file for one")
+    keep_apart({"the trace": file}, {"-o": output, "--json": json_to})
     _refuse_to_replace(output, force=force)
     opening = Opening(file, options)
     stem = file.name.partition(".")[0]

@@ -1,0 +1,46 @@
+"""Keeps what a command writes apart from what it reads, and one of its files from another."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from windtunnel.core.errors import OutputError
+
+STANDARD_OUTPUT = "-"
+
+Place = str | Path | None
+
+
+def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:
+    """Refuses a file to write that is one of those that are read, or written twice.
+
+    Both are named as a person would: `the scenario`, `--json`, `result.json of -o`; the last word
+    of what is written is the option that says where. Places that are None, and `-`, are nobody's.
+    """
+    taken: dict[str, str] = {}
+    for whose, place in read.items():
+        if place is not None:
+            taken.setdefault(os.path.realpath(place), whose)
+    for name, place in written.items():
+        if place is None or str(place) == STANDARD_OUTPUT or _is_no_file(Path(place)):
+            continue
+        whose = taken.setdefault(os.path.realpath(place), name)
+        if whose != name:
+            option = name.rpartition(" ")[2]
+            raise OutputError(
+                f"{name} would overwrite {whose}",
+                where=str(place),
+                hint=f"choose another file with {option}",
+            )
+
+
+def in_folder(folder: Place, names: tuple[str, ...], option: str = "-o") -> dict[str, Place]:
+    """The files of a folder that a command writes, for `keep_apart`."""
+    if folder is None:
+        return {}
+    return {f"{name} of {option}": Path(folder) / name for name in names}
+
+
+def _is_no_file(path: Path) -> bool:
+    """Devices and pipes may be written to by several; that a folder is no file is said later."""
+    return path.exists() and not path.is_file()
