@@ -92,7 +92,7 @@ def test_sink_exceptions_swallowed(caplog: pytest.LogCaptureFixture) -> None:
 
     class Broken(MemorySink):
         def record(self, event: Event) -> None:
-            raise OSError("disk full")
+            raise RuntimeError("a slip")
 
     telemetry = Telemetry(Broken())
     desk = Desk(cap=1, announcer=Announcer(telemetry))

@@ -20,11 +20,11 @@ class Broken:
 
     def wants(self, kind: str) -> bool:
         if self.when_asked:
-            raise OSError("the pipe is gone")
+            raise RuntimeError("a slip")
         return True
 
     def record(self, event: Event) -> None:
-        raise OSError("disk full")
+        raise RuntimeError("a slip")
 
 
 @pytest.mark.parametrize("when_asked", [False, True])
@@ -72,6 +72,37 @@ def test_a_line_of_json_per_event(tmp_path: Path) -> None:
             "data": {"server": "a", "queued": 3},
         }
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("append", "before", "lines"), [(False, "old\n", 1), (True, "old\n", 2), (True, "to", 2)]
+)
+def test_what_an_earlier_run_left_stays_until_the_first_event_or_for_good(
+    tmp_path: Path, before: str, lines: int, *, append: bool
+) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(before)
+    JsonlSink(path, append=append).close()
+    assert path.read_text() == before
+    sink = JsonlSink(path, append=append)
+    sink.record(EVENT)
+    sink.close()
+    found = path.read_text().splitlines()
+    assert len(found) == lines
+    assert json.loads(found[-1])["kind"] == "routed"
+
+
+def test_a_disk_that_is_full_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever opened the file says so in a sentence; a traceback is for those who look for it."""
+
+    class Full(MemorySink):
+        def record(self, event: Event) -> None:
+            raise OSError(28, "No space left on device")
+
+    telemetry = Telemetry(Full())
+    with caplog.at_level(logging.INFO):
+        telemetry.emit(EVENT)
+    assert (telemetry.lost_events, caplog.text) == (1, "")
 
 
 def test_a_file_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
         sinks: list[Sink] = [trace] if "--perfetto" in files else []
         if options["events"] is not None:
-            sinks.append(places.enter_context(_events(options["events"])))
+            sinks.append(places.enter_context(_events(options["events"], append=plan.resume)))
         prepared = prepare(plan, os.environ)
         telemetry = Telemetry(*sinks)
         summary = _run(plan, prepared, telemetry, _watches(options))
@@ -101,14 +101,17 @@ def _keep_apart(plan: BatchPlan, options: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _events(path: Path) -> Iterator[JsonlSink]:
+def _events(path: Path, *, append: bool) -> Iterator[JsonlSink]:
     """A file of events; that it cannot be written to its end is no reason to fail the run."""
-    sink = JsonlSink(path)
+    is_new = not path.exists()
+    sink = JsonlSink(path, append=append)
     try:
         yield sink
     finally:
         try:
             sink.close()
+            if is_new and path.is_file() and path.stat().st_size == 0:
+                path.unlink()
         except OSError as error:
             _note(f"{path}: not all events are there: {(error.strerror or str(error)).lower()}")
 

@@ -1,11 +1,12 @@
 """What happened, as plain data, to whoever listens.
 
 One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind.
-A sink may fail (a full disk, a bug): the run goes on, the failure is counted, and the first one of
-each sink is logged with its traceback.
+A sink may fail (a full disk, a bug): the run goes on and the failure is counted. The first bug of
+each sink is logged with its traceback; a full disk is told by whoever opened the file.
 """
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
@@ -65,23 +66,44 @@ class CountingSink:
 
 
 class JsonlSink:
-    """Writes a line of JSON per event."""
+    """Writes a line of JSON per event.
 
-    def __init__(self, path: Path) -> None:
+    What an earlier run left in the file stays until the first event: a run that is refused before
+    it begins takes nothing away. With `append` it stays for good.
+    """
+
+    def __init__(self, path: Path, *, append: bool = False) -> None:
         try:
-            self._file: IO[bytes] = path.open("wb")
+            self._file: IO[bytes] = path.open("ab")
+            self._is_torn = append and _is_torn(path)
         except OSError as error:
             raise OutputError(f"cannot write events: {error.strerror}", where=str(path)) from error
+        self._is_old = not append and path.is_file()
         self._encoder = msgspec.json.Encoder()
 
     def wants(self, kind: str) -> bool:  # noqa: ARG002 - this sink wants every kind
         return True
 
     def record(self, event: Event) -> None:
+        if self._is_old:
+            self._file.truncate(0)
+            self._is_old = False
+        if self._is_torn:
+            self._file.write(b"\n")
+            self._is_torn = False
         self._file.write(self._encoder.encode(event) + b"\n")
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line of a file was cut off by a crash."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 class Telemetry:
@@ -100,14 +122,16 @@ class Telemetry:
             try:
                 if sink.wants(event.kind):
                     sink.record(event)
-            except Exception:  # noqa: BLE001 - a listener must not stop the run
+            except Exception as error:  # noqa: BLE001 - a listener must not stop the run
                 self.failures[number] = self.failures.get(number, 0) + 1
                 if self.failures[number] == 1:
-                    _log.exception(
+                    _log.log(
+                        logging.DEBUG if isinstance(error, OSError) else logging.ERROR,
                         "%s failed on %s at %s; the run goes on, later failures are only counted",
                         type(sink).__name__,
                         event.kind,
                         event.time,
+                        exc_info=error,
                     )
 
     @property

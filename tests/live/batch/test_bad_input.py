@@ -403,12 +403,37 @@ def test_a_full_disk_in_the_middle_loses_nothing_that_was_finished(
     assert len(server.asked) - asked == 300 - finished
 
 
-def test_events_on_a_full_disk_do_not_stop_the_run(tmp_path: Path, serve: Serve) -> None:
+def test_events_on_a_full_disk_do_not_stop_the_run(
+    tmp_path: Path, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     server = serve()
     write_rows(tmp_path / "in.jsonl", prompts(50))
-    done = batch(tmp_path, "--endpoint", server.url, "--events", "/dev/full")
+    with caplog.at_level("INFO"):
+        done = batch(tmp_path, "--endpoint", server.url, "--events", "/dev/full")
     assert done.code == 0, done.said
     assert len(done.lines) == 50
+    assert "/dev/full: not all events are there: no space left on device" in done.said
+    assert caplog.text == ""
+
+
+def test_a_run_that_is_refused_leaves_the_events_of_another(tmp_path: Path, serve: Serve) -> None:
+    """A resumed run adds its own to them."""
+    events = tmp_path / "e.jsonl"
+    server = serve()
+    words = ("--endpoint", server.url, "--events", events)
+    write_rows(tmp_path / "in.jsonl", [{"no": "prompt"}])
+    assert batch(tmp_path, *words).code == 2
+    assert not events.exists()
+    write_rows(tmp_path / "in.jsonl", prompts(3))
+    assert batch(tmp_path, *words).code == 0
+    before = events.read_bytes()
+    assert batch(tmp_path, *words).code == 2, "the output is there already"
+    assert events.read_bytes() == before
+    lines = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "out.jsonl").write_text("".join(lines[:2]))
+    assert batch(tmp_path, *words, "--resume").code == 0
+    assert events.read_bytes().startswith(before)
+    assert len(events.read_bytes()) > len(before)
 
 
 def test_a_port_for_metrics_that_is_taken(tmp_path: Path, serve: Serve) -> None:

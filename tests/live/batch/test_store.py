@@ -106,6 +106,28 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path, name: str)
         open_store(tmp_path / name, header(1), NO_KEYS, resume=False)
 
 
+def test_an_output_that_is_taken_away_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were written to the one without a name were lost."""
+    output = tmp_path / "out.jsonl"
+    first, _ = open_store(output, header(1), NO_KEYS, resume=False)
+    lock = AppendedFile.lock
+    left: list[Store] = [first]
+
+    def lock_late(file: AppendedFile) -> None:
+        if left:
+            left.pop().close(is_complete=False)
+        lock(file)
+
+    monkeypatch.setattr(AppendedFile, "lock", lock_late)
+    second, _ = open_store(output, header(1), NO_KEYS, resume=True)
+    second.finish_row({"id": line_id(0), "custom_id": "x", "error": None})
+    second.close(is_complete=True)
+    assert output.read_bytes().count(b"\n") == 1
+    assert journal_path(output).exists()
+
+
 def test_names_beside_the_output() -> None:
     assert errors_path(Path("a/b.jsonl")) == Path("a/b.errors.jsonl")
     assert errors_path(Path("b")) == Path("b.errors.jsonl")

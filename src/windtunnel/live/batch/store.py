@@ -91,6 +91,16 @@ class AppendedFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError("another run is writing it", where=str(self.path)) from None
+        self.size = self._synced = os.fstat(self._file).st_size
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it still has its name; another run may have taken it away, or put in another."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file))
 
     def append(self, line: bytes) -> None:
         """One whole line, or none of it."""
@@ -160,9 +170,10 @@ class Store:
             if is_complete and self._journal.size > len(self._header):
                 _replace(self._journal.path, [self._header])
             elif not is_complete and self._is_untouched():
-                # It came to nothing: the same command may be given again.
-                self.output.path.unlink()
+                # It came to nothing: the same command may be given again. The output, which is
+                # locked, goes last: whoever makes a new one finds no journal beside it.
                 self._journal.path.unlink()
+                self.output.path.unlink()
         except OSError as error:
             raise _failed(error, self.output.path) from error
         finally:
@@ -202,8 +213,7 @@ def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tup
             file = _claim(output)
             _begin(output, header)
         else:
-            file = AppendedFile(output)
-            file.lock()
+            file = _take(output)
             if file.size == 0 and not journal_path(output).exists():
                 _begin(output, header)  # it was killed before it had begun
             else:
@@ -228,6 +238,24 @@ def _claim(output: Path) -> AppendedFile:
         raise OutputError("is there already", where=str(output), hint=hint) from None
     file.lock()
     return file
+
+
+def _take(output: Path) -> AppendedFile:
+    """Opens the output for this run alone.
+
+    A run that comes to nothing takes its output away: one that was opened before, and locked only
+    after that, has no name any more, and all that is written to it would be lost.
+    """
+    while True:
+        file = AppendedFile(output)
+        try:
+            file.lock()
+            if file.is_in_place:
+                return file
+        except OutputError:
+            file.close()
+            raise
+        file.close()
 
 
 def _begin(output: Path, header: Header) -> None:
