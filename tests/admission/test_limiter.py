@@ -131,6 +131,8 @@ def test_the_soft_ceiling_caps_recovery_and_is_lowered_and_cleared() -> None:
     succeed(limiter, 40, now)
     assert limiter.limit == 15
     end(limiter, limiter.admit(10, now), Outcome.RATE_LIMITED, now)
+    assert (limiter.limit, limiter.ceiling) == (15, 15), "one alone says nothing"
+    end(limiter, limiter.admit(10, now), Outcome.RATE_LIMITED, now)
     assert (limiter.limit, limiter.ceiling) == (11, 11)
     now = resume(limiter, 100.0)
     succeed(limiter, 2, now)
@@ -138,6 +140,30 @@ def test_the_soft_ceiling_caps_recovery_and_is_lowered_and_cleared() -> None:
         limiter.room(limiter.limit, now)
         now = min(limiter.next_change_s(limiter.limit, now), now + 1.0)
     assert (limiter.limit, limiter.ceiling) == (16, 0)
+
+
+def test_a_refusal_alone_among_answers_costs_a_short_rest() -> None:
+    """It stopped everything for a quarter of a second and more, however fast answers were."""
+    limiter = aimd(32)
+    for _ in range(40):
+        end(limiter, limiter.admit(32, 0.0), Outcome.SUCCESS, 0.02)
+    burst = [limiter.admit(32, 1.0) for _ in range(6)]
+    for admission in burst[:4]:
+        end(limiter, admission, Outcome.RATE_LIMITED, 1.0)
+        assert (limiter.limit, limiter.ceiling) == (32, 0)
+        assert limiter.blocked_until_s == pytest.approx(1.005)
+    assert limiter.room(0, 1.006) == 32
+    end(limiter, burst[4], Outcome.RATE_LIMITED, 1.0)
+    assert limiter.limit == 24, "more than an eighth of what is in flight is a burst"
+
+
+def test_a_lone_refusal_with_retry_after_is_kept_to() -> None:
+    limiter = aimd(32)
+    for _ in range(40):
+        end(limiter, limiter.admit(32, 0.0), Outcome.SUCCESS, 0.02)
+    end(limiter, limiter.admit(32, 1.0), Outcome.RATE_LIMITED, 1.0, retry_after_s=3.0)
+    assert limiter.blocked_until_s >= 4.0
+    assert limiter.limit == 24
 
 
 def test_a_probe_that_fails_is_undone_without_a_cut() -> None:

@@ -67,6 +67,7 @@ class GradientLimiter(Limiter):
     ) -> None:
         is_fresh = admission.epoch == self.epoch
         if outcome is _SUCCESS:
+            self._served(admission, now)
             if is_fresh:
                 self.consecutive_rate_limits = 0
             if is_fresh or not self._is_measuring:

@@ -10,6 +10,9 @@ start gently. `Limiter` has a fixed limit beside that; `AimdLimiter` learns from
 - a rate limit met while growing undoes the growth: the request that was one too many says where
   the provider stops. One met at a proven level cuts by a factor. Requests already in flight at a
   cut never cut again, so a burst of refusals is one cut;
+- a refusal that stands alone among answers, at a level that was proven before, is the weather: a
+  short rest and no cut. So is a second in the same burst; more of them, or another before enough
+  answers came, mean what they say;
 - the level that was refused becomes a soft ceiling. A run of successes raises the limit towards it
   by a step; beyond it the limiter probes now and then, one more at a time, and rarely where a
   failed probe costs a long Retry-After.
@@ -37,6 +40,13 @@ _AFTER_A_CUT: Final = 2
 _AFTER_A_PROBE: Final = 4
 """How much faster each step after a wait is: a level that was proven before is resumed sooner."""
 _COOLDOWN_DOUBLINGS_MAX: Final = 6
+_REST_DOUBLINGS_MAX: Final = 30
+_REST_SERVICES: Final = 0.25
+"""The first rest after a refusal without Retry-After, in times that an answer takes."""
+_ALONE_AFTER: Final = 8
+"""So many answers since the last refusal, and one more is alone."""
+_ALONE_PART: Final = 8
+"""Of what is in flight, so much of it refused in one burst is not alone any more."""
 _TIMEOUTS_UNTIL_CUT: Final = 3
 """So many timeouts in a row mean overload; one now and then is the weather."""
 
@@ -53,10 +63,12 @@ class AimdSettings:
     decrease_factor: what a rate limit at a proven level leaves of the limit.
     increase_step: what a run of successes adds.
     successes_until_increase: the length of that run; any failure starts it anew.
-    cooldown_s: how long nothing starts after a rate limit without Retry-After; doubled while the
-      refusals go on without a success in between.
+    cooldown_s: how long nothing starts at most after a rate limit without Retry-After, and less
+      where answers take less than four times that; doubled while the refusals go on without a
+      success in between.
     startup_ramp_s: how long the first growth to the maximum takes; 0 starts at the maximum.
-    probe_after_s: how long the limit rests at its soft ceiling before it tries one more.
+    probe_after_s: how long the limit rests at its soft ceiling before it tries one more, where an
+      answer takes a second or longer; in proportion less where it takes less.
     jitter_fraction: by how much of itself a wait may be prolonged, so that processes which were
       refused together do not come back together.
     """
@@ -142,6 +154,7 @@ class Limiter:
         self._cooldown_s: Final = cooldown_s
         self._jitter_fraction: Final = jitter_fraction
         self._rejection_s = 0.0
+        self._service_s = 0.0
         self._is_resuming = False
         self._resume_at_s = NEVER
         self._resume_step = 1
@@ -184,8 +197,10 @@ class Limiter:
             if is_fresh:
                 self.epoch += 1
             self._wait(admission, retry_after_s, now, is_fresh)
-        elif outcome is _SUCCESS and is_fresh:
-            self.consecutive_rate_limits = 0
+        elif outcome is _SUCCESS:
+            self._served(admission, now)
+            if is_fresh:
+                self.consecutive_rate_limits = 0
 
     def set_maximum(self, maximum: int) -> None:
         self.maximum = maximum
@@ -209,8 +224,7 @@ class Limiter:
             self.consecutive_rate_limits += 1
         wait_s = retry_after_s
         if not wait_s > 0.0:
-            doublings = min(self.consecutive_rate_limits - 1, _COOLDOWN_DOUBLINGS_MAX)
-            wait_s = self._cooldown_s * 2.0 ** max(0, doublings)
+            wait_s = self._rest_s()
         until_s = now + wait_s
         if until_s > self.blocked_until_s:
             stream = self._stream
@@ -221,6 +235,20 @@ class Limiter:
         self._resume_step = 1
         self._resume_at_s = self.blocked_until_s
         return wait_s
+
+    def _served(self, admission: Admission, now: float) -> None:
+        took_s = now - admission.at_s
+        known_s = self._service_s
+        self._service_s = took_s if known_s == 0.0 else known_s + 0.1 * (took_s - known_s)
+
+    def _rest_s(self) -> float:
+        """How long to rest where nobody says: a part of an answer's time, doubled each time."""
+        first_s = self._cooldown_s
+        if 0.0 < self._service_s * _REST_SERVICES < first_s:
+            first_s = self._service_s * _REST_SERVICES
+        doublings = max(0, min(self.consecutive_rate_limits - 1, _REST_DOUBLINGS_MAX))
+        most_s = self._cooldown_s * 2.0**_COOLDOWN_DOUBLINGS_MAX
+        return min(most_s, first_s * 2.0**doublings)
 
     def _gently(self, room: int, now: float) -> int:
         """What of the room may be used: after a wait one request, then ever more, then all."""
@@ -257,6 +285,8 @@ class AimdLimiter(Limiter):
         self._settings: Final = settings
         self._streak = 0
         self._timeouts = 0
+        self._answers = 0
+        self._alone = 0
         self._is_growing = False
         self._grow_at_s = NEVER
         self._longest_wait_s = 0.0
@@ -352,17 +382,42 @@ class AimdLimiter(Limiter):
     def _rate_limited(self, admission: Admission, retry_after_s: float, now: float) -> None:
         self._streak = 0
         is_fresh = admission.epoch == self.epoch
-        if is_fresh:
+        if self._is_alone(is_fresh, retry_after_s):
+            if is_fresh:
+                self.epoch += 1
+                self.blocked_until_s = max(self.blocked_until_s, now + self._rest_s())
+            return
+        if is_fresh or self._alone > 0:
+            is_fresh = True
             self._lower(admission)
         wait_s = self._wait(admission, retry_after_s, now, is_fresh)
         if retry_after_s > 0.0 and wait_s > self._longest_wait_s:
             self._longest_wait_s = wait_s
-        rest_s = max(self._settings.probe_after_s, _PROBE_COST_RATIO * self._longest_wait_s)
+        rest_s = self._settings.probe_after_s
+        if 0.0 < self._service_s < 1.0:
+            rest_s *= self._service_s  # a failed probe costs less where answers are fast
+        rest_s = max(rest_s, _PROBE_COST_RATIO * self._longest_wait_s)
         self._probe_at_s = self.blocked_until_s + rest_s
+
+    def _is_alone(self, is_fresh: bool, retry_after_s: float) -> bool:  # noqa: FBT001
+        """Whether a refusal is one of few among many answers, at a level that was proven."""
+        if retry_after_s > 0.0:
+            return False
+        if is_fresh:
+            is_proven = self._ramp_target == 0 and not self._is_growing and not self._is_resuming
+            is_first = is_proven and self._answers >= _ALONE_AFTER
+            self._answers = 0
+            self._alone = 1 if is_first else 0
+            return is_first
+        if self._alone == 0:
+            return False
+        self._alone += 1
+        return self._alone <= max(2, self.limit // _ALONE_PART)
 
     def _lower(self, admission: Admission) -> None:
         """One cut for a burst; afterwards every request already in flight belongs to it."""
         self.epoch += 1
+        self._alone = 0
         proven = max(1, admission.in_flight - 1)
         cut = max(1, int(self.limit * self._settings.decrease_factor))
         self._resume_factor = _AFTER_A_CUT
@@ -378,9 +433,11 @@ class AimdLimiter(Limiter):
         self.ceiling = max(proven, self.limit)
 
     def _succeeded(self, admission: Admission, now: float) -> None:
+        self._served(admission, now)
         if admission.epoch != self.epoch or now < self.blocked_until_s:
             return
         self.consecutive_rate_limits = 0
+        self._answers += 1
         self._timeouts = 0
         if self._ramp_target > 0:
             return
