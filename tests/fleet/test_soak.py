@@ -15,10 +15,18 @@ from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.faults import Faults
 from windtunnel.fleet.instruments import no_clock
 from windtunnel.fleet.shard import Shard
-from windtunnel.fleet.soak import FAULTS, Demand, Figures, Plans, Profile, Soak, profile_named
+from windtunnel.fleet.soak import (
+    FAULTS,
+    Demand,
+    Figures,
+    Soak,
+    SoakPlan,
+    SoakProfile,
+    profile_named,
+)
 
-SMALL = Plans(
-    Profile(800, 800),
+SMALL = SoakPlan(
+    SoakProfile(800, 800),
     soak_s=600.0,
     churn_per_min=0.05,
     faults=msgspec.structs.replace(FAULTS, losses_per_s=2e-5, forgets=0.01),
@@ -48,8 +56,8 @@ def test_a_soak_of_the_same_seed_is_the_same(seen: Figures) -> None:
 
 
 def test_a_quiet_fleet_does_nothing() -> None:
-    plans = Plans(Profile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=Faults())
-    still = Soak(plans, no_clock).run()
+    plan = SoakPlan(SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=Faults())
+    still = Soak(plan, no_clock).run()
     # What rests at the start is given back; nothing else happens.
     assert still.landing_success == 1.0
     assert 0 < still.actions < 80

@@ -10,7 +10,7 @@ import windtunnel
 from windtunnel.core.clock import cpu_s
 from windtunnel.fleet.bound import Gap
 from windtunnel.fleet.envelope import Check, Envelope, has_passed, judge
-from windtunnel.fleet.soak import FAULTS, Figures, Plans, Soak, profile_named
+from windtunnel.fleet.soak import FAULTS, Figures, Soak, SoakPlan, profile_named
 
 DAY_S = 86_400.0
 GAP_CYCLES = 60
@@ -28,7 +28,7 @@ def soak_fleet(
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
-    plans = Plans(
+    plan = SoakPlan(
         profile_named(name),
         soak_s=minutes * 60.0,
         churn_per_min=churn,
@@ -36,7 +36,7 @@ def soak_fleet(
         gap_cycles=GAP_CYCLES if gap else 0,
         seed=seed,
     )
-    soak = Soak(plans, cpu_s)
+    soak = Soak(plan, cpu_s)
     seen = soak.run(progress)
     checks = judge(seen, Envelope(cycle_s_p99=cycle_limit_s))
     return {

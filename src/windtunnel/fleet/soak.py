@@ -36,7 +36,7 @@ from windtunnel.fleet.orders import Limits
 from windtunnel.fleet.shard import Shard
 
 
-class Profile(msgspec.Struct, frozen=True):
+class SoakProfile(msgspec.Struct, frozen=True):
     """The size of a fleet, and what it may do at once."""
 
     machines: int
@@ -45,10 +45,10 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 PROFILES: Final = {
-    "3k": Profile(3_000, 3_000),
-    "50k": Profile(50_000, 50_000),
-    "100k": Profile(100_000, 100_000),
-    "500k": Profile(500_000, 50_000),
+    "3k": SoakProfile(3_000, 3_000),
+    "50k": SoakProfile(50_000, 50_000),
+    "100k": SoakProfile(100_000, 100_000),
+    "500k": SoakProfile(500_000, 50_000),
 }
 """Fleets by name. Of the machines, about one in seven is to spare; of 500,000, nine in ten are."""
 
@@ -68,10 +68,10 @@ FAULTS: Final = Faults(
 """One machine in a hundred is lost per day; providers forget, repeat and lie a little."""
 
 
-class Plans(msgspec.Struct, frozen=True):
+class SoakPlan(msgspec.Struct, frozen=True):
     """What a soak does."""
 
-    profile: Profile
+    profile: SoakProfile
     soak_s: float = 1800.0
     churn_per_min: float = 0.02
     """The share of units that leave in a minute; as many arrive."""
@@ -81,7 +81,7 @@ class Plans(msgspec.Struct, frozen=True):
     """After how many cycles the assignment is held against the best there could be; 0 is never."""
     seed: int = 1
 
-    def check(self) -> "Plans":
+    def check(self) -> "SoakPlan":
         """Itself, when it makes sense."""
         if not 0.0 < self.soak_s < math.inf:
             raise InputError(f"a soak takes {self.soak_s} s", allowed="more than 0")
@@ -202,9 +202,9 @@ def _groups(units: dict[str, list[Need]]) -> list[list[Need]]:
 class Soak:
     """One fleet, one soak."""
 
-    def __init__(self, plans: Plans, clock: Callable[[], float]) -> None:
-        self._plans: Final = plans.check()
-        profile, streams = plans.profile, Streams(plans.seed)
+    def __init__(self, plan: SoakPlan, clock: Callable[[], float]) -> None:
+        self._plan: Final = plan.check()
+        profile, streams = plan.profile, Streams(plan.seed)
         made = world(profile.machines, profile.needs, streams["fleet.soak.world"])
         assert len(made.machines) == profile.machines, "a soak of fewer machines than it says"
         if not made.is_satisfiable:
@@ -212,10 +212,10 @@ class Soak:
                 f"{made.wanted} machines are needed and there are {profile.machines}",
                 hint="ask for fewer needs",
             )
-        self._provider: Final = FakeProvider(plans.delays, streams)
+        self._provider: Final = FakeProvider(plan.delays, streams)
         for machine in made.machines:
             self._provider.add(machine)
-        self.unreliable: Final = UnreliableProvider(self._provider, plans.faults, streams)
+        self.unreliable: Final = UnreliableProvider(self._provider, plan.faults, streams)
         self.told: Final = Instruments(clock)
         self.shard: Final = Shard("s0", profile.limits, instruments=self.told)
         self._drill: Final = Drill(self.unreliable, [self.shard], streams["fleet.soak.fetch"])
@@ -243,11 +243,11 @@ class Soak:
         self._expected = self.unreliable.expected
         self._soaking = True
         self._demand.rest(ABSENT)
-        end_s = self._drill.now_s + self._plans.soak_s
+        end_s = self._drill.now_s + self._plan.soak_s
         began_s, first = self._drill.now_s, self._drill.cycles
         while self._drill.now_s < end_s:
             self._drill.run_until(min(end_s, self._drill.now_s + 60.0))
-            progress(1.0 - (end_s - self._drill.now_s) / self._plans.soak_s)
+            progress(1.0 - (end_s - self._drill.now_s) / self._plan.soak_s)
         self._check()
         return self._figures(ramp_s, self._drill.now_s - began_s, self._drill.cycles - first, start)
 
@@ -269,7 +269,7 @@ class Soak:
     def _before(self, now_s: float) -> None:
         self.unreliable.tick(now_s)
         if self._soaking:
-            mean = len(self._demand) * self._plans.churn_per_min * CYCLE_S / 60.0
+            mean = len(self._demand) * self._plan.churn_per_min * CYCLE_S / 60.0
             self._churned += self._demand.churn(mean)
         for cluster in self._demand.changed:
             self.shard.want(cluster, self._demand.needs(cluster))
@@ -290,14 +290,14 @@ class Soak:
             self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
         if self._drill.cycles % CHECK_CYCLES == 0:
             self._check()
-        if self._plans.gap_cycles and self._drill.cycles % self._plans.gap_cycles == 0:
+        if self._plan.gap_cycles and self._drill.cycles % self._plan.gap_cycles == 0:
             self._gaps.append(fleet_gap(self.shard.planner))
             self._gaps.append(sampled_gap(self.shard.planner, self._gap_stream))
 
     def _check(self) -> None:
         fleet = Fleet([self.shard], self._provider)
         try:
-            self._checker.run(fleet, f"soak of seed {self._plans.seed}, {self._drill.now_s} s")
+            self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._drill.now_s} s")
         except InvariantBroken as broken:
             self._broken.append(str(broken))
 
@@ -320,7 +320,7 @@ class Soak:
         seen = {name: times - start.get(name, 0) for name, times in self._counts().items()}
         ended = sum(seen.get(name, 0) for name in (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST))
         landed = seen.get(SUCCESS, 0)
-        profile = self._plans.profile
+        profile = self._plan.profile
         return Figures(
             machines=profile.machines,
             needs=profile.needs,
@@ -352,7 +352,7 @@ class Soak:
         )
 
 
-def profile_named(name: str) -> Profile:
+def profile_named(name: str) -> SoakProfile:
     """A profile by its name."""
     found = PROFILES.get(name)
     if found is None:
