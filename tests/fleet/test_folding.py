@@ -3,9 +3,9 @@
 from tests.fleet.worlds import SAME_RACK, ask, idle, shape_of
 from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.folding import fold
-from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.need import Need, Profile, need, profile
 from windtunnel.fleet.requirements import requirement
-from windtunnel.fleet.shape import RACK
+from windtunnel.fleet.shape import RACK, Resources
 
 
 def pair(group: str, cpu: int = 2) -> Need:
@@ -47,3 +47,26 @@ def test_a_gang_is_looked_at_as_a_whole() -> None:
     planner.needs.replace("east", [pair("g1") for _ in range(3)])
     (row,) = planner.needs.needs()
     assert (row.group, row.profile.same_key) == ("g1", RACK)
+
+
+def test_a_kind_of_machine_that_is_gone_hosts_no_gang() -> None:
+    planner = Planner()
+    planner.inventory.load([idle("big", shape_of("large")), idle("m1"), idle("m2")])
+    gang = pair("g1", cpu=4)
+    planner.needs.replace("east", [gang])
+    (row,) = planner.needs.needs()
+    assert row.profile.same_key == ""  # all of it fits on the large one
+    planner.inventory.remove("big")
+    planner.needs.replace("east", [gang])
+    plan = planner.cycle(0.0)
+    assert plan.shortfalls == []
+    assert [one.machine for one in plan.actions] == ["m1", "m2"]
+
+
+def test_what_is_remembered_is_what_would_be_found() -> None:
+    known: dict[tuple[Profile, Resources], bool] = {}
+    shapes = [shape_of("large")]
+    needs = [pair(f"g{cpu}", cpu) for cpu in (2, 8, 9)]
+    first = fold(needs, shapes, known)
+    assert len(known) == 3
+    assert fold(needs, shapes, known) == first == fold(needs, shapes)

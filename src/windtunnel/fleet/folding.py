@@ -14,11 +14,16 @@ from windtunnel.fleet.requirements import EXISTS, IN, SAME, Requirement, accepts
 from windtunnel.fleet.shape import Resources, Shape
 
 Places = dict[tuple[Profile, Resources], bool]
+"""Whether an amount fits on one machine, for all that ask for it in the same way."""
 
 
-def fold(needs: Iterable[Need], shapes: Sequence[Shape]) -> list[Need]:
-    """The needs, with each gang that fits on one machine of these shapes as a plain unit."""
-    known: Places = {}
+def fold(needs: Iterable[Need], shapes: Sequence[Shape], known: Places | None = None) -> list[Need]:
+    """The needs, with each gang that fits on one machine of these shapes as a plain unit.
+
+    `known` remembers what was found for the same shapes, from one roll-up to the next.
+    """
+    if known is None:
+        known = {}
     return [_folded(one) if _fits_on_one(one, shapes, known) else one for one in needs]
 
 

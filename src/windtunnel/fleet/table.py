@@ -5,9 +5,10 @@ from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.entries import Row
-from windtunnel.fleet.folding import fold
+from windtunnel.fleet.folding import Places, fold
 from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import Need, NeedKey, merge
+from windtunnel.fleet.shape import Shape
 from windtunnel.fleet.supply import Supplies
 
 QUARANTINE_ROWS: Final = 10
@@ -15,6 +16,9 @@ QUARANTINE_SHARE: Final = 0.1
 QUARANTINE_ROLLUPS: Final = 3
 """A cluster of ten rows or more that suddenly keeps less than a tenth of them is not believed until
 it has said so three times: an empty list is more often a fault than a wish."""
+
+MOST_PLACES: Final = 100_000
+"""How many amounts are remembered with whether they fit on one machine."""
 
 
 def check_owner(cluster: str, needs: Iterable[Need]) -> None:
@@ -37,6 +41,8 @@ class NeedsTable:
         self._rows: Final[dict[str, dict[NeedKey, Row]]] = {}
         self._needs: Final[dict[Row, Need]] = {}
         self._doubted: Final[dict[str, int]] = {}
+        self._shapes: list[Shape] = []
+        self._places: Final[Places] = {}  # what fits on one machine of these shapes
         self.live = 0
 
     def replace(self, cluster: str, needs: Iterable[Need]) -> bool:
@@ -44,7 +50,7 @@ class NeedsTable:
         # Gangs first: whether a gang fits on one machine is asked of all its members together.
         asked = merge(needs).values()
         check_owner(cluster, asked)
-        merged = merge(fold(asked, [stock.shape for stock in self._inventory.stocks]))
+        merged = merge(self._fold(asked))
         owner = self._inventory.cluster(cluster)
         before = self._rows.get(cluster, {})
         if self._doubts(cluster, len(before), len(merged)):
@@ -58,6 +64,14 @@ class NeedsTable:
                 self._drop(row)
         self._rows[cluster] = after
         return True
+
+    def _fold(self, needs: Iterable[Need]) -> list[Need]:
+        """Gangs that fit on one machine as units; machines that are all gone host nobody."""
+        shapes = [stock.shape for stock in self._inventory.stocks if stock.alive]
+        if shapes != self._shapes or len(self._places) > MOST_PLACES:
+            self._shapes = shapes
+            self._places.clear()
+        return fold(needs, shapes, self._places)
 
     def _doubts(self, cluster: str, before: int, after: int) -> bool:
         if before >= QUARANTINE_ROWS and after < before * QUARANTINE_SHARE:
