@@ -7,6 +7,7 @@ from windtunnel.scaling.assigned import Assigned
 from windtunnel.scaling.kthena.build import kthena_recipe
 from windtunnel.scaling.kthena.settings import KthenaPlan
 from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.parts import Optimizer
 from windtunnel.scaling.peers.build import (
     aibrix_recipe,
     dynamo_recipe,
@@ -121,9 +122,7 @@ def _policy(
     plan: ScalingPlan, policy: PolicyPlan, name: str = "", only: list[str] | None = None
 ) -> Policy:
     recipe = BUILDERS[type(policy)](policy)
-    optimizer = recipe.optimizer or CostOrdered()
-    if plan.optimizer is not None:
-        optimizer = CostOrdered(order=plan.optimizer.order, engine=plan.optimizer.engine)
+    optimizer = _optimizer(plan, recipe)
     limiters = list(recipe.limiters)
     windows = plan.stabilization or recipe.stabilization
     if windows is not None:
@@ -144,6 +143,23 @@ def _policy(
         wake=plan.wake,
         only=only,
     )
+
+
+def _optimizer(plan: ScalingPlan, recipe: Recipe) -> Optimizer:
+    if plan.optimizer is not None:
+        return CostOrdered(order=plan.optimizer.order, engine=plan.optimizer.engine)
+    return recipe.optimizer or CostOrdered()
+
+
+def minds_accelerators(plan: ScalingPlan) -> bool:
+    """Whether any policy of the plan grows only onto accelerators that are free."""
+    policies = plan.policy if isinstance(plan.policy, tuple) else (plan.policy,)
+    for policy in policies:
+        of = policy.policy if isinstance(policy, PartPlan) else policy
+        optimizer = _optimizer(plan, BUILDERS[type(of)](of))
+        if isinstance(optimizer, CostOrdered) and optimizer.greedy:
+            return True
+    return False
 
 
 def notes_of(plan: ScalingPlan) -> list[str]:

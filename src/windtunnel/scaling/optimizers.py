@@ -34,7 +34,7 @@ class CostOrdered(Optimizer):
         if engine not in ENGINES:
             raise InputError(f"{engine!r} is no engine", where="engine", allowed=", ".join(ENGINES))
         self._per_capacity: Final = order == "price-per-capacity"
-        self._greedy: Final = engine == "greedy"
+        self.greedy: Final = engine == "greedy"
         self._one_variant: Final = one_variant
         self._keep_one: Final = keep_one
 
@@ -42,7 +42,7 @@ class CostOrdered(Optimizer):
         self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
     ) -> list[Allocation]:
         allocations: list[Allocation] = []
-        there = None if free is None or not self._greedy else dict(free)
+        there = None if free is None or not self.greedy else dict(free)
         for number, group in enumerate(groups):
             known = [finding for finding in findings[number] if finding.known]
             # A role must do with what the roles before it leave.
@@ -60,7 +60,10 @@ class CostOrdered(Optimizer):
         if more == 0:
             self._cut(group, known, down, cuts)
         total = group.current + more - sum(cuts)
-        return Allocation(group, total, up=up, down=down, cuts=cuts, free=free)
+        reason = ""
+        if free is not None and more > 0 and len(group.variants) > 1:
+            reason = _spill(group, total, up, down, free)
+        return Allocation(group, total, up=up, down=down, cuts=cuts, free=free, reason=reason)
 
     def _orders(self, group: Group, known: list[Finding]) -> tuple[list[int], list[int]]:
         """Variants from the cheapest to the dearest, and the other way round."""
@@ -141,6 +144,25 @@ class CostOrdered(Optimizer):
             cuts[number] = most
             for index, finding in enumerate(known):
                 left[index] -= most * finding.per_replica[number]
+
+
+def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[str, int]) -> str:
+    """A sentence where accelerators that are missing move replicas to another variant."""
+    bound = Allocation(group, total, up=up, down=down, free=free)
+    most = min(total, bound.reachable())  # beyond it nobody takes the rest
+    counts = bound.counts_at(most)
+    wished = Allocation(group, most, up=up, down=down).counts_at(most)
+    short = []
+    takers = []
+    for number, variant in enumerate(group.variants):
+        if counts[number] < wished[number]:
+            kind = variant.accelerator
+            short.append(f"{kind} for {counts[number]} of {variant.name}, not for {wished[number]}")
+        elif counts[number] > wished[number]:
+            takers.append(variant.name)
+    if not takers:
+        return ""
+    return f"There are {' and '.join(short)}: {' and '.join(takers)} takes the rest."
 
 
 def _covering(needs: list[Finding], left: list[float], number: int) -> int:

@@ -102,6 +102,8 @@ class ScalingPlan(msgspec.Struct, frozen=True):
     """One for all pools, or several; what none of them scales stays as it is."""
     bounds: dict[str, BoundsPlan]
     """By pool, for every pool."""
+    accelerators: dict[str, int] | None = None
+    """How many of a kind there are for all pools; a kind that is left out is without end."""
     optimizer: OptimizerPlan | None = None
     stabilization: StabilizationPlan | None = None
     rate: RatePlan | None = None

@@ -185,7 +185,7 @@ def _autoscaling(
         timing=built.timing,
         lifecycle=lifecycle,
         pools=cluster.pools,
-        observer=Observer(plan, cluster, recorder, scaling.bounds),
+        observer=Observer(plan, cluster, recorder, scaling),
         stream=streams["scaling.actuation"],
         telemetry=telemetry,
     )

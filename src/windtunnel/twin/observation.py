@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.models.steptime import StepTimeModel, StepWork
-from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.scaling.snapshot import (
     Flow,
     Model,
@@ -23,6 +23,8 @@ from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.workload.request import Request
 
 AN_HOUR_S = 3600.0
+WITHOUT_END = 10**12
+"""Accelerators of a kind of which there are as many as anybody wants."""
 
 
 class EngineTimes(StepTimes):
@@ -91,12 +93,13 @@ class Observer:
         plan: ScenarioPlan,
         cluster: Cluster,
         recorder: Recorder,
-        bounds: dict[str, BoundsPlan],
+        scaling: ScalingPlan,
     ) -> None:
         self._plan: Final = plan
         self._cluster: Final = cluster
         self._recorder: Final = recorder
-        self._bounds: Final = bounds
+        self._bounds: Final = scaling.bounds
+        self._accelerators: Final = scaling.accelerators
         self._objective: Final = objective_of(plan)
         self._step_times: Final = [EngineTimes(pool.model) for pool in cluster.pools]
         self._taken_s = 0.0
@@ -120,7 +123,21 @@ class Observer:
             objective=self._objective,
         )
         self._taken_s, self._totals = now_s, totals
-        return Snapshot(now_s, [model])
+        return Snapshot(now_s, [model], self._free())
+
+    def _free(self) -> dict[str, int] | None:
+        """Accelerators that no replica has or will have, by kind; None where none is limited."""
+        if self._accelerators is None:
+            return None
+        free: dict[str, int] = {}
+        for plan, own in zip(self._plan.pools, self._cluster.pools, strict=True):
+            kind = plan.accelerator or ""
+            counts = own.counts
+            # Of one that drains, too: it is on its machine until its last request has ended.
+            there = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
+            left = free.get(kind, self._accelerators.get(kind, WITHOUT_END))
+            free[kind] = left - int(there) * plan.tensor_parallel
+        return free
 
     def _variant(self, number: int, plan: PoolPlan, own: Pool, now_s: float) -> Variant:
         bounds = self._bounds[own.name]

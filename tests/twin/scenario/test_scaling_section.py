@@ -100,6 +100,53 @@ def test_faults_are_told_with_their_place(written: dict[str, Any], where: str, w
 
 
 @pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ({"accelerators": {"h100": 10}}, []),
+        (
+            {"accelerators": {"h10": 9}},
+            [("scaling.accelerators.h10", "no pool has this accelerator")],
+        ),
+        (
+            {"accelerators": {"h100": 9}},
+            [
+                (
+                    "scaling.accelerators.h100",
+                    "9 are fewer than the pools have at the start, which is 10",
+                )
+            ],
+        ),
+        (
+            {"policy": "blis", "accelerators": {"h100": 10}},
+            [("scaling.accelerators", "blis grows whether accelerators are free or not")],
+        ),
+        (
+            {
+                "policy": "kthena-homogeneous",
+                "metrics": {"vllm:num_requests_waiting": 3},
+                "accelerators": {"h100": 10},
+            },
+            [
+                (
+                    "scaling.accelerators",
+                    "kthena-homogeneous grows whether accelerators are free or not",
+                )
+            ],
+        ),
+    ],
+)
+def test_accelerators_are_of_pools_and_of_use(
+    written: dict[str, Any], told: list[tuple[str, str]]
+) -> None:
+    pools = [
+        PoolSpec(name="main", replicas=2, accelerator="h100", tensor_parallel=4),
+        PoolSpec(name="spare", replicas=2, accelerator="h100"),
+    ]
+    found = list(scaling_faults(section(**written), pools))
+    assert [(dotted(fault.path), fault.what) for fault in found] == told
+
+
+@pytest.mark.parametrize(
     "written",
     [
         {"interval": "0s"},

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Duration, Flag, Name, Whole
+from windtunnel.core.spec.fields import Duration, Flag, Name, Text, Whole
 from windtunnel.core.spec.section import Section
 from windtunnel.scaling.plan import PolicyPlan
 from windtunnel.twin.scenario.limits import (
@@ -14,6 +14,7 @@ from windtunnel.twin.scenario.limits import (
     LONGEST_STALENESS,
     LONGEST_TARGET,
     MOST_REPLICAS,
+    MOST_TENSOR_PARALLEL,
 )
 
 Switch = Annotated[bool, Flag()]
@@ -22,6 +23,7 @@ Window = Annotated[float, Duration("0s", LONGEST_TARGET)]
 Period = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Replicas = Annotated[int, Whole(0, MOST_REPLICAS)]
 Step = Annotated[int, Whole(1, MOST_REPLICAS)]
+Accelerators = Annotated[int, Whole(0, MOST_REPLICAS * MOST_TENSOR_PARALLEL)]
 
 
 class ActuationSpec(Section):
@@ -116,6 +118,12 @@ class ScalerSpec(TimedSpec, PolicyKey):
         default_factory=dict,
         description="Bounds by the name of a pool; one that is left out has at least one replica "
         "and as many as are wanted. `min` and `max` alike fix its size.",
+    )
+    accelerators: dict[Annotated[str, Text("the accelerator of a pool")], Accelerators] = Field(
+        default_factory=dict,
+        description="How many accelerators there are for all pools together, by the name that "
+        "pools have as `accelerator`; one that is left out is there without end. Pools grow only "
+        "onto those that are free; the one replica that `wake` starts does not ask.",
     )
     optimizer: OptimizerSpec | None = Field(
         default=None, description="Where it grows and shrinks; left out: as the policy has it."

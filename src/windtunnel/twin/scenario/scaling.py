@@ -7,7 +7,7 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_duration
-from windtunnel.scaling.build import build_policy
+from windtunnel.scaling.build import build_policy, minds_accelerators
 from windtunnel.scaling.plan import (
     BoundsPlan,
     OptimizerPlan,
@@ -16,6 +16,7 @@ from windtunnel.scaling.plan import (
     StabilizationPlan,
     TimingPlan,
 )
+from windtunnel.twin.scenario.kthena_spec import KthenaScalerSpec
 from windtunnel.twin.scenario.manifest_spec import (
     ManifestScalerSpec,
     manifest_faults,
@@ -48,6 +49,7 @@ def _policy_plan(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> ScalingPlan:
         ),
         policy=spec.policy_plan(),
         bounds={pool.name: _bounds(spec, pool) for pool in pools},
+        accelerators=spec.accelerators or None,
         optimizer=None if order is None else OptimizerPlan(order.order, order.engine),
         stabilization=None if windows is None else StabilizationPlan(windows.up, windows.down),
         rate=None if rate is None else RatePlan(rate.up, rate.down, rate.period),
@@ -74,6 +76,7 @@ def scaling_faults(
         yield from manifest_faults(spec, pools, SECTION)
         return
     yield from _bound_faults(spec, pools)
+    yield from _accelerator_faults(spec, pools)
     yield from _useless(spec, pools)
     own = list(spec.policy_faults([pool.name for pool in pools]))
     for fault in own:
@@ -81,11 +84,19 @@ def scaling_faults(
         yield fault._replace(path=(*SECTION, *fault.path), because_of=because_of)
     if own:  # what cannot be built would be told twice
         return
+    plan = _policy_plan(spec, pools)
     try:
-        build_policy(_policy_plan(spec, pools))
+        build_policy(plan)
     except InputError as error:
         path = (*SECTION, *(error.where or "policy").split("."))
         yield Fault(path, error.what, error.allowed, error.hint, because_of=(SECTION,))
+        return
+    if spec.accelerators and not minds_accelerators(plan):
+        what = f"{spec.policy} grows whether accelerators are free or not"
+        hint = "leave it out"
+        if not isinstance(spec, KthenaScalerSpec):  # they have optimizers of their own
+            hint = "set optimizer: {engine: greedy}, or leave it out"
+        yield Fault((*SECTION, "accelerators"), what, hint=hint)
 
 
 def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
@@ -104,6 +115,22 @@ def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault
             allowed = f"from {bounds.min} to {bounds.max}"
             because = ((*SECTION, "pools", pool.name),)
             yield Fault(("serving", "pools", index, "replicas"), what, allowed, because_of=because)
+
+
+def _accelerator_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    used: dict[str, int] = {}
+    for pool in pools:
+        if pool.accelerator is not None:
+            taken = used.get(pool.accelerator, 0)
+            used[pool.accelerator] = taken + pool.replicas * pool.tensor_parallel
+    for kind, there in spec.accelerators.items():
+        path = (*SECTION, "accelerators", kind)
+        if kind not in used:
+            names = ", ".join(used) or "none: no pool has an accelerator"
+            yield Fault(path, "no pool has this accelerator", names, nearest(kind, list(used)))
+        elif there < used[kind]:
+            what = f"{there} are fewer than the pools have at the start, which is {used[kind]}"
+            yield Fault(path, what, because_of=(("serving", "pools"),))
 
 
 def _time_faults(spec: TimedSpec) -> Iterator[Fault]:
