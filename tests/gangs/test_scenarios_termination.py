@@ -6,6 +6,9 @@ import pytest
 
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.world import World
+from windtunnel.gangs.commands import Delete
+from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.termination import due_in_replica
 
 DELAY_S = 10.0
 FIRED = "PodCliqueSetReplicaDeleteSuccessful"
@@ -327,4 +330,32 @@ def test_a_group_without_a_whole_replica_says_who_is_judged() -> None:
     message = world.view.groups["web-0-g"].conditions["MinAvailableBreached"].message
     assert message.endswith("; a replica that still holds pods is judged by its cliques")
     world.run(DELAY_S)
+    assert len(world.events(FIRED)) == 1
+
+
+def test_of_two_breached_groups_the_earlier_one_decides_when() -> None:
+    roles = [clique("b", 2, 2), clique("c", 2, 2)]
+    groups = [group("g", ["b"], 2, 2), group("h", ["c"], 2, 2)]
+    world = World(8, pod_clique_set(roles, groups, terminationDelay="10s")).run(100.0)
+    world.kill(world.pods("h-0-c")[0])
+    world.run(4.0)
+    world.kill(world.pods("g-0-b")[0])
+    world.run(5.9)
+    assert world.events(FIRED) == []
+    world.run(0.1)
+    assert ["web-0-h" in event.message for event in world.events(FIRED)] == [True]
+    world.run(100.0)
+    assert len(world.events(FIRED)) == 1
+
+
+def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again() -> None:
+    world = quick(1)
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(DELAY_S - 1.0)
+    world.now_s += 1.0
+    owner, alone = world.view.sets["web"], world.view.cliques["web-0-pc-a"]
+    assert due_in_replica(owner, 0, world.now_s).replicas == [0]
+    world.view.apply(Delete(CLIQUE, alone.name, alone.uid, "by hand"), world.now_s)
+    assert due_in_replica(owner, 0, world.now_s).replicas == []
+    world.run()
     assert len(world.events(FIRED)) == 1
