@@ -35,6 +35,8 @@ def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_
     assert all(f"pass  {one['name']}" in out for one in result["checks"])
     assert result["figures"]["machines"] == 3000
     assert result["figures"]["cycles"] == 6
+    assert len(result["figures"]["gaps"]) == 2
+    assert "40 needs, whole machines" in out
 
 
 def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +45,15 @@ def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[
     assert code == 1
     assert result["pass"] is False
     assert [one["passed"] for one in result["checks"]] == [False, True, True, True, True]
+
+
+def test_a_limit_that_is_no_number_is_refused_before_the_soak(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windtunnel.cli.fleet_soak.Soak", None)  # nobody may begin one
+    code, _, err = run(capsys, *SHORT, "--cycle-limit-s", "nan")
+    assert code == 2
+    assert "the limit of a cycle is nan s; allowed: above 0" in err
 
 
 def test_a_profile_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,9 @@ from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.envelope import Envelope, has_passed, judge
 from windtunnel.fleet.fake import FakeProvider
-from windtunnel.fleet.faults import Faults
+from windtunnel.fleet.faults import DomainLoss, Faults
 from windtunnel.fleet.instruments import no_clock
+from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.soak import (
     FAULTS,
@@ -53,6 +54,16 @@ def test_a_soak_of_the_same_seed_is_the_same(seen: Figures) -> None:
     assert Soak(SMALL, no_clock).run() == seen
     other = Soak(msgspec.structs.replace(SMALL, seed=2), no_clock).run()
     assert other.churned != seen.churned
+
+
+def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> None:
+    cut = Faults(domains=(DomainLoss(200.0, RACK, "a-0"),))
+    plan = SoakPlan(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
+    cut_off = Soak(plan, no_clock).run()
+    assert cut_off.ramp_s < 200.0 < cut_off.ramp_s + 300.0
+    assert cut_off.losses == 0
+    assert cut_off.lost_with_domain > 0
+    assert [one.whole_machines for one in cut_off.gaps] == [False, True]
 
 
 def test_a_quiet_fleet_does_nothing() -> None:

@@ -28,6 +28,7 @@ def soak_fleet(
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
+    envelope = Envelope(cycle_s_p99=cycle_limit_s).check()  # before the work, not after it
     plan = SoakPlan(
         profile_named(name),
         soak_s=minutes * 60.0,
@@ -38,7 +39,7 @@ def soak_fleet(
     )
     soak = Soak(plan, cpu_s)
     seen = soak.run(progress)
-    checks = judge(seen, Envelope(cycle_s_p99=cycle_limit_s))
+    checks = judge(seen, envelope)
     return {
         "profile": name,
         "form": windtunnel.FORM,
@@ -72,7 +73,7 @@ def table(result: dict[str, Any]) -> str:
             f"longest {_ms(seen.cycle_s_max)}",
         ),
         _line("units that came and went", f"{seen.churned:,}"),
-        _line("machines lost", f"{seen.losses}, {seen.losses_expected:.1f} expected"),
+        _line("machines lost", _lost(seen)),
         _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
         _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
     ]
@@ -81,6 +82,12 @@ def table(result: dict[str, Any]) -> str:
     lines += [_verdict(one) for one in result["checks"]]
     lines += ["", "PASS" if result["pass"] else "FAIL"]
     return "\n".join(lines)
+
+
+def _lost(seen: Figures) -> str:
+    words = f"{seen.losses}, {seen.losses_expected:.1f} expected"
+    with_domain = seen.lost_with_domain
+    return f"{words}; {with_domain} more with their domain" if with_domain else words
 
 
 def _gap(one: Gap) -> str:

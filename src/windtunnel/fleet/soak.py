@@ -121,6 +121,8 @@ class Figures(msgspec.Struct):
     """One of them, with the reason; empty where there was none."""
     losses: int
     losses_expected: float
+    lost_with_domain: int
+    """Machines that went with a rack or a zone, on top of the losses."""
     churned: int
     records_rejected: int
     records_lied: int
@@ -249,6 +251,8 @@ class Soak:
             self._drill.run_until(min(end_s, self._drill.now_s + 60.0))
             progress(1.0 - (end_s - self._drill.now_s) / self._plan.soak_s)
         self._check()
+        if self._plan.gap_cycles and not self._gaps:
+            self._sample_gap()  # a short soak is asked at its end
         return self._figures(ramp_s, self._drill.now_s - began_s, self._drill.cycles - first, start)
 
     def _ramp(self) -> float:
@@ -291,8 +295,11 @@ class Soak:
         if self._drill.cycles % CHECK_CYCLES == 0:
             self._check()
         if self._plan.gap_cycles and self._drill.cycles % self._plan.gap_cycles == 0:
-            self._gaps.append(fleet_gap(self.shard.planner))
-            self._gaps.append(sampled_gap(self.shard.planner, self._gap_stream))
+            self._sample_gap()
+
+    def _sample_gap(self) -> None:
+        self._gaps.append(fleet_gap(self.shard.planner))
+        self._gaps.append(sampled_gap(self.shard.planner, self._gap_stream))
 
     def _check(self) -> None:
         fleet = Fleet([self.shard], self._provider)
@@ -314,6 +321,7 @@ class Soak:
         rows["reasked"] = len(reasked)
         rows["lied"] = self.unreliable.lied
         rows["losses"] = self.unreliable.lost
+        rows["lost_with_domain"] = self.unreliable.lost_with_domain
         return rows
 
     def _figures(self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]) -> Figures:
@@ -342,6 +350,7 @@ class Soak:
             shortfall_need=self._worst_words,
             losses=seen["losses"],
             losses_expected=self.unreliable.expected - self._expected,
+            lost_with_domain=seen["lost_with_domain"],
             churned=self._churned,
             records_rejected=seen["rejected"],
             records_lied=seen["lied"],
