@@ -270,6 +270,9 @@ def _weights(options: Mapping[str, Any]) -> dict[str, int]:
         if not number.isdecimal() or not 1 <= int(number) <= 1_000_000:
             where = f"--tenant-weight {text[:60]}"
             raise InputError("this is no weight", where=where, allowed="TENANT=N, N from 1")
+        if tenant in weights:
+            what = f"the weight of {tenant!r} is given twice"
+            raise InputError(what, where=f"--tenant-weight {text[:60]}")
         weights[tenant] = int(number)
     if weights and not options["tenant_field"]:
         raise InputError("nothing says whose a row is", where="--tenant-weight",

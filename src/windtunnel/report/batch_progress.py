@@ -16,7 +16,7 @@ from windtunnel.core.units import format_count, format_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from windtunnel.live.batch.tally import BatchView
+    from windtunnel.live.batch.tally import BatchView, ModelView
 
 REFRESH_S = 0.25
 LINE_S = 30.0
@@ -106,9 +106,18 @@ def _models(view: BatchView, pace: Pace) -> Any:
             f"{model.rate_limited:,}",
             f"{model.failed:,}",
             f"{format_count(tokens)}/s",
-            f"waits {format_duration(model.cooldown_s)}" if model.cooldown_s > 0.0 else "",
+            _held(model),
         )
     return table
+
+
+def _held(model: ModelView) -> str:
+    """What keeps calls back, if anything does."""
+    if model.cooldown_s > 0.0:
+        return f"waits {format_duration(model.cooldown_s)}"
+    if model.budget:
+        return f"waits {format_duration(math.ceil(model.budget_wait_s))}: {model.budget}"
+    return ""
 
 
 def line(view: BatchView, pace: Pace) -> str:
@@ -120,6 +129,9 @@ def line(view: BatchView, pace: Pace) -> str:
     text = f"{view.finished:,} of {view.rows:,} rows, {format_rate(rate)}, {flying} in flight"
     if refused:
         text += f", {refused:,} times refused (429)"
+    for model in view.models:
+        if model.budget:
+            text += f", {model.endpoint} is held to {model.budget}"
     if view.dropped or view.gave_up:
         text += f", {view.dropped:,} dropped, {view.gave_up:,} given up"
     remaining = eta(left, rate)

@@ -45,7 +45,11 @@ def sentences(summary: Summary, resume: str) -> list[str]:
             f"{summary.unwritten:,} answers could not be written; they are asked for again."
         )
     left = summary.unfinished + view.gave_up
-    if left:
+    if left and summary.ending is Ending.REFUSED:
+        # The same command would be refused again.
+        rows, them = ("1 row is", "it") if left == 1 else (f"{left:,} rows are", "them")
+        said.append(f"{rows} left; with that put right, --resume goes on with {them}.")
+    elif left:
         which = (
             "1 row is left; this goes on with it"
             if left == 1

@@ -232,6 +232,24 @@ def test_nothing_is_written_over_the_rows_or_the_answers(
         assert file.read_bytes() == before
 
 
+def test_the_same_fault_of_many_lines_is_one_sentence(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", [{"a": 1}] * 3 + [{"b": 1}] * 2 + [{"a": 1}] * 40)
+    done = batch(tmp_path, "--endpoint", NOWHERE, "--template", "{{ text }}")
+    assert done.code == 2
+    assert "in.jsonl:1: column answer needs 'text', which the row does not have" in done.said
+    assert "it has a (and 17 more lines)" in done.said
+    assert "it has b (and 1 more line)" in done.said
+    assert len(done.said.splitlines()) == 3
+
+
+def test_a_weight_that_is_given_twice(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in.jsonl", prompts(1))
+    weights = ("--tenant-field", "id", "--tenant-weight", "r1=2", "--tenant-weight", "r1=3")
+    done = batch(tmp_path, "--endpoint", NOWHERE, *weights)
+    assert done.code == 2
+    assert "--tenant-weight r1=3: the weight of 'r1' is given twice" in done.said
+
+
 def test_one_file_for_two_things(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", prompts(1))
     place = tmp_path / "x"
@@ -471,3 +489,4 @@ def test_an_unknown_model_is_reported_as_a_timeout(tmp_path: Path, serve: Serve)
     assert done.code == 2
     assert "no such model (is the model's name right, and is it loaded?)" in done.said
     assert done.errors == []
+    assert "40 rows are left; with that put right, --resume goes on with them." in done.said

@@ -8,11 +8,17 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_rows
 from tests.live.server import Asked, Said, Server, answer
-from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView
+from windtunnel.admission.budgets import Observed
+from windtunnel.admission.endpoint import RequestAsk, RequestLease
+from windtunnel.admission.reasons import Domain, Outcome
+from windtunnel.admission.requests import RequestAdmission
+from windtunnel.core.random import Streams
+from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView, held_by
 from windtunnel.report.batch_progress import Pace, line, picture, showing
 
 Serve = Callable[..., Server]
@@ -207,3 +213,30 @@ def test_showing_ends_with_the_run(is_terminal: bool) -> None:
 
     asyncio.run(main())
     assert ("5 of 1,000" in stream.getvalue()) == is_terminal
+
+
+def test_a_budget_that_holds_a_run_back_is_shown() -> None:
+    seen = view(10.0, 100)
+    held = msgspec.structs.replace(
+        seen.models[0], budget_wait_s=22.2, budget="100 tokens a minute, as its replies say"
+    )
+    seen = msgspec.structs.replace(seen, models=(held,))
+    pace = Pace()
+    pace.look(seen)
+    said = "local is held to 100 tokens a minute, as its replies say"
+    assert said in line(seen, pace)
+    assert "waits 23 s: 100 tokens" in drawn(seen, pace)
+
+
+def test_which_budget_a_call_waits_for() -> None:
+    admission = RequestAdmission("test", Streams(1))
+    admission.register("p", "m", "m", 9, 0.0)
+    ask = RequestAsk("p", "m", Domain.CHAT, tokens=90, is_estimate=True)
+    lease = admission.acquire(ask, 0.0)
+    assert isinstance(lease, RequestLease)
+    learned = Observed(tokens_limit=100, tokens_left=40)
+    admission.release(lease, Outcome.SUCCESS, 0.0, tokens_used=60, observed=learned)
+    (endpoint,) = admission.endpoints()
+    assert held_by(endpoint, 0.0) == ("", 0.0)
+    admission.acquire(ask, 1.0)
+    assert held_by(endpoint, 1.0) == ("100 tokens a minute, as its replies say", 60.0)

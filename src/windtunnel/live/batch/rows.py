@@ -131,7 +131,9 @@ class _Found:
         self.kind_of = array("L")
         self.kinds: dict[Kind, int] = {}
         self.digest = hashlib.sha256()
-        self.faults: list[InputError] = []
+        self.faults: dict[str, list[int]] = {}
+        """The lines of each fault."""
+        self.bad = 0
         self.fields: dict[str, None] = {}
         """Those of the fields that options name which some row has."""
         self.ids: dict[str, int] = {}
@@ -177,8 +179,9 @@ def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
             found.starts.append(start)
             found.lines.append(number)
             if fault:
-                found.faults.append(InputError(fault, where=f"{plan.input}:{number}"))
-                if len(found.faults) >= MOST_FAULTS:
+                found.faults.setdefault(fault, []).append(number)
+                found.bad += 1
+                if found.bad >= MOST_FAULTS:
                     break
     found.starts.append(place)
     found.ids.clear()
@@ -188,11 +191,15 @@ def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
 
 
 def _refuse(found: _Found, plan: BatchPlan) -> None:
-    if len(found.faults) >= MOST_FAULTS:
+    faults = [
+        InputError(f"{fault}{_and_more(len(lines) - 1)}", where=f"{plan.input}:{lines[0]}")
+        for fault, lines in found.faults.items()
+    ]
+    if found.bad >= MOST_FAULTS:
         what = "there may be more faults; the rest was not looked at"
-        found.faults.append(InputError(what, where=str(plan.input)))
-    if found.faults:
-        raise one_sentence_per(found.faults)
+        faults.append(InputError(what, where=str(plan.input)))
+    if faults:
+        raise one_sentence_per(faults)
     if not found.lines:
         raise InputError("there are no rows in it", where=str(plan.input))
     for option, field in _field_options(plan):
@@ -206,6 +213,12 @@ def _refuse(found: _Found, plan: BatchPlan) -> None:
                 where="--tenant-weight",
                 allowed=", ".join(sorted(tenants)[:20]),
             )
+
+
+def _and_more(lines: int) -> str:
+    if lines == 0:
+        return ""
+    return " (and 1 more line)" if lines == 1 else f" (and {lines} more lines)"
 
 
 def _decoded(text: bytes) -> tuple[dict[str, Any] | None, str]:

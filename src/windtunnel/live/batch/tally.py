@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from windtunnel.admission.budgets import CONFIGURED
+from windtunnel.admission.endpoint import Endpoint, Ticket
 from windtunnel.admission.reasons import Outcome
 from windtunnel.admission.requests import RequestAdmission
 
@@ -106,6 +108,10 @@ class ModelView(msgspec.Struct, frozen=True):
     mean_s: float
     """What a call took, without the wait for it."""
     mean_wait_s: float
+    budget_wait_s: float = 0.0
+    """How long the next call waits for a budget, given or learned; 0 when it does not."""
+    budget: str = ""
+    """Which budget that is."""
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -140,6 +146,23 @@ class Summary(msgspec.Struct, frozen=True):
         return view.rows - view.finished - view.dropped - view.gave_up
 
 
+def held_by(endpoint: Endpoint, now: float) -> tuple[str, float]:
+    """The budget that the next call waits for, and until when; nothing when it need not."""
+    first = next(iter(endpoint.queue.items()), None)
+    if first is None:
+        return "", now
+    assert isinstance(first.payload, Ticket)
+    requests_s = endpoint.requests.ready_s(1, now)
+    tokens_s = endpoint.tokens.ready_s(endpoint.tokens_of(first.payload.ask), now)
+    if max(requests_s, tokens_s) <= now:
+        return "", now
+    name, budget = ("requests", endpoint.requests)
+    if tokens_s > requests_s:
+        name, budget = ("tokens", endpoint.tokens)
+    learned = "" if budget.source == CONFIGURED else ", as its replies say"
+    return f"{budget.per_minute:,} {name} a minute{learned}", max(requests_s, tokens_s)
+
+
 def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
     """The numbers right now."""
     dropped = tally.dropped + tally.gave_up
@@ -154,6 +177,7 @@ def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
         answered = call.outcomes.get(Outcome.SUCCESS, 0)
         limited = call.outcomes.get(Outcome.RATE_LIMITED, 0)
         ended = sum(call.outcomes.values())
+        budget, ready_s = held_by(endpoint, now)
         blocked_until_s = max((state.limiter.blocked_until_s for state in states), default=0.0)
         models.append(
             ModelView(
@@ -171,6 +195,8 @@ def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
                 completion_tokens=call.completion_tokens,
                 mean_s=call.seconds / ended if ended else 0.0,
                 mean_wait_s=call.waited_s / call.sent if call.sent else 0.0,
+                budget_wait_s=max(0.0, ready_s - now),
+                budget=budget,
             )
         )
     return BatchView(
