@@ -1,13 +1,16 @@
 """A measured trace against its simulation: what differs, whose fault it is, and what mends it."""
 
+import io
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of
 from windtunnel.core.errors import InputError
+from windtunnel.report.reality import show_reality
 from windtunnel.twin.reality import compare_with_reality
 from windtunnel.workload.traces.measured import Measured, MeasuredTrace
 from windtunnel.workload.traces.record import TraceRequest
@@ -35,6 +38,7 @@ def test_the_loop_closes(text: str, tmp_path: Path) -> None:
             assert found["latency"][kind][name]["error"] == pytest.approx(0.0, abs=1e-4)
         assert found["latency"][kind]["mape"] < 1e-4
     assert found["prefix_hit"]["measured"] == pytest.approx(found["prefix_hit"]["simulated"])
+    assert found["sent_late"] is None
     assert found["advice"] == []
     assert found["with_advice"] is None
 
@@ -55,6 +59,20 @@ def test_an_overhead_is_found_and_mended(tmp_path: Path) -> None:
     assert found["with_advice"]["ttft"] == pytest.approx(
         again["latency"]["ttft"]["mean"]["error"], abs=1e-3
     )
+
+
+def test_no_overhead_is_advised_where_requests_were_sent_late(tmp_path: Path) -> None:
+    """Whoever is late to send is late to read: what looks like an overhead may be its own."""
+    server = plan_of(OPEN, *CALM, "serving.pools.0.overheads.queueing=15ms")
+    late = [one._replace(due_s=one.request.arrived_s - 0.05) for one in observe(server)]
+    found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(late, tmp_path))
+    assert found["sent_late"] == pytest.approx({"p99": 0.05, "max": 0.05})
+    assert sets_of(found)["overheads"] == []
+    assert "requests were sent late" in found["advice"][-1]["says"]
+    console = Console(file=io.StringIO(), width=200)
+    show_reality(found, "x", console)
+    assert isinstance(console.file, io.StringIO)
+    assert "sent late, 50 ms at the 99th percentile and 50 ms at worst" in console.file.getvalue()
 
 
 def test_slow_steps_are_found_and_mended(tmp_path: Path) -> None:

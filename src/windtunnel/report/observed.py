@@ -9,12 +9,11 @@ from rich.text import Text
 
 from windtunnel.core.units import format_duration
 from windtunnel.report.layout import duration_cell, plain_table, print_fitting, screen
+from windtunnel.workload.traces.measured import LATE_S
 
 NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "gap between pieces", "e2e": "E2E"}
 FIGURES = (("mean", "p50", "p90", "p95", "p99", "max"), ("mean", "p50", "p90", "p99"))
 """What is left out first on a narrow screen."""
-LATE_S = 0.010
-"""Requests that are sent later than this change what is measured."""
 
 
 def show_observation(

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.core.units import format_duration
 from windtunnel.report.layout import duration_cell, plain_table, print_fitting, screen
 from windtunnel.report.table import LATENCIES
 
@@ -26,6 +27,11 @@ def show_reality(found: dict[str, Any], title: str, console: Console | None = No
     if requests["not_completed_when_simulated"]:
         count = requests["not_completed_when_simulated"]
         console.print(Text(f"{count} are not completed when simulated", style="yellow"))
+    late = found["sent_late"]
+    if late is not None:
+        said = f"{format_duration(late['p99'])} at the 99th percentile"
+        text = f"requests were sent late, {said} and {format_duration(late['max'])} at worst"
+        console.print(Text(text, style="yellow"), soft_wrap=True)
     console.print()
     print_fitting(console, (_latencies(found["latency"], short) for short in (0, 1)))
     console.print()

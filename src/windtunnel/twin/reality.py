@@ -22,7 +22,7 @@ from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan, SloPlan
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.request import Request
-from windtunnel.workload.traces.measured import cached_share
+from windtunnel.workload.traces.measured import cached_share, lateness
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
@@ -72,7 +72,8 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
     """Everything that is to be said of a plan against a measured trace, as plain data."""
     rows = _measured_rows(trace)
     replay = _Replay(plan, trace, rows)
-    mending = _Mending(plan, trace, rows)
+    late = lateness(trace)
+    mending = _Mending(plan, trace, rows, is_late=late is not None and late.matters)
     mended = mending.look(replay.pairs)
     advice = mending.advice
     hits = replay.hit_share()
@@ -85,6 +86,7 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
             "compared": len(replay.pairs),
             "not_completed_when_simulated": replay.others,
         },
+        "sent_late": {"p99": late.p99_s, "max": late.max_s} if mending.is_late and late else None,
         "latency": _latency(replay.pairs),
         "goodput": {
             "measured": _good(replay.pairs, plan.slos, real=True),
@@ -230,9 +232,13 @@ class _Mending:
     in a simulation that has the ones before put right.
     """
 
-    def __init__(self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest]) -> None:
+    def __init__(
+        self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest], *, is_late: bool
+    ) -> None:
+        """`is_late`: whoever measured was too slow to send in time, and so to read in time."""
         self._trace = trace
         self._rows = rows
+        self.is_late = is_late
         self.plan = plan
         self.advice: list[Advice] = []
         self.mended = False
@@ -314,6 +320,10 @@ class _Mending:
             return self._pool
         later = "later" if more_s > 0 else "sooner"
         says = f"every first token comes {format_duration(abs(more_s))} {later} than simulated"
+        if self.is_late:
+            why = "requests were sent late, so it may be who measured that was slow"
+            self.advice.append(Advice("overheads", f"{says}; {why}: measure again first"))
+            return None
         wanted_s = self._pool.overheads.queueing_s + more_s
         if len(self.plan.pools) > 1 or wanted_s < 0.0:
             self.advice.append(Advice("overheads", f"{says}; look at the overheads of the pools"))

@@ -19,6 +19,9 @@ ROWS_AT_ONCE = 4_096
 PART = ".part"
 """What is put behind the name of a trace that is being measured."""
 
+LATE_S = 0.010
+"""Requests that are sent later than this change what is measured."""
+
 COMPLETED = "completed"
 REJECTED = "rejected"
 TIMED_OUT = "timed_out"
@@ -192,6 +195,34 @@ def _pack(part: Path, place: Path, columns: Any) -> None:
         draft.replace(place)
     finally:
         draft.unlink(missing_ok=True)
+
+
+class Lateness(NamedTuple):
+    """How much later than they should have been requests were sent."""
+
+    p99_s: float
+    max_s: float
+
+    @property
+    def matters(self) -> bool:
+        return self.p99_s > LATE_S
+
+
+def lateness(path: Path) -> Lateness | None:
+    """Of a measured trace; None of one that does not say when its requests were due."""
+    lags: list[float] = []
+    try:
+        with parquet.opened(path) as file:
+            if "due" not in file.schema_arrow.names:
+                return None
+            for batch in file.iter_batches(columns=["arrived", "due"]):
+                both = zip(*(batch.column(name).to_pylist() for name in ("arrived", "due")),
+                           strict=True)  # fmt: skip
+                lags += [sent - due for sent, due in both if sent is not None and due is not None]
+    except InputError:
+        return None  # no Parquet
+    lags.sort()
+    return Lateness(lags[int(0.99 * (len(lags) - 1))], lags[-1]) if lags else None
 
 
 def cached_share(path: Path) -> float | None:
