@@ -227,14 +227,17 @@ class Limiter:
             wait_s = self._rest_s()
         until_s = now + wait_s
         if until_s > self.blocked_until_s:
-            stream = self._stream
-            if stream is not None and self._jitter_fraction > 0.0:
-                until_s += wait_s * self._jitter_fraction * stream.uniform()
-            self.blocked_until_s = until_s
+            self.blocked_until_s = until_s + self._jitter_s(wait_s)
         self._is_resuming = True
         self._resume_step = 1
         self._resume_at_s = self.blocked_until_s
         return wait_s
+
+    def _jitter_s(self, wait_s: float) -> float:
+        stream = self._stream
+        if stream is None or self._jitter_fraction <= 0.0:
+            return 0.0
+        return wait_s * self._jitter_fraction * stream.uniform()
 
     def _served(self, admission: Admission, now: float) -> None:
         took_s = now - admission.at_s
@@ -385,7 +388,9 @@ class AimdLimiter(Limiter):
         if self._is_alone(is_fresh, retry_after_s):
             if is_fresh:
                 self.epoch += 1
-                self.blocked_until_s = max(self.blocked_until_s, now + self._rest_s())
+                rest_s = self._rest_s()
+                rest_s += self._jitter_s(rest_s)
+                self.blocked_until_s = max(self.blocked_until_s, now + rest_s)
             return
         if is_fresh or self._alone > 0:
             is_fresh = True
