@@ -23,6 +23,8 @@ LONGEST_LINE = 16 << 20
 MOST_FAULTS = 20
 MOST_KINDS = 100_000
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LINES_NAMED = 5
+"""Of those with the same fault."""
 
 
 class Kind(NamedTuple):
@@ -192,7 +194,7 @@ def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
 
 def _refuse(found: _Found, plan: BatchPlan) -> None:
     faults = [
-        InputError(f"{fault}{_and_more(len(lines) - 1)}", where=f"{plan.input}:{lines[0]}")
+        InputError(f"{fault}{_and_more(lines[1:])}", where=f"{plan.input}:{lines[0]}")
         for fault, lines in found.faults.items()
     ]
     if found.bad >= MOST_FAULTS:
@@ -215,10 +217,13 @@ def _refuse(found: _Found, plan: BatchPlan) -> None:
             )
 
 
-def _and_more(lines: int) -> str:
-    if lines == 0:
+def _and_more(lines: Sequence[int]) -> str:
+    """On which other lines the same fault is."""
+    if not lines:
         return ""
-    return " (and 1 more line)" if lines == 1 else f" (and {lines} more lines)"
+    count = "1 more line" if len(lines) == 1 else f"{len(lines)} more lines"
+    more = ", ..." if len(lines) > LINES_NAMED else ""
+    return f" (and {count}: {', '.join(map(str, lines[:LINES_NAMED]))}{more})"
 
 
 def _decoded(text: bytes) -> tuple[dict[str, Any] | None, str]:
