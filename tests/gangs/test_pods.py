@@ -101,6 +101,23 @@ def test_gates_hold_until_every_pod_exists_and_the_base_is_placed() -> None:
     assert "sg-x-0-pc-b has 0 of 1 pods scheduled" in why_held(world.view, late[0])
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 13])
+def test_no_pod_is_let_through_before_all_pods_of_its_gang_exist(most: int) -> None:
+    """However little a controller gets done at a time, a scheduler never sees half a gang."""
+    world = World(0, workload(1))
+    seen = False
+    while world.reconcile(most):
+        world.crash()
+        for pod in world.pods():
+            if pod.gated:
+                continue
+            seen = True
+            for one in world.view.gangs[pod.gang].groups:
+                clique = world.view.cliques[one.name]
+                assert len(clique.pods) == clique.replicas
+    assert seen
+
+
 def test_why_a_pod_is_held() -> None:
     world = World(10, workload(2)).run()
     pod = world.pods("sg-x-1-pc-c")[0]
