@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.twin.scaled import Script, scaled
+from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load_text
 
 SCENARIO = """\
 name: any
@@ -35,7 +39,7 @@ serving:
   startup: {{load: {{mean: {load}, stddev: {spread}}}}}
   drain: {{policy: {drain}}}
 scaling:
-  policy: saturation
+  {policy}
   interval: {interval}
   scrape_delay: {scrape}
   actuation_delay: {{mean: {act}, stddev: {act}}}
@@ -80,8 +84,29 @@ ROUTERS = (
 )
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[str, Script]:
+WAITING = "metrics: {num_requests_waiting: 2}"
+LISTED = "metrics: [{name: num_requests_waiting, target: 2}]"
+QUICK = "stabilization: {down: 200ms}"
+POLICIES = (
+    ("saturation", QUICK, "zero_after: 300ms"),
+    ("wva", QUICK),
+    ("wva-v1", QUICK),
+    ("blis",),
+    ("predictive",),
+    ("kthena-homogeneous", WAITING, "behavior: {down: {window: 200ms}}"),
+    ("kthena-heterogeneous", WAITING, "behavior: {down: {window: 200ms}}"),
+    ("kthena-disaggregated", WAITING, "behavior: {down: {window: 200ms}}"),
+    ("hpa", LISTED, "down: {window: 200ms}"),
+    ("keda", LISTED, "down: {window: 200ms}", "cooldown: 300ms"),
+    ("knative", "target: 2"),
+    ("aibrix", WAITING, "down_cooldown: 200ms"),
+    ("dynamo", "adjustment: 700ms", "least: 0"),
+)
+
+
+def draw_case(draw: st.DrawFn, policy: str) -> tuple[str, list[str]]:
+    """A scenario and the names of its pools."""
+
     def pick(*of: Any) -> Any:
         return draw(st.sampled_from(of))
 
@@ -105,6 +130,7 @@ def cases(draw: st.DrawFn) -> tuple[str, Script]:
     )
     split = len(fleet) > 1 and "head" in names
     text = SCENARIO.format(
+        policy=policy,
         seed=draw(st.integers(0, 9)),
         count=pick(1, 6, 12),
         chat=pick("", "    session: {turns: 3, think: 200ms}", "    timeout: 400ms"),
@@ -122,11 +148,26 @@ def cases(draw: st.DrawFn) -> tuple[str, Script]:
         interval=pick("30ms", "100ms", "700ms"),
         scrape=pick("0s", "40ms"),
         act=pick("0s", "0s", "200ms"),
-        bounds=", ".join(f"{name}: {{min: 0}}" for name in names),
+        bounds=", ".join(f"{name}: {{min: 0, max: 4}}" for name in names),
     )
+    return text, names
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[str, Script]:
+    text, names = draw_case(draw, "policy: saturation")
     sizes = st.fixed_dictionaries({name: st.integers(0, 3) for name in names})
     lines = draw(st.lists(sizes, max_size=12))
     return text, Script(*lines, dict.fromkeys(names, 1))
+
+
+def check_counts(result: dict[str, Any], events: list[Event]) -> None:
+    """Everybody who came is counted once, and whoever left has been heard of."""
+    requests = result["requests"]
+    left = sum(requests[name] for name in requests if name != "arrived")
+    assert requests["arrived"] == left
+    ended = sum(event.kind == "request.ended" for event in events)
+    assert ended == left - requests["unfinished"]
 
 
 @settings(max_examples=40)
@@ -134,10 +175,8 @@ def cases(draw: st.DrawFn) -> tuple[str, Script]:
 def test_every_run_ends_and_nobody_is_lost(case: tuple[str, Script]) -> None:
     text, script = case
     result, events = scaled(text, script)
-    requests = result["requests"]
-    ends = sum(requests[name] for name in requests if name != "arrived")
-    assert requests["arrived"] == ends == sum(event.kind == "request.ended" for event in events)
-    assert requests["unfinished"] == 0
+    check_counts(result, events)
+    assert result["requests"]["unfinished"] == 0
     # It ends with its last request, or with the step in which the last of them was given up.
     last_s = max(event.time for event in events if event.kind == "request.ended")
     assert result["simulated_seconds"] <= last_s + 0.1
@@ -147,3 +186,19 @@ def test_every_run_ends_and_nobody_is_lost(case: tuple[str, Script]) -> None:
             sizes[-1][2] + sizes[-1][3] + sizes[-1][4] - pool["replicas"]["initial"]
         )
         assert pool["ready_seconds"] <= pool["replica_seconds"] + 1e-9
+
+
+@pytest.mark.parametrize("wake", ["true", "false"])
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy[0])
+@settings(max_examples=2)
+@given(data=st.data())
+def test_every_policy_lets_a_run_end(
+    policy: tuple[str, ...], wake: str, data: st.DataObject
+) -> None:
+    lines = (f"policy: {policy[0]}", *policy[1:], f"wake: {wake}")
+    text, _ = data.draw(st.composite(draw_case)("\n  ".join(lines)))
+    sink = MemorySink()
+    result = run(load_text(text), events=sink).result
+    check_counts(result, sink.events)
+    if wake == "true":  # nobody waits for a server in vain
+        assert result["requests"]["unfinished"] == 0
