@@ -59,6 +59,33 @@ def test_nothing_is_written_over_what_is_read(
     assert (tmp_path / kept).read_text() == one_server()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate own --json t.csv",
+        "compare own own --json t.csv",
+        "observe own --endpoint http://localhost:1 --json t.csv",
+    ],
+)
+def test_a_trace_that_a_scenario_replays_is_read_too(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:01:51.1630340,10,5\n"
+    (tmp_path / "t.csv").write_text(trace)
+    serving = one_server().partition("serving:\n")[2]
+    text = f"name: one\nworkload: [{{trace: {{path: t.csv}}}}]\nserving:\n{serving}"
+    (tmp_path / "own").write_text(text)
+    with pytest.raises(SystemExit) as left:
+        main(command.split())
+    assert left.value.code == 2
+    assert "--json would overwrite the trace" in capfd.readouterr().err
+    assert (tmp_path / "t.csv").read_text() == trace
+
+
 def test_a_file_by_another_name_is_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from windtunnel.cli.places import in_folder, keep_apart
+from windtunnel.cli.places import Place, in_folder, keep_apart, traces_of
 from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
 from windtunnel.core.errors import InputError
@@ -103,7 +103,10 @@ def compare(
     place = output
     if output is None and not alone:
         place = str(Path("runs", f"compare-{designs[0].plan.name}"))
-    keep_apart(_numbered(scenarios), {**in_folder(place, (DATA, PAGE)), "--json": json_to})
+    read = _numbered(scenarios)
+    for design in designs:
+        read |= traces_of(design.plan)
+    keep_apart(read, {**in_folder(place, (DATA, PAGE)), "--json": json_to})
     with ExitStack() as places:
         folder: WholeFolder | None = None
         if place is not None:
@@ -125,7 +128,7 @@ def compare(
     show(found, folder.path if folder is not None else None, screen())
 
 
-def _numbered(scenarios: Sequence[Path]) -> dict[str, Path]:
+def _numbered(scenarios: Sequence[Path]) -> dict[str, Place]:
     """The scenarios by what a person would call them; one may be there twice."""
     return {f"the scenario {path}": path for path in scenarios}
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.places import keep_apart
+from windtunnel.cli.places import Place, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from windtunnel.live.observe.observer import Manner, Observer
     from windtunnel.live.observe.prompts import PromptWriter
     from windtunnel.live.observe.tally import Tally, Targets
@@ -99,12 +101,12 @@ def observe(
     from windtunnel.twin.scenario.load import load
     from windtunnel.workload.traces.measured import MeasuredTrace
 
-    keep_apart({"the scenario": scenario}, {"-o": output, "--json": json_to})
     url = checked_url(endpoint, "--endpoint")
     variable = named_key(key_env, os.environ)
     keys = read_keys([variable] if variable else [], os.environ)
     _allow(concurrency, speedup)
     plan = load(scenario, sets, seed)
+    _keep_apart(scenario, plan, {"-o": output, "--json": json_to})
     _refuse_media(plan)
     longest_s, wait_s = _duration(timeout, "--timeout"), _duration(wait, "--wait")
     tally = Tally(targets_of(plan))
@@ -227,6 +229,10 @@ def _allow(connections: int, speedup: float) -> None:
     if allowed < connections:
         what = f"the system lets this process have {allowed} connections"
         raise InputError(what, where=f"--concurrency {connections}", hint="`ulimit -n` allows more")
+
+
+def _keep_apart(scenario: Path, plan: ScenarioPlan, written: Mapping[str, Place]) -> None:
+    keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
 
 
 def _refuse_media(plan: ScenarioPlan) -> None:

@@ -3,8 +3,12 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.core.errors import OutputError
+
+if TYPE_CHECKING:
+    from windtunnel.twin.scenario.plan import ScenarioPlan
 
 STANDARD_OUTPUT = "-"
 
@@ -39,6 +43,14 @@ def in_folder(folder: Place, names: tuple[str, ...], option: str = "-o") -> dict
     if folder is None:
         return {}
     return {f"{name} of {option}": Path(folder) / name for name in names}
+
+
+def traces_of(plan: "ScenarioPlan") -> dict[str, Place]:
+    """The traces that a scenario replays, for `keep_apart`."""
+    from windtunnel.workload.plan import TraceReplay
+
+    paths = [source.path for source in plan.workload if isinstance(source, TraceReplay)]
+    return {f"the trace {path}": path for path in paths}
 
 
 def _is_no_file(path: Path) -> bool:

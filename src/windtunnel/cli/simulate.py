@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from windtunnel.cli.places import in_folder, keep_apart
+from windtunnel.cli.places import in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def simulate(
     if output is None and not alone:
         output = str(Path("runs", f"{plan.name}-{plan.seed}"))
     written = {**in_folder(output, ALL), "--json": json_to, "--perfetto": perfetto}
-    keep_apart({"the scenario": scenario}, written)
+    keep_apart({"the scenario": scenario, **traces_of(plan)}, written)
     folder: RunFolder | None = None
     files: dict[str, WholeFile] = {}
     with ExitStack() as places:
