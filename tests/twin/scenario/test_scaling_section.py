@@ -99,6 +99,32 @@ def test_faults_are_told_with_their_place(written: dict[str, Any], where: str, w
     assert faults(**written) == [(where, what)]
 
 
+NONE = {"min": 0, "max": 0}
+
+
+@pytest.mark.parametrize(
+    ("none", "roles", "does"),
+    [
+        (["a"], {"a": "both"}, "computes prompts"),
+        (["a"], {"a": "prefill", "b": "decode"}, "computes prompts"),
+        (["b"], {"a": "prefill", "b": "decode"}, "writes answers"),
+        (["b"], {"a": "both", "b": "decode"}, None),
+        (["a"], {"a": "both", "b": "both"}, None),
+    ],
+)
+def test_somebody_must_be_allowed_to_serve(
+    none: list[str], roles: dict[str, Any], does: str | None
+) -> None:
+    pools = [
+        PoolSpec(name=name, role=role, replicas=0 if name in none else 1)
+        for name, role in roles.items()
+    ]
+    found = list(scaling_faults(section(pools=dict.fromkeys(none, NONE)), pools))
+    told = [(dotted(fault.path), fault.what) for fault in found]
+    what = f"no pool that {does} may have a server: nothing would ever be served"
+    assert told == ([] if does is None else [(f"scaling.pools.{none[0]}.max", what)])
+
+
 @pytest.mark.parametrize(
     ("written", "told"),
     [

@@ -76,6 +76,7 @@ def scaling_faults(
         yield from manifest_faults(spec, pools, SECTION)
         return
     yield from _bound_faults(spec, pools)
+    yield from _nobody_serves(spec, pools)
     yield from _accelerator_faults(spec, pools)
     yield from _useless(spec, pools)
     own = list(spec.policy_faults([pool.name for pool in pools]))
@@ -115,6 +116,17 @@ def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault
             allowed = f"from {bounds.min} to {bounds.max}"
             because = ((*SECTION, "pools", pool.name),)
             yield Fault(("serving", "pools", index, "replicas"), what, allowed, because_of=because)
+
+
+def _nobody_serves(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    """Where no pool that computes prompts, or none that writes answers, may have a server."""
+    for role, does in (("prefill", "computes prompts"), ("decode", "writes answers")):
+        able = [pool.name for pool in pools if pool.role in ("both", role)]
+        if able and not any(spec.pools.get(name, BoundsSpec()).max for name in able):
+            path = (*SECTION, "pools", able[0], "max")
+            what = f"no pool that {does} may have a server: nothing would ever be served"
+            yield Fault(path, what, hint="give one of them a max of at least 1")
+            return
 
 
 def _accelerator_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
