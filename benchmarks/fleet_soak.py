@@ -20,8 +20,9 @@ def main() -> None:
     report(
         Claim(
             f"half an hour of {seen.machines:,} machines, {seen.losses} lost, "
-            f"{seen.actions:,} actions, none twice: p99 of {seen.cycles} cycles",
-            ours=seen.cycle_s_p99,
+            f"{seen.actions:,} actions, none twice: p99 of {seen.cycles} cycles, "
+            "lists, roll-ups and execution included",
+            ours=seen.whole_s_p99,
             baseline=GATE_S,
             most=1.0,
             unit="CPU s",

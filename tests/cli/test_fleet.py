@@ -30,6 +30,8 @@ def test_the_figures_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["cycles_to_converge"] >= figures["actions"] / 50
     assert 0 < figures["bytes_per_machine"] < 400
     assert {"cold_ms", "warm_ms"} <= set(figures)
+    parts = ("reconcile_ms", "rollup_ms", "cold_ms", "execute_ms")
+    assert figures["whole_ms"] == pytest.approx(sum(figures[name] for name in parts))
 
 
 def test_the_figures_in_words_and_beside_neighbours(

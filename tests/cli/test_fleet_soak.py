@@ -26,7 +26,7 @@ def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_
     result = json.loads(file.read_text())
     assert result["pass"] is True
     assert [one["name"] for one in result["checks"]] == [
-        "cycle_s_p99",
+        "whole_s_p99",
         "landing_success",
         "duplicate_actions",
         "shortfalls",

@@ -1,5 +1,6 @@
 """A soak is repeatable, adds up, and its verdict says what was wrong."""
 
+import itertools
 import math
 
 import msgspec
@@ -13,7 +14,7 @@ from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.envelope import Envelope, has_passed, judge
 from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.faults import DomainLoss, Faults
-from windtunnel.fleet.instruments import no_clock
+from windtunnel.fleet.instruments import CYCLE, WHOLE, no_clock
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.soak import (
@@ -78,7 +79,7 @@ def test_a_quiet_fleet_does_nothing() -> None:
 def test_a_verdict_has_every_number(seen: Figures) -> None:
     bad = msgspec.structs.replace(
         seen,
-        cycle_s_p99=1.5,
+        whole_s_p99=1.5,
         actions=0,
         duplicate_actions=2,
         shortfalls=1,
@@ -90,6 +91,20 @@ def test_a_verdict_has_every_number(seen: Figures) -> None:
     assert math.isnan(checks[1].value)
     assert checks[3].words == "c1: short"
     assert not has_passed(checks)
+
+
+def test_the_limit_is_of_all_that_a_shard_does_for_a_cycle() -> None:
+    ticks = itertools.count()
+    plan = msgspec.structs.replace(SMALL, soak_s=320.0)
+    soak = Soak(plan, lambda: float(next(ticks)))
+    found = soak.run()
+    parts = (found.reconcile_s_p99, found.rollup_s_p99, found.execute_s_p99)
+    assert all(part > 0.0 for part in parts)
+    assert found.whole_s_p50 > found.cycle_s_p50
+    assert found.whole_s_max > found.cycle_s_max
+    whole = sum(soak.told.times[name].total for name in WHOLE)
+    assert whole > soak.told.times[CYCLE].total
+    assert judge(found, Envelope(whole_s_p99=found.cycle_s_p99))[0].passed is False
 
 
 def test_a_gang_comes_and_goes_as_a_whole() -> None:
@@ -148,4 +163,4 @@ def test_a_profile_that_does_not_exist_is_told_with_those_that_do() -> None:
 
 def test_an_envelope_that_nothing_could_pass_is_refused(seen: Figures) -> None:
     with pytest.raises(InputError, match="the limit of a cycle is nan s"):
-        judge(seen, Envelope(cycle_s_p99=math.nan))
+        judge(seen, Envelope(whole_s_p99=math.nan))

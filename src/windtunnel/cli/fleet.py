@@ -98,7 +98,7 @@ def bench(
     type=click.FloatRange(0, min_open=True),
     default=1.0,
     show_default=True,
-    help="What 99 in 100 cycles may take of the processor.",
+    help="What 99 in 100 cycles may take of the processor, as a whole.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn.")
 @click.option(

@@ -28,7 +28,7 @@ def soak_fleet(
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
-    envelope = Envelope(cycle_s_p99=cycle_limit_s).check()  # before the work, not after it
+    envelope = Envelope(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
     plan = SoakPlan(
         profile_named(name),
         soak_s=minutes * 60.0,
@@ -71,6 +71,16 @@ def table(result: dict[str, Any]) -> str:
             "cycles",
             f"{seen.cycles}: p50 {_ms(seen.cycle_s_p50)}, p99 {_ms(seen.cycle_s_p99)}, "
             f"longest {_ms(seen.cycle_s_max)}",
+        ),
+        _line(
+            "with all around them",
+            f"p50 {_ms(seen.whole_s_p50)}, p99 {_ms(seen.whole_s_p99)}, "
+            f"longest {_ms(seen.whole_s_max)}",
+        ),
+        _line(
+            "of that, p99",
+            f"lists {_ms(seen.reconcile_s_p99)}, roll-ups {_ms(seen.rollup_s_p99)}, "
+            f"execution {_ms(seen.execute_s_p99)}",
         ),
         _line("units that came and went", f"{seen.churned:,}"),
         _line("machines lost", _lost(seen)),

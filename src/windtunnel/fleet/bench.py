@@ -20,6 +20,7 @@ from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import CREATE, Limits, Order
+from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.states import FAILED, SPECULATIVE
 
 CHANGED: Final = 0.01
@@ -42,6 +43,8 @@ class Convergence(msgspec.Struct):
     landed: int
     duplicates: int
     """Orders that repeat one that was given before."""
+    execute_ms: float
+    """What it took to begin as much of the first plan as the cap allows, and to keep the rest."""
     events_per_s: float
     """Completions folded per second of the clock."""
     satisfied: float
@@ -91,6 +94,15 @@ class Bench:
         for cluster, needs in self.world.needs.items():
             self.planner.needs.replace(cluster, needs)
 
+    def reconcile_ms(self) -> float:
+        """Everything is listed again, and nothing has changed."""
+        inventory = self.planner.inventory
+        reconciler = Reconciler(inventory, Executor(inventory, Limits()))
+        took = self._ms(lambda: reconciler.fold(self.world.machines, self.now_s, complete=True))
+        assert len(inventory.entries) == len(self.world.machines)
+        assert not reconciler.rejected
+        return took
+
     def cold_ms(self) -> float:
         """The first cycle, to which everything is new."""
         return self._ms(self._cycle)
@@ -105,12 +117,14 @@ class Bench:
         limits = Limits(actions_per_cycle=actions_per_cycle, concurrency=4 * actions_per_cycle)
         executor = Executor(self.planner.inventory, limits, instruments=self.told)
         asked: dict[tuple[str, str], int] = {}
-        cycles, actions, events, folding_s = 0, 0, 0, 0.0
+        cycles, actions, events, folding_s, execute_s = 0, 0, 0, 0.0, 0.0
         orders: list[Order] = []
         while True:
             cycles += 1
             actions += len(self.plan.actions)
+            start = self._clock()
             orders += executor.submit(self.plan, self.now_s)
+            execute_s = execute_s if cycles > 1 else self._clock() - start
             for one in orders:
                 key = (one.operation, one.machine)
                 asked[key] = asked.get(key, 0) + 1
@@ -128,6 +142,7 @@ class Bench:
             deferred=self._count(DEFERRED),
             landed=self._count(SUCCESS),
             duplicates=sum(times - 1 for times in asked.values()),
+            execute_ms=execute_s * 1e3,
             events_per_s=events / folding_s if folding_s else 0.0,
             satisfied=1.0 - len(self.plan.shortfalls) / max(1, self.plan.needs),
         )

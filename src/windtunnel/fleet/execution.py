@@ -134,14 +134,14 @@ class Executor:
         if self.dry_run:
             self._take_back(plan)
             return []
+        began = self._told.begin()
         fresh = [Waiting(action) for action in plan.actions]
         for one in fresh:
             self._queue_of(one.action).append(one)
         self.waiting += len(fresh)
-        began = self._told.begin()
         orders = self.begin(now_s)
-        self._told.took(EXECUTE, self._told.begin() - began)
         self._count_deferred(fresh)
+        self._told.took(EXECUTE, self._told.begin() - began)
         return orders
 
     def _take_back(self, plan: Plan) -> None:

@@ -38,7 +38,13 @@ PARTS: Final = (
 PHASE_1: Final = "phase1"
 PHASE_2: Final = "phase2"
 PHASE_3: Final = "phase3"
+RECONCILE: Final = "reconcile"
+ROLLUP: Final = "rollup"
+BUFFER: Final = "buffer"
+CONSOLIDATION: Final = "consolidation"
 EXECUTE: Final = "execute"
+WHOLE: Final = (RECONCILE, ROLLUP, CYCLE, BUFFER, CONSOLIDATION, EXECUTE)
+"""What it takes a shard to get from one cycle to the next, answers to orders left out."""
 BOOTSTRAP_FETCH: Final = "bootstrap_fetch"
 PROVISIONING: Final = "provisioning"
 CONFIGURE: Final = "configure"
@@ -50,6 +56,10 @@ TIMES: Final = (
     PHASE_1,
     PHASE_2,
     PHASE_3,
+    RECONCILE,
+    ROLLUP,
+    BUFFER,
+    CONSOLIDATION,
     EXECUTE,
     BOOTSTRAP_FETCH,
     PROVISIONING,
@@ -138,6 +148,10 @@ class Instruments:
         whole = self.times[CYCLE].total
         parts = sum(self.times[name].total for name in PARTS)
         return parts / whole if whole else math.nan
+
+    def whole_s(self) -> float:
+        """All that shards took so far, planning and what is around it."""
+        return sum(self.times[name].total for name in WHOLE)
 
     # For others to read.
 

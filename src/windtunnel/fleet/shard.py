@@ -16,7 +16,7 @@ from windtunnel.fleet.consolidation import ConsolidationLimits, Consolidator
 from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import Executor
-from windtunnel.fleet.instruments import Instruments
+from windtunnel.fleet.instruments import BUFFER, CONSOLIDATION, RECONCILE, ROLLUP, Instruments
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import Limits, Order, Token
@@ -112,12 +112,18 @@ class Shard:
         if page.expired:
             self.relist()
             return True
+        began = self.told.begin()
+        self._fold(page, now_s)
+        self.told.took(RECONCILE, self.told.begin() - began)
+        return page.more
+
+    def _fold(self, page: Page, now_s: float) -> None:
         self.cursor = page.cursor
         mine = [record for record in page.records if self.territory.has(record)]
         if not self._from_start:
             self.reconciler.fold(mine, now_s, complete=False)
             self.reconciler.forget(page.tombstones)
-            return page.more
+            return
         self._first += mine
         if not page.more:
             known = self.planner.inventory.entries
@@ -126,7 +132,6 @@ class Shard:
             self._watch(fresh, now_s)
             self._from_start, self._first = False, []
             self._begin_to_decide()
-        return page.more
 
     def _begin_to_decide(self) -> None:
         self.is_ready = True
@@ -145,7 +150,10 @@ class Shard:
             check_owner(cluster, early)
             self._early[cluster] = early
             return True
-        return self.planner.needs.replace(cluster, needs)
+        began = self.told.begin()
+        believed = self.planner.needs.replace(cluster, needs)
+        self.told.took(ROLLUP, self.told.begin() - began)
+        return believed
 
     def answer(self, answer: Answer, now_s: float) -> list[Order]:
         """Takes an answer; gives what is to be asked next."""
@@ -165,10 +173,13 @@ class Shard:
     def cycle(self, now_s: float) -> tuple[Plan, list[Order]]:
         """Decides, and gives what is to be asked now."""
         plan = self.planner.cycle(now_s)
+        self.told.begin()
         if self.buffer is not None:
             self.buffer.keep(plan)
+            self.told.lap(BUFFER)
         if self.consolidator is not None:
             plan.actions += self.consolidator.propose(now_s)
+            self.told.lap(CONSOLIDATION)
         return plan, self.executor.submit(plan, now_s)
 
     def expire(self, now_s: float) -> list[Order]:

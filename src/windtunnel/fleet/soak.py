@@ -30,7 +30,15 @@ from windtunnel.fleet.execution import (
 )
 from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.faults import Faults, UnreliableProvider, poisson
-from windtunnel.fleet.instruments import ACTIONS_TOTAL, CYCLE, REJECTED_TOTAL, Instruments
+from windtunnel.fleet.instruments import (
+    ACTIONS_TOTAL,
+    CYCLE,
+    EXECUTE,
+    RECONCILE,
+    REJECTED_TOTAL,
+    ROLLUP,
+    Instruments,
+)
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import Limits
 from windtunnel.fleet.shard import Shard
@@ -107,6 +115,15 @@ class Figures(msgspec.Struct):
     cycle_s_p50: float
     cycle_s_p99: float
     cycle_s_max: float
+    """Of planning alone."""
+    whole_s_p50: float
+    whole_s_p99: float
+    whole_s_max: float
+    """Of all that a shard does for a cycle: lists, roll-ups, planning, execution."""
+    reconcile_s_p99: float
+    """Of folding what the provider listed before a cycle."""
+    rollup_s_p99: float
+    execute_s_p99: float
     actions: int
     """What ended in the soak, well or not."""
     landed: int
@@ -132,6 +149,36 @@ class Figures(msgspec.Struct):
     invariants_broken: int
     broken: str
     """The first that broke, in words."""
+
+
+TIMED: Final = (RECONCILE, ROLLUP, CYCLE, EXECUTE)
+ALL: Final = "whole"
+
+
+class Laps:
+    """What each cycle took, by part and as a whole."""
+
+    def __init__(self, told: Instruments) -> None:
+        self._told: Final = told
+        self._before: dict[str, float] = dict.fromkeys((*TIMED, ALL), 0.0)
+        self._seen: Final = {name: Histogram() for name in (*TIMED, ALL)}
+
+    def lap(self, *, keep: bool) -> float:
+        """A cycle is over. Gives what its planning took, and keeps everything where it counts."""
+        now = {name: self._told.times[name].total for name in TIMED}
+        now[ALL] = self._told.whole_s()
+        took = {name: total - self._before[name] for name, total in now.items()}
+        self._before = now
+        if keep:
+            for name, seconds in took.items():
+                self._seen[name].add(seconds, 1)
+        return took[CYCLE]
+
+    def quantile(self, part: str, share: float) -> float:
+        return self._seen[part].quantile(share)
+
+    def longest(self, part: str) -> float:
+        return self._seen[part].high
 
 
 class Demand:
@@ -225,9 +272,8 @@ class Soak:
         self._drill.before_cycle = self._before
         self._drill.after_cycle = self._after
         self._checker: Final = InvariantChecker(INVARIANTS)
-        self._cycle_s: Final = Histogram()
+        self._laps: Final = Laps(self.told)
         self._soaking = False
-        self._timed = 0.0
         self._cold_s = 0.0
         self._short = 0
         self._worst = 0
@@ -280,15 +326,13 @@ class Soak:
         self._demand.changed.clear()
 
     def _after(self, _: Shard, plan: Plan) -> None:
-        total = self.told.times[CYCLE].total
-        took_s, self._timed = total - self._timed, total
+        took_s = self._laps.lap(keep=self._soaking)
         if self._drill.cycles == 1:
             self._cold_s = took_s
         short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
         self._short = len(short)
         if not self._soaking:
             return
-        self._cycle_s.add(took_s, 1)
         if len(short) > self._worst:
             self._worst = len(short)
             self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
@@ -337,9 +381,15 @@ class Soak:
             soak_s=soak_s,
             cycles=cycles,
             cold_cycle_s=self._cold_s,
-            cycle_s_p50=self._cycle_s.quantile(0.5),
-            cycle_s_p99=self._cycle_s.quantile(0.99),
-            cycle_s_max=self._cycle_s.high,
+            cycle_s_p50=self._laps.quantile(CYCLE, 0.5),
+            cycle_s_p99=self._laps.quantile(CYCLE, 0.99),
+            cycle_s_max=self._laps.longest(CYCLE),
+            whole_s_p50=self._laps.quantile(ALL, 0.5),
+            whole_s_p99=self._laps.quantile(ALL, 0.99),
+            whole_s_max=self._laps.longest(ALL),
+            reconcile_s_p99=self._laps.quantile(RECONCILE, 0.99),
+            rollup_s_p99=self._laps.quantile(ROLLUP, 0.99),
+            execute_s_p99=self._laps.quantile(EXECUTE, 0.99),
             actions=ended,
             landed=landed,
             landing_success=landed / ended if ended else 1.0,
