@@ -98,9 +98,9 @@ def test_a_pool_of_nobody() -> None:
     [
         ({"manifests": []}, "scaling.manifests", "the list has no items"),
         ({"manifests": ["a"], "pools": {}}, "scaling.pools", "unknown key"),
-        ({"manifests": ["a"], "policy": "hpa"}, "scaling.policy", "unknown key"),
+        ({"manifests": ["a"], "policy": "hpa"}, "scaling", "policy and manifests are both written"),
         ({"policy": "hpaa"}, "scaling.policy", "'hpaa' is not known here"),
-        ({}, "scaling.policy", "missing"),
+        ({}, "scaling", "neither policy nor manifests is written"),
     ],
 )
 def test_what_is_no_such_section(written: dict[str, Any], where: str, what: str) -> None:
@@ -108,3 +108,21 @@ def test_what_is_no_such_section(written: dict[str, Any], where: str, what: str)
         Whole.model_validate({"scaling": written})
     (fault,) = checker_faults(caught.value, Whole)
     assert (dotted(fault.path), fault.what) == (where, what)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "allowed"),
+    [
+        ({}, "a list such as - {name: vllm:num_requests_waiting, target: 10}"),
+        (
+            {"metrics": {"vllm:num_requests_waiting": 10}},
+            "a list, each item after a '-', such as "
+            "- {name: vllm:num_requests_waiting, target: 10}",
+        ),
+    ],
+)
+def test_a_list_is_shown_where_one_is_wanted(metrics: dict[str, Any], allowed: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Whole.model_validate({"scaling": {"policy": "hpa", **metrics}})
+    (fault,) = checker_faults(caught.value, Whole)
+    assert (dotted(fault.path), fault.allowed) == ("scaling.metrics", allowed)

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.core.spec.fields import (
     FAULT,
+    ONE_KEY,
     TAG_MARK,
     VARIANT,
     WORD_BREAK,
@@ -79,6 +80,8 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
         return Fault(path, context["what"], context["allowed"], context["hint"])
     if kind == VARIANT:
         return _variant_fault(path, value, context["key"], context["words"].split(WORD_BREAK))
+    if kind == ONE_KEY:
+        return _one_key_fault(path, value, context["keys"].split(WORD_BREAK))
     if kind == "missing":
         return _missing(path, location, top)
     if kind == "extra_forbidden":
@@ -87,13 +90,16 @@ def _translate(found: ErrorDetails, top: type[BaseModel]) -> Fault:
         return _not_among(path, value, _QUOTED.findall(context["expected"]))
     if kind in ("too_short", "too_long"):
         return _wrong_count(path, context)
-    return _wrong_shape(path, found, _type_at(location, top))
+    return _wrong_shape(path, found, top)
 
 
-def _wrong_shape(path: KeyPath, found: ErrorDetails, wanted: Any) -> Fault:
-    kind, value = found["type"], found["input"]
+def _wrong_shape(path: KeyPath, found: ErrorDetails, top: type[BaseModel]) -> Fault:
+    kind, value, location = found["type"], found["input"], found["loc"]
     if kind == "list_type":
-        return Fault(path, is_not(value, "a list"), "a list, each item after a '-'")
+        example = _example(_field_at(location, top))
+        allowed = f"a list, each item after a '-'{', such as ' if example else ''}{example}"
+        return Fault(path, is_not(value, "a list"), allowed)
+    wanted = _type_at(location, top)
     assert kind in ("model_type", "dict_type"), kind
     keys = f"the keys {', '.join(_fields(wanted))}" if _is_section(wanted) else "names as keys"
     return Fault(path, is_not(value, "a mapping"), f"a mapping with {keys}")
@@ -106,6 +112,14 @@ def _variant_fault(path: KeyPath, value: Any, key: str, words: list[str]) -> Fau
     if key not in value:
         return Fault((*path, key), "missing", ", ".join(words))
     return _not_among((*path, key), value[key], words)
+
+
+def _one_key_fault(path: KeyPath, value: Mapping[str, Any], keys: list[str]) -> Fault:
+    written = [key for key in keys if key in value]
+    what = f"neither {' nor '.join(keys)} is written"
+    if written:
+        what = f"{' and '.join(written)} are both written"
+    return Fault(path, what, f"one of {' or '.join(keys)}")
 
 
 def _not_among(path: KeyPath, value: object, words: Sequence[str]) -> Fault:
@@ -134,10 +148,26 @@ def _missing(path: KeyPath, location: tuple[int | str, ...], top: type[BaseModel
     section = _type_at(location[:-1], top)
     assert _is_section(section)
     fields = _fields(section)
-    metadata = fields[str(location[-1])].metadata
-    allowed = next((leaf.allowed for leaf in metadata if isinstance(leaf, Leaf)), None)
+    field = fields[str(location[-1])]
+    allowed = next((leaf.allowed for leaf in field.metadata if isinstance(leaf, Leaf)), None)
+    if allowed is None and (example := _example(field)):
+        allowed = f"a list such as {example}"
     beside = tuple((*path[:-1], name) for name in fields)
     return Fault(path, "missing", allowed, because_of=beside)
+
+
+def _field_at(location: tuple[int | str, ...], top: type[BaseModel]) -> FieldInfo | None:
+    """The field of a section that is at `location`, if it is one."""
+    section = _type_at(location[:-1], top)
+    return _fields(section).get(str(location[-1])) if _is_section(section) else None
+
+
+def _example(field: FieldInfo | None) -> str:
+    """An item of a list as a file has it, where the field gives an example; else nothing."""
+    if field is None or not field.examples:
+        return ""
+    item = field.examples[0][0]
+    return f"- {{{', '.join(f'{key}: {value}' for key, value in item.items())}}}"
 
 
 def _fields(section: type[BaseModel]) -> dict[str, FieldInfo]:

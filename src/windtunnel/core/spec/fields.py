@@ -13,6 +13,7 @@ from windtunnel.core.units import parse_bandwidth, parse_duration, parse_rate, p
 
 FAULT = "windtunnel_fault"
 VARIANT = "windtunnel_variant"
+ONE_KEY = "windtunnel_one_key"
 WORD_BREAK = " "
 TAG_MARK = "\x1f"
 """Starts the tags of variants, so that they are told from keys in the location of a fault."""
@@ -290,6 +291,26 @@ def by_key(key: str, present: str, absent: str) -> Discriminator:
         return TAG_MARK + (present if has else absent)
 
     return Chooser(choose)
+
+
+def by_one_key(*keys: str) -> Discriminator:
+    """Chooses the member of a union by which of these keys a mapping has: exactly one."""
+
+    def choose(value: object) -> str | None:
+        if isinstance(value, Mapping):
+            written = [key for key in keys if key in value]
+        elif isinstance(value, BaseModel):
+            written = [key for key in keys if hasattr(value, key)]
+        else:
+            written = [keys[0]]  # which says what is wrong with it
+        return TAG_MARK + written[0] if len(written) == 1 else None
+
+    return Chooser(
+        choose,
+        custom_error_type=ONE_KEY,
+        custom_error_message="not one key",
+        custom_error_context={"keys": WORD_BREAK.join(keys)},
+    )
 
 
 def _integral(value: float) -> bool:

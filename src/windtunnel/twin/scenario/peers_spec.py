@@ -96,7 +96,8 @@ class HpaScalerSpec(ScalerSpec):
 
     policy: Literal["hpa"]
     metrics: list[HpaMetricSpec] = Field(
-        description="What each should be; the one that asks for most wins."
+        description="What each should be; the one that asks for most wins.",
+        examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
     tolerance: Annotated[float, Number(0, 1)] = Field(
         default=0.1, description="So far around a target nothing changes."

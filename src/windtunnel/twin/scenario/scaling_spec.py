@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Number, Whole, by_key, chosen_by, variant
+from windtunnel.core.spec.fields import Number, Whole, by_one_key, chosen_by, variant
 from windtunnel.scaling.plan import (
     BlisPlan,
     PolicyPlan,
@@ -183,5 +183,5 @@ PolicySpec = Annotated[
 ]
 ScalingSpec = Annotated[
     Annotated[ManifestScalerSpec, variant("manifests")] | Annotated[PolicySpec, variant("policy")],
-    by_key("manifests", "manifests", "policy"),
+    by_one_key("policy", "manifests"),
 ]
