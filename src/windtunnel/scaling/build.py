@@ -168,11 +168,25 @@ def notes_of(plan: ScalingPlan) -> list[str]:
     notes: list[str] = []
     for policy in policies:
         of = policy.policy if isinstance(policy, PartPlan) else policy
-        windows = plan.stabilization or BUILDERS[type(of)](of).stabilization
-        note = "stabilization.down is 0s: servers go at the first tick that could spare them"
-        if windows is not None and windows.down_s == 0 and note not in notes:
+        key, window_s = _window_down(plan, of)
+        if isinstance(policy, PartPlan):  # whose manifest has a name of its own for it
+            key = f"the window for fewer replicas of {policy.source}"
+        note = f"{key} is 0s: servers go at the first tick that could spare them"
+        if window_s == 0 and note not in notes:
             notes.append(note)
     return notes
+
+
+def _window_down(plan: ScalingPlan, policy: PolicyPlan) -> tuple[str, float | None]:
+    """The key of the window before a policy shrinks, and its length; None: it has none."""
+    if isinstance(policy, KthenaPlan):
+        return "behavior.down.window", policy.behavior.down.window_s
+    if isinstance(policy, HpaPlan):
+        return "down.window", policy.down.window_s
+    if isinstance(policy, KedaPlan):
+        return "down.window", policy.hpa.down.window_s
+    windows = plan.stabilization or BUILDERS[type(policy)](policy).stabilization
+    return "stabilization.down", None if windows is None else windows.down_s
 
 
 def build_scaler(plan: ScalingPlan, models: Sequence[str]) -> Scaler:

@@ -58,6 +58,16 @@ def test_no_patience_at_all_is_said_once() -> None:
     (note,) = notes(stabilization={"down": "0s"})
     assert note.startswith("stabilization.down is 0s")
     assert notes(policy="blis") == [note]
+    listed = [{"name": "num_requests_waiting", "target": 2}]
+    for policy in ("hpa", "keda"):
+        assert notes(policy=policy, metrics=listed) == []
+        (note,) = notes(policy=policy, metrics=listed, down={"window": "0s"})
+        assert note.startswith("down.window is 0s: servers go")
+    waiting = {"num_requests_waiting": 2}
+    for policy in ("kthena-homogeneous", "kthena-heterogeneous", "kthena-disaggregated"):
+        assert notes(policy=policy, metrics=waiting) == []
+        (note,) = notes(policy=policy, metrics=waiting, behavior={"down": {"window": "0s"}})
+        assert note.startswith("behavior.down.window is 0s: servers go")
 
 
 def test_every_plan_has_a_builder() -> None:
