@@ -62,6 +62,12 @@ def _dynamo(itl: float) -> str:
     return _section("dynamo", body)
 
 
+def _fixed(replicas: float) -> str:
+    """No autoscaler: a pool of one size, which somebody chose who knew the traffic."""
+    size = f"{replicas:g}"
+    return f"scaling:\n  policy: saturation\n  pools: {{main: {{min: {size}, max: {size}}}}}\n"
+
+
 def _predictive(probability: float, headroom: float) -> str:
     body = f"  probability: {probability:g}\n  headroom: {headroom:g}\n  season: SEASON\n"
     return _section("predictive", body)
@@ -82,15 +88,17 @@ CONTESTANTS: dict[str, tuple[Callable[..., str], list[Knob]]] = {
     "aibrix APA": (_aibrix, _each(20, 30, 40, 60)),
     "kthena": (_kthena, _each(20, 30, 40, 60, 80)),
     "wva v1": (_wva_v1, _each(0.5, 2, 5)),
-    "wva v2": (_wva, _each(0.05, 0.1, 0.2, 0.3, 0.85)),
-    "saturation": (_saturation, _each(0.05, 0.1, 0.2, 0.3, 0.8)),
-    "blis": (_blis, _each(0.05, 0.1, 0.2, 0.8)),
+    "wva v2": (_wva, _each(0.06, 0.08, 0.1, 0.2, 0.3)),
+    "saturation": (_saturation, _each(0.06, 0.08, 0.1, 0.2, 0.3)),
+    "blis": (_blis, _each(0.05, 0.06, 0.07, 0.08, 0.1)),
     "dynamo": (_dynamo, _each(25, 30, 40, 60)),
+    "fixed": (_fixed, _each(6, 7, 8, 9, 10)),
     "predictive": (
         _predictive,
-        [(0.75, 0), (0.9, 0), (0.98, 0), (0.98, 0.1), (0.98, 0.2), (0.98, 0.4), (0.98, 0.7)],
+        [(0.75, 0), (0.9, 0), (0.98, 0), (0.98, 0.2), (0.98, 0.4), (0.98, 0.7), (0.98, 1.0)],
     ),
 }
 """By name: what makes its section from the value of its knob, and the values that are tried."""
 
 OURS = "predictive"
+FIXED = "fixed"
