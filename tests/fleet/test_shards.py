@@ -9,6 +9,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.fake import Delays, FakeProvider
+from windtunnel.fleet.instruments import ACTIONS_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, TAG, Limits, Order, Token
@@ -273,3 +274,43 @@ def test_nothing_is_reclaimed_before_a_cluster_has_said_what_it_needs() -> None:
     drill = Drill(provider, [Shard("s")], Streams(1)["fetch"])
     drill.run_until(100.0)
     assert sum(provider.begun.values()) == 0
+
+
+class ForgetfulOfTags(FakeProvider):
+    """Takes the first tags, and does not note them."""
+
+    def __init__(self, forgets: int) -> None:
+        super().__init__(INSTANT, Streams(5))
+        self.forgets = forgets
+        self.tags = 0
+
+    def begin(self, shard: str, order: Order, now_s: float) -> None:
+        if order.operation == TAG:
+            self.tags += 1
+            if self.tags <= self.forgets:
+                return
+        super().begin(shard, order, now_s)
+
+
+@pytest.mark.parametrize("forgets", [0, 1, 2])
+def test_a_tag_that_was_forgotten_is_given_again_when_the_old_holder_is_listed(
+    forgets: int,
+) -> None:
+    low, high = ask(priority=1), ask(priority=2)
+    provider = ForgetfulOfTags(forgets)
+    provider.add(Machine("m1", shape_of(), CONFIGURED, "h1", "east", low.key()))
+    shard = Shard("s")
+    drill = Drill(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
+    drill.before_cycle = lambda _: _want(shard, low, high)
+    drill.run_until(95.0)
+    found = provider.get("m1")
+    assert found is not None
+    assert found.holder == high.key()
+    assert provider.tags == forgets + 1
+    told = shard.told
+    assert told.counted(ACTIONS_TOTAL, "adopt", "repeated") == forgets
+    assert told.counted(ACTIONS_TOTAL, "adopt", "success") == 1
+
+
+def _want(shard: Shard, *needs: Need) -> None:
+    shard.want("east", list(needs))

@@ -62,6 +62,7 @@ ROLLED_BACK: Final = "rolled_back"
 STALE: Final = "stale"
 LOST: Final = "lost"
 DRY_RUN: Final = "dry_run"
+REPEATED: Final = "repeated"
 
 BY_CAP: Final = "cap"
 BY_CONCURRENCY: Final = "concurrency"
@@ -111,6 +112,8 @@ class Executor:
         self._sequence = 0
         self._queues: Final[dict[int, deque[Waiting]]] = {}  # by rank
         self._reclaims: Final[dict[str, deque[Waiting]]] = {}  # by cluster
+        self._adopting: Final[dict[str, None]] = {}  # machines whose adoption waits
+        self._to_tag: Final[dict[str, None]] = {}  # machines whose holder must be told again
         self._running: Final[dict[str, Running]] = {}
         self._deadlines: Final[list[tuple[float, int, str]]] = []
         self._begun_in_cycle = 0
@@ -138,6 +141,8 @@ class Executor:
         fresh = [Waiting(action) for action in plan.actions]
         for one in fresh:
             self._queue_of(one.action).append(one)
+            if one.action.kind == ADOPT:
+                self._adopting[one.action.machine] = None
         self.waiting += len(fresh)
         orders = self.begin(now_s)
         self._count_deferred(fresh)
@@ -183,6 +188,7 @@ class Executor:
         orders: list[Order] = []
         if self.paused or self.dry_run:
             return orders
+        self._tag_again(orders)
         for rank in sorted(self._queues):
             queue = self._queues[rank]
             while queue and self._has_room():
@@ -196,6 +202,28 @@ class Executor:
             if not queue:
                 del self._reclaims[cluster]
         return orders
+
+    def tag_again(self, machine: str) -> None:
+        """A machine is listed for another need than it is ours for: nobody answers for a tag."""
+        if machine not in self._adopting:
+            self._to_tag[machine] = None
+
+    def _tag_again(self, orders: list[Order]) -> None:
+        while self._to_tag and self._has_room():
+            machine = next(iter(self._to_tag))
+            del self._to_tag[machine]
+            entry = self._inventory.entries.get(machine)
+            row = None if entry is None else entry.row
+            if (
+                entry is not None
+                and row is not None
+                and row.live
+                and entry.state in (CONFIGURING, CONFIGURED)
+                and machine not in self._running
+            ):
+                self._begun_in_cycle += 1
+                orders.append(Order(TAG, machine, self._token(), row.cluster.name, row.key))
+                self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], REPEATED))
 
     def _has_room(self) -> bool:
         return (
@@ -214,6 +242,8 @@ class Executor:
         self.waiting -= 1
         one.begun = True
         action = one.action
+        if action.kind == ADOPT:
+            self._adopting.pop(action.machine, None)
         entry = self._inventory.entries.get(action.machine)
         if entry is None or not self._holds(action, entry):
             self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], STALE))

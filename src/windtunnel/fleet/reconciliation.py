@@ -11,7 +11,7 @@ from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import REJECTED_TOTAL, Instruments
 from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.machine import Machine, fault_of
-from windtunnel.fleet.states import FAILED, STATES, is_legal
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, STATES, is_legal
 
 MOST_KEPT: Final = 1000
 """How many rejected records are kept for inspection; the oldest go first."""
@@ -81,8 +81,12 @@ class Reconciler:
         if record.cluster and record.cluster != cluster and record.state != FAILED:
             sentence = f"it cannot go from cluster {cluster!r} to {record.cluster!r}"
             self._reject(record, ILLEGAL, sentence)
-        elif record.host:
+            return
+        if record.host:
             entry.host = record.host
+        is_bound = record.state in (CONFIGURING, CONFIGURED)
+        if is_bound and row is not None and row.live and record.holder != row.key:
+            self._executor.tag_again(record.id)
 
     def _row_of(self, record: Machine) -> Row | None:
         if record.holder is not None:
