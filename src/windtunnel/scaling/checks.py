@@ -27,3 +27,13 @@ def apart(up_field: str, up: float, down_field: str, down: float) -> None:
             where=down_field,
             hint="a group between the two would grow and shrink in turns; set both",
         )
+
+
+def within(field: str, spare: float, of_field: str, of: float) -> None:
+    """What must be left to spare is less than all that there is."""
+    if spare >= of:
+        raise InputError(
+            f"{spare:g} is not below {of_field}, which is {of:g}",
+            where=field,
+            hint="no replica ever has as much to spare: it would grow without end",
+        )

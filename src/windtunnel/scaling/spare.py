@@ -5,7 +5,7 @@ As the first analyzer of the workload variant autoscaler (WVA) decides.
 
 from typing import Final
 
-from windtunnel.scaling.checks import apart, at_least, share
+from windtunnel.scaling.checks import at_least, share, within
 from windtunnel.scaling.parts import Analyzer, Finding, Group, replicas_wanted, unknown
 
 
@@ -25,8 +25,8 @@ class SpareCapacity(Analyzer):
         at_least("queue_threshold", queue_threshold, above=True)
         at_least("kv_spare", kv_spare)
         at_least("queue_spare", queue_spare)
-        apart("kv_threshold", kv_threshold, "kv_spare", kv_spare)
-        apart("queue_threshold", queue_threshold, "queue_spare", queue_spare)
+        within("kv_spare", kv_spare, "kv_threshold", kv_threshold)
+        within("queue_spare", queue_spare, "queue_threshold", queue_threshold)
         self._kv_threshold: Final = kv_threshold
         self._queue_threshold: Final = queue_threshold
         self._kv_spare: Final = kv_spare

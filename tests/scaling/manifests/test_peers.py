@@ -181,6 +181,11 @@ PODS = "spec.metrics[0].pods"
         ),
         (
             "spec/metrics/0/pods/target/averageValue",
+            "1e400",
+            f"{PODS}.target.averageValue: it is not finite",
+        ),
+        (
+            "spec/metrics/0/pods/target/averageValue",
             None,
             f"{PODS}.target.averageValue: missing",
         ),

@@ -27,6 +27,7 @@ QUANTITY = TypeAdapter(Annotated[float, Quantity()])
         ("-.5", -0.5),
         ("250u", 0.00025),
         ("1e999", float("inf")),
+        pytest.param(-(10**400), float("-inf"), id="too many digits"),
     ],
 )
 def test_quantities(written: object, expected: float) -> None:

@@ -109,6 +109,12 @@ def test_faults_are_told_with_their_place(written: dict[str, Any], where: str, w
     assert faults(**written) == [(where, what)]
 
 
+@pytest.mark.parametrize("written", [{"kv_spare": 0.8}, {"queue_spare": 5}])
+def test_what_is_spared_has_a_hint_of_its_own(written: dict[str, Any]) -> None:
+    (fault,) = scaling_faults(section(policy="wva-v1", **written), POOLS)
+    assert fault.hint == "no replica ever has as much to spare: it would grow without end"
+
+
 NONE = {"min": 0, "max": 0}
 
 

@@ -34,9 +34,13 @@ class Quantity(Leaf):
 
     def check(self, value: object) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            if math.isnan(value):
+            try:
+                amount = float(value)
+            except OverflowError:  # a whole number of more digits than a float holds
+                return math.inf if value > 0 else -math.inf
+            if math.isnan(amount):
                 self.fail(is_not(value, "a quantity"))
-            return float(value)
+            return amount
         if not isinstance(value, str) or len(value) > LONGEST_QUANTITY:
             self.fail(is_not(value, "a quantity"))
         found = _QUANTITY.fullmatch(value)

@@ -1,5 +1,6 @@
 """Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`, as its users write it."""
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -200,8 +201,8 @@ def _metric(spec: MetricSpec, path: KeyPath) -> HpaMetric | Fault:
     place = (*here, "target", "averageValue" if average else "value")
     if amount is None:
         return Fault(place, "missing", "a quantity such as 10, 0.5 or 250m")
-    if not 0 < amount < float("inf"):
-        return Fault(place, "must be positive")
+    if not 0 < amount < math.inf:
+        return Fault(place, "it is not finite" if amount > 0 else "must be positive")
     if spec.type == "Pods":
         return HpaMetric(given.metric.name, amount, AVERAGE)
     return HpaMetric(given.metric.name, amount, TOTAL if average else VALUE)
