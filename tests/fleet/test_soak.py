@@ -6,6 +6,7 @@ import math
 import msgspec
 import pytest
 
+from tests.fleet.worlds import idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.fleet.archetypes import world
@@ -15,6 +16,7 @@ from windtunnel.fleet.envelope import Envelope, has_passed, judge
 from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.faults import DomainLoss, Faults
 from windtunnel.fleet.instruments import CYCLE, WHOLE, no_clock
+from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.soak import (
@@ -26,6 +28,7 @@ from windtunnel.fleet.soak import (
     SoakProfile,
     profile_named,
 )
+from windtunnel.fleet.states import DELETING, IDLE, SPECULATIVE
 
 SMALL = SoakPlan(
     SoakProfile(800, 800),
@@ -141,6 +144,23 @@ def test_invariants_see_what_is_wrong() -> None:
     entry = shards[0].planner.inventory.entries["m0000001"]
     entry.planned = 1
     assert INVARIANTS[1].check(Fleet(shards, provider)) is not None
+
+
+def test_a_record_that_was_rejected_hides_a_machine_from_the_check_only_until_a_good_one() -> None:
+    provider = FakeProvider(SMALL.delays, Streams(1))
+    provider.add(idle("m1"))
+    shard = Shard("s")
+    Drill(provider, [shard], Streams(1)["fetch"]).look(shard)
+    fleet, as_listed = Fleet([shard], provider), INVARIANTS[4]
+    inventory = shard.planner.inventory
+    shard.reconciler.fold([Machine("m1", shape_of(), IDLE)], 1.0, complete=False)
+    assert list(shard.reconciler.doubtful) == ["m1"]
+    inventory.transition(inventory.entries["m1"], DELETING, 2.0)
+    inventory.transition(inventory.entries["m1"], SPECULATIVE, 2.0)
+    assert as_listed.check(fleet) is None
+    shard.reconciler.fold([quota("m1")], 3.0, complete=False)
+    assert as_listed.check(fleet) == "machine 'm1' is speculative, not idle"
+    assert list(shard.reconciler.rejected) == ["m1"]  # kept for whoever looks into it
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def _as_the_provider_says(fleet: Fleet) -> str | None:
                 continue
             if entry.state in TRANSITIONAL:
                 continue  # begun before the shard was started again: the next list will tell
-            if name in shard.reconciler.rejected:
-                continue  # what it was told of the machine could not be
+            if name in shard.reconciler.doubtful:
+                continue  # what it was told last of the machine could not be
             return f"machine {name!r} is {STATES[int(entry.state)]}, not {STATES[record.state]}"
     return None
 

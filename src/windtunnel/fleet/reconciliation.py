@@ -32,23 +32,30 @@ class Reconciler:
         self._told: Final = instruments or Instruments()
         self.rejected: Final[dict[str, tuple[Machine, str]]] = {}
         """By machine: the last record that could not be, and why."""
+        self.doubtful: Final[dict[str, None]] = {}
+        """Machines of which no record has been believed since one that could not be."""
 
     def fold(self, records: Iterable[Machine], now_s: float, *, complete: bool) -> None:
         """Takes a list of records; where it is `complete`, machines that are not on it are gone."""
         seen: dict[str, None] = {}
         for record in records:
             seen[record.id] = None
+            self.doubtful.pop(record.id, None)
             self._fold_one(record, now_s)
         if complete:
             for name in sorted(self._inventory.entries):
                 if name not in seen:
-                    self._executor.gone(name)
+                    self._gone(name)
 
     def forget(self, tombstones: Iterable[str]) -> None:
         """Takes the ids of machines that a provider no longer has."""
         for name in tombstones:
             if name in self._inventory.entries:
-                self._executor.gone(name)
+                self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        self.doubtful.pop(name, None)
+        self._executor.gone(name)
 
     def _fold_one(self, record: Machine, now_s: float) -> None:
         fault = fault_of(record)
@@ -95,6 +102,7 @@ class Reconciler:
 
     def _reject(self, record: Machine, reason: str, sentence: str) -> None:
         self._told.count(REJECTED_TOTAL, (reason,))
+        self.doubtful[record.id] = None
         self.rejected.pop(record.id, None)
         if len(self.rejected) >= MOST_KEPT:
             del self.rejected[next(iter(self.rejected))]
