@@ -71,7 +71,9 @@ def test_where_all_kinds_are_used_up_it_is_held_back() -> None:
     for event in decisions:
         limits.extend(event.data["limits"])  # type: ignore[arg-type]
     said = [limit["reason"] for limit in limits if limit["name"] == "accelerators"]
-    assert said[0] == "There are accelerators for 5 replicas, not for 6."
+    assert said[0] == (
+        "There are accelerators for 5 replicas, not for 6. That is 6 -> 5 of all pools together."
+    )
 
 
 def test_the_engine_without_limits_does_not_mind_and_is_told() -> None:

@@ -171,7 +171,7 @@ class Policy(Decider):
                 continue
             limited = allocation.counts_at(after)
             without = allocation.counts_at(self._without(position, steps, context)[number])
-            why = limiter.why(before, after, number, context)
+            why = limiter.why(before, after, number, context) + _of_all(group, before, after)
             _note(limits, limiter.name, counts, limited, without, why)
             counts = limited
         if self.together and self._wake:
@@ -195,6 +195,14 @@ class Policy(Decider):
         for limiter in self._chain[position + 1 :]:
             totals = limiter.limit(totals, context)
         return totals
+
+
+def _of_all(group: Group, before: int, after: int) -> str:
+    """What a limiter did to the total, where a decision is about one pool of several."""
+    if len(group.variants) == 1:
+        return ""
+    which = "" if len(group.variants) == len(group.model.variants) else f"{group.role} "
+    return f" That is {before} -> {after} of all {which}pools together."
 
 
 def _note(
