@@ -231,13 +231,23 @@ def test_a_unit_that_no_machine_can_host_is_a_verdict() -> None:
     assert "no machine matches" in plan.shortfalls[0].reason
 
 
+def test_a_need_of_more_than_there_is_starves_for_nobody() -> None:
+    alone = ask(machines=5)
+    world = Both([configured("m1", alone), idle("m2"), quota("m3")], [alone])
+    plan = world.cycle()
+    assert verdicts(plan) == [NO_MATCHING_SUPPLY]
+    assert plan.shortfalls[0].reason == (
+        "short of 4 cpu, 16 memory: all machines that match, whoever has them, are too few"
+    )
+
+
 def test_requirements_that_exclude_each_other_are_a_verdict() -> None:
     both = ask("east", 1, "small", requirement(ZONE, "In", ["a"]), requirement(ZONE, "In", ["b"]))
     assert verdicts(Both([idle("m1")], [both]).cycle()) == [NO_MATCHING_SUPPLY]
 
 
 def test_a_need_can_be_asked_about() -> None:
-    wish, wanting = ask(machines=2), ask("west", 5)
+    wish, wanting = ask(machines=2), ask("west", 3)
     world = Both([configured("m1", wish), idle("m2"), idle("m3")], [wish, wanting])
     world.cycle()
     planner = world.planner
@@ -245,7 +255,7 @@ def test_a_need_can_be_asked_about() -> None:
         "machines that are there or on their way cover it (1 there, 1 on their way)"
     )
     assert planner.explain(wanting.key()).reason == (
-        "short of 8 cpu, 32 memory: all machines that match belong to needs of the same or a "
+        "short of 4 cpu, 16 memory: all machines that match belong to needs of the same or a "
         "higher priority (0 there, 1 on their way)"
     )
     with pytest.raises(InputError, match="cluster 'north' does not ask for it"):

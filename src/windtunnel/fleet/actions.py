@@ -59,7 +59,7 @@ VERDICTS: Final = (
 )
 """By number: machines that are there or on their way cover it; the rest is being drained for it;
 machines would suffice, but not within one domain or evenly enough; all that match
-belong to needs of the same or a higher priority; no machine matches; all that
+belong to needs of the same or a higher priority; no machine matches, or too few do; all that
 could be taken from needs of lower priority is not enough."""
 
 
@@ -122,9 +122,13 @@ WHY: Final = (
 """By verdict: the reason in words."""
 
 
-def in_words(verdict: int, missing: list[tuple[str, int]]) -> str:
+TOO_FEW: Final = "all machines that match, whoever has them, are too few"
+
+
+def in_words(verdict: int, missing: list[tuple[str, int]], *, some_match: bool = True) -> str:
     """A verdict as a sentence, with the amounts that are missing."""
+    why = TOO_FEW if verdict == NO_MATCHING_SUPPLY and some_match else WHY[verdict]
     if not missing:
-        return WHY[verdict]
+        return why
     amounts = ", ".join(f"{amount} {name}" for name, amount in missing)
-    return f"short of {amounts}: {WHY[verdict]}"
+    return f"short of {amounts}: {why}"

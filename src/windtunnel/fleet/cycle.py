@@ -116,7 +116,7 @@ class Planner:
             for at, name in enumerate(names)
             if not row.whole and row.want[at] > row.have[at]
         ]
-        words = f"{in_words(verdict, missing)} ({there} there, {coming} on their way)"
+        words = f"{self._in_words(row, verdict, missing)} ({there} there, {coming} on their way)"
         return Verdict(key, verdict, words)
 
     def _rows_to_look_at(self) -> list[Row]:
@@ -217,7 +217,10 @@ class Planner:
             for at in range(len(names))
             if row.want[at] > have[at]
         ]
-        return in_words(row.verdict, missing)
+        return self._in_words(row, row.verdict, missing)
+
+    def _in_words(self, row: Row, verdict: int, missing: list[tuple[str, int]]) -> str:
+        return in_words(verdict, missing, some_match=self._supplies.of(row).is_alive())
 
     def _reclaim(self) -> None:
         """Phase 3: drains what no need of its cluster counts on, the dearest first."""

@@ -163,7 +163,9 @@ class Preemption:
             return NO_MATCHING_SUPPLY
         if row.domain_key and self._free_would_do(row, supply, have):
             return TOPOLOGY_UNSATISFIABLE
-        return PREEMPTION_EXHAUSTED if tried else PRIORITY_STARVED
+        if tried:
+            return PREEMPTION_EXHAUSTED
+        return PRIORITY_STARVED if _all_would_do(row, supply) else NO_MATCHING_SUPPLY
 
     def _free_would_do(self, row: Row, supply: Supply, have: list[int]) -> bool:
         """Whether free machines would suffice if it did not matter where they are."""
@@ -174,6 +176,15 @@ class Preemption:
                 for at in range(len(found)):
                     found[at] += count * stock.amounts[row.resources[at]]
         return covered(found, row.want)
+
+
+def _all_would_do(row: Row, supply: Supply) -> bool:
+    """Whether all machines that match would suffice, whoever has them."""
+    found = [0] * len(row.want)
+    for stock in supply.order:
+        for at in range(len(found)):
+            found[at] += stock.alive * stock.amounts[row.resources[at]]
+    return covered(found, row.want)
 
 
 def _add(have: list[int], row: Row, stock: Stock) -> None:

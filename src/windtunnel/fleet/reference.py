@@ -415,16 +415,19 @@ class _Cycle:
         return promised
 
     def verdict(self, row: ReferenceRow, missing: Amounts, *, tried: bool) -> Verdict:
-        alive = any(m.state != FAILED and row.matches(m) for m in self.machines.values())
+        alive = [m for m in self.machines.values() if m.state != FAILED and row.matches(m)]
         if not alive:
             found = NO_MATCHING_SUPPLY
         elif row.domain_key and covers(total(self.free(row)), missing):
             found = TOPOLOGY_UNSATISFIABLE
         elif tried:
             found = PREEMPTION_EXHAUSTED
-        else:
+        elif covers(total(alive), dict(row.need.aggregate)):
             found = PRIORITY_STARVED
-        return Verdict(row.key, found, in_words(found, sorted(missing.items())))
+        else:
+            found = NO_MATCHING_SUPPLY
+        words = in_words(found, sorted(missing.items()), some_match=bool(alive))
+        return Verdict(row.key, found, words)
 
     # Phase 3: what nobody needs.
 
