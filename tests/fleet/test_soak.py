@@ -61,12 +61,13 @@ def test_a_soak_of_the_same_seed_is_the_same(seen: Figures) -> None:
 
 
 def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> None:
-    cut = Faults(domains=(DomainLoss(200.0, RACK, "a-0"),))
+    cut = Faults(domains=(DomainLoss(200.0, RACK, "a-0"), DomainLoss(210.0, "nokey", "a")))
     plan = SoakPlan(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
     cut_off = Soak(plan, no_clock).run()
     assert cut_off.ramp_s < 200.0 < cut_off.ramp_s + 300.0
     assert cut_off.losses == 0
     assert cut_off.lost_with_domain > 0
+    assert cut_off.empty_domains == ["no machine has nokey 'a': nothing was lost"]
     assert [one.whole_machines for one in cut_off.gaps] == [False, True]
 
 

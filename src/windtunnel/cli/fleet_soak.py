@@ -87,6 +87,7 @@ def table(result: dict[str, Any]) -> str:
         _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
         _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
     ]
+    lines += [_line("a domain that is none", one) for one in seen.empty_domains]
     lines += [_gap(one) for one in seen.gaps]
     lines += [""]
     lines += [_verdict(one) for one in result["checks"]]

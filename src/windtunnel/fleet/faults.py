@@ -136,6 +136,8 @@ class UnreliableProvider:
         self.lost = 0
         """How many there were: listed as failed, or no longer listed."""
         self.lost_with_domain = 0
+        self.empty_domains: Final[list[str]] = []
+        """Domains that should have gone, and of which no machine is: most likely a slip."""
         self.forgotten = 0
         self.doubled = 0
         self.lied = 0
@@ -170,13 +172,17 @@ class UnreliableProvider:
                 self._lose(name, now_s)
 
     def _lose_domain(self, loss: DomainLoss, now_s: float) -> None:
+        found = False
         for record in self._provider.records():
             if record.shape.attributes().get(loss.key) == loss.value:
+                found = True
                 if record.state == SPECULATIVE:
                     self._provider.remove(record.id)
                 elif record.state != FAILED:
                     self.lost_with_domain += 1
                     self._lose(record.id, now_s)
+        if not found:
+            self.empty_domains.append(f"no machine has {loss.key} {loss.value!r}: nothing was lost")
 
     def _lose(self, name: str, now_s: float) -> None:
         self._provider.lose(name, ERROR, now_s)

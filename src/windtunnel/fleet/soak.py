@@ -140,6 +140,8 @@ class Figures(msgspec.Struct):
     losses_expected: float
     lost_with_domain: int
     """Machines that went with a rack or a zone, on top of the losses."""
+    empty_domains: list[str]
+    """Racks and zones that should have gone, and of which no machine is, in words."""
     churned: int
     records_rejected: int
     records_lied: int
@@ -401,6 +403,7 @@ class Soak:
             losses=seen["losses"],
             losses_expected=self.unreliable.expected - self._expected,
             lost_with_domain=seen["lost_with_domain"],
+            empty_domains=self.unreliable.empty_domains,
             churned=self._churned,
             records_rejected=seen["rejected"],
             records_lied=seen["lied"],
