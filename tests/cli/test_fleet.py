@@ -7,6 +7,7 @@ import pytest
 
 from windtunnel.cli.main import main
 
+DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ["fleet", "bench", "--machines", "300", "--needs", "200", "--cap", "50"]
 
 
@@ -43,6 +44,8 @@ def test_the_figures_in_words_and_beside_neighbours(
     assert "300 machines, 200 needs in" in out
     assert "alone and beside folding, provider calls and scrapes" in out
     figures = json.loads(file.read_text())
+    page = (DOCS / "explanation" / "fleet.md").read_text()
+    assert [name for name in figures if f"`{name}`" not in page] == []
     assert set(figures["loaded"]) == set(figures["alone"]) == {"cold_ms", "warm_ms"}
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from windtunnel.cli.main import main
 
+DOCS = Path(__file__).parents[2] / "docs"
 SHORT = ["fleet", "soak", "--profile", "3k", "--minutes", "1"]
 
 
@@ -37,6 +38,10 @@ def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_
     assert result["figures"]["cycles"] == 6
     assert len(result["figures"]["gaps"]) == 2
     assert "40 needs, whole machines" in out
+    page = (DOCS / "how-to" / "soak-a-fleet.md").read_text()
+    keys = [*result, *result["figures"], *result["checks"][0], *result["figures"]["gaps"][0]]
+    keys += [*result["instruments"], *result["instruments"]["times_s"]["cycle"]]
+    assert [name for name in keys if f"`{name}`" not in page] == []
 
 
 def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
