@@ -61,6 +61,14 @@ def test_a_limit_that_is_no_number_is_refused_before_the_soak(
     assert "the limit of a cycle is nan s; allowed: above 0" in err
 
 
+def test_more_losses_than_a_fleet_could_make_good_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = run(capsys, *SHORT, "--losses-per-day", "1e6")
+    assert code == 2
+    assert "each machine is lost 1e+06 times a day; allowed: at most 24" in err
+
+
 def test_a_profile_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "fleet", "soak", "--profile", "60k")
     assert code == 2

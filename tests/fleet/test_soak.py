@@ -169,6 +169,10 @@ def test_a_record_that_was_rejected_hides_a_machine_from_the_check_only_until_a_
     [
         ({"soak_s": math.nan}, "a soak takes nan s; allowed: more than 0"),
         ({"churn_per_min": 2.0}, "the churn is 2.0 per minute; allowed: 0 to 1"),
+        (
+            {"faults": Faults(losses_per_s=1e6 / 86_400)},
+            r"each machine is lost 1e\+06 times a day; allowed: at most 24",
+        ),
         ({"faults": Faults(doubles=9.0)}, "doubles is 9.0"),
     ],
 )

@@ -86,7 +86,7 @@ def bench(
     type=click.FloatRange(0),
     default=0.01,
     show_default=True,
-    help="The share of configured machines that are lost in a day.",
+    help="The share of configured machines that are lost in a day; at most 24.",
 )
 @click.option(
     "--gap",

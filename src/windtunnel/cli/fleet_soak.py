@@ -10,9 +10,8 @@ import windtunnel
 from windtunnel.core.clock import cpu_s
 from windtunnel.fleet.bound import Gap
 from windtunnel.fleet.envelope import Check, Envelope, has_passed, judge
-from windtunnel.fleet.soak import FAULTS, Figures, Soak, SoakPlan, profile_named
+from windtunnel.fleet.soak import DAY_S, FAULTS, Figures, Soak, SoakPlan, profile_named
 
-DAY_S = 86_400.0
 GAP_CYCLES = 60
 
 

@@ -64,10 +64,13 @@ RAMP_CYCLES: Final = 2000
 """A fleet that has not converged after so many cycles never will."""
 CHECK_CYCLES: Final = 20
 """Invariants look at every machine, so they are looked at after so many cycles."""
+DAY_S: Final = 86_400.0
+MOST_LOSSES_PER_DAY: Final = 24.0
+"""A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
 ABSENT: Final = 0.05
 """The share of units that are not asked for at the start of a soak, and come when others leave."""
 FAULTS: Final = Faults(
-    losses_per_s=0.01 / 86_400,
+    losses_per_s=0.01 / DAY_S,
     replaced_after_s=600.0,
     forgets=0.001,
     doubles=0.01,
@@ -98,6 +101,12 @@ class SoakPlan(msgspec.Struct, frozen=True):
         if self.gap_cycles < 0:
             raise InputError(f"gap_cycles is {self.gap_cycles}", allowed="0 or more")
         self.faults.check()
+        if self.faults.losses_per_s > MOST_LOSSES_PER_DAY / DAY_S:
+            raise InputError(
+                f"each machine is lost {self.faults.losses_per_s * DAY_S:g} times a day",
+                allowed=f"at most {MOST_LOSSES_PER_DAY:g}",
+                hint="a fleet that loses machines faster than it gets them never converges",
+            )
         return self
 
 
@@ -313,7 +322,7 @@ class Soak:
         raise InputError(
             f"the fleet has not converged in {RAMP_CYCLES} cycles: "
             f"{self.shard.executor.waiting} actions wait and {self._short} needs are short",
-            hint="a slower provider needs a higher concurrency",
+            hint="a slower provider needs a higher concurrency; many losses never let it end",
         )
 
     # Before and after every cycle.
