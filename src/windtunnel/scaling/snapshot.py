@@ -6,6 +6,7 @@ one, a Deployment or a scaling group of a cluster is one. Everything is as of `t
 be some time before the decision.
 """
 
+import math
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -134,6 +135,40 @@ class Flow:
         self.ttft_s: Final = ttft_s  # means of those that completed; 0: none did
         self.tpot_s: Final = tpot_s
         self.e2e_s: Final = e2e_s
+
+
+def joined(flows: list[Flow]) -> Flow:
+    """One flow of several intervals, means weighted by what they are means of."""
+    arrived = completed = met = 0
+    interval_s = prompt = squares = output = hits = ttft_s = tpot_s = e2e_s = 0.0
+    for flow in flows:
+        interval_s += flow.interval_s
+        arrived += flow.arrived
+        completed += flow.completed
+        met += flow.met
+        prompt += flow.prompt_tokens * flow.arrived
+        squares += flow.prompt_tokens**2 * (1.0 + flow.prompt_cv**2) * flow.arrived
+        output += flow.output_tokens * flow.completed
+        hits += flow.prefix_hit * flow.completed
+        ttft_s += flow.ttft_s * flow.completed
+        tpot_s += flow.tpot_s * flow.completed
+        e2e_s += flow.e2e_s * flow.completed
+    came, ended = max(1, arrived), max(1, completed)
+    mean = prompt / came
+    spread = math.sqrt(max(0.0, squares / came - mean * mean))
+    return Flow(
+        interval_s,
+        arrived=arrived,
+        completed=completed,
+        met=met,
+        prompt_tokens=mean,
+        prompt_cv=spread / mean if mean > 0.0 else 0.0,
+        output_tokens=output / ended,
+        prefix_hit=hits / ended,
+        ttft_s=ttft_s / ended,
+        tpot_s=tpot_s / ended,
+        e2e_s=e2e_s / ended,
+    )
 
 
 class Objective:

@@ -130,6 +130,18 @@ def test_without_traffic_or_step_times_nothing_is_said() -> None:
     assert not predictive().analyze([Group(quiet, "both", quiet.variants, "v")], 0.0)[0].known
 
 
+def test_a_moment_with_a_request_is_no_flood() -> None:
+    hasty = Predictive(Settings(season_s=0.0), 0.05)
+    each = variant(1)
+    found: list[Finding] = []
+    for tick in range(400):
+        flow = Flow(0.05, arrived=int(tick % 20 == 0), prompt_tokens=600.0)
+        model = Model("m", [each], flow=flow, objective=PROMISE)
+        found = hasty.analyze([Group(model, "both", [each], "both")], 0.05 * tick)
+        assert found[0].known is (tick >= 99)
+    assert found[0].demand < 3.0  # one a second
+
+
 def test_memory_survives_a_restart() -> None:
     rates = [20.0 + tick for tick in range(40)]
     first = predictive()

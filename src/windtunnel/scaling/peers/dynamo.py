@@ -12,7 +12,7 @@ from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.parts import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.snapshot import Flow, Variant
+from windtunnel.scaling.snapshot import Flow, Variant, joined
 
 _USES: Final = 100
 """Points of KV use in the decode profile."""
@@ -164,7 +164,7 @@ class Dynamo(Analyzer):
                 replicas_wanted(group, group.current, {}, f"It adjusts again in {left_s:.0f} s.")
                 for group in groups
             ]
-        flow = _joined(seen.flows)
+        flow = joined(seen.flows)
         seen.flows, seen.since_s = [], now_s
         if flow.arrived == 0 or flow.completed == 0:
             return [unknown(group, "Nothing was answered in the interval.") for group in groups]
@@ -234,20 +234,3 @@ class Dynamo(Analyzer):
             shares[number] = max(self._least, round(left / each[number]))
             left -= shares[number] * each[number]
         return shares
-
-
-def _joined(flows: list[Flow]) -> Flow:
-    """One flow of several intervals, means weighted by what they are means of."""
-    arrived = sum(flow.arrived for flow in flows)
-    completed = sum(flow.completed for flow in flows)
-    came, ended = max(1, arrived), max(1, completed)
-    return Flow(
-        sum(flow.interval_s for flow in flows),
-        arrived=arrived,
-        completed=completed,
-        prompt_tokens=sum(flow.prompt_tokens * flow.arrived for flow in flows) / came,
-        output_tokens=sum(flow.output_tokens * flow.completed for flow in flows) / ended,
-        ttft_s=sum(flow.ttft_s * flow.completed for flow in flows) / ended,
-        tpot_s=sum(flow.tpot_s * flow.completed for flow in flows) / ended,
-        e2e_s=sum(flow.e2e_s * flow.completed for flow in flows) / ended,
-    )

@@ -14,7 +14,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.predictive.carrying import Carried, Carrier, Shape
 from windtunnel.scaling.predictive.forecast import Forecaster
-from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant
+from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant, joined
 
 _FORGET: Final = 0.3
 """How much the latest tick weighs in the mean lengths of requests."""
@@ -27,6 +27,8 @@ _BUSY_SHARE: Final = 0.8
 _LEAST_TRUST: Final = 0.3
 _MOST_TRUST: Final = 1.25
 _KEPT_CAPACITIES: Final = 4096
+_LEAST_SPAN_S: Final = 5.0
+"""Of the time that is counted in, however often it looks."""
 
 
 class Settings:
@@ -75,11 +77,20 @@ class _Seen:
         self.prompt_cv = 0.0
         self.answered = False
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
+        self.flows: Final[list[Flow]] = []  # not yet enough to be taken in
         self.trust = 1.0  # of what step times say that a replica carries
         self.well = False  # whether the last tick found enough capacity, and none on its way
         self.busy = False  # and not much more than enough
 
-    def see(self, flow: Flow, allowed_late: float) -> None:
+    def gather(self, flow: Flow, span_s: float, allowed_late: float) -> None:
+        """Takes in what has come, once it is of a time that is long enough to count in."""
+        if flow.interval_s > 0.0:
+            self.flows.append(flow)
+        if sum(each.interval_s for each in self.flows) >= span_s - 1e-9:
+            self._see(joined(self.flows), allowed_late)
+            self.flows.clear()
+
+    def _see(self, flow: Flow, allowed_late: float) -> None:
         self.forecaster.see(flow.arrived, flow.interval_s)
         self.rates.append(flow.arrived / flow.interval_s)
         if flow.arrived > 0:
@@ -128,7 +139,8 @@ class Predictive(Analyzer):
     def __init__(self, settings: Settings, interval_s: float) -> None:
         super().__init__("predictive")
         self._settings: Final = settings
-        self._interval_s: Final = interval_s
+        # In less than this a few arrivals by chance would look like a flood.
+        self._span_s: Final = max(interval_s, _LEAST_SPAN_S)
         self._seen: Final[dict[str, _Seen]] = {}
         self._capacities: Final[dict[object, Carried]] = {}
 
@@ -138,11 +150,10 @@ class Predictive(Analyzer):
             return [
                 unknown(group, "The step times of a variant are not known.") for group in groups
             ]
-        flow = model.flow
-        if flow.interval_s <= 0.0:
-            return [unknown(group, "Nothing has been seen of the traffic yet.") for group in groups]
         seen = self._seen_of(model, groups)
-        seen.see(flow, 1.0 - model.objective.attained)
+        seen.gather(model.flow, self._span_s, 1.0 - model.objective.attained)
+        if not seen.rates:
+            return [unknown(group, "Too little has been seen of the traffic.") for group in groups]
         if seen.prompt_tokens == 0.0:
             idle = "Nothing has arrived yet."
             return [unknown(group, idle) for group in groups]
@@ -166,12 +177,12 @@ class Predictive(Analyzer):
         seen = self._seen.get(model.name)
         if seen is None:
             startup_s = max(variant.startup_s for group in groups for variant in group.variants)
-            self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._interval_s) + 1)
+            self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._span_s) + 1)
         return seen
 
     def _new(self, ahead: int) -> _Seen:
         settings = self._settings
-        forecaster = Forecaster(self._interval_s, ahead, settings.season_s, settings.probability)
+        forecaster = Forecaster(self._span_s, ahead, settings.season_s, settings.probability)
         return _Seen(forecaster, settings.output_tokens)
 
     def _finding(self, group: Group, seen: _Seen) -> Finding:
@@ -194,7 +205,7 @@ class Predictive(Analyzer):
             for replica in variant.replicas:
                 waiting += replica.waiting + max(0.0, replica.running - carried.decoding)
         backlog = self._backlog(group, waiting, seen.recent_rate() - supply, coming=coming > 0.0)
-        if backlog < max(2.0, upper * self._interval_s * 0.1):
+        if backlog < max(2.0, upper * self._span_s * 0.1):
             backlog = 0.0
         demand = upper * (1.0 + self._settings.headroom) + backlog / self._settings.drain_s
         missing = demand - supply - coming
@@ -213,7 +224,7 @@ class Predictive(Analyzer):
         }
         sentence = (
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
-            f"{seen.forecaster.ahead * self._interval_s:.0f} s, at most {upper:.3g}/s"
+            f"{seen.forecaster.ahead * self._span_s:.0f} s, at most {upper:.3g}/s"
             f" with probability {self._settings.probability:g}; "
             f"a replica carries {max(per_replica):.3g}/s ({bounds[0]} binds), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
@@ -247,18 +258,20 @@ class Predictive(Analyzer):
             round(seen.prefix_hit, 1),
             round(seen.prompt_cv, 1),
         )
+        # How many share their luck matters by its root: powers of two are near enough.
+        crowd = 2.0 ** round(math.log2(max(1, replicas)))
         key = (
             variant.name,
             lengths,
-            _coarse(replicas),
+            crowd,
             (goal.ttft_s, goal.tpot_s, goal.e2e_s, goal.attained),
         )
         known = self._capacities.get(key)
         if known is None:
             shape = Shape(*lengths)
-            carried = Carrier(variant, shape, goal).carried(_coarse(replicas))
+            carried = Carrier(variant, shape, goal).carried(crowd)
             if carried.rate <= 0.0:  # a promise nobody can keep: queues shall at least not grow
-                carried = Carrier(variant, shape, Objective()).carried(_coarse(replicas))
+                carried = Carrier(variant, shape, Objective()).carried(crowd)
             if len(self._capacities) >= _KEPT_CAPACITIES:
                 self._capacities.clear()
             self._capacities[key] = known = carried
