@@ -7,52 +7,28 @@ from typing import Final
 from windtunnel.core.agenda import Actor
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
-from windtunnel.engine.server import Server
-from windtunnel.routing.counterfactual import Counterfactual, Judgement
+from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.router import Router
-from windtunnel.twin import story as told
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import RETRY
-from windtunnel.twin.inside import Inside
+from windtunnel.twin.journey import ENCODED, TIMEOUT, Journey
 from windtunnel.twin.lifecycle import STARTED, Lifecycle
-from windtunnel.twin.places import (
-    AT_SERVER,
-    AT_THE_DOOR,
-    ENCODING,
-    ENDED,
-    IN_LINE,
-    ON_THE_WAY,
-    SPLIT,
-)
-from windtunnel.twin.reasons import stage_of
-from windtunnel.twin.recorder import (
-    COMPLETED,
-    DROPPED,
-    REJECTED,
-    TIMED_OUT,
-    UNFINISHED,
-    Recorder,
-)
+from windtunnel.twin.recorder import UNFINISHED, Recorder
 from windtunnel.twin.replicas import Replica
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.twin.verdicts import DISPATCH, Verdicts
-from windtunnel.twin.whereabouts import all_inside, who_goes_back
-from windtunnel.workload.request import NEVER, UNSET, Request
+from windtunnel.twin.verdicts import DISPATCH
+from windtunnel.twin.whereabouts import all_inside
+from windtunnel.workload.request import Request
 from windtunnel.workload.traffic import Traffic
-
-# What can be planned beside the handoff's and the gateway's own, by who goes first of one instant.
-ENQUEUE: Final = 0
-ENCODED: Final = 1
-TIMEOUT: Final = 9
 
 EVENTS_PER_LOOK: Final = 16_384
 
 
-class Simulation(Inside):
+class Simulation(Journey):
     """Servers under traffic. One run each: `run` takes it from the first arrival to the end."""
 
     def __init__(
@@ -72,34 +48,23 @@ class Simulation(Inside):
         story: Story | None,
         horizon_s: float,
     ) -> None:
-        self.traffic: Final = traffic
-        self.router: Final = router
-        self.cluster: Final = cluster
-        self.servers: Final = cluster.servers
-        self.door: Final = door
-        self.counterfactual: Final = counterfactual
-        self.splitting: Final = splitting
-        self._handoff: Final = splitting.handoff if splitting is not None else None
-        self.encoders: Final = encoders
-        self.recorder: Final = recorder
-        recorder.has_gateway = door is not None
+        super().__init__(
+            traffic=traffic,
+            router=router,
+            cluster=cluster,
+            queue=queue,
+            door=door,
+            counterfactual=counterfactual,
+            splitting=splitting,
+            encoders=encoders,
+            recorder=recorder,
+            story=story,
+        )
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
-        self.now_s = 0.0
-        self.last_arrival_s = 0.0
         self.events = 0
-        self.elsewhere: Final[dict[int, Request]] = {}  # inside, and not (whole) at a server
-        self.legs = 0  # prefill halves at servers: no requests of their own
-        self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
-        self._signals: Final = cluster.signals
-        self._overheads: Final = cluster.overheads
-        self._queue: Final = queue
-        self._story: Final = story
-        self._gate: Final = (
-            Verdicts(door, self, cluster, queue, story) if door is not None else None
-        )
         lifecycle.inside = self
 
     def run(
@@ -144,139 +109,6 @@ class Simulation(Inside):
             if self.events % EVENTS_PER_LOOK == 0:
                 look(self)
         self._finish()
-
-    # The way in
-
-    def _arrive(self, request: Request) -> None:
-        """The one way into a run: first requests, follow-ups of users, replays."""
-        self.recorder.arrive(request)
-        self.last_arrival_s = self.now_s
-        if request.deadline_s != NEVER:
-            gone_s = max(self.now_s, request.deadline_s)
-            request.alarm = self._queue.push(gone_s, TIMEOUT, request)
-        if self._gate is None:
-            self._admit(request)
-        else:
-            self._keep(request, AT_THE_DOOR)
-            self._gate.arrive(request, self.now_s)
-
-    def let_in(self, request: Request) -> None:
-        del self.elsewhere[request.id]
-        self._admit(request)
-
-    def turn_away(self, request: Request, reason: str) -> None:
-        del self.elsewhere[request.id]
-        self._reject(request, reason)
-
-    def stop(self, request: Request, reason: str) -> None:
-        self._withdraw(request)
-        self._reject(request, reason)
-
-    def _reject(self, request: Request, reason: str) -> None:
-        request.reason = reason
-        request.finished_s = self.now_s
-        self._end(request, REJECTED)
-
-    def _admit(self, request: Request) -> None:
-        request.admitted_s = self.now_s
-        if self.encoders is not None and request.media_tokens:
-            done_s = self.encoders.done_s(request.media_tokens, self.now_s)
-            self._keep(request, ENCODING)
-            request.planned = self._queue.push(done_s, ENCODED, request)
-        else:
-            self._route(request)
-
-    def _keep(self, request: Request, place: int) -> None:
-        """Notes that a request is inside, but not at a server."""
-        request.place = place
-        self.elsewhere[request.id] = request
-
-    def _route(self, request: Request) -> None:
-        if not self._signals.answering:
-            self._keep(request, IN_LINE)
-            self.line[request.id] = request
-            self._signals.unplaced += 1
-            return
-        if self.router.reads_signals:
-            self.cluster.look(self.now_s)
-        opinions: list[tuple[int, float]] = []
-        if self._story is not None:
-            opinions = self.router.explain(request, self.now_s)
-        server = self.servers[self.router.choose(request, self.now_s)]
-        judgement: Judgement | None = None
-        if self.counterfactual is not None:
-            judgement = self.counterfactual.look(request, server.index, self.now_s)
-        request.server = server.index
-        request.sent_s = self.now_s
-        self._signals.sent(server.index)
-        if self._story is not None:
-            self._story.routed(self.now_s, request, opinions, judgement)
-        if self.splitting is not None:
-            leg = self.splitting.leg_of(request, server, self.cluster, self._story, self.now_s)
-            if leg is not None:
-                self._keep(request, SPLIT)
-                self._signals.sent(leg.server)
-                self._send(leg, self.servers[leg.server])
-                return
-        self._send(request, server)
-
-    def _send(self, request: Request, server: Server) -> None:
-        queued_s = self._overheads[server.index].queued_s(self.now_s)
-        if queued_s > self.now_s:
-            request.place = ON_THE_WAY
-            if request.parent is None:
-                self.elsewhere[request.id] = request
-            request.planned = self._queue.push(queued_s, ENQUEUE, request)
-        else:
-            self._enqueue(request, server)
-
-    def _enqueue(self, request: Request, server: Server) -> None:
-        request.place = AT_SERVER
-        if request.parent is not None:
-            self.legs += 1
-        self.cluster.submit(request, server, self.now_s)
-        if server.finished:
-            self._collect(server)
-
-    # Servers that come and go
-
-    def opened(self) -> None:
-        """A server is ready: first those go that were let in without one, then others may be."""
-        if self._signals.answering:
-            waiting = list(self.line.values())
-            self.line.clear()
-            self._signals.unplaced = 0
-            for request in waiting:
-                del self.elsewhere[request.id]
-                self._route(request)
-        if self._gate is not None:
-            self._gate.ask(self.now_s)
-
-    def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
-        for request in who_goes_back(server, self.elsewhere, self._handoff, begun):
-            self._redirect(request)
-
-    def _redirect(self, request: Request) -> None:
-        """Takes a request away from its server, to begin with anew on another."""
-        self._withdraw(request)
-        self._leave(request.server)
-        again = request.again()
-        if request.alarm is not None:
-            self._queue.cancel(request.alarm)
-            again.alarm = self._queue.push(request.alarm[0], TIMEOUT, again)
-        if self.door is not None:
-            self.door.replace(again)
-        self.cluster.replicas[request.server].pool.redirected += 1
-        if self._story is not None:
-            self._story.tell(
-                self.now_s, told.REDIRECTED, again, "drain", server=int(request.server)
-            )
-        self._route(again)
-
-    def _leave(self, server: int) -> None:
-        """A request, or a half of one, that was sent to a server is there no more."""
-        self._signals.ended(server)
-        self.cluster.left(server)
 
     def _control(self) -> None:
         """What the control plane has planned for now."""
@@ -345,134 +177,6 @@ class Simulation(Inside):
             self._step(self.servers[actor.turn])
         else:
             self._land()
-
-    def _step(self, server: Server) -> None:
-        self.cluster.advance(server, self.now_s)
-        if self._story is not None:
-            self._story.stepped(self.now_s, server)
-        if server.finished:
-            self._collect(server)
-
-    def _land(self) -> None:
-        """KV has arrived where it was wanted, or has begun to move."""
-        link = self.cluster.link
-        assert link is not None
-        assert self.splitting is not None
-        arrived = link.advance(self.now_s)
-        self.cluster.agenda.moved(link)
-        for request in arrived:
-            self.splitting.handoff.arrived(request, self.now_s)
-            self._settle(request)
-
-    def _settle(self, request: Request) -> None:
-        """Once a split request's KV is across, the decoding server has it whole."""
-        assert self.splitting is not None
-        if request.id not in self.splitting.handoff.splits:
-            del self.elsewhere[request.id]
-            request.place = AT_SERVER
-            if self._story is not None:
-                self._story.moved(self.now_s, request)
-            server = self.servers[request.server]
-            if server.finished:
-                self._collect(server)
-
-    def _collect(self, server: Server) -> None:
-        finished = server.finished[:]
-        server.finished.clear()
-        # All that ended have to be seen to before the gateway may stop one of them.
-        gate = self._gate
-        held = gate.hold() if gate is not None else False
-        for request in finished:
-            parent = request.parent
-            if parent is None:
-                self._end(request, DROPPED if request.dropped else COMPLETED)
-            else:
-                self._end_leg(request, parent)
-        if gate is not None:
-            gate.release(held, self.now_s)
-
-    def _end_leg(self, leg: Request, request: Request) -> None:
-        assert self.splitting is not None
-        self.legs -= 1
-        self._leave(leg.server)
-        if self.splitting.router.reads_signals and not leg.dropped:
-            self.cluster.hear(leg)
-        if self.splitting.handoff.prefilled(leg, self.now_s):
-            self._settle(request)
-        else:
-            del self.elsewhere[request.id]
-            request.finished_s = self.now_s
-            self._end(request, DROPPED)
-
-    # The ways out
-
-    def _end(self, request: Request, outcome: str) -> None:
-        """The one way out of a run that goes on; whoever must know of an end hears of it here."""
-        request.place = ENDED
-        if request.alarm is not None:
-            self._queue.cancel(request.alarm)
-            request.alarm = None
-        if request.server >= 0:
-            self._leave(request.server)
-        if outcome == COMPLETED:
-            # Servers speak of their own times, before they become the client's.
-            if self.router.reads_signals:
-                self.cluster.hear(request)
-            self._overheads[request.server].reach_client(request)
-        self.recorder.end(request, outcome)
-        if self._story is not None:
-            self._story.ended(self.now_s, request, outcome)
-        if self._gate is not None:
-            self._gate.ended(request, self.now_s)
-        if request.followed:
-            self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
-
-    def _time_out(self, request: Request) -> None:
-        """The client leaves; a step that ends at this very instant still counts."""
-        if request.place == AT_SERVER and self.servers[request.server].wake_s <= self.now_s:
-            self._step(self.servers[request.server])
-            if request.place == ENDED:
-                return
-        self._withdraw(request)
-        request.reason = f"the client left {stage_of(request)}"
-        request.finished_s = self.now_s
-        self._end(request, TIMED_OUT)
-
-    def _withdraw(self, request: Request) -> None:
-        """Takes a request out of wherever it is."""
-        if request.place == AT_SERVER:
-            self.cluster.cancel(request, self.now_s)
-            self._take_back(request)
-            return
-        del self.elsewhere[request.id]
-        if request.place == IN_LINE:
-            del self.line[request.id]
-            self._signals.unplaced -= 1
-            return
-        if request.place == AT_THE_DOOR:
-            assert self._gate is not None
-            self._gate.leave(request, self.now_s)
-            return
-        if request.planned is not None:
-            self._queue.cancel(request.planned)
-            request.planned = None
-        if request.place != SPLIT:
-            return
-        assert self.splitting is not None
-        leg = self.splitting.handoff.abandon(request, self.now_s)
-        if leg is None:
-            return
-        self._leave(leg.server)
-        if leg.planned is not None:
-            self._queue.cancel(leg.planned)
-        else:
-            self.legs -= 1
-            self.cluster.cancel(leg, self.now_s)
-
-    def _take_back(self, request: Request) -> None:
-        """A step that was planned for it, and has not begun by its end, never was."""
-        if request.scheduled_s > self.now_s:
-            request.scheduled_s = UNSET
 
     def _finish(self) -> None:
         if self.horizon_s != math.inf:
