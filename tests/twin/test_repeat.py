@@ -1,12 +1,12 @@
 """Many runs: the same answers from one process or several, and a clean end whatever happens."""
 
-import multiprocessing
 import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.core.test_processes import no_children
 from tests.twin import wants
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import WindtunnelError
@@ -38,7 +38,7 @@ def test_one_process_or_two_give_the_same_bytes_in_the_same_order() -> None:
     assert here[0]["latency"] != here[3]["latency"]
     assert counts == [(1, 4), (2, 4), (3, 4), (4, 4)] * 2
     assert run_all(repeats, wants.whole, note) == here
-    assert not multiprocessing.active_children()
+    assert no_children()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_goes_wrong_in_a_worker_is_said_here(
         run_all(seeds(one_server(), 2), want, lambda *_: None, workers=2)
     assert str(raised.value).startswith(sentence)
     assert raised.value.exit_code == code
-    assert not multiprocessing.active_children()
+    assert no_children()
 
 
 def test_an_interrupt_ends_the_workers() -> None:
@@ -70,7 +70,7 @@ def test_an_interrupt_ends_the_workers() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    assert not multiprocessing.active_children()
+    assert no_children()
 
 
 def test_scaled_steps_scale_a_run_that_nothing_else_paces() -> None:

@@ -4,13 +4,13 @@ The answers are those of one processor, to the byte: a run depends on its plan a
 come back in the order of the plans.
 """
 
-import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.processes import Died, Processes, Raised, processors
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -31,11 +31,6 @@ class Repeat(NamedTuple):
     step_scales: Mapping[str, float] = {}
     name: str | None = None
     """Whose run it is, for errors to say."""
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_all(
@@ -84,35 +79,15 @@ def _elsewhere(
     repeats: Sequence[Repeat], want: Want[T], done: Callable[[int], None], workers: int
 ) -> list[T]:
     """Runs all in worker processes; whatever ends this ends them too."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from concurrent.futures.process import BrokenProcessPool
-
-    ours = {child.pid for child in multiprocessing.active_children()}
-    pool = ProcessPoolExecutor(
-        min(workers, len(repeats)), multiprocessing.get_context("spawn"), _begin
-    )
-    try:
-        runs = [pool.submit(_one, repeat, want) for repeat in repeats]
-        for count, ended in enumerate(as_completed(runs), start=1):
-            ended.result()
-            done(count)
-        pool.shutdown()
-    except BrokenProcessPool as error:
-        what = "a worker process ended before its run did"
-        hint = "memory may be short: --workers 1 runs one at a time"
-        raise WindtunnelError(what, hint=hint) from error
-    finally:
-        workers_left = [one for one in multiprocessing.active_children() if one.pid not in ours]
-        for worker in workers_left:
-            worker.terminate()
-        # The pool's own thread waits for workers too; once it has ended, nobody can miss an end.
-        pool.shutdown(cancel_futures=True)
-        for worker in workers_left:
-            worker.join()
-    return [one.result() for one in runs]
-
-
-def _begin() -> None:
-    """Ctrl-C reaches every process of a terminal; ours hears it and ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers: dict[int, T] = {}
+    with Processes(partial(_one, want=want), min(workers, len(repeats))) as processes:
+        for number, answer in processes.map(repeats):
+            if isinstance(answer, Died):
+                what = "a worker process ended before its run did"
+                hint = "memory may be short: --workers 1 runs one at a time"
+                raise WindtunnelError(what, hint=hint)
+            if isinstance(answer, Raised):
+                raise answer.error
+            answers[number] = answer.value
+            done(len(answers))
+    return [answers[number] for number in range(len(repeats))]

@@ -17,7 +17,7 @@ from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import file_faults
 
-__all__ = ["load", "load_text", "json_schema"]
+__all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
 HARDWARE = ("accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
 
@@ -28,7 +28,11 @@ def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) ->
     What the file names is looked up too: models, accelerators, profiles, tables, traces, and
     whether the model fits.
     """
-    document = _document(read_text(path), str(path), sets, seed)
+    return load_document(document_of(read_text(path), str(path), sets, seed))
+
+
+def load_document(document: Document) -> ScenarioPlan:
+    """The same of a scenario whose values have been changed since it was read."""
     plan = _plan(document)
     found = hardware_faults(plan) + file_faults(plan.workload)
     if found:
@@ -43,10 +47,11 @@ def load_text(
 
     Names are looked up when the plan is run.
     """
-    return _plan(_document(text, file, sets, seed))
+    return _plan(document_of(text, file, sets, seed))
 
 
-def _document(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
+def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
+    """What a scenario says before anything of it is checked; overrides are in it."""
     document = parse_document(text, file)
     for override in sets:
         apply_override(document, override)

@@ -20,14 +20,25 @@ _EXAMPLE = "PATH=VALUE, such as serving.pools.0.replicas=8"
 def apply_override(document: Document, text: str) -> None:
     """Puts the value into the document's data, and remembers that it comes from `text`."""
     place = "--set " + one_line(text, LONGEST_PLACE)
-    written_path, equals, written_value = text.partition("=")
-    keys = _INDEX.sub(r".\1", written_path.strip()).split(".")
-    if not equals or not all(keys) or len(keys) > DEEPEST:
-        raise InputError("this is not a path and a value", where=place, allowed=_EXAMPLE)
-    value = parse_value(written_value, place)
-    if value is None and written_value.strip() not in ("null", "~"):
+    path, equals, written = text.partition("=")
+    if not equals:
+        raise _no_override(place)
+    value = parse_value(written, place)
+    if value is None and written.strip() not in ("null", "~"):
         raise InputError("there is no value after the '='", where=place, allowed=_EXAMPLE)
+    put_value(document, path, value, place)
+
+
+def put_value(document: Document, path: str, value: Plain, place: str) -> None:
+    """Puts a value at a path such as `serving.pools.0.replicas`; `place` is who asked for it."""
+    keys = _INDEX.sub(r".\1", path.strip()).split(".")
+    if not all(keys) or len(keys) > DEEPEST:
+        raise _no_override(place)
     _Walk(document, place).put(keys, value)
+
+
+def _no_override(place: str) -> InputError:
+    return InputError("this is not a path and a value", where=place, allowed=_EXAMPLE)
 
 
 class _Walk:

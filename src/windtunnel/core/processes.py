@@ -1,0 +1,243 @@
+"""Calls a function for many tasks in other processes; one that dies is told, and the rest go on.
+
+A worker is a fresh Python that imports the function: a script needs no guard around its main part,
+and no state of this process is in it. Tasks and answers go through its pipes. A worker whose parent
+is gone reads the end of its pipe, and ends.
+
+Whoever answers first comes first: callers put answers in their order.
+"""
+
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, Generic, NamedTuple, Self, TypeVar
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import WindtunnelError
+
+Task = TypeVar("Task")
+Value = TypeVar("Value")
+
+MOST_AHEAD = 8
+"""Tasks that a worker is given at most; short ones would else wait for us more than they run."""
+SHORT_S = 0.02
+"""As many tasks are given at once as take about as long as this."""
+
+BEGIN = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from windtunnel.core.processes import serve
+serve()
+"""
+
+
+class Returned(NamedTuple, Generic[Value]):
+    """What the function said of a task."""
+
+    value: Value
+
+
+class Raised(NamedTuple):
+    """How the function failed."""
+
+    error: Exception
+
+
+class Died(NamedTuple):
+    """The worker ended before its task did: an exit status, or a signal below 0."""
+
+    status: int
+
+
+Answer = Returned[Value] | Raised | Died
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Worker:
+    """A process, and the numbers of the tasks it has, the one it is at first."""
+
+    def __init__(self, call: Callable[[Any], Any], told: "queue.SimpleQueue[Any]") -> None:
+        path = json.dumps([str(folder) for folder in sys.path])
+        self.process = subprocess.Popen(  # noqa: S603 - this Python, with a script of ours
+            [sys.executable, "-c", BEGIN, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._inbox: BinaryIO = self.process.stdin  # type: ignore[assignment]  # buffered bytes
+        self.tasks: deque[tuple[int, Any]] = deque()
+        self.ready = False
+        self.ahead = 1
+        self._thread = threading.Thread(
+            target=_listen, args=(self, self.process.stdout, told), daemon=True
+        )
+        self._thread.start()
+        self._send(call)
+
+    def give(self, number: int, task: Any) -> None:
+        self.tasks.append((number, task))
+        self._send((number, task))
+
+    def _send(self, message: object) -> None:
+        with suppress(BrokenPipeError):  # it has died, and whoever listens to it will say so
+            pickle.dump(message, self._inbox)
+            self._inbox.flush()
+
+    def end(self) -> int:
+        """Ends it whatever it is doing, and tells how it ended."""
+        self.process.kill()
+        status = self.process.wait()
+        self._thread.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        return status
+
+
+def _listen(worker: _Worker, outbox: Any, told: "queue.SimpleQueue[Any]") -> None:
+    """Passes on what a worker says, and at last that it says nothing more."""
+    try:
+        while True:
+            told.put((worker, pickle.load(outbox)))  # noqa: S301 - from a process of our own
+    except (EOFError, pickle.UnpicklingError, OSError, ValueError):
+        told.put((worker, None))
+
+
+class Processes(Generic[Task, Value]):
+    """Workers that call one function; they start when there is something to do."""
+
+    def __init__(self, call: Callable[[Task], Value], count: int) -> None:
+        """`call` must be importable: a function of a module, or a partial of one."""
+        assert count >= 1
+        self._call = call
+        self._count = count
+        self._workers: list[_Worker] = []
+        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+    def map(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer[Value]]]:
+        """The answers with the numbers of their tasks, as they come."""
+        waiting = _Waiting(tasks)
+        try:
+            while self._hand_out(waiting):
+                worker, message = self._told.get()
+                if worker not in self._workers:
+                    continue  # it was ended with a task that nobody waits for any more
+                if message is None:
+                    yield from self._bury(worker, waiting)
+                elif worker.ready:
+                    number, answer, seconds = message
+                    worker.tasks.popleft()
+                    worker.ahead = 1 + min(int(SHORT_S / max(seconds, 1e-6)), MOST_AHEAD - 1)
+                    self._hand_out(waiting)  # before our caller takes its time
+                    yield number, answer
+                else:
+                    worker.ready = True
+        finally:
+            for worker in [worker for worker in self._workers if worker.tasks]:
+                self._workers.remove(worker)
+                worker.end()
+
+    def _hand_out(self, waiting: "_Waiting") -> bool:
+        """Gives everybody something to do, and tells whether anybody has."""
+        for depth in range(1, MOST_AHEAD + 1):
+            for worker in self._workers:
+                if len(worker.tasks) < min(depth, worker.ahead) and waiting:
+                    worker.give(*waiting.take())
+            while depth == 1 and waiting and len(self._workers) < self._count:
+                worker = _Worker(self._call, self._told)
+                self._workers.append(worker)
+                worker.give(*waiting.take())
+        return any(worker.tasks for worker in self._workers)
+
+    def _bury(self, worker: _Worker, waiting: "_Waiting") -> Iterator[tuple[int, Died]]:
+        """The task that a dead worker was at; the others that it had wait again."""
+        self._workers.remove(worker)
+        status = worker.end()
+        if not worker.ready:
+            what = f"a worker process could not start (exit status {status})"
+            raise WindtunnelError(what, hint="with one worker, everything runs in this process")
+        if worker.tasks:
+            number, _ = worker.tasks.popleft()
+            waiting.put_back(worker.tasks)
+            yield number, Died(status)
+
+
+class _Waiting:
+    """Tasks that nobody has yet, each with its number; true while there is one."""
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        self._tasks = enumerate(tasks)
+        self._next: deque[tuple[int, Any]] = deque()
+
+    def __bool__(self) -> bool:
+        if not self._next:
+            self._next.extend([task for task in [next(self._tasks, None)] if task is not None])
+        return bool(self._next)
+
+    def take(self) -> tuple[int, Any]:
+        return self._next.popleft()
+
+    def put_back(self, tasks: Iterable[tuple[int, Any]]) -> None:
+        self._next.extendleft(reversed(list(tasks)))
+
+
+def serve() -> None:
+    """What a worker does: the function comes first, then tasks, until nobody sends any more."""
+    # Ctrl-C reaches every process of a terminal; the parent hears it and ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inbox = sys.stdin.buffer
+    outbox = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not print among the answers
+    try:
+        call = pickle.load(inbox)  # noqa: S301 - from the process that started this one
+        _say(outbox, "ready")
+        while True:
+            number, task = pickle.load(inbox)  # noqa: S301 - as above
+            started_s = monotonic_s()
+            answer = _answer(call, task)
+            _say(outbox, (number, answer, monotonic_s() - started_s))
+    except (EOFError, BrokenPipeError):
+        os._exit(0)  # the parent is gone, and with it whoever would read of a fault
+
+
+def _say(outbox: BinaryIO, message: object) -> None:
+    outbox.write(pickle.dumps(message))
+    outbox.flush()
+
+
+def _answer(call: Callable[[Any], Any], task: Any) -> Returned[Any] | Raised:
+    try:
+        answer: Returned[Any] | Raised = Returned(call(task))
+    except Exception as error:  # noqa: BLE001 - it is raised in the parent
+        error.add_note(f"in a worker process:\n{traceback.format_exc().rstrip()}")
+        answer = Raised(_passable(error))
+    return answer
+
+
+def _passable(error: Exception) -> Exception:
+    """The error itself, if another process can have it; else what it says."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - whatever a class of somebody's own does
+        return WindtunnelError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,1 @@
+"""Many runs of one scenario: sweeps, plans and sensitivities, on one machine or many."""

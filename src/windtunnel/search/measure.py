@@ -1,0 +1,108 @@
+"""What a search keeps of a result: figures by flat names, their units, and which way is better."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from windtunnel.twin.comparison import HIGHER, LOWER
+
+Figure = int | float | None
+Metrics = dict[str, Figure]
+"""Figures by name, such as `latency.ttft.p95`; None where a run has no such figure."""
+
+KEPT = (
+    "simulated_seconds",
+    "requests",
+    "tokens",
+    "latency",
+    "throughput",
+    "slo",
+    "fairness",
+    "cost",
+    "disaggregation",
+)
+"""Parts of a result. Tenants, sources and servers may be thousands, and stay with their run."""
+
+KEPT_OF_POOLS = (
+    "replica_seconds",
+    "accelerator_seconds",
+    "utilization",
+    "preemptions",
+    "kv_peak",
+    "cost",
+)
+
+
+class About(NamedTuple):
+    """What a figure is: its unit, and whether lower or higher is better (None: neither)."""
+
+    unit: str
+    better: str | None
+
+
+ABOUT = {
+    "attained": About("share", HIGHER),
+    "ttft": About("share", HIGHER),
+    "tpot": About("share", HIGHER),
+    "e2e": About("share", HIGHER),
+    "served_tokens": About("share", HIGHER),
+    "goodput": About("share", HIGHER),
+    "requests_per_s": About("requests/s", HIGHER),
+    "goodput_requests_per_s": About("requests/s", HIGHER),
+    "output_tokens_per_s": About("tokens/s", HIGHER),
+    "total": About("$", LOWER),
+    "per_million_output_tokens": About("$", LOWER),
+    "cost": About("$", LOWER),
+    "rejected": About("requests", LOWER),
+    "timed_out": About("requests", LOWER),
+    "dropped": About("requests", LOWER),
+    "unfinished": About("requests", LOWER),
+    "arrived": About("requests", None),
+    "completed": About("requests", None),
+    "requests": About("requests", None),
+    "preemptions": About("", LOWER),
+    "utilization": About("share", None),
+    "kv_peak": About("share", None),
+    "link_busy": About("share", None),
+    "simulated_seconds": About("s", None),
+    "replica_seconds": About("s", None),
+    "accelerator_seconds": About("s", None),
+    "saturated_seconds": About("s", LOWER),
+    "moved_bytes": About("bytes", None),
+}
+"""By the last word of a name. Times are all others that end in a mean, a percentile or a max."""
+TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
+
+
+def measure(result: Mapping[str, Any]) -> Metrics:
+    """The figures of a result, in its order."""
+    metrics: Metrics = {}
+    for part in KEPT:
+        if result[part] is not None:
+            metrics.update(_flat(part, result[part]))
+    for pool, figures in result["pools"].items():
+        kept = {name: figures[name] for name in KEPT_OF_POOLS}
+        metrics.update(_flat(f"pools.{pool}", kept))
+    metrics["decisions.scaling"] = result["decisions"]["scaling"]
+    metrics["trust.saturated_seconds"] = result["trust"]["saturated"]["seconds"]
+    return metrics
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Figure]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}", item)
+    elif isinstance(value, float):
+        # As in JSON, so that an answer out of a cache is the same.
+        yield name, value if math.isfinite(value) else None
+    else:
+        assert value is None or isinstance(value, int), name
+        yield name, value
+
+
+def about(name: str) -> About:
+    """What the figure of that name is."""
+    word = name.rpartition(".")[2]
+    if word in TIMES:
+        return About("s", LOWER)
+    return ABOUT.get(word, About("", None))

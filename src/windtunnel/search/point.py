@@ -1,0 +1,167 @@
+"""A point of a search: settings of a scenario and a seed; its plan, and its address in a cache."""
+
+import copy
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel._forms import PACKAGE, digest_of
+from windtunnel.core.spec.fields import one_line
+from windtunnel.core.spec.yaml_source import Plain, read_text
+from windtunnel.twin.scenario.load import document_of, load_document
+from windtunnel.twin.scenario.overrides import put_value
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+LONGEST_PLACE = 80
+MOST_FILES = 64
+"""Files of a folder that a scenario names, or beside a file of it, that are looked at."""
+
+Settings = tuple[tuple[str, Plain], ...]
+"""Paths and their values, in the order in which they are set."""
+
+
+class Point(NamedTuple):
+    """One run of a search: what is set otherwise than in the scenario, and the seed."""
+
+    settings: Settings
+    seed: int
+
+
+class Origin:
+    """The scenario that all points of a search begin with, as it is written."""
+
+    def __init__(self, text: str, file: str, sets: Sequence[str] = ()) -> None:
+        """`sets` hold for all points, and are written as for `--set`."""
+        self.file = file
+        self._document = document_of(text, file, sets, None)
+
+    @classmethod
+    def read(cls, path: str | Path, sets: Sequence[str] = ()) -> "Origin":
+        return cls(read_text(path), str(path), sets)
+
+    def plan(
+        self, settings: Settings = (), seed: int | None = None, option: str = "--vary"
+    ) -> ScenarioPlan:
+        """The plan at some settings. Faults in them are reported at `option`, not at a line."""
+        document = copy.deepcopy(self._document)
+        for path, value in settings:
+            place = f"{option} {one_line(f'{path}={written(value)}', LONGEST_PLACE)}"
+            # The plan must not change with what others do to the value.
+            put_value(document, path, copy.deepcopy(value), place)
+        plan = load_document(document)
+        return plan if seed is None else msgspec.structs.replace(plan, seed=seed)
+
+    def plan_of(self, point: Point) -> ScenarioPlan:
+        return self.plan(point.settings, point.seed)
+
+
+def written(value: Plain) -> str:
+    """A value as a person would write it: text without quotes, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# Where a point's answer is kept
+
+
+def address_of(plan: ScenarioPlan) -> str:
+    """A name that is the same for the same run, and for no other.
+
+    It is a digest of everything that a run depends on: the plan with its seed, the bytes of the
+    files that the plan names, and the code. What things are called does not matter: neither the
+    scenario's name, nor where its files are.
+    """
+    values = msgspec.to_builtins(plan, enc_hook=str)
+    for name in ("name", "sha256"):
+        del values[name]
+    values["router"]["folder"] = _policy_digest(plan)
+    text = json.dumps([code_digest(), _with_contents(values)], sort_keys=True, allow_nan=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_contents(value: Any, key: str = "") -> Any:
+    """Plain data, with what the files have in place of where they are."""
+    if isinstance(value, dict):
+        return {name: _with_contents(item, name) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_contents(item) for item in value]
+    if isinstance(value, str) and key in ("path", "profile"):
+        return _content(Path(value)) or value
+    if isinstance(value, str) and key == "model":
+        folder = Path(value) / "config.json"  # beside it lie the weights
+        return _content(folder if folder.is_file() else Path(value)) or value
+    return value
+
+
+def _content(path: Path) -> list[str]:
+    """Digests of a file and of those of the same name with other endings, or of a folder's files.
+
+    A trace may be two files, one of them named; a table may be a folder.
+    """
+    if path.is_dir():
+        found: Iterable[Path] = path.iterdir()
+    elif path.is_file():
+        stem = path.name.partition(".")[0]
+        found = (file for file in path.parent.iterdir() if file.name.partition(".")[0] == stem)
+    else:
+        return []
+    files = sorted(file for file in found if file.is_file())[:MOST_FILES]
+    return [_file_digest(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001 - both tell changes
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _policy_digest(plan: ScenarioPlan) -> str | None:
+    """Of the module of a router that somebody brought along; what it imports is not looked at."""
+    import inspect
+
+    from windtunnel.routing.custom import is_custom, policy_class
+
+    if not is_custom(plan.router.policy):
+        return None
+    return digest_of(Path(inspect.getfile(policy_class(plan.router.policy, plan.router.folder))))
+
+
+ROOMS = (
+    "core",
+    "workload",
+    "models",
+    "engine",
+    "routing",
+    "admission",
+    "scaling",
+    "gangs",
+    "fleet",
+    "twin",
+)
+"""Rooms that a run may import: what the others do changes no result."""
+LIBRARIES = ("numpy", "scipy", "msgspec")
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the code that results come from, and of the data that comes with it."""
+    digest = hashlib.sha256()
+    files = [
+        path
+        for room in ROOMS
+        for path in sorted((PACKAGE / room).rglob("*"))
+        if path.suffix in (".py", ".json")
+    ]
+    for path in (*files, PACKAGE / "search" / "measure.py"):
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()} {digest_of(path)}\n".encode())
+    for name in LIBRARIES:
+        digest.update(f"{name} {importlib.metadata.version(name)}\n".encode())
+    return digest.hexdigest()

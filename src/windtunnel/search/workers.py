@@ -1,0 +1,153 @@
+"""Runs many plans, here, in processes of this machine or on a Ray cluster, and measures each.
+
+What comes of a plan does not depend on who runs it. Answers come as they are ready, with the
+numbers of their plans: whoever wants bytes puts them in that order.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.core.processes import Died, Processes, Raised, processors
+from windtunnel.search.cache import Cache
+from windtunnel.search.measure import Metrics, measure
+from windtunnel.search.point import address_of
+from windtunnel.twin.repeat import PAYS_FROM_S
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+LOCAL = "local"
+
+
+class Measured(msgspec.Struct, frozen=True, tag=True):
+    """A run that ended, and its figures."""
+
+    metrics: Metrics
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """A run that did not, and why: one sentence."""
+
+    sentence: str
+
+
+Outcome = Measured | Failed
+Answers = Iterator[tuple[int, Outcome]]
+
+
+def measured(plan: ScenarioPlan) -> Outcome:
+    """One point, in whatever process this is."""
+    try:
+        return Measured(measure(run(plan).result))
+    except WindtunnelError as error:
+        return Failed(str(error))
+    except MemoryError:
+        return Failed("there was not enough memory for this run (fewer --jobs leave more to each)")
+    except Exception as error:  # noqa: BLE001 - one point that hits a fault of ours is one point
+        return Failed(f"this run met a fault of Windtunnel: {type(error).__name__}: {error}")
+
+
+def evaluate(
+    plans: Sequence[ScenarioPlan],
+    *,
+    on: str = LOCAL,
+    jobs: int | None = None,
+    cache: Cache | None = None,
+) -> Answers:
+    """The outcomes of all plans as they end, each with the number of its plan."""
+    with Workers(on=on, jobs=jobs, cache=cache) as workers:
+        yield from workers.evaluate(plans)
+
+
+class Workers:
+    """Whoever runs plans; processes that were started stay until the end, for the next ones."""
+
+    def __init__(
+        self, *, on: str = LOCAL, jobs: int | None = None, cache: Cache | None = None
+    ) -> None:
+        """`on` is `local`. `jobs` is how many run at once, None: as many as pay.
+
+        What a `cache` has is not run again, and what ends is kept there; failures are not.
+        """
+        assert on == LOCAL
+        assert jobs is None or jobs >= 1
+        self._jobs = jobs
+        self._cache = cache
+        self._places = ExitStack()
+        self._processes: Processes[ScenarioPlan, Outcome] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._places.close()
+
+    def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
+        """The outcomes of all plans as they end, each with the number of its plan."""
+        cache = self._cache
+        if cache is None:
+            yield from self._run(plans)
+            return
+        missing = []
+        addresses = [address_of(plan) for plan in plans]
+        for number, address in enumerate(addresses):
+            found = cache.find(address)
+            if found is None:
+                missing.append(number)
+            else:
+                yield number, Measured(found)
+        for place, outcome in self._run([plans[number] for number in missing]):
+            number = missing[place]
+            if isinstance(outcome, Measured):
+                cache.keep(addresses[number], outcome.metrics)
+            yield number, outcome
+
+    def _run(self, plans: Sequence[ScenarioPlan]) -> Answers:
+        jobs = processors() if self._jobs is None else self._jobs
+        if jobs == 1:
+            yield from _here(plans, 0)
+            return
+        first = 0
+        if self._jobs is None and self._processes is None and plans:
+            # How long the first takes tells whether processes are worth their start.
+            started_s = monotonic_s()
+            outcome = measured(plans[0])
+            left_s = (monotonic_s() - started_s) * (len(plans) - 1)
+            yield 0, outcome
+            if left_s < PAYS_FROM_S:
+                yield from _here(plans, 1)
+                return
+            first = 1
+        if self._processes is None:
+            self._processes = self._places.enter_context(Processes(measured, jobs))
+        yield from _elsewhere(self._processes, plans, first)
+
+
+def _here(plans: Sequence[ScenarioPlan], first: int) -> Answers:
+    for number in range(first, len(plans)):
+        yield number, measured(plans[number])
+
+
+def _elsewhere(
+    processes: Processes[ScenarioPlan, Outcome], plans: Sequence[ScenarioPlan], first: int
+) -> Answers:
+    for number, answer in processes.map(plans[first:]):
+        if isinstance(answer, Raised):
+            raise answer.error
+        if isinstance(answer, Died):
+            how = f"signal {-answer.status}" if answer.status < 0 else f"status {answer.status}"
+            hint = "memory may have been short: fewer --jobs leave more to each"
+            what = f"its worker process ended in the middle of it, by {how} ({hint})"
+            yield first + number, Failed(what)
+        else:
+            yield first + number, answer.value
