@@ -44,6 +44,7 @@ SCHEMA = {
     "prefix_hit_tokens": COUNT,
     "preemptions": pa.int32(),
     "redirects": pa.int32(),
+    "retries": pa.int32(),
     "pool": NAME,
     "replica": pa.int32(),
     "prefill_pool": NAME,

@@ -92,6 +92,10 @@ def test_sizes_and_counts_are_told() -> None:
         "started": 2,
         "drained": 2,
         "redirected": 0,
+        "lost": 0,
+        "retried": 0,
+        "failed": 0,
+        "lost_tokens": 0,
     }
 
 

@@ -76,6 +76,18 @@ class Occupancy(Schedule):
                 here.append(request)
         return here
 
+    def computed_tokens(self, request: Request) -> i64:
+        """Tokens of a request whose KV was computed here, or is being, not those it found cached.
+
+        Of one that was preempted and waits, those of its answer that it will not make again.
+        """
+        computed = request.computed
+        if request.finish_clock >= 0:
+            computed = request.offset + self._decoding.clock
+        if not computed:
+            return max(0, request.target - request.prompt_tokens)
+        return max(0, computed - request.prefix_hit_tokens)
+
     def blocks_held(self) -> i64:
         """KV blocks that requests hold, counted one by one, for checking the pool."""
         held = self.pool.pinned()

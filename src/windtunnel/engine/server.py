@@ -221,6 +221,22 @@ class Server(Occupancy):
         self.steps += whole
         self.busy_s += now - step.start_s
 
+    def crash(self, now: float) -> None:
+        """Nothing goes on here. All requests have been cancelled; blocks and steps are let go."""
+        assert not self.load, "a request that is here would be lost"
+        assert not self._apart
+        self.stop(now)
+        self._current = None
+        self._following = None
+        self._ahead = False
+        self._depart()
+        self._ending.clear()
+        if self.tiers is not None:
+            for entry in self._loads:
+                self.tiers.landed(entry[2])
+        self._loads.clear()
+        self.wake_s = NEVER
+
     # Requests in and out
 
     def _receive(self, request: Request, now: float) -> bool:

@@ -174,6 +174,10 @@ def replicas_of(plan: PoolPlan, pool: Pool) -> dict[str, int]:
         "started": int(pool.started),
         "drained": int(pool.drained),
         "redirected": int(pool.redirected),
+        "lost": int(pool.lost),
+        "retried": int(pool.retried),
+        "failed": int(pool.failed),
+        "lost_tokens": int(pool.lost_tokens),
     }
 
 

@@ -119,6 +119,11 @@ class Cluster:
         self.agenda.moved(server)
         self.left(server.index)
 
+    def crash(self, server: Server, now_s: float) -> None:
+        """A server that no request has to do with any more ends as it stands."""
+        server.crash(now_s)
+        self.agenda.moved(server)
+
     def reserve(self, request: Request, tokens: int, now_s: float) -> int:
         """Tokens that must be moved to the request's server; -1: its blocks are short."""
         server = self.servers[request.server]

@@ -92,6 +92,7 @@ def compose(
         timeline=Timeline(cluster.owners),
         story=story,
         horizon_s=horizon_s,
+        attempts=plan.retry_attempts,
     )
 
 

@@ -22,6 +22,10 @@ class Inside:
         """A server is ready: whoever waited for one can go."""
         raise NotImplementedError
 
+    def lose(self, server: Server, reason: str) -> None:
+        """A server is gone with all that it had: its requests begin anew elsewhere, or end."""
+        raise NotImplementedError
+
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001 - see below
         """Requests of a server go back to the router; with `begun` those, too, that it computes."""
         raise NotImplementedError

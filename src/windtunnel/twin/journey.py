@@ -24,12 +24,12 @@ from windtunnel.twin.places import (
     ON_THE_WAY,
     SPLIT,
 )
-from windtunnel.twin.reasons import stage_of
+from windtunnel.twin.reasons import SERVER_LOST, stage_of
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.verdicts import Verdicts
-from windtunnel.twin.whereabouts import who_goes_back
+from windtunnel.twin.whereabouts import who_goes_back, who_is_lost
 from windtunnel.workload.request import NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
 
@@ -54,6 +54,7 @@ class Journey(Inside):
         encoders: Encoders | None,
         recorder: Recorder,
         story: Story | None,
+        attempts: int,
     ) -> None:
         self.traffic: Final = traffic
         self.router: Final = router
@@ -73,6 +74,7 @@ class Journey(Inside):
         self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
         self._signals: Final = cluster.signals
         self._overheads: Final = cluster.overheads
+        self._attempts: Final = attempts  # how often a request begins anew when it was lost
         self._queue: Final = queue
         self._story: Final = story
         self._gate: Final = (
@@ -193,6 +195,48 @@ class Journey(Inside):
     def _redirect(self, request: Request) -> None:
         """Takes a request away from its server, to begin with anew on another."""
         self._withdraw(request)
+        again = self._renew(request)
+        again.redirects += 1
+        self.cluster.replicas[request.server].pool.redirected += 1
+        if self._story is not None:
+            self._story.tell(
+                self.now_s, told.REDIRECTED, again, "drain", server=int(request.server)
+            )
+        self._route(again)
+
+    def lose(self, server: Server, reason: str) -> None:
+        """Who is there leaves before anybody is sent elsewhere: the gateway may speak meanwhile."""
+        concerned = who_is_lost(server, self.elsewhere, self._handoff)
+        pool = self.cluster.replicas[server.index].pool
+        for request in concerned:
+            held = request
+            if request.place == SPLIT:
+                assert self._handoff is not None
+                held = self._handoff.splits[request.id].leg
+            self._withdraw(request)
+            pool.lost_tokens += self.servers[held.server].computed_tokens(held)
+        self.cluster.crash(server, self.now_s)
+        gate = self._gate
+        before = gate.hold() if gate is not None else False
+        for request in concerned:
+            if request.retries < self._attempts:
+                pool.retried += 1
+                again = self._renew(request)
+                again.retries += 1
+                if self._story is not None:
+                    had = int(server.index)
+                    self._story.tell(self.now_s, told.RETRIED, again, reason, server=had)
+                self._route(again)
+            else:
+                pool.failed += 1
+                request.reason = SERVER_LOST
+                request.finished_s = self.now_s
+                self._end(request, DROPPED)
+        if gate is not None:
+            gate.release(before, self.now_s)
+
+    def _renew(self, request: Request) -> Request:
+        """A request that was taken off its server, as if that had never had it."""
         self._leave(request.server)
         again = request.again()
         if request.alarm is not None:
@@ -200,12 +244,7 @@ class Journey(Inside):
             again.alarm = self._queue.push(request.alarm[0], TIMEOUT, again)
         if self.door is not None:
             self.door.replace(again)
-        self.cluster.replicas[request.server].pool.redirected += 1
-        if self._story is not None:
-            self._story.tell(
-                self.now_s, told.REDIRECTED, again, "drain", server=int(request.server)
-            )
-        self._route(again)
+        return again
 
     def _leave(self, server: int) -> None:
         """A request, or a half of one, that was sent to a server is there no more."""

@@ -82,16 +82,20 @@ class Lifecycle:
         yet, the newest first; then who has the fewest requests, of equals the newest.
         """
         pool.target = replicas
-        more = replicas - pool.coming_or_ready
-        for _ in range(more):
-            self.place(self.ask(pool, now_s, reason), now_s, reason)
-        if more < 0:
+        self.fill(pool, now_s, reason)
+        more = pool.coming_or_ready - replicas
+        if more > 0:
             in_flight = self._cluster.signals.in_flight
             staying = [replica for replica in pool.here if replica.state != DRAINING]
             staying.sort(key=lambda replica: _rank(replica, in_flight))
-            for replica in staying[:-more]:
+            for replica in staying[:more]:
                 self.drain(replica, now_s, reason)
         pool.note_size(now_s)
+
+    def fill(self, pool: Pool, now_s: float, reason: str) -> None:
+        """Asks for replicas while fewer are there or on their way than the pool should have."""
+        for _ in range(pool.target - pool.coming_or_ready):
+            self.place(self.ask(pool, now_s, reason), now_s, reason)
 
     def ask(self, pool: Pool, now_s: float, reason: str) -> Replica:
         """A replica is wanted, and has no machine yet."""
@@ -149,6 +153,29 @@ class Lifecycle:
         self._cluster.left(replica.server.index)
         self.retire(now_s)
 
+    def lose(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It is gone at once, in whatever state it was, with everything on it.
+
+        Nobody is started in its place: that is for whoever keeps the pool at its size. Of the
+        requests that had to do with it each begins anew elsewhere, or ends.
+        """
+        assert replica.state != GONE
+        cluster = self._cluster
+        served = replica.state in (READY, DRAINING)
+        replica.pool.lost += 1
+        if replica.planned is not None:
+            self.timetable.cancel(replica.planned)
+            replica.planned = None
+        if replica.state == READY:
+            cluster.ready.remove(replica.server)
+            self._choose_anew()
+        elif replica.state == DRAINING:
+            cluster.draining -= 1
+        self._bury(replica, now_s, reason)
+        if served:
+            self.inside.lose(replica.server, reason)
+            self.retire(now_s)
+
     def retire(self, now_s: float) -> None:
         """Draining replicas go that have nothing left to do."""
         cluster = self._cluster
@@ -166,7 +193,7 @@ class Lifecycle:
 
     def _bury(self, replica: Replica, now_s: float, reason: str) -> None:
         """It is gone, and what was cached there with it."""
-        served = replica.state == DRAINING
+        served = replica.state in (READY, DRAINING)
         replica.pool.move(replica, GONE, now_s)
         if served:
             number = int(replica.server.index)

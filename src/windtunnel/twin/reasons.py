@@ -11,6 +11,9 @@ from typing import Final
 from windtunnel.twin.places import IN_LINE
 from windtunnel.workload.request import UNSET, Request
 
+SERVER_LOST: Final = "its server was lost"
+"""Of a request that had begun anew as often as it may, when its server was lost again."""
+
 MOST_REASONS: Final = 64
 """Different reasons of one outcome that are told apart; the rest share one name."""
 OTHER: Final = "other reasons"

@@ -86,6 +86,10 @@ class Pool:
         self.started: i64 = 0  # after the beginning
         self.drained: i64 = 0
         self.redirected: i64 = 0  # requests that were sent back to the router
+        self.lost: i64 = 0  # replicas that were gone at once, with all that they had
+        self.retried: i64 = 0  # requests that began anew because of that
+        self.failed: i64 = 0  # and those that had done so too often already
+        self.lost_tokens: i64 = 0  # computed for nothing
         self._paid_s = 0.0
         self._served_s = 0.0
         self._settled_s = 0.0

@@ -47,6 +47,7 @@ class Simulation(Journey):
         timeline: Timeline,
         story: Story | None,
         horizon_s: float,
+        attempts: int,
     ) -> None:
         super().__init__(
             traffic=traffic,
@@ -59,6 +60,7 @@ class Simulation(Journey):
             encoders=encoders,
             recorder=recorder,
             story=story,
+            attempts=attempts,
         )
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s

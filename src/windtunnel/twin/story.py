@@ -21,6 +21,7 @@ FETCHED: Final = "request.fetched"
 LOADED: Final = "adapter.loaded"
 UNLOADED: Final = "adapter.evicted"
 REDIRECTED: Final = "request.redirected"
+RETRIED: Final = "request.retried"
 RESIZED: Final = "scaling.decided"
 KEPT: Final = "scaling.kept"
 REPLICAS: Final = tuple([f"replica.{state}" for state in STATES])
@@ -34,6 +35,7 @@ KINDS: Final = (
     LOADED,
     UNLOADED,
     REDIRECTED,
+    RETRIED,
     RESIZED,
     KEPT,
     *REPLICAS,

@@ -1,8 +1,9 @@
-"""Which requests are inside a run at all, and which go back to the router when a server is to go.
+"""Which requests are inside a run at all, and whom it concerns when a server is to go or is lost.
 
 Under the policy `redirect` those whose prompt nobody has begun to compute: they lose nothing. Under
 `immediate` all but those whose last token is on its way. Whoever has KV on the way to the server,
-or there already, has begun: under `redirect` it ends there.
+or there already, has begun: under `redirect` it ends there. With a server that is lost, all that
+had anything to do with it are.
 """
 
 from windtunnel.engine.server import Server
@@ -30,6 +31,24 @@ def who_goes_back(
             assert handoff is not None
             leg = handoff.splits[request.id].leg
             if here in (request.server, leg.server) and (begun or _only_waits(leg)):
+                found[request.id] = request
+    return [found[number] for number in sorted(found)]
+
+
+def who_is_lost(
+    server: Server, elsewhere: dict[int, Request], handoff: Handoff | None
+) -> list[Request]:
+    """Whole requests, by number, that have anything to do with a server that is lost."""
+    here = server.index
+    found: dict[int, Request] = {}
+    for one in server.unfinished():
+        found[one.id] = one if one.parent is None else one.parent
+    for request in elsewhere.values():
+        if request.place == ON_THE_WAY and request.server == here:
+            found[request.id] = request
+        elif request.place == SPLIT:
+            assert handoff is not None
+            if here in (request.server, handoff.splits[request.id].leg.server):
                 found[request.id] = request
     return [found[number] for number in sorted(found)]
 

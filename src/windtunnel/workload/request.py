@@ -89,6 +89,7 @@ class Request:
         self.dropped = False
         self.cancelled = False
         self.redirects: i64 = 0  # how often a server that was to go sent it back to the router
+        self.retries: i64 = 0  # how often it began anew because a server was lost with it
 
         # The twin's own notes: where it is, what is planned for it, and when its client leaves.
         self.place: i64 = 0
@@ -140,5 +141,6 @@ class Request:
         other.encoded_s = self.encoded_s
         other.preemptions = self.preemptions
         other.reason = self.reason
-        other.redirects = self.redirects + 1
+        other.redirects = self.redirects
+        other.retries = self.retries
         return other

@@ -155,6 +155,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     startup: StartupPlan = StartupPlan()
     drain: str = "wait"
     """What a server that is to go does with its requests: wait, redirect or immediate."""
+    retry_attempts: int = 1
+    """How often a request begins anew whose server is lost."""
     scaling: ScalingPlan | None = None
     """None: the servers are those that a run begins with."""
 
