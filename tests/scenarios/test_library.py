@@ -1,0 +1,92 @@
+"""Every scenario of the library stays within its bands, and leaves them when it is broken."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from windtunnel.twin.run import simulate
+from windtunnel.twin.scenario.load import load
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "library"
+BANDS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    (Path(__file__).parent / "bands.yaml").read_text(encoding="utf-8")
+)
+
+
+class Run(NamedTuple):
+    """One run of a scenario: what is changed, what must hold then, and what must not."""
+
+    name: str
+    sets: list[str]
+    expect: dict[str, list[float]]
+    breaks: dict[str, list[float]]
+
+
+def _run(name: str, row: dict[str, Any]) -> Run:
+    whole = BANDS[name][0]["expect"]
+    broken = {path: whole[path] for path in row.get("breaks", [])}
+    return Run(name, row.get("with", []), row.get("expect", {}), broken)
+
+
+def figure(result: dict[str, Any], path: str) -> float | None:
+    """The figure at a path such as `latency.ttft.p99`, or the quotient of two."""
+    if " / " in path:
+        over, under = (figure(result, part) for part in path.split(" / "))
+        return None if over is None or not under else over / under
+    value: Any = result
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return None if value is None else float(value)
+
+
+def outside(result: dict[str, Any], bands: dict[str, list[float]]) -> dict[str, float | None]:
+    """Of these bands, those that the run is not within, each with its figure."""
+    seen = {path: figure(result, path) for path in bands}
+    return {
+        path: value
+        for path, value in seen.items()
+        if value is None or not bands[path][0] <= value <= bands[path][1]
+    }
+
+
+def held(run: Run) -> None:
+    result = simulate(load(FOLDER / f"{run.name}.yaml", run.sets))
+    assert outside(result, run.expect) == {}
+    assert list(outside(result, run.breaks)) == list(run.breaks)
+
+
+AS_THEY_ARE = [_run(name, rows[0]) for name, rows in BANDS.items()]
+CHANGED = [_run(name, row) for name, rows in BANDS.items() for row in rows[1:]]
+
+
+@pytest.mark.parametrize("run", AS_THEY_ARE, ids=lambda run: run.name)
+def test_a_scenario_stays_within_its_bands(run: Run) -> None:
+    assert run.sets == []
+    held(run)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("run", CHANGED, ids=lambda run: f"{run.name}, {' '.join(run.sets)}")
+def test_a_changed_scenario_does_what_is_said_of_it(run: Run) -> None:
+    held(run)
+
+
+def test_every_scenario_of_the_library_has_bands() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.yaml")) == sorted(BANDS)
+
+
+@pytest.mark.parametrize("rows", BANDS.values(), ids=BANDS.keys())
+def test_every_scenario_is_broken_by_something(rows: list[dict[str, Any]]) -> None:
+    assert any(row.get("breaks") for row in rows[1:])
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_a_scenario_says_how_to_run_it_and_what_to_look_for(name: str) -> None:
+    lines = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    paragraph = " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
+    assert f"`windtunnel simulate examples/library/{name}.yaml`" in paragraph
+    assert len(paragraph) > 400
+    assert load(FOLDER / f"{name}.yaml").name == name
