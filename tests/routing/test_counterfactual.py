@@ -56,8 +56,8 @@ def regret(policy: str, *sets: str) -> dict[str, float | int | None]:
     sets = (f"serving.router.policy={policy}", "serving.router.counterfactual=3", *sets)
     simulation = compose(load_text(BUSY, sets=sets))
     simulation.run(breathe)
-    assert simulation.counterfactual is not None
-    return simulation.counterfactual.summary()
+    assert simulation.services[0].counterfactual is not None
+    return simulation.services[0].counterfactual.summary()
 
 
 def test_fresh_signals_leave_nothing_to_regret_and_old_ones_do() -> None:

@@ -17,7 +17,7 @@ def sample(
     recorder = Recorder(Names([], [], [], []), {}, [], None)
     recorder.arrived = arrived
     recorder.outcomes["completed"] = arrived - sum(waiting) - sum(running)
-    made = Sample(time_s, recorder, Cluster([], None, 0.0), None)
+    made = Sample(time_s, recorder, Cluster([], None, 0.0), [])
     made.waiting.extend(waiting)
     made.running.extend(running)
     made.kv_used.extend(kv_used for _ in waiting)

@@ -15,7 +15,7 @@ def heard(text: str, *sets: str) -> Signals:
     """What the servers would say after the run, of those who ended since they were asked last."""
     simulation = compose(load_text(text, sets=[LATENCY, *sets]))
     simulation.run(lambda _: None)
-    signals = simulation.cluster.signals
+    signals = simulation.cluster.rosters[0].signals
     signals.took(simulation.now_s)
     return signals
 

@@ -38,7 +38,7 @@ class Counterfactual:
         self._servers: Final = servers
         self._signals: Final = signals
         self._yardstick: Final = yardstick
-        self._regrets: Final = Histogram()
+        self.regrets: Final = Histogram()
         self.better_elsewhere = 0
         """How often another server would have scored higher."""
 
@@ -64,7 +64,7 @@ class Counterfactual:
                 others.append((-points, server))
         others.sort()
         regret = max(0.0, -others[0][0] - score) if others else 0.0
-        self._regrets.add(regret, 1)
+        self.regrets.add(regret, 1)
         if regret > 0.0:
             self.better_elsewhere += 1
         best = [(server, -points) for points, server in others[: self._others]]
@@ -72,19 +72,27 @@ class Counterfactual:
 
     def summary(self) -> dict[str, float | int | None]:
         """Regret over all requests; without any, nothing is known of it."""
-        count = self._regrets.count
-        if not count:
-            return {
-                "requests": 0,
-                "regret_mean": None,
-                "regret_p99": None,
-                "regret_max": None,
-                "better_elsewhere": None,
-            }
+        return regret_of([self])
+
+
+def regret_of(judges: list[Counterfactual]) -> dict[str, float | int | None]:
+    """Regret over all requests that several have judged; without any, nothing is known of it."""
+    regrets = Histogram()
+    for judge in judges:
+        regrets.merge(judge.regrets)
+    count = regrets.count
+    if not count:
         return {
-            "requests": count,
-            "regret_mean": self._regrets.total / count,
-            "regret_p99": self._regrets.quantile(0.99),
-            "regret_max": self._regrets.high,
-            "better_elsewhere": self.better_elsewhere / count,
+            "requests": 0,
+            "regret_mean": None,
+            "regret_p99": None,
+            "regret_max": None,
+            "better_elsewhere": None,
         }
+    return {
+        "requests": count,
+        "regret_mean": regrets.total / count,
+        "regret_p99": regrets.quantile(0.99),
+        "regret_max": regrets.high,
+        "better_elsewhere": sum([judge.better_elsewhere for judge in judges]) / count,
+    }

@@ -1,6 +1,6 @@
 """The parts of a result: by class, source, tenant and server, sessions, the gateway."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windtunnel.admission.gateway.tickets import KIND_NAMES
@@ -130,16 +130,19 @@ def sessions_of(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def gateway_of(door: Door | None) -> dict[str, Any] | None:
-    """What was decided at the gateway; None where there is none, and all may pass."""
-    if door is None:
+def gateway_of(doors: Sequence[Door | None]) -> dict[str, Any] | None:
+    """What was decided at the gateways; None where there is none, and all may pass."""
+    gateways = [door for door in doors if door is not None]
+    if not gateways:
         return None
+    decisions: dict[str, dict[str, int]] = {kind: {} for kind in KIND_NAMES}
+    for door in gateways:
+        for kind, counts in zip(KIND_NAMES, door.told, strict=True):
+            for reason, count in counts.items():
+                decisions[kind][reason] = decisions[kind].get(reason, 0) + count
     return {
-        "waiting_peak": door.waiting_peak,
-        "decisions": {
-            kind: dict(sorted(counts.items()))
-            for kind, counts in zip(KIND_NAMES, door.told, strict=True)
-        },
+        "waiting_peak": max(door.waiting_peak for door in gateways),
+        "decisions": {kind: dict(sorted(counts.items())) for kind, counts in decisions.items()},
     }
 
 

@@ -3,9 +3,12 @@
 import math
 
 from windtunnel.core.invariants import Invariant
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.door import Door
 from windtunnel.twin.places import AT_THE_DOOR
 from windtunnel.twin.recorder import UNFINISHED
 from windtunnel.twin.replicas import DRAINING, READY, STATES
+from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
 
 
@@ -56,18 +59,24 @@ def _limits_are_kept(simulation: Simulation) -> str | None:
     return None
 
 
-def _gateway_agrees(simulation: Simulation) -> str | None:
-    door = simulation.door
-    if door is None or simulation.recorder.outcomes[UNFINISHED]:
+def _gateways_agree(simulation: Simulation) -> str | None:
+    if simulation.recorder.outcomes[UNFINISHED]:
         return None
+    for model, service in enumerate(simulation.services):
+        fault = _gateway_fault(simulation, model, service.door) if service.door else None
+        if fault is not None:
+            return fault
+    return None
+
+
+def _gateway_fault(simulation: Simulation, model: int, door: Door) -> str | None:
     gateway = door.gateway
     fault = gateway.check()
     if fault is not None:
         return fault
-    elsewhere = simulation.elsewhere.values()
+    elsewhere = [one for one in simulation.elsewhere.values() if one.model == model]
     waiting = sum(request.place == AT_THE_DOOR for request in elsewhere)
-    at_servers = sum(server.load for server in simulation.servers) - simulation.legs
-    sent = len(elsewhere) - waiting + at_servers
+    sent = len(elsewhere) - waiting + _at_servers(simulation, model)
     if (gateway.waiting, gateway.in_flight, door.known) == (waiting, sent, waiting + sent):
         return None
     books = f"{gateway.waiting} waiting and {gateway.in_flight} in flight of {door.known} known"
@@ -89,29 +98,59 @@ def _replicas_are_counted(simulation: Simulation) -> str | None:
     return None if drains == cluster.draining else f"{drains} drain, {cluster.draining} counted"
 
 
+def _at_servers(simulation: Simulation, model: int) -> int:
+    """Whole requests for a model that servers have."""
+    if len(simulation.services) == 1:
+        return sum(server.load for server in simulation.servers) - simulation.legs
+    own = [one.server for one in simulation.cluster.replicas if one.pool.model == model]
+    return sum(one.parent is None for server in own for one in server.unfinished())
+
+
 def _only_ready_servers_are_chosen(simulation: Simulation) -> str | None:
-    cluster = simulation.cluster
-    ready = [int(one.server.index) for one in cluster.replicas if one.state == READY]
+    for model, service in enumerate(simulation.services):
+        fault = _choice_fault(simulation.cluster, model, service)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
+    own = [one for one in cluster.replicas if one.pool.model == model]
+    ready = [int(one.server.index) for one in own if one.state == READY]
     answering = [number for number in ready if cluster.replicas[number].pool.decodes]
-    known = [int(server.index) for server in cluster.ready]
-    if (known, cluster.signals.answering) != (ready, answering):
-        return f"{ready} are ready, {known} are asked and {cluster.signals.answering} answer"
-    if simulation.router.candidates != answering:
-        return f"{answering} answer, the router chooses among {simulation.router.candidates}"
-    for replica in cluster.replicas:
+    known = [int(server.index) for server in service.roster.ready]
+    signals = service.signals
+    if (known, signals.answering) != (ready, answering):
+        return f"{ready} are ready, {known} are asked and {signals.answering} answer"
+    if service.router.candidates != answering:
+        return f"{answering} answer, the router chooses among {service.router.candidates}"
+    for replica in own:
         server = replica.server
-        busy = server.load or server.holds_apart or cluster.signals.in_flight[server.index]
+        busy = server.load or server.holds_apart or signals.in_flight[server.index]
         if busy and replica.state not in (READY, DRAINING):
             return f"server {server.index} is {STATES[replica.state]} and has requests"
     return None
 
 
+def _requests_keep_to_their_model(simulation: Simulation) -> str | None:
+    if len(simulation.services) == 1:
+        return None
+    for replica in simulation.cluster.replicas:
+        for request in replica.server.unfinished():
+            if request.model != replica.pool.model:
+                where = f"server {replica.server.index} of model {replica.pool.model}"
+                return f"request {request.id} for model {request.model} is at {where}"
+    return None
+
+
 def _nobody_waits_in_vain(simulation: Simulation) -> str | None:
-    line, signals = simulation.line, simulation.cluster.signals
-    if len(line) != signals.unplaced and not simulation.recorder.outcomes[UNFINISHED]:
-        return f"{len(line)} wait for a server, {signals.unplaced} counted"
-    if line and signals.answering:
-        return f"{len(line)} wait for a server, and {signals.answering} are ready"
+    over = simulation.recorder.outcomes[UNFINISHED] > 0
+    for service in simulation.services:
+        line, signals = service.line, service.signals
+        if len(line) != signals.unplaced and not over:
+            return f"{len(line)} wait for a server, {signals.unplaced} counted"
+        if line and signals.answering:
+            return f"{len(line)} wait for a server, and {signals.answering} are ready"
     if simulation.cluster.vacated:
         return (
             f"servers {simulation.cluster.vacated} drain, and nobody looked whether they are done"
@@ -146,7 +185,7 @@ INVARIANTS = (
     Invariant(
         "gateway-agrees",
         "whoever waits at the gateway or was let in is known to it, and nobody else",
-        _gateway_agrees,
+        _gateways_agree,
     ),
     Invariant(
         "replicas-counted",
@@ -157,6 +196,11 @@ INVARIANTS = (
         "ready-chosen",
         "those servers are chosen among that are ready; others have no request or finish theirs",
         _only_ready_servers_are_chosen,
+    ),
+    Invariant(
+        "model-kept",
+        "a request is only ever at a server of the model that it is for",
+        _requests_keep_to_their_model,
     ),
     Invariant(
         "line-moves",

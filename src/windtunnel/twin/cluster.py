@@ -20,29 +20,54 @@ LAST_TURN: Final = 1 << 40
 """The turn of whoever acts after all servers of the same instant; there are fewer of those."""
 
 
+class Roster:
+    """The servers of one model that get requests now, and what a control plane sees of them.
+
+    Each model has a control plane of its own, which asks the model's servers and no others.
+    """
+
+    def __init__(self, staleness_s: float) -> None:
+        self.ready: Final[list[Server]] = []  # by number
+        self.signals: Final = Signals([], staleness_s, [])
+
+    def look(self, now_s: float) -> None:
+        """Asks every server how it is, when that was last done long enough ago."""
+        if self.signals.stale(now_s):
+            look_at(self.ready, self.signals, now_s)
+
+    def enter(self, server: Server) -> None:
+        place = len(self.ready)
+        while place > 0 and self.ready[place - 1].index > server.index:
+            place -= 1
+        self.ready.insert(place, server)
+
+
 class Cluster:
-    """Servers, the link between them when there is one, and what a control plane sees of them.
+    """Servers by model, and the link between them when there is one.
 
     Lists by server have an entry for everyone that ever was: numbers are never given twice.
     """
 
-    def __init__(self, pools: list[Pool], link: Link | None, staleness_s: float) -> None:
+    def __init__(
+        self, pools: list[Pool], link: Link | None, staleness_s: float, models: int = 1
+    ) -> None:
         self.pools: Final = pools
         self.link: Final = link
         self.servers: Final[list[Server]] = []
         self.replicas: Final[list[Replica]] = []  # by server
         self.overheads: Final[list[Overheads]] = []  # by server
         self.owners: Final = Owners([pool.name for pool in pools])
-        self.ready: Final[list[Server]] = []  # those that get requests, by number
+        self.rosters: Final = [Roster(staleness_s) for _ in range(models)]
         self.draining = 0
         self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
-        self.signals: Final = Signals([], staleness_s, [])
         self._journals = False
         self.agenda: Final = Agenda([link if link is not None else Actor(LAST_TURN)])
 
     def add(self, pool: Pool) -> Replica:
         """A server more, which gets no requests yet."""
-        server = Server(self.signals.join(int(pool.limits.max_num_seqs)), pool.limits, pool.model)
+        for roster in self.rosters:  # numbers count over all models
+            roster.signals.join(int(pool.limits.max_num_seqs))
+        server = Server(len(self.servers), pool.limits, pool.step_time)
         server.token_overhead_s = pool.overheads.per_token_s
         replica = Replica(server, pool, len(pool.replicas))
         self.owners.add(self.pools.index(pool), replica.number)
@@ -68,21 +93,18 @@ class Cluster:
             replica = self.add(pool)
             pool.move(replica, STARTING, 0.0)
             pool.move(replica, READY, 0.0)
-            self.ready.append(replica.server)
-        self.signals.answer(self.decoders())
+            self.rosters[pool.model].ready.append(replica.server)
+        self.rosters[pool.model].signals.answer(self.decoders(pool.model))
 
-    def decoders(self) -> list[int]:
-        """The servers that answer requests now."""
-        return [int(one.index) for one in self.ready if self.replicas[one.index].pool.decodes]
+    def decoders(self, model: int) -> list[int]:
+        """The servers that answer requests for a model now."""
+        ready = self.rosters[model].ready
+        return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
 
-    def prefillers(self) -> list[int]:
-        """The servers that compute prompts for others now, among other things or alone."""
-        return [int(one.index) for one in self.ready if self.replicas[one.index].pool.prefills]
-
-    def look(self, now_s: float) -> None:
-        """Asks every server how it is, when that was last done long enough ago."""
-        if self.signals.stale(now_s):
-            look_at(self.ready, self.signals, now_s)
+    def prefillers(self, model: int, site: int) -> list[int]:
+        """Its servers at a site that compute prompts for others now, by the way or alone."""
+        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].ready]
+        return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
 
     @property
     def starting(self) -> int:
@@ -94,7 +116,8 @@ class Cluster:
         tpot_s = 0.0
         if gaps > 0:
             tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
-        self.signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
+        signals = self.rosters[request.model].signals
+        signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
 
     def left(self, server: int) -> None:
         """Something has left a server: one that drains may have nothing else to do."""
@@ -133,10 +156,11 @@ class Cluster:
 
     def adopt(self, request: Request, kept: Request, now_s: float) -> None:
         """Moves a request to the server where the blocks of its prompt are kept."""
-        self.signals.ended(request.server)
+        signals = self.rosters[request.model].signals
+        signals.ended(request.server)
         self.left(request.server)
         request.server = kept.server
-        self.signals.sent(request.server)
+        signals.sent(request.server)
         server = self.servers[request.server]
         server.adopt(request, kept, now_s)
         self.agenda.moved(server)

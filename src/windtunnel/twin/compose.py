@@ -20,7 +20,7 @@ from windtunnel.routing.transfer import Link
 from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
-from windtunnel.twin.cluster import LAST_TURN, Cluster
+from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.lifecycle import Lifecycle, Startup
@@ -29,6 +29,7 @@ from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_o
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
+from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
@@ -57,32 +58,29 @@ def compose(
     streams = Streams(plan.seed)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))
     labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
-    routing = Routing(plan, cluster, streams, labels)
     names = Names(
         traffic.sources, traffic.classes, traffic.tenants, traffic.adapters, cluster.owners
     )
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     story = _story(plan, cluster, telemetry, names) if telemetry is not None else None
-    router, counterfactual = routing.router("decode"), routing.counterfactual()
-    splitting = _splitting(plan, cluster, queue, routing)
+    services = [
+        _service(plan, traffic, Routing(plan, model, cluster, streams, labels))
+        for model in range(len(cluster.rosters))
+    ]
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
-        router=router,
-        counterfactual=counterfactual,
-        prefill_router=splitting.router if splitting is not None else None,
+        services=services,
         startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
         streams=streams,
         story=story,
     )
     return Simulation(
         traffic=traffic,
-        router=router,
+        services=services,
         cluster=cluster,
         queue=queue,
-        door=_door(plan, cluster, traffic),
-        counterfactual=counterfactual,
-        splitting=splitting,
+        splitting=_splitting(plan, cluster, queue),
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
         autoscaling=_autoscaling(
@@ -97,38 +95,58 @@ def compose(
 
 
 class Routing:
-    """The routers of a run: one for each role, over the same signals and caches."""
+    """The routers of one model: one for each role, over the same signals and caches."""
 
     def __init__(
-        self, plan: ScenarioPlan, cluster: Cluster, streams: Streams, labels: Labels
+        self, plan: ScenarioPlan, model: int, cluster: Cluster, streams: Streams, labels: Labels
     ) -> None:
         self._plan = plan
+        self._model = model
         self._cluster = cluster
         self._streams = streams
         self._labels = labels
         self._journal = CacheJournal(cluster.servers)
+        self.roster = cluster.rosters[model]
 
-    def router(self, role: str) -> Router:
-        plan, cluster = self._plan, self._cluster
+    def router(self) -> Router:
+        """Chooses who writes an answer."""
+        return self._router(self._cluster.decoders(self._model), "router")
+
+    def prefill_router(self) -> Router | None:
+        """Chooses who computes a prompt; None where that is no choice of its own."""
+        if self._plan.split is None:
+            return None
+        return self._router(self._cluster.prefillers(self._model, 0), "router.prefill")
+
+    def _router(self, candidates: list[int], stream: str) -> Router:
         return build_router(
-            plan.router,
-            cluster.servers,
-            cluster.decoders() if role == "decode" else cluster.prefillers(),
-            cluster.signals,
-            self._streams["router" if role == "decode" else f"router.{role}"],
+            self._plan.router,
+            self._cluster.servers,
+            candidates,
+            self.roster.signals,
+            self._streams[stream],
             self._journal,
-            cluster.owners.pool_names,
+            self._cluster.owners.pool_names,
             self._labels,
         )
 
     def counterfactual(self) -> Counterfactual | None:
         """Judges where requests are decoded."""
-        plan, cluster = self._plan, self._cluster
-        if not plan.router.counterfactual:
+        plan, roster = self._plan.router, self.roster
+        if not plan.counterfactual:
             return None
-        return build_counterfactual(
-            plan.router, cluster.ready, cluster.decoders(), cluster.signals, self._journal
-        )
+        candidates = self._cluster.decoders(self._model)
+        return build_counterfactual(plan, roster.ready, candidates, roster.signals, self._journal)
+
+
+def _service(plan: ScenarioPlan, traffic: Traffic, routing: Routing) -> Service:
+    return Service(
+        routing.roster,
+        routing.router(),
+        [routing.prefill_router()],
+        routing.counterfactual(),
+        _door(plan, routing.roster, traffic),
+    )
 
 
 def _story(plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names) -> Story:
@@ -156,7 +174,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
                 decodes=pool.role in ("decode", "both"),
                 prefills=pool.role in ("prefill", "both"),
                 limits=limits_of(pool, shape),
-                model=model,
+                step_time=model,
                 overheads=overheads_of(pool),
             )
         )
@@ -199,9 +217,7 @@ def _link(plan: ScenarioPlan) -> Link | None:
     return Link(LAST_TURN, split.bytes_per_s, split.latency_s, split.contention)
 
 
-def _splitting(
-    plan: ScenarioPlan, cluster: Cluster, queue: EventQueue, routing: Routing
-) -> Splitting | None:
+def _splitting(plan: ScenarioPlan, cluster: Cluster, queue: EventQueue) -> Splitting | None:
     split, link = plan.split, cluster.link
     if split is None or link is None:
         return None
@@ -212,18 +228,17 @@ def _splitting(
         token_bytes = kv_bytes_per_token(shape)
     return Splitting(
         Decider(split.decider, split.threshold),
-        routing.router("prefill"),
         Handoff(cluster, link, queue, token_bytes),
     )
 
 
-def _door(plan: ScenarioPlan, cluster: Cluster, traffic: Traffic) -> Door | None:
+def _door(plan: ScenarioPlan, roster: Roster, traffic: Traffic) -> Door | None:
     """None where everybody is let in: nothing is asked, and nothing is paid."""
     if plan.gateway.is_open:
         return None
     gateway = build_gateway(plan.gateway, traffic.tenants)
     targets = _targets(plan)
-    return Door(gateway, cluster.signals, [targets[name].ttft_s for name in traffic.classes])
+    return Door(gateway, roster.signals, [targets[name].ttft_s for name in traffic.classes])
 
 
 def _priorities(plan: ScenarioPlan) -> dict[str, int]:

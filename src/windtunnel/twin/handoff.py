@@ -74,6 +74,7 @@ class Handoff:
         leg.parent = request
         leg.keeps_blocks = True
         leg.adapter = request.adapter
+        leg.model = request.model
         leg.server = prefill_server
         leg.sent_s = now_s
         request.prefill_server = prefill_server

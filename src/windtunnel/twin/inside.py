@@ -18,8 +18,8 @@ class Inside:
         """Ends a request that was let in."""
         raise NotImplementedError
 
-    def opened(self) -> None:
-        """A server is ready: whoever waited for one can go."""
+    def opened(self, model: int) -> None:
+        """A server of this model is ready: whoever waited for one can go."""
         raise NotImplementedError
 
     def lose(self, server: Server, reason: str) -> None:

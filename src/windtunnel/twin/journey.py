@@ -9,11 +9,9 @@ from typing import Final
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
-from windtunnel.routing.counterfactual import Counterfactual, Judgement
-from windtunnel.routing.router import Router
+from windtunnel.routing.counterfactual import Judgement
 from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.door import Door
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.places import (
     AT_SERVER,
@@ -26,6 +24,7 @@ from windtunnel.twin.places import (
 )
 from windtunnel.twin.reasons import SERVER_LOST, stage_of
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
+from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.verdicts import Verdicts
@@ -45,11 +44,9 @@ class Journey(Inside):
     def __init__(
         self,
         traffic: Traffic,
-        router: Router,
+        services: list[Service],
         cluster: Cluster,
         queue: EventQueue,
-        door: Door | None,
-        counterfactual: Counterfactual | None,
         splitting: Splitting | None,
         encoders: Encoders | None,
         recorder: Recorder,
@@ -57,29 +54,25 @@ class Journey(Inside):
         attempts: int,
     ) -> None:
         self.traffic: Final = traffic
-        self.router: Final = router
+        self.services: Final = services  # by the model that a request is for
         self.cluster: Final = cluster
         self.servers: Final = cluster.servers
-        self.door: Final = door
-        self.counterfactual: Final = counterfactual
         self.splitting: Final = splitting
         self._handoff: Final = splitting.handoff if splitting is not None else None
         self.encoders: Final = encoders
         self.recorder: Final = recorder
-        recorder.has_gateway = door is not None
         self.now_s = 0.0
         self.last_arrival_s = 0.0
         self.elsewhere: Final[dict[int, Request]] = {}  # inside, and not (whole) at a server
         self.legs = 0  # prefill halves at servers: no requests of their own
-        self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
-        self._signals: Final = cluster.signals
         self._overheads: Final = cluster.overheads
         self._attempts: Final = attempts  # how often a request begins anew when it was lost
         self._queue: Final = queue
         self._story: Final = story
-        self._gate: Final = (
-            Verdicts(door, self, cluster, queue, story) if door is not None else None
-        )
+        for service in services:
+            if service.door is not None:
+                service.gate = Verdicts(service.door, self, service.roster, queue, story)
+                recorder.has_gateway = True
 
     # The way in
 
@@ -90,11 +83,12 @@ class Journey(Inside):
         if request.deadline_s != NEVER:
             gone_s = max(self.now_s, request.deadline_s)
             request.alarm = self._queue.push(gone_s, TIMEOUT, request)
-        if self._gate is None:
+        gate = self.services[request.model].gate
+        if gate is None:
             self._admit(request)
         else:
             self._keep(request, AT_THE_DOOR)
-            self._gate.arrive(request, self.now_s)
+            gate.arrive(request, self.now_s)
 
     def let_in(self, request: Request) -> None:
         del self.elsewhere[request.id]
@@ -128,30 +122,35 @@ class Journey(Inside):
         self.elsewhere[request.id] = request
 
     def _route(self, request: Request) -> None:
-        if not self._signals.answering:
+        service = self.services[request.model]
+        signals = service.signals
+        if not signals.answering:
             self._keep(request, IN_LINE)
-            self.line[request.id] = request
-            self._signals.unplaced += 1
+            service.line[request.id] = request
+            signals.unplaced += 1
             return
-        if self.router.reads_signals:
-            self.cluster.look(self.now_s)
+        router = service.router
+        if router.reads_signals:
+            service.roster.look(self.now_s)
         opinions: list[tuple[int, float]] = []
         if self._story is not None:
-            opinions = self.router.explain(request, self.now_s)
-        server = self.servers[self.router.choose(request, self.now_s)]
+            opinions = router.explain(request, self.now_s)
+        server = self.servers[router.choose(request, self.now_s)]
         judgement: Judgement | None = None
-        if self.counterfactual is not None:
-            judgement = self.counterfactual.look(request, server.index, self.now_s)
+        if service.counterfactual is not None:
+            judgement = service.counterfactual.look(request, server.index, self.now_s)
         request.server = server.index
         request.sent_s = self.now_s
-        self._signals.sent(server.index)
+        signals.sent(server.index)
         if self._story is not None:
             self._story.routed(self.now_s, request, opinions, judgement)
         if self.splitting is not None:
-            leg = self.splitting.leg_of(request, server, self.cluster, self._story, self.now_s)
+            leg = self.splitting.leg_of(
+                request, service, server, self.cluster, self._story, self.now_s
+            )
             if leg is not None:
                 self._keep(request, SPLIT)
-                self._signals.sent(leg.server)
+                signals.sent(leg.server)
                 self._send(leg, self.servers[leg.server])
                 return
         self._send(request, server)
@@ -176,17 +175,18 @@ class Journey(Inside):
 
     # Servers that come and go
 
-    def opened(self) -> None:
+    def opened(self, model: int) -> None:
         """A server is ready: first those go that were let in without one, then others may be."""
-        if self._signals.answering:
-            waiting = list(self.line.values())
-            self.line.clear()
-            self._signals.unplaced = 0
+        service = self.services[model]
+        if service.signals.answering:
+            waiting = list(service.line.values())
+            service.line.clear()
+            service.signals.unplaced = 0
             for request in waiting:
                 del self.elsewhere[request.id]
                 self._route(request)
-        if self._gate is not None:
-            self._gate.ask(self.now_s)
+        if service.gate is not None:
+            service.gate.ask(self.now_s)
 
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
         for request in who_goes_back(server, self.elsewhere, self._handoff, begun):
@@ -216,7 +216,7 @@ class Journey(Inside):
             self._withdraw(request)
             pool.lost_tokens += self.servers[held.server].computed_tokens(held)
         self.cluster.crash(server, self.now_s)
-        gate = self._gate
+        gate = self.services[pool.model].gate
         before = gate.hold() if gate is not None else False
         for request in concerned:
             if request.retries < self._attempts:
@@ -237,19 +237,20 @@ class Journey(Inside):
 
     def _renew(self, request: Request) -> Request:
         """A request that was taken off its server, as if that had never had it."""
-        self._leave(request.server)
+        self._leave(request)
         again = request.again()
         if request.alarm is not None:
             self._queue.cancel(request.alarm)
             again.alarm = self._queue.push(request.alarm[0], TIMEOUT, again)
-        if self.door is not None:
-            self.door.replace(again)
+        door = self.services[request.model].door
+        if door is not None:
+            door.replace(again)
         return again
 
-    def _leave(self, server: int) -> None:
+    def _leave(self, request: Request) -> None:
         """A request, or a half of one, that was sent to a server is there no more."""
-        self._signals.ended(server)
-        self.cluster.left(server)
+        self.services[request.model].signals.ended(request.server)
+        self.cluster.left(request.server)
 
     # What happens at servers and between them
 
@@ -287,7 +288,7 @@ class Journey(Inside):
         finished = server.finished[:]
         server.finished.clear()
         # All that ended have to be seen to before the gateway may stop one of them.
-        gate = self._gate
+        gate = self.services[finished[0].model].gate
         held = gate.hold() if gate is not None else False
         for request in finished:
             parent = request.parent
@@ -301,8 +302,8 @@ class Journey(Inside):
     def _end_leg(self, leg: Request, request: Request) -> None:
         assert self.splitting is not None
         self.legs -= 1
-        self._leave(leg.server)
-        if self.splitting.router.reads_signals and not leg.dropped:
+        self._leave(leg)
+        if self.services[leg.model].router.reads_signals and not leg.dropped:
             self.cluster.hear(leg)
         if self.splitting.handoff.prefilled(leg, self.now_s):
             self._settle(request)
@@ -319,18 +320,19 @@ class Journey(Inside):
         if request.alarm is not None:
             self._queue.cancel(request.alarm)
             request.alarm = None
+        service = self.services[request.model]
         if request.server >= 0:
-            self._leave(request.server)
+            self._leave(request)
         if outcome == COMPLETED:
             # Servers speak of their own times, before they become the client's.
-            if self.router.reads_signals:
+            if service.router.reads_signals:
                 self.cluster.hear(request)
             self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
         if self._story is not None:
             self._story.ended(self.now_s, request, outcome)
-        if self._gate is not None:
-            self._gate.ended(request, self.now_s)
+        if service.gate is not None:
+            service.gate.ended(request, self.now_s)
         if request.followed:
             self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
 
@@ -352,13 +354,14 @@ class Journey(Inside):
             self._take_back(request)
             return
         del self.elsewhere[request.id]
+        service = self.services[request.model]
         if request.place == IN_LINE:
-            del self.line[request.id]
-            self._signals.unplaced -= 1
+            del service.line[request.id]
+            service.signals.unplaced -= 1
             return
         if request.place == AT_THE_DOOR:
-            assert self._gate is not None
-            self._gate.leave(request, self.now_s)
+            assert service.gate is not None
+            service.gate.leave(request, self.now_s)
             return
         if request.planned is not None:
             self._queue.cancel(request.planned)
@@ -369,7 +372,7 @@ class Journey(Inside):
         leg = self.splitting.handoff.abandon(request, self.now_s)
         if leg is None:
             return
-        self._leave(leg.server)
+        self._leave(leg)
         if leg.planned is not None:
             self._queue.cancel(leg.planned)
         else:

@@ -7,9 +7,6 @@ known of servers, what is paid, what is told.
 from typing import Final
 
 from windtunnel.core.random import Streams
-from windtunnel.engine.server import Server
-from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.router import Router
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.recorder import Recorder
@@ -22,6 +19,7 @@ from windtunnel.twin.replicas import (
     Pool,
     Replica,
 )
+from windtunnel.twin.service import Service
 from windtunnel.twin.story import Story
 from windtunnel.twin.timetable import Timetable
 
@@ -50,25 +48,23 @@ class Lifecycle:
         self,
         cluster: Cluster,
         recorder: Recorder,
-        router: Router,
-        counterfactual: Counterfactual | None,
-        prefill_router: Router | None,
+        services: list[Service],
         startup: Startup,
         streams: Streams,
         story: Story | None,
     ) -> None:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
-        self._router: Final = router
-        self._counterfactual: Final = counterfactual
-        self._prefill_router: Final = prefill_router
+        self._services: Final = services
         self._startup: Final = startup
         self._streams: Final = streams
         self._story: Final = story
         self.timetable: Final = Timetable()
         self.inside = Inside()  # the loop itself, once it is there
-        slots = [int(pool.limits.max_num_seqs) for pool in cluster.pools if pool.decodes]
-        cluster.signals.least_slots = min(slots, default=0)
+        for model, service in enumerate(services):
+            answering = [one for one in cluster.pools if one.decodes and one.model == model]
+            slots = [int(pool.limits.max_num_seqs) for pool in answering]
+            service.signals.least_slots = min(slots, default=0)
 
     def begin(self) -> None:
         """The replicas that a run begins with are there."""
@@ -85,7 +81,7 @@ class Lifecycle:
         self.fill(pool, now_s, reason)
         more = pool.coming_or_ready - replicas
         if more > 0:
-            in_flight = self._cluster.signals.in_flight
+            in_flight = self._services[pool.model].signals.in_flight
             staying = [replica for replica in pool.here if replica.state != DRAINING]
             staying.sort(key=lambda replica: _rank(replica, in_flight))
             for replica in staying[:more]:
@@ -120,14 +116,10 @@ class Lifecycle:
         assert replica.state == STARTING
         replica.planned = None
         replica.pool.move(replica, READY, now_s)
-        ready = self._cluster.ready
-        place = len(ready)
-        while place > 0 and ready[place - 1].index > replica.server.index:
-            place -= 1
-        ready.insert(place, replica.server)
-        self._choose_anew()
+        self._services[replica.pool.model].roster.enter(replica.server)
+        self._choose_anew(replica.pool)
         self._tell(replica, now_s, "loaded")
-        self.inside.opened()
+        self.inside.opened(replica.pool.model)
 
     def drain(self, replica: Replica, now_s: float, reason: str) -> None:
         """It gets no more requests and is gone when it has none; one that never had any, at once.
@@ -145,8 +137,8 @@ class Lifecycle:
             return
         pool.move(replica, DRAINING, now_s)
         self._cluster.draining += 1
-        self._cluster.ready.remove(replica.server)
-        self._choose_anew()
+        self._services[pool.model].roster.ready.remove(replica.server)
+        self._choose_anew(pool)
         self._tell(replica, now_s, reason)
         if self._startup.drain != WAIT:
             self.inside.send_back(replica.server, self._startup.drain == IMMEDIATE)
@@ -167,8 +159,8 @@ class Lifecycle:
             self.timetable.cancel(replica.planned)
             replica.planned = None
         if replica.state == READY:
-            cluster.ready.remove(replica.server)
-            self._choose_anew()
+            self._services[replica.pool.model].roster.ready.remove(replica.server)
+            self._choose_anew(replica.pool)
         elif replica.state == DRAINING:
             cluster.draining -= 1
         self._bury(replica, now_s, reason)
@@ -181,13 +173,15 @@ class Lifecycle:
         cluster = self._cluster
         while cluster.vacated:
             replica = cluster.replicas[cluster.vacated.pop()]
-            if replica.state == DRAINING and self._is_done(replica.server):
+            if replica.state == DRAINING and self._is_done(replica):
                 cluster.draining -= 1
                 self._bury(replica, now_s, "drained")
 
-    def _is_done(self, server: Server) -> bool:
+    def _is_done(self, replica: Replica) -> bool:
         """Whether nothing is there, on its way there, or kept there for others."""
-        if self._cluster.signals.in_flight[server.index] or server.load or server.holds_apart:
+        server = replica.server
+        in_flight = self._services[replica.pool.model].signals.in_flight
+        if in_flight[server.index] or server.load or server.holds_apart:
             return False
         return server.wake_s == float("inf")
 
@@ -196,24 +190,19 @@ class Lifecycle:
         served = replica.state in (READY, DRAINING)
         replica.pool.move(replica, GONE, now_s)
         if served:
-            number = int(replica.server.index)
-            self._router.gone(number)
-            if self._counterfactual is not None:
-                self._counterfactual.gone(number)
-            if self._prefill_router is not None:
-                self._prefill_router.gone(number)
+            self._services[replica.pool.model].gone(int(replica.server.index))
         self._tell(replica, now_s, reason)
 
-    def _choose_anew(self) -> None:
-        """Whoever chooses among servers hears who there is; all do, since they share a journal."""
-        cluster = self._cluster
-        answering = cluster.decoders()
-        cluster.signals.answer(answering)
-        self._router.set_candidates(answering)
-        if self._counterfactual is not None:
-            self._counterfactual.set_candidates(answering)
-        if self._prefill_router is not None:
-            self._prefill_router.set_candidates(cluster.prefillers())
+    def _choose_anew(self, pool: Pool) -> None:
+        """Whoever chooses among servers of the pool's model hears who there is.
+
+        All of them do, since they share a journal.
+        """
+        cluster, service = self._cluster, self._services[pool.model]
+        service.choose_among(cluster.decoders(pool.model))
+        for site, router in enumerate(service.prefill_routers):
+            if router is not None:
+                router.set_candidates(cluster.prefillers(pool.model, site))
 
     def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
         replica.pool.note_size(now_s)

@@ -101,7 +101,7 @@ class Observer:
         self._bounds: Final = scaling.bounds
         self._accelerators: Final = scaling.accelerators
         self._objective: Final = objective_of(plan)
-        self._step_times: Final = [EngineTimes(pool.model) for pool in cluster.pools]
+        self._step_times: Final = [EngineTimes(pool.step_time) for pool in cluster.pools]
         self._taken_s = 0.0
         self._totals = Totals(recorder)
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look

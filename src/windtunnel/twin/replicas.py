@@ -69,14 +69,18 @@ class Pool:
         decodes: bool,
         prefills: bool,
         limits: EngineLimits,
-        model: StepTimeModel,
+        step_time: StepTimeModel,
         overheads: Overheads,
+        model: int = 0,
+        site: int = 0,
     ) -> None:
         self.name: Final = name
+        self.model: Final[i64] = model  # the one that its servers serve, by number
+        self.site: Final[i64] = site  # the cluster that they are in, by number
         self.decodes: Final = decodes
         self.prefills: Final = prefills
         self.limits: Final = limits
-        self.model: Final = model
+        self.step_time: Final = step_time
         self.overheads: Final = overheads
         self.target = 0  # replicas that should be there
         self.replicas: Final[list[Replica]] = []  # all that ever were

@@ -5,6 +5,7 @@ from typing import Any
 import windtunnel
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
+from windtunnel.routing.counterfactual import regret_of
 from windtunnel.scaling.build import notes_of
 from windtunnel.twin.breakdown import (
     adapters_of,
@@ -68,7 +69,7 @@ def result_of(
         "tenants": tenants_of(recorder.tenants, seconds),
         "fairness": fairness_of(recorder.tenants),
         "sessions": sessions_of(simulation),
-        "gateway": gateway_of(simulation.door),
+        "gateway": gateway_of([one.door for one in simulation.services]),
         "adapters": adapters_of(simulation, seconds),
         "routing": _routing(simulation),
         "encode": _encode(simulation),
@@ -106,8 +107,8 @@ def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:
 
 def _routing(simulation: Simulation) -> dict[str, Any] | None:
     """How good choices were, held against fresh signals; None where nobody asked."""
-    counterfactual = simulation.counterfactual
-    return counterfactual.summary() if counterfactual is not None else None
+    judges = [one.counterfactual for one in simulation.services if one.counterfactual is not None]
+    return regret_of(judges) if judges else None
 
 
 def _encode(simulation: Simulation) -> dict[str, Any] | None:

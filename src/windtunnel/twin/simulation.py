@@ -7,20 +7,18 @@ from typing import Final
 from windtunnel.core.agenda import Actor
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
-from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.router import Router
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
-from windtunnel.twin.door import Door
 from windtunnel.twin.handoff import RETRY
 from windtunnel.twin.journey import ENCODED, TIMEOUT, Journey
 from windtunnel.twin.lifecycle import STARTED, Lifecycle
 from windtunnel.twin.recorder import UNFINISHED, Recorder
 from windtunnel.twin.replicas import Replica
+from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
-from windtunnel.twin.verdicts import DISPATCH
+from windtunnel.twin.verdicts import DISPATCH, Verdicts
 from windtunnel.twin.whereabouts import all_inside
 from windtunnel.workload.request import Request
 from windtunnel.workload.traffic import Traffic
@@ -34,11 +32,9 @@ class Simulation(Journey):
     def __init__(
         self,
         traffic: Traffic,
-        router: Router,
+        services: list[Service],
         cluster: Cluster,
         queue: EventQueue,
-        door: Door | None,
-        counterfactual: Counterfactual | None,
         splitting: Splitting | None,
         encoders: Encoders | None,
         lifecycle: Lifecycle,
@@ -51,11 +47,9 @@ class Simulation(Journey):
     ) -> None:
         super().__init__(
             traffic=traffic,
-            router=router,
+            services=services,
             cluster=cluster,
             queue=queue,
-            door=door,
-            counterfactual=counterfactual,
             splitting=splitting,
             encoders=encoders,
             recorder=recorder,
@@ -93,7 +87,7 @@ class Simulation(Journey):
             if next_s > self.horizon_s or next_s == math.inf:
                 break
             if next_s > timeline.next_s:
-                timeline.take(next_s, self.recorder, self.cluster, self.door)
+                timeline.take(next_s, self.recorder, self.cluster, self.services)
             self.now_s = next_s
             self.events += 1
             if arrival_s == next_s:
@@ -150,8 +144,9 @@ class Simulation(Journey):
         assert entry is not None
         kind = entry[1]
         if kind == DISPATCH:
-            assert self._gate is not None
-            self._gate.due(self.now_s)
+            gate = entry[3]
+            assert isinstance(gate, Verdicts)
+            gate.due(self.now_s)
             return
         request = entry[3]
         assert isinstance(request, Request)
@@ -183,7 +178,7 @@ class Simulation(Journey):
     def _finish(self) -> None:
         if self.horizon_s != math.inf:
             self.now_s = self.horizon_s
-        self.timeline.finish(self.now_s, self.recorder, self.cluster, self.door)
+        self.timeline.finish(self.now_s, self.recorder, self.cluster, self.services)
         self._account_for_the_rest()
         self.recorder.flush()
 
@@ -193,7 +188,8 @@ class Simulation(Journey):
             server.stop(self.now_s)
         rest = all_inside(self.servers, self.elsewhere, self._handoff)
         self.elsewhere.clear()
-        self.line.clear()
+        for service in self.services:
+            service.line.clear()
         self.legs = 0
         for request in rest:
             self._take_back(request)

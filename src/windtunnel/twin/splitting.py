@@ -3,11 +3,11 @@
 from typing import Final
 
 from windtunnel.engine.server import Server
-from windtunnel.routing.router import Router
 from windtunnel.routing.split import Decider
 from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.handoff import Handoff
+from windtunnel.twin.service import Service
 from windtunnel.twin.story import Story
 from windtunnel.workload.request import Request
 
@@ -15,31 +15,33 @@ from windtunnel.workload.request import Request
 class Splitting:
     """Splits requests between a server for the prompt and the one that writes the answer."""
 
-    def __init__(self, decider: Decider, router: Router, handoff: Handoff) -> None:
+    def __init__(self, decider: Decider, handoff: Handoff) -> None:
         self.decider: Final = decider
-        self.router: Final = router
         self.handoff: Final = handoff
 
     def leg_of(
         self,
         request: Request,
+        service: Service,
         server: Server,
         cluster: Cluster,
         story: Story | None,
         now_s: float,
     ) -> Request | None:
         """The half to send to a prefill server; None: `server` gets the whole request."""
-        if server.refusal(request):
+        # Prompts are computed in the cluster where they are answered: KV goes no further.
+        router = service.prefill_routers[cluster.replicas[server.index].pool.site]
+        if router is None or server.refusal(request):
             return None
         cached = server.cached_tokens(request)
         if not self.decider.split(request.prompt_tokens, cached):
             return None
-        if not self.router.candidates:
+        if not router.candidates:
             self.handoff.unserved += 1
             return None
-        if self.router.reads_signals:
-            cluster.look(now_s)
-        prefill = self.router.choose(request, now_s)
+        if router.reads_signals:
+            service.roster.look(now_s)
+        prefill = router.choose(request, now_s)
         if prefill == server.index:
             return None
         if story is not None:

@@ -9,9 +9,9 @@ from typing import Final
 
 from windtunnel.twin.accounts import Owners
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.door import Door
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 from windtunnel.twin.replicas import DRAINING, READY
+from windtunnel.twin.service import Service, waiting_outside
 
 SAMPLES: Final = 240
 FEWEST_SAMPLES: Final = 8
@@ -26,7 +26,7 @@ class Sample:
     """
 
     def __init__(
-        self, time_s: float, recorder: Recorder, cluster: Cluster, door: Door | None
+        self, time_s: float, recorder: Recorder, cluster: Cluster, services: list[Service]
     ) -> None:
         servers = cluster.servers
         replicas = cluster.replicas
@@ -39,7 +39,7 @@ class Sample:
         self.timed_out: Final = outcomes[TIMED_OUT]
         self.dropped: Final = outcomes[DROPPED]
         self.output_tokens: Final = recorder.output_tokens
-        self.at_gateway: Final = door.gateway.waiting if door is not None else 0
+        self.at_gateway: Final = waiting_outside(services)
         self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway
         self.transfers: Final = int(link.active) if link is not None else 0
         self.carried_bytes: Final = link.carried_until(time_s) if link is not None else 0.0
@@ -63,10 +63,12 @@ class Timeline:
         self.interval_s = FIRST_INTERVAL_S
         self.next_s = FIRST_INTERVAL_S
 
-    def take(self, until_s: float, recorder: Recorder, cluster: Cluster, door: Door | None) -> None:
+    def take(
+        self, until_s: float, recorder: Recorder, cluster: Cluster, services: list[Service]
+    ) -> None:
         """Takes the samples due before `until_s`; nothing has changed since the last event."""
         while self.next_s < until_s:
-            self.samples.append(Sample(self.next_s, recorder, cluster, door))
+            self.samples.append(Sample(self.next_s, recorder, cluster, services))
             servers = max(1, len(cluster.servers))
             enough = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // servers))
             if len(self.samples) >= 2 * enough:
@@ -74,7 +76,9 @@ class Timeline:
                 self.interval_s *= 2
             self.next_s += self.interval_s
 
-    def finish(self, end_s: float, recorder: Recorder, cluster: Cluster, door: Door | None) -> None:
+    def finish(
+        self, end_s: float, recorder: Recorder, cluster: Cluster, services: list[Service]
+    ) -> None:
         """Takes what is left at the end of a run, so that the last sample is its last instant."""
-        self.take(end_s, recorder, cluster, door)
-        self.samples.append(Sample(end_s, recorder, cluster, door))
+        self.take(end_s, recorder, cluster, services)
+        self.samples.append(Sample(end_s, recorder, cluster, services))

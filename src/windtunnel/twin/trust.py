@@ -117,11 +117,11 @@ PoolFacts = tuple[PoolPlan, Evidence, Pool]
 def _pools(plan: ScenarioPlan, owned: Sequence[Pool]) -> Iterator[PoolFacts]:
     shape = shape_of(plan)
     for pool, own in zip(plan.pools, owned, strict=True):
-        yield pool, evidence_of(pool, shape, own.model), own
+        yield pool, evidence_of(pool, shape, own.step_time), own
 
 
 def _pool_section(evidence: Evidence, own: Pool) -> dict[str, Any]:
-    bounds = own.model.measured()
+    bounds = own.step_time.measured()
     measured = None
     if bounds is not None:
         names = ("tokens", "decodes", "context", "prompt")
@@ -176,7 +176,7 @@ def _calibration(pool: PoolPlan, evidence: Evidence, own: Pool) -> Finding:
     severity = _severity(evidence.mape, SMALL_ERROR, FAIR_ERROR)
     says = f"Step times of {pool.name} ({model}) are {evidence.mape:.1%} off on average, "
     says += f"over {evidence.points:,} {evidence.of}."
-    table = own.model
+    table = own.step_time
     if isinstance(table, Table) and table.tokens is not None and table.per_step_s == 0.0:
         says += " They are kernels alone: time between kernels is missing (per_step is 0)."
         severity = max(severity, CAUTION, key=SEVERITIES.index)
@@ -192,7 +192,7 @@ def _extrapolation(pools: Sequence[PoolFacts]) -> Iterator[Finding]:
         within = within and found is not None and not found["time_share"]
         if found is None or not found["time_share"]:
             continue
-        bounds = own.model.measured()
+        bounds = own.step_time.measured()
         assert bounds is not None, "it was counted against them"
         most, share = found["most"], found["time_share"]
         context = bounds.context if most["context"] > bounds.context else bounds.prompt

@@ -6,7 +6,7 @@ from typing import Final
 from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, Decision
 from windtunnel.core.events import Entry, EventQueue
 from windtunnel.twin import story as told
-from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.cluster import Roster
 from windtunnel.twin.door import Door
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.story import Story
@@ -22,11 +22,11 @@ class Verdicts:
     """
 
     def __init__(
-        self, door: Door, inside: Inside, cluster: Cluster, queue: EventQueue, story: Story | None
+        self, door: Door, inside: Inside, roster: Roster, queue: EventQueue, story: Story | None
     ) -> None:
         self._door: Final = door
         self._inside: Final = inside
-        self._cluster: Final = cluster
+        self._roster: Final = roster
         self._queue: Final = queue
         self._story: Final = story
         self._todo: Final[list[Decision]] = []
@@ -70,7 +70,7 @@ class Verdicts:
     def _look(self, now_s: float) -> None:
         """Servers are asked for a gateway that wants to know how they are, and for no other."""
         if self._door.reads_signals:
-            self._cluster.look(now_s)
+            self._roster.look(now_s)
 
     def _obey(self, verdicts: list[Decision], now_s: float) -> None:
         self._todo.extend(verdicts)
@@ -113,4 +113,4 @@ class Verdicts:
             self._queue.cancel(planned)
             self._planned = None
         if next_s != math.inf:
-            self._planned = self._queue.push(max(next_s, now_s), DISPATCH, None)
+            self._planned = self._queue.push(max(next_s, now_s), DISPATCH, self)

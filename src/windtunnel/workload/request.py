@@ -62,6 +62,7 @@ class Request:
         self.prefix = prefix
         self.slo: i64 = 0  # its class of service and its tenant, by number in the traffic's lists
         self.tenant: i64 = 0
+        self.model: i64 = 0  # the model that it is for, by number in the traffic's list
         self.session: i64 = -1  # the conversation that it is a turn of; -1: none
         self.turn: i64 = 0
         self.deadline_s = NEVER  # whoever asked leaves then
@@ -71,7 +72,6 @@ class Request:
         self.keeps_blocks = False  # whether its blocks stay held when it ends, to be moved away
         self.followed = False  # whether the traffic wants to hear of its end
         self.parent: Request | None = None  # for the prefill half of a split request: the whole
-
         self.server: i64 = -1
         self.prefill_server: i64 = -1  # where the prompt was computed, if not there
         self.admitted_s = UNSET
@@ -130,6 +130,7 @@ class Request:
         )
         other.slo = self.slo
         other.tenant = self.tenant
+        other.model = self.model
         other.session = self.session
         other.turn = self.turn
         other.deadline_s = self.deadline_s

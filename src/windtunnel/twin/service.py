@@ -1,0 +1,52 @@
+"""What serves one model: who lets its requests in, who chooses its servers, who waits for one."""
+
+from typing import Final
+
+from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.routing.router import Router
+from windtunnel.twin.cluster import Roster
+from windtunnel.twin.door import Door
+from windtunnel.twin.verdicts import Verdicts
+from windtunnel.workload.request import Request
+
+
+class Service:
+    """The servers of one model as its requests meet them. Two models share none of it."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        router: Router,
+        prefill_routers: list[Router | None],
+        counterfactual: Counterfactual | None,
+        door: Door | None,
+    ) -> None:
+        self.roster: Final = roster
+        self.signals: Final = roster.signals
+        self.router: Final = router
+        self.prefill_routers: Final = prefill_routers  # by site; None: prompts stay with answers
+        self.counterfactual: Final = counterfactual
+        self.door: Final = door
+        self.gate: Verdicts | None = None  # who asks at the door, once the loop is there
+        self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
+
+    def choose_among(self, servers: list[int]) -> None:
+        """From now on these servers answer requests: some have come or gone."""
+        self.signals.answer(servers)
+        self.router.set_candidates(servers)
+        if self.counterfactual is not None:
+            self.counterfactual.set_candidates(servers)
+
+    def gone(self, server: int) -> None:
+        """A server will never answer again: what was remembered of it can go."""
+        self.router.gone(server)
+        if self.counterfactual is not None:
+            self.counterfactual.gone(server)
+        for router in self.prefill_routers:
+            if router is not None:
+                router.gone(server)
+
+
+def waiting_outside(services: list[Service]) -> int:
+    """How many requests wait at gateways."""
+    return sum([one.door.gateway.waiting for one in services if one.door is not None])
