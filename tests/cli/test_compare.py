@@ -10,9 +10,9 @@ import pytest
 
 from tests.twin.runs import one_server
 from tests.twin.test_comparison import SHARED
-from windtunnel.cli.compare import _split
 from windtunnel.cli.main import main
 from windtunnel.core.invariants import Invariant
+from windtunnel.search.axes import split_values
 from windtunnel.twin import run as run_module
 
 Run = Callable[..., tuple[int, str, str]]
@@ -146,7 +146,7 @@ def test_what_makes_no_comparison_is_a_sentence(
 
 
 def test_commas_in_brackets_and_quotes_are_part_of_a_value() -> None:
-    assert _split("{a: 1, b: 2},[3, 4],'5,6',7") == ["{a: 1, b: 2}", "[3, 4]", "'5,6'", "7"]
+    assert split_values("{a: 1, b: 2},[3, 4],'5,6',7") == ["{a: 1, b: 2}", "[3, 4]", "'5,6'", "7"]
 
 
 def test_a_broken_invariant_names_its_design(compare: Run, monkeypatch: pytest.MonkeyPatch) -> None:

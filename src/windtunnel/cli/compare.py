@@ -13,6 +13,7 @@ from windtunnel.cli.places import Place, in_folder, keep_apart, traces_of
 from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
 from windtunnel.core.errors import InputError
+from windtunnel.search.axes import split_values
 
 if TYPE_CHECKING:
     from windtunnel.twin.comparison import Design
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 USUAL_SEEDS = 5
 MOST_DESIGNS = 12
 LONGEST_NAME = 60
-OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
 
 
 @click.command()
@@ -196,7 +196,7 @@ def _values(text: str) -> list[Variant]:
     if path.strip() == "seed":
         what = "every design runs with the same seeds, so a seed makes no design"
         raise InputError(what, where=where, hint="--seeds says how many, --seed the first of them")
-    values = [value.strip() for value in _split(listed)]
+    values = [value.strip() for value in split_values(listed)]
     if len(values) < 2 or not all(values):
         raise InputError("these are not two or more values", where=where, allowed=allowed)
     if path.strip() == "name":
@@ -212,20 +212,3 @@ def _name(key: str, value: str) -> str:
     if value.startswith("{") and value.endswith("}"):
         return value[1:-1].strip() or f"{key}={value}"
     return f"{key}={value}"
-
-
-def _split(text: str) -> list[str]:
-    """Parts between commas, but for commas inside brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in QUOTES:
-            quote = letter
-        elif letter in OPENING + CLOSING:
-            depth += 1 if letter in OPENING else -1
-        elif letter == "," and depth == 0:
-            parts.append("")
-            continue
-        parts[-1] += letter
-    return parts

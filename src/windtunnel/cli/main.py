@@ -37,6 +37,9 @@ COMMANDS = {
         "windtunnel.cli.compare:compare",
         "Hold designs against each other on the same traffic, with intervals.",
     ),
+    "sweep": Row(
+        "windtunnel.cli.sweep:sweep", "Run a scenario at many settings, and show which are best."
+    ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "explain": Row(
         "windtunnel.cli.explain:explain", "Say why an autoscaler decided as it did in a run."

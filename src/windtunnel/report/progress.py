@@ -59,6 +59,40 @@ def counting(
             stream.flush()
 
 
+@contextmanager
+def bar(what: str, stream: TextIO | None) -> Iterator[Callable[[int, int, int], None]]:
+    """Gives something to tell how far a long count has come, shown as a bar with the time left.
+
+    It is told how many have ended, of how many, and how many of those had ended before: they say
+    nothing of how long the others take.
+    """
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _count, _total, _before: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeLeft(elapsed_when_finished=True),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(file=stream), transient=True) as shown:
+        task = shown.add_task(what, total=None, note="")
+
+        def tell(count: int, total: int, before: int) -> None:
+            if count <= before:
+                note = f"{before} from before" if before else ""
+                shown.reset(task, total=total, completed=count, note=note)
+            else:
+                shown.update(task, total=total, completed=count)
+
+        yield tell
+
+
 class ProgressLine:
     """Simulated time, requests done, events per second; one line that is drawn over itself."""
 

@@ -4,7 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.twin.comparison import HIGHER, LOWER
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.plan import ScenarioPlan
 
 Figure = int | float | None
 Metrics = dict[str, Figure]
@@ -66,7 +71,7 @@ ABOUT = {
     "link_busy": About("share", None),
     "simulated_seconds": About("s", None),
     "replica_seconds": About("s", None),
-    "accelerator_seconds": About("s", None),
+    "accelerator_seconds": About("s", LOWER),
     "saturated_seconds": About("s", LOWER),
     "moved_bytes": About("bytes", None),
 }
@@ -83,9 +88,31 @@ def measure(result: Mapping[str, Any]) -> Metrics:
     for pool, figures in result["pools"].items():
         kept = {name: figures[name] for name in KEPT_OF_POOLS}
         metrics.update(_flat(f"pools.{pool}", kept))
+    metrics["accelerator_seconds"] = math.fsum(
+        pool["accelerator_seconds"] for pool in result["pools"].values()
+    )
     metrics["decisions.scaling"] = result["decisions"]["scaling"]
     metrics["trust.saturated_seconds"] = result["trust"]["saturated"]["seconds"]
     return metrics
+
+
+GLANCE_S = 1e-3
+
+
+def names_of(plan: ScenarioPlan) -> list[str]:
+    """The figures that runs of a plan have, from a glance at its first millisecond.
+
+    Rows of a trace may be of further classes of service, which are seen when they come.
+    """
+    return list(measure(run(msgspec.structs.replace(plan, duration_s=GLANCE_S)).result))
+
+
+def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
+    """Refuses the name of a figure that no run of the plan would have."""
+    known = names_of(plan)
+    if name not in known and len(plan.sources) == len(plan.workload):
+        hint = nearest(name, known) or "such as latency.ttft.p95, slo.NAME.attained or cost.total"
+        raise InputError(f"there is no figure {name!r}", where=where, hint=hint)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Figure]]:

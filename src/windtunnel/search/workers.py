@@ -78,6 +78,8 @@ class Workers:
         assert jobs is None or jobs >= 1
         self._jobs = jobs
         self._cache = cache
+        self.found = 0
+        """How many of the last plans the cache had."""
         self._places = ExitStack()
         self._processes: Processes[ScenarioPlan, Outcome] | None = None
 
@@ -99,13 +101,15 @@ class Workers:
             yield from self._run(plans)
             return
         missing = []
+        self.found = 0
         addresses = [address_of(plan) for plan in plans]
         for number, address in enumerate(addresses):
-            found = cache.find(address)
-            if found is None:
+            metrics = cache.find(address)
+            if metrics is None:
                 missing.append(number)
             else:
-                yield number, Measured(found)
+                self.found += 1
+                yield number, Measured(metrics)
         for place, outcome in self._run([plans[number] for number in missing]):
             number = missing[place]
             if isinstance(outcome, Measured):

@@ -1,0 +1,219 @@
+"""What `--vary PATH=VALUES` says: the values of one setting, listed or as a range.
+
+serving.router.policy=round-robin,least-loaded    each of a list
+serving.pools.0.replicas=2..16                    every whole number
+serving.pools.0.replicas=2..16:2                  in steps of 2
+serving.pools.0.engine.max_num_seqs=16..256:x2    each twice the one before
+workload.0.arrivals.rate=10..50/s:10              with a unit
+slo.critical.ttft=0.1..2                          anything between, where points are drawn
+workload.0.prompt_tokens=100..8000:log            the same, small and large alike
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from windtunnel.core.errors import InputError
+from windtunnel.core.spec.fields import one_line
+from windtunnel.core.spec.yaml_source import Plain, parse_value
+from windtunnel.search.point import written
+
+OPENING, CLOSING, QUOTES = "[{(", "]})", "\"'"
+EXAMPLES = "PATH=A,B,... or PATH=LOW..HIGH, as in serving.pools.0.replicas=2..16"
+MOST_LEVELS = 1_000
+"""Values of one setting."""
+DIGITS = 6
+"""Of what is drawn: more would only make names long."""
+WHOLE_STEPS = 1e-9
+"""How far the end of a range may be off a step, relative to the step."""
+LONGEST_PLACE = 80
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RANGE = re.compile(
+    rf"(?P<low>{_NUMBER})(?P<unit_low>[^\d.,:\s]*)\s*\.\.\s*"
+    rf"(?P<high>{_NUMBER})(?P<unit_high>[^\d.,:\s]*)(?::(?P<step>.+))?"
+)
+_STEP = re.compile(rf"(?P<times>x?)(?P<number>{_NUMBER})(?P<unit>[^\d.,:\s]*)")
+
+
+class Axis(NamedTuple):
+    """A setting that is varied: its values, or the range that they are drawn from."""
+
+    path: str
+    levels: tuple[Plain, ...] | None
+    """None: anything in the range."""
+    low: float = 0.0
+    high: float = 0.0
+    unit: str = ""
+    log: bool = False
+    whole: bool = False
+    """Whole numbers of the range alone."""
+
+    def at(self, share: float) -> Plain:
+        """The value at a share of the way, from 0 to 1."""
+        if self.levels is not None:
+            return self.levels[min(int(share * len(self.levels)), len(self.levels) - 1)]
+        high = self.high + 1.0 if self.whole else self.high
+        if self.log:
+            value = self.low * math.pow(high / self.low, share)
+        else:
+            value = self.low + (high - self.low) * share
+        if self.whole:
+            return _with_unit(min(math.floor(value), self.high), self.unit)
+        return _with_unit(float(f"{value:.{DIGITS}g}"), self.unit)
+
+    @property
+    def range(self) -> str:
+        """The range as it is written."""
+        return f"{self.low:g}..{self.high:g}{self.unit}"
+
+
+def axes_of(varied: Sequence[str]) -> list[Axis]:
+    """The axes that a command line asks for, each path once."""
+    axes = [axis_of(text) for text in varied]
+    paths = [axis.path for axis in axes]
+    for path in paths:
+        if paths.count(path) > 1:
+            hint = f"give all values at once: --vary {path}=A,B,C"
+            raise InputError("this path is varied twice", where=f"--vary {path}", hint=hint)
+    if not axes:
+        raise InputError("nothing is varied", where="--vary", allowed=EXAMPLES)
+    return axes
+
+
+def axis_of(text: str) -> Axis:
+    """One of them, from its text."""
+    where = f"--vary {one_line(text, LONGEST_PLACE)}"
+    path, equals, listed = (part.strip() for part in text.partition("="))
+    if not equals or not path:
+        raise InputError("this is not a path and its values", where=where, allowed=EXAMPLES)
+    refuse_names(path, where)
+    found = _RANGE.fullmatch(listed)
+    if found is not None:
+        return _range(path, found, where)
+    texts = [value.strip() for value in split_values(listed)]
+    if not all(texts):
+        what = "there is no value after the '='" if not listed else "a value is empty"
+        raise InputError(what, where=where, allowed=EXAMPLES)
+    return listed_axis(path, [parse_value(value, where) for value in texts], where)
+
+
+def listed_axis(path: str, values: Sequence[Plain], where: str) -> Axis:
+    """An axis of values at hand."""
+    refuse_names(path, where)
+    names = [written(value) for value in values]
+    if len(values) < 2:
+        hint = f"--set {path}={names[0]} sets it" if names else None
+        raise InputError("one value is nothing to vary", where=where, allowed=EXAMPLES, hint=hint)
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"the value {name} is there twice", where=where)
+    return _levels(path, values, where)
+
+
+def refuse_names(path: str, where: str) -> None:
+    if path == "seed":
+        what = "every point runs with the same seeds, so a seed makes no point"
+        raise InputError(what, where=where, hint="--seeds says how many, --seed the first of them")
+    if path == "name":
+        raise InputError("a name changes nothing", where=where, allowed=EXAMPLES)
+
+
+def _levels(path: str, values: Sequence[Plain], where: str) -> Axis:
+    if len(values) > MOST_LEVELS:
+        what = f"these are {len(values):,} values"
+        raise InputError(what, where=where, allowed=f"up to {MOST_LEVELS:,}", hint="take a step")
+    return Axis(path, tuple(values))
+
+
+def _range(path: str, found: "re.Match[str]", where: str) -> Axis:
+    low, high, unit = _ends(found, where)
+    step = found["step"]
+    if step is None or step.strip() == "log":
+        log = step is not None
+        if log and low <= 0.0:
+            raise InputError(
+                "a range by factors begins above 0", where=where, allowed="0.1..10:log"
+            )
+        whole = _is_whole(found["low"]) and _is_whole(found["high"])
+        if log or not whole or high - low >= MOST_LEVELS:
+            return Axis(path, None, low, high, unit, log, whole)
+        return _steps(path, low, high, 1.0, unit, where)
+    parsed = _STEP.fullmatch(step.strip())
+    if parsed is None or parsed["unit"] not in ("", unit):
+        allowed = "2..16:2 for steps, 2..16:x2 for factors, 2..16:log to draw by factors"
+        raise InputError(f"{step.strip()!r} is no step", where=where, allowed=allowed)
+    size = float(parsed["number"])
+    if parsed["times"]:
+        return _factors(path, low, high, size, unit, where)
+    if size <= 0.0:
+        raise InputError("a step is above 0", where=where, allowed="2..16:2")
+    return _steps(path, low, high, size, unit, where)
+
+
+def _ends(found: "re.Match[str]", where: str) -> tuple[float, float, str]:
+    low, high = float(found["low"]), float(found["high"])
+    unit = found["unit_high"]
+    if found["unit_low"] not in ("", unit):
+        what = f"the range begins in {found['unit_low']} and ends in {unit or 'no unit'}"
+        raise InputError(what, where=where, allowed=f"{found['low']}..{found['high']}{unit}")
+    if not low < high:
+        what = "the range is empty: it ends where it begins, or before"
+        raise InputError(what, where=where, allowed="LOW..HIGH, the lower end first")
+    return low, high, unit
+
+
+def _steps(path: str, low: float, high: float, step: float, unit: str, where: str) -> Axis:
+    count = int((high - low) / step + WHOLE_STEPS) + 1
+    if count > MOST_LEVELS:
+        what = f"these are {count:,} values"
+        hint = f"a larger step makes fewer: {low:g}..{high:g}:{(high - low) / 10:g}"
+        raise InputError(what, where=where, allowed=f"up to {MOST_LEVELS:,}", hint=hint)
+    values = [low + number * step for number in range(count)]
+    return _of_numbers(path, values, unit, where)
+
+
+def _factors(path: str, low: float, high: float, factor: float, unit: str, where: str) -> Axis:
+    if factor <= 1.0 or low <= 0.0:
+        what = "a range by factors begins above 0 and has a factor above 1"
+        raise InputError(what, where=where, allowed="2..16:x2")
+    values = [low]
+    while values[-1] * factor <= high * (1.0 + WHOLE_STEPS) and len(values) <= MOST_LEVELS:
+        values.append(values[-1] * factor)
+    return _of_numbers(path, values, unit, where)
+
+
+def _of_numbers(path: str, values: list[float], unit: str, where: str) -> Axis:
+    if len(values) < 2:
+        what = "the range has one value: its step leads out of it"
+        raise InputError(what, where=where, allowed="a smaller step")
+    # To the digits that were meant: 0.1 + 2 * 0.1 is written 0.3.
+    rounded = [float(f"{value:.12g}") for value in values]
+    return _levels(path, [_with_unit(value, unit) for value in rounded], where)
+
+
+def _with_unit(value: float, unit: str) -> Plain:
+    number = int(value) if value == int(value) else value
+    return f"{number}{unit}" if unit else number
+
+
+def _is_whole(text: str) -> bool:
+    return text.lstrip("+-").isdecimal()
+
+
+def split_values(text: str) -> list[str]:
+    """Parts between commas, but for commas inside brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in QUOTES:
+            quote = letter
+        elif letter in OPENING + CLOSING:
+            depth += 1 if letter in OPENING else -1
+        elif letter == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += letter
+    return parts
