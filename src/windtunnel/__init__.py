@@ -1,7 +1,8 @@
 """Windtunnel: one deterministic simulator and one live control plane for LLM inference fleets.
 
 From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
-as plain data, with the keys of `result.json`.
+as plain data, with the keys of `result.json`. `wt.sweep("scenario.yaml", {...})` runs it at many
+settings.
 """
 
 from typing import TYPE_CHECKING
@@ -10,10 +11,11 @@ from windtunnel._forms import settle as _settle
 
 if TYPE_CHECKING:
     from windtunnel.core.errors import WindtunnelError
+    from windtunnel.search.library import sweep
     from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
-__all__ = ["load", "simulate", "WindtunnelError", "FORM", "__version__"]
+__all__ = ["load", "simulate", "sweep", "WindtunnelError", "FORM", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -23,6 +25,7 @@ FORM = _settle()
 _PLACES = {
     "load": "windtunnel.twin.scenario.load",
     "simulate": "windtunnel.twin.run",
+    "sweep": "windtunnel.search.library",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

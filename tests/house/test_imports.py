@@ -72,7 +72,14 @@ def test_a_light_start_imports_nothing_heavy(args: list[str] | None) -> None:
 
 def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
     """A name added or taken away here is a visible change: it needs a line in CHANGELOG.md."""
-    assert windtunnel.__all__ == ["load", "simulate", "WindtunnelError", "FORM", "__version__"]
+    assert windtunnel.__all__ == [
+        "load",
+        "simulate",
+        "sweep",
+        "WindtunnelError",
+        "FORM",
+        "__version__",
+    ]
     for name in windtunnel.__all__:
         assert getattr(windtunnel, name) is not None
 
