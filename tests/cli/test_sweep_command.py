@@ -95,7 +95,7 @@ def test_one_job_or_two_leave_the_same_bytes(sweep: Run) -> None:
     asked = ["--vary", f"{REPLICAS}=1..3", "--seeds", "2"]
     for jobs in ("1", "2"):
         assert sweep(*asked, "--jobs", jobs, "-o", f"with-{jobs}", "--json", f"{jobs}.json")[0] == 0
-    for name in ("results.parquet",):
+    for name in ("results.parquet", "report.html"):
         assert Path("with-1", name).read_bytes() == Path("with-2", name).read_bytes()
     assert Path("1.json").read_bytes() == Path("2.json").read_bytes()
 

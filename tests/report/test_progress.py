@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.twin.runs import BUSY
-from windtunnel.report.progress import CLEAR, counting, progress
+from windtunnel.report.progress import CLEAR, bar, counting, progress
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
@@ -107,3 +107,17 @@ def test_runs_are_counted_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None
     with counting("runs", silent) as tell:
         tell(1, 2)
     assert silent.getvalue() == ""
+
+
+def test_a_bar_shows_how_many_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with bar("runs", terminal) as tell:
+        tell(3, 8, 3)
+        tell(4, 8, 3)
+    assert "runs" in terminal.getvalue()
+    assert "3 from before" in terminal.getvalue()
+    quiet = io.StringIO()
+    with bar("runs", quiet) as tell:
+        tell(1, 8, 0)
+    assert quiet.getvalue() == ""

@@ -85,13 +85,14 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     """Run a scenario at many settings, and show which are best.
 
     Every point runs with the same seeds, and so with the same requests at the same times. Prints a
-    table of means, and writes a folder with results.parquet, a row per point and seed. Interrupted,
-    the same command goes on where it was.
+    table of means, and writes a folder: report.html with Pareto fronts, results.parquet with a row
+    per point and seed. Interrupted, the same command goes on where it was.
     """
     from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.layout import screen
+    from windtunnel.report.page.sweep import sweep_page
     from windtunnel.report.sweep import show
-    from windtunnel.search.folder import FILES, RESULTS
+    from windtunnel.search.folder import FILES, PAGE, RESULTS
     from windtunnel.search.summary import summary_of
     from windtunnel.search.sweep import table_of
 
@@ -115,7 +116,8 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
         content = result_bytes(summary)
         if folder is not None:
             with WholeFolder(folder) as whole:
-                whole.put({RESULTS: table_of(planned, outcomes).parquet()})
+                page = sweep_page(summary).encode()
+                whole.put({RESULTS: table_of(planned, outcomes).parquet(), PAGE: page})
         if file is not None:
             file.finish(content)
     if alone:

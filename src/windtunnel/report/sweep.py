@@ -11,7 +11,7 @@ from rich.text import Text
 from windtunnel.core.spec.fields import one_line
 from windtunnel.report.comparison import NOTHING, value_cell
 from windtunnel.report.layout import indented, plain_table, print_fitting
-from windtunnel.search.folder import RESULTS
+from windtunnel.search.folder import PAGE, RESULTS
 from windtunnel.search.measure import about
 from windtunnel.search.point import written
 from windtunnel.search.summary import best_of, mean_of
@@ -35,7 +35,7 @@ def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> N
         print_fitting(console, _tables(summary, shown))
     console.print()
     if left_out:
-        _say(console, f"{left_out} points more are in {RESULTS}")
+        _say(console, f"{left_out} points more are in the page and in {RESULTS}")
     if front["points"]:
         quality, cost = label(front["quality"]), label(front["cost"])
         _say(console, f"{ON_FRONT} no other point has better {quality} at the same or lower {cost}")
@@ -47,7 +47,7 @@ def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> N
         _say(console, f"{kinds - MOST_FAILURES} other failures are in {RESULTS}")
     if folder is not None:
         # Not wrapped: a path that is broken in two cannot be copied.
-        console.print(Text(f"all of it: {folder / RESULTS}"), soft_wrap=True)
+        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
 
 
 def _say(console: Console, sentence: str) -> None:
@@ -132,7 +132,7 @@ def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
     low, high = point["metrics"][name]["low"], point["metrics"][name]["high"]
     if not ends or low is None:
         return text
-    half = (high - low) / 2.0
+    half = max(mean - low, high - mean)
     if unit == "share":
         return f"{text} ±{100.0 * half:.1f}" if half >= SURE / 10.0 else text
     return f"{text} ±{half / abs(mean):.0%}" if mean and half / abs(mean) >= SURE else text

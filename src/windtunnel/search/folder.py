@@ -12,9 +12,10 @@ from windtunnel.search.sweep import Sweep
 
 IDENTITY = "sweep.json"
 RESULTS = "results.parquet"
+PAGE = "report.html"
 POINTS = "points"
 """Where finished points are kept, unless somebody says otherwise."""
-FILES = (IDENTITY, RESULTS)
+FILES = (IDENTITY, RESULTS, PAGE)
 ANOTHER = "choose another folder with -o; --cache lets both share finished points"
 
 

@@ -51,7 +51,7 @@ def summary_of(
             for axis in sweep.axes
         ],
         "metrics": [{"name": name, **about(name)._asdict()} for name in names],
-        "shown": list(wanted) or _shown(points, attained, cost),
+        "shown": list(wanted) or _shown(points, [cost, quality, *attained]),
         "front": {
             "cost": cost,
             "quality": quality,
@@ -80,13 +80,17 @@ def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
         elif len(known) == 1:
             found[name] = {"mean": known[0], "low": None, "high": None}
         else:
-            middle, low, high = _interval(known)
+            middle, low, high = _interval(name, [float(value) for value in known])
             found[name] = {"mean": middle, "low": low, "high": high}
     return found
 
 
-def _interval(values: list[float]) -> Interval:
-    return mean_interval([float(value) for value in values])
+def _interval(name: str, values: list[float]) -> Interval:
+    """Within what the figure can be: no time is below 0, and no share above 1."""
+    middle, low, high = mean_interval(values)
+    floor = 0.0 if min(values) >= 0.0 else low
+    ceiling = 1.0 if about(name).unit == "share" else high
+    return Interval(middle, max(low, floor), min(high, ceiling))
 
 
 def mean_of(point: Mapping[str, Any], name: str) -> float | None:
@@ -126,9 +130,9 @@ def _known(points: Iterable[Mapping[str, Any]], name: str) -> list[float]:
     return [mean for mean in (mean_of(point, name) for point in points) if mean is not None]
 
 
-def _shown(points: list[dict[str, Any]], attained: Sequence[str], cost: str | None) -> list[str]:
-    candidates = [*([cost] if cost else []), *attained, *LATENCIES[:2], GOODPUT]
-    telling = [name for name in candidates if varies(points, name)]
+def _shown(points: list[dict[str, Any]], first: Sequence[str | None]) -> list[str]:
+    candidates = [name for name in (*first, *LATENCIES[:2], GOODPUT) if name is not None]
+    telling = [name for name in dict.fromkeys(candidates) if varies(points, name)]
     return telling[:MOST_SHOWN] or [*LATENCIES[:2], GOODPUT]
 
 
