@@ -36,6 +36,8 @@ CONTRACT: dict[str, set[str] | None] = {
     "servers": None,
     "cost": {"total", "per_million_output_tokens"},
     "scaling": None,
+    "gangs": None,
+    "fleet": None,
     "decisions": {"scaling", "gang_terminations", "fleet_actions"},
     "invariants": {"checked", "broken"},
     "trust": {"verdict", "findings", "pools", "saturated", "latency_intervals", "repeats"},

@@ -64,12 +64,20 @@ class Drill:
         while self.step(end_s):
             pass
 
+    def next_s(self) -> float:
+        """When the next event is due."""
+        provider_s = max(self.now_s, self.provider.next_s())
+        return min(provider_s, self._blob_s(), self._deadline_s(), self._next_cycle_s)
+
+    def _blob_s(self) -> float:
+        return self._blobs[0][0] if self._blobs else math.inf
+
+    def _deadline_s(self) -> float:
+        return min((shard.next_deadline_s() for shard in self.shards.values()), default=math.inf)
+
     def step(self, end_s: float = math.inf) -> bool:
         """One event: an answer, a blob, a deadline or a cycle. False when none is left before."""
-        deadline_s = min(
-            (shard.next_deadline_s() for shard in self.shards.values()), default=math.inf
-        )
-        blob_s = self._blobs[0][0] if self._blobs else math.inf
+        deadline_s, blob_s = self._deadline_s(), self._blob_s()
         provider_s = max(self.now_s, self.provider.next_s())
         due_s = min(provider_s, blob_s, deadline_s, self._next_cycle_s)
         if due_s > end_s:

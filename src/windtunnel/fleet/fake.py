@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -61,8 +62,12 @@ class UnderWay:
 class FakeProvider:
     """Does what it is told, after a while, and remembers what it did."""
 
-    def __init__(self, delays: Delays, streams: Streams) -> None:
+    def __init__(
+        self, delays: Delays, streams: Streams, by_type: Mapping[str, Delays] | None = None
+    ) -> None:
         self._delays: Final = delays.check()
+        self._by_type: Final = {name: one.check() for name, one in (by_type or {}).items()}
+        """Of instance types that have delays of their own."""
         self._draws: Final[dict[str, Stream]] = {
             operation: streams[f"fleet.provider.{operation}"] for operation in STEPS
         }
@@ -210,7 +215,7 @@ class FakeProvider:
             self.begun[operation] += 1
             self._number += 1
             self._under_way[name] = UnderWay(operation, self._number, order.token)
-            due_s = now_s + self._delay_s(operation, order.grace_s)
+            due_s = now_s + self._delay_s(record, operation, order.grace_s)
             heapq.heappush(self._due, (due_s, self._number, name))
             changed = transition(
                 record,
@@ -227,8 +232,9 @@ class FakeProvider:
         self.repeated[order.operation] += 1
         self.repeats.append((shard, order.token))
 
-    def _delay_s(self, operation: str, grace_s: float) -> float:
-        mean_s, cv = self._delays.mean_s(operation), self._delays.cv
+    def _delay_s(self, machine: Machine, operation: str, grace_s: float) -> float:
+        delays = self._by_type.get(machine.shape.instance_type, self._delays)
+        mean_s, cv = delays.mean_s(operation), delays.cv
         drawn_s = self._draws[operation].lognormal(mean_s, cv) if mean_s and cv else mean_s
         drawn_s *= self.slowness
         return min(drawn_s, grace_s) if operation == DRAIN and grace_s else drawn_s
@@ -255,6 +261,12 @@ class FakeProvider:
         )
 
     # Time passes.
+
+    def emptied(self, machine: str, now_s: float) -> None:
+        """A cluster says that nothing is left on a machine that drains: it need not wait longer."""
+        running = self._under_way.get(machine)
+        if running is not None and running.operation == DRAIN:
+            heapq.heappush(self._due, (now_s, running.number, machine))
 
     def next_s(self) -> float:
         """When something will be done or answered next."""

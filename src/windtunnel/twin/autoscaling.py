@@ -17,7 +17,6 @@ from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.story import KEPT, RESIZED
-from windtunnel.twin.timetable import Patience
 from windtunnel.workload.request import Request
 
 # On the timetable, after the ends of start-ups of the same instant.
@@ -61,7 +60,6 @@ class Autoscaling:
         self._stream: Final = stream
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
-        self._patience: Final = Patience()
         self.ticks = 0
         self.orders = 0
         self.under_way = 0  # orders that were given and have not reached the cluster
@@ -86,10 +84,6 @@ class Autoscaling:
         else:
             assert isinstance(payload, Order)
             self._apply(payload, now_s)
-
-    def gives_up(self, events: int, starting: int, now_s: float) -> bool:
-        """Whether those who wait have waited for this one alone, and for too long."""
-        return self._patience.ends(events, now_s, self.seen_s, self.under_way + starting)
 
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
         decisions = self._scaler.tick(snapshot, now_s)

@@ -22,6 +22,8 @@ from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
+from windtunnel.twin.ground.build import build_ground
+from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.lifecycle import Lifecycle, Startup
 from windtunnel.twin.observation import Observer, model_name
@@ -75,7 +77,11 @@ def compose(
         streams=streams,
         story=story,
     )
-    return Simulation(
+    told = scaling or Telemetry()
+    ground = None
+    if plan.ground is not None:
+        ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
+    simulation = Simulation(
         traffic=traffic,
         services=services,
         cluster=cluster,
@@ -83,15 +89,19 @@ def compose(
         splitting=_splitting(plan, cluster, queue),
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
-        autoscaling=_autoscaling(
-            plan, scaler, lifecycle, cluster, recorder, streams, scaling or Telemetry()
-        ),
+        autoscaling=_autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
         story=story,
         horizon_s=horizon_s,
         attempts=plan.retry_attempts,
     )
+    if ground is not None:
+        sizes = [pool.replicas for pool in plan.pools]
+        ground.begin(list(zip(cluster.pools, sizes, strict=True)))
+        lifecycle.begin()
+        Telling(ground, told).follow()
+    return simulation
 
 
 class Routing:
@@ -179,8 +189,9 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
             )
         )
     cluster = Cluster(pools, _link(plan), plan.router.staleness_s)
-    for own, pool in zip(pools, plan.pools, strict=True):
-        cluster.begin_with(own, pool.replicas)
+    if plan.ground is None:
+        for own, pool in zip(pools, plan.pools, strict=True):
+            cluster.begin_with(own, pool.replicas)
     return cluster
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from windtunnel.core.random import Streams
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.footing import Footing
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.recorder import Recorder
 from windtunnel.twin.replicas import (
@@ -24,6 +25,7 @@ from windtunnel.twin.story import Story
 from windtunnel.twin.timetable import Timetable
 
 STARTED: Final = 0  # on the timetable: a start-up ends
+GROUND: Final = 8  # something happens to what replicas stand on
 
 WAIT: Final = "wait"
 REDIRECT: Final = "redirect"
@@ -61,6 +63,7 @@ class Lifecycle:
         self._story: Final = story
         self.timetable: Final = Timetable()
         self.inside = Inside()  # the loop itself, once it is there
+        self.ground: Footing | None = None  # what replicas stand on, if on anything
         for model, service in enumerate(services):
             answering = [one for one in cluster.pools if one.decodes and one.model == model]
             slots = [int(pool.limits.max_num_seqs) for pool in answering]
@@ -78,6 +81,10 @@ class Lifecycle:
         yet, the newest first; then who has the fewest requests, of equals the newest.
         """
         pool.target = replicas
+        if self.ground is not None:
+            self.ground.wish(pool, replicas, now_s, reason)
+            pool.note_size(now_s)
+            return
         self.fill(pool, now_s, reason)
         more = pool.coming_or_ready - replicas
         if more > 0:
@@ -101,15 +108,19 @@ class Lifecycle:
         return replica
 
     def place(self, replica: Replica, now_s: float, reason: str) -> None:
-        """It has a machine, and loads the model: from here on it costs money."""
-        assert replica.state == PENDING
+        """It has a machine, and loads the model for as long as is drawn."""
+        self.begin_loading(replica, now_s, reason)
         pool = replica.pool
-        pool.started += 1
-        pool.move(replica, STARTING, now_s)
-        self._tell(replica, now_s, reason)
         stream = self._streams[f"startup.{pool.name}.{replica.number}"]
         load_s = max(0.0, stream.normal(self._startup.mean_s, self._startup.stddev_s))
         replica.planned = self.timetable.push(now_s + load_s, STARTED, replica)
+
+    def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It has a machine and loads the model: from here on it costs money."""
+        assert replica.state == PENDING
+        replica.pool.started += 1
+        replica.pool.move(replica, STARTING, now_s)
+        self._tell(replica, now_s, reason)
 
     def ready(self, replica: Replica, now_s: float) -> None:
         """It has loaded the model, and gets requests."""
@@ -192,6 +203,8 @@ class Lifecycle:
         if served:
             self._services[replica.pool.model].gone(int(replica.server.index))
         self._tell(replica, now_s, reason)
+        if self.ground is not None:
+            self.ground.buried(replica, now_s)
 
     def _choose_anew(self, pool: Pool) -> None:
         """Whoever chooses among servers of the pool's model hears who there is.

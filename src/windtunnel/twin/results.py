@@ -21,6 +21,7 @@ from windtunnel.twin.breakdown import (
     sources_of,
     tenants_of,
 )
+from windtunnel.twin.ground.results import fleet_of, gangs_of
 from windtunnel.twin.pools import step_time_source
 from windtunnel.twin.prices import cost_of, price_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
@@ -41,6 +42,10 @@ def result_of(
     scaling = simulation.autoscaling
     owned = zip(plan.pools, simulation.cluster.pools, strict=True)
     cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in owned)
+    gangs = gangs_of(simulation.lifecycle.ground)
+    fleet = fleet_of(simulation.lifecycle.ground, seconds)
+    if fleet is not None:
+        cost = fleet["cost"]  # machines are paid for, whoever is on them
     return {
         "name": plan.name,
         "seed": plan.seed,
@@ -81,10 +86,12 @@ def result_of(
             "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
         },
         "scaling": _scaling(plan, simulation),
+        "gangs": gangs,
+        "fleet": fleet,
         "decisions": {
             "scaling": scaling.changes if scaling is not None else 0,
-            "gang_terminations": 0,
-            "fleet_actions": 0,
+            "gang_terminations": gangs["terminations"] if gangs is not None else 0,
+            "fleet_actions": sum(fleet["actions"].values()) if fleet is not None else 0,
         },
         "invariants": {"checked": invariants_checked, "broken": 0},
         "trust": trust_of(plan, simulation),

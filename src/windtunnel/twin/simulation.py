@@ -11,13 +11,14 @@ from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.handoff import RETRY
 from windtunnel.twin.journey import ENCODED, TIMEOUT, Journey
-from windtunnel.twin.lifecycle import STARTED, Lifecycle
+from windtunnel.twin.lifecycle import GROUND, STARTED, Lifecycle
 from windtunnel.twin.recorder import UNFINISHED, Recorder
 from windtunnel.twin.replicas import Replica
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
+from windtunnel.twin.timetable import Patience
 from windtunnel.twin.verdicts import DISPATCH, Verdicts
 from windtunnel.twin.whereabouts import all_inside
 from windtunnel.workload.request import Request
@@ -61,6 +62,7 @@ class Simulation(Journey):
         self.events = 0
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
+        self._patience: Final = Patience()
         lifecycle.inside = self
 
     def run(
@@ -113,6 +115,9 @@ class Simulation(Journey):
             replica = entry[3]
             assert isinstance(replica, Replica)
             self.lifecycle.ready(replica, self.now_s)
+        elif entry[1] == GROUND:
+            assert self.lifecycle.ground is not None
+            self.lifecycle.ground.happen(self.now_s)
         else:
             assert self.autoscaling is not None
             self.autoscaling.happen(entry, self.elsewhere, self.now_s)
@@ -129,12 +134,21 @@ class Simulation(Journey):
         is planned, or when nobody starts a server for those who wait.
         """
         ends = self.horizon_s == math.inf and not self.work_remains
-        if next_s == math.inf and self.horizon_s == math.inf and self.autoscaling is not None:
-            starting = self.cluster.starting
-            ends = ends or self.autoscaling.gives_up(self.events, starting, self.now_s)
+        if next_s == math.inf and self.horizon_s == math.inf:
+            ends = ends or self._gives_up()
         if ends:
             return next_s
         return self.lifecycle.timetable.next_s
+
+    def _gives_up(self) -> bool:
+        """Whether those who wait have waited for the control plane alone, and for too long."""
+        under_way, seen_s = self.cluster.starting, self.now_s
+        if self.autoscaling is not None:
+            under_way += self.autoscaling.under_way
+            seen_s = self.autoscaling.seen_s
+        if self.lifecycle.ground is not None:
+            under_way += self.lifecycle.ground.under_way
+        return self._patience.ends(self.events, self.now_s, seen_s, under_way)
 
     # What happens
 

@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.spec.yaml_source import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
-KEYS = "name, seed, duration, model, workload, slo, serving, scaling"
+KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet"
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
 STEP_TIMES = "physics, roofline, linear, table, blis-trained-physics"
 
@@ -139,8 +139,6 @@ VALUE_FAULTS = [
         "scaling: {policy: saturation, pools: {mian: {}}}",
         "1: scaling.pools.mian: there is no such pool; allowed: main (did you mean 'main'?)",
     ),
-    ("name: small", "gangs: {}", "1: gangs: not simulated yet (leave it out)"),
-    ("name: small", "fleet: {}", "1: fleet: not simulated yet (leave it out)"),
     ("name: small", "faults: []", "1: faults: not simulated yet (leave it out)"),
     (
         "serving:",

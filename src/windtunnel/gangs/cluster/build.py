@@ -1,5 +1,7 @@
 """Makes a cluster from its description, with the sets of some manifests in it."""
 
+from collections.abc import Mapping
+
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.gangs.api.load import Manifests, NamedSet
 from windtunnel.gangs.cluster.cluster import Cluster
@@ -25,7 +27,7 @@ LOGNORMAL_CV = 0.5
 def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> Cluster:
     """The cluster with all sets applied, at time 0."""
     view = View()
-    _add_levels(view, spec, manifests)
+    add_levels(view, spec.topologies, manifests)
     view.priorities.update(spec.priorities)
     one_by_one = spec.scheduler == "one-by-one"
     cluster = Cluster(view, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
@@ -61,8 +63,11 @@ def ignored(manifests: Manifests) -> list[str]:
     ]
 
 
-def _add_levels(view: View, spec: ClusterSpec, manifests: Manifests) -> None:
-    view.levels.update({name: dict(levels) for name, levels in spec.topologies.items()})
+def add_levels(
+    view: View, topologies: Mapping[str, Mapping[str, str]], manifests: Manifests
+) -> None:
+    """The levels of every topology: those that are described, and plain ones for the others."""
+    view.levels.update({name: dict(levels) for name, levels in topologies.items()})
     view.levels.update(manifests.levels)
     for named in manifests.sets:
         packs = [named.spec.pack]

@@ -5,7 +5,7 @@ a controller wants something. Every pod has at most one next event, and an hour 
 happens costs nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from windtunnel.core.events import INFINITY, Entry, EventQueue
@@ -82,6 +82,9 @@ class Cluster:
         self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
         self._pass_due = False
         self._changes: Final = view.watch()
+        self.holds: Callable[[Pod], bool] = _never
+        """Whether a pod that is told to end has to wait, as a hook before its stop can ask for,
+        until `unstick`."""
         space = Space()
         placer: Placer = OneByOnePlacer(space) if one_by_one else GangPlacer(space)
         self.scheduler: Final = Scheduler(view, space, placer, whole=not one_by_one)
@@ -231,6 +234,7 @@ class Cluster:
         if life.ending:
             return
         life.ending = True
+        life.stuck = life.stuck or self.holds(pod)
         self._cancel(life)
         self.scheduler.ending(pod)
         if not life.stuck:
@@ -303,10 +307,26 @@ class Cluster:
     # What happens to machines.
 
     def add_node(self, node: Node, now_s: float) -> None:
+        """A machine joins; one of its name may have been here before, and left."""
+        if node.name in self.view.nodes:
+            self.recover(node.name, now_s)
+            self.uncordon(node.name, now_s)
+            return
         self.view.add_node(node, now_s)
         self._join(node)
         self.absorb(now_s)
         self._look(now_s)
+
+    def remove_node(self, name: str, now_s: float) -> None:
+        """A machine is gone for good, or until one of its name joins; its pods are gone with it."""
+        self.drain(name, now_s)
+        for pod in self._pods_on(name):
+            self._cancel(self._lives[pod.name])
+            self._gone(pod)
+        node = self.view.nodes[name]
+        node.ready = False
+        self._images[name].clear()
+        self._node_changed(node, now_s)
 
     def _join(self, node: Node) -> None:
         self.scheduler.add_node(node)
@@ -385,8 +405,16 @@ class Cluster:
                 self._plan(pod, PULLED, now_s + self._dice.image_pull_s())
         self._node_changed(node, now_s)
 
+    def is_empty(self, name: str) -> bool:
+        """Whether no pod is on a machine, not even one that is ending."""
+        return not self._on[name]
+
     def _pods_on(self, node: str) -> list[Pod]:
         return [self.view.pods[name] for name in self._on[node]]
+
+
+def _never(pod: Pod) -> bool:  # noqa: ARG001 - nobody is asked to wait
+    return False
 
 
 def _kind(entry: Entry) -> str:

@@ -8,14 +8,19 @@ CONSTANT: Final = "constant"
 UNIFORM: Final = "uniform"
 EXPONENTIAL: Final = "exponential"
 LOGNORMAL: Final = "lognormal"
+NORMAL: Final = "normal"
 
 
 class Delay:
-    """A time that varies. `spread` is the half width of `uniform`, and the cv of `lognormal`."""
+    """A time that varies.
+
+    `spread` is the half width of `uniform`, the cv of `lognormal`, the standard deviation of
+    `normal`, which is never below 0.
+    """
 
     def __init__(self, mean_s: float, kind: str = CONSTANT, spread: float = 0.0) -> None:
         assert mean_s >= 0.0
-        assert kind in (CONSTANT, UNIFORM, EXPONENTIAL, LOGNORMAL)
+        assert kind in (CONSTANT, UNIFORM, EXPONENTIAL, LOGNORMAL, NORMAL)
         self.mean_s: Final = mean_s
         self.kind: Final = kind
         self.spread: Final = spread
@@ -27,6 +32,8 @@ class Delay:
             return max(0.0, stream.between(self.mean_s - self.spread, self.mean_s + self.spread))
         if self.kind == EXPONENTIAL:
             return stream.exponential(self.mean_s)
+        if self.kind == NORMAL:
+            return max(0.0, stream.normal(self.mean_s, self.spread))
         return stream.lognormal(self.mean_s, self.spread)
 
 

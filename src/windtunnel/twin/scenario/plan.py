@@ -5,6 +5,7 @@ import msgspec
 from windtunnel.admission.gateway.plan import GatewayPlan
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
 from windtunnel.workload.plan import Entry, Source
 
 
@@ -105,6 +106,8 @@ class PoolPlan(msgspec.Struct, frozen=True):
     engine: EnginePlan
     step_time: StepTimePlan
     overheads: OverheadsPlan
+    cluster: str = MAIN
+    """Where its servers are."""
 
 
 class SplitPlan(msgspec.Struct, frozen=True):
@@ -159,6 +162,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """How often a request begins anew whose server is lost."""
     scaling: ScalingPlan | None = None
     """None: the servers are those that a run begins with."""
+    ground: GroundPlan | None = None
+    """None: servers stand on nothing."""
 
     @property
     def sources(self) -> tuple[Source, ...]:

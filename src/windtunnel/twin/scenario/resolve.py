@@ -9,6 +9,7 @@ from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
+from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.lora import lora_plan
 from windtunnel.twin.scenario.offload import offload_plan
 from windtunnel.twin.scenario.plan import (
@@ -42,6 +43,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
     slots = all(pool.engine.lora is not None for pool in spec.serving.pools)
+    ground, counts = ground_plan(spec, file)
     return ScenarioPlan(
         name=spec.name or _name_of(file),
         seed=spec.seed,
@@ -49,7 +51,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         model=_path_or_name(spec.model, file),
         workload=workload_plan(spec.workload, slos, file, slots=slots),
         slos=slos,
-        pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
+        pools=tuple(_pool(pool, counts[pool.name], file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
         gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
         split=split_plan(spec.serving),
@@ -58,6 +60,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
         scaling=_scaling(spec, file),
+        ground=ground,
     )
 
 
@@ -106,12 +109,12 @@ def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
     return slos
 
 
-def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
+def _pool(pool: PoolSpec, replicas: int, file: Path) -> PoolPlan:
     overheads = pool.overheads
     return PoolPlan(
         name=pool.name,
         role=pool.role,
-        replicas=pool.replicas,
+        replicas=replicas,
         accelerator=pool.accelerator,
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=pool.expert_parallel,

@@ -6,6 +6,7 @@ from windtunnel.core.spec.faults import Fault, dotted
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
+from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.offload import offload_faults
@@ -33,6 +34,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         what = f"{servers} replicas in all"
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from _scaling_faults(spec)
+    yield from ground_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)
     yield from lora_faults(spec)
@@ -52,8 +54,9 @@ def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     if spec.scaling is not None:
         yield from scaling_faults(spec.scaling, serving.pools)
         return
+    stands = spec.fleet is not None or spec.gangs is not None
     for name, given in (("startup", serving.startup), ("drain", serving.drain)):
-        if given is not None:
+        if given is not None and not stands:
             what = "no server comes or goes: the scenario has no `scaling`"
             yield Fault(("serving", name), what, hint="add `scaling`, or leave it out")
     for index, pool in enumerate(serving.pools):

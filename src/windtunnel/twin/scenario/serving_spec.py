@@ -263,6 +263,19 @@ class PoolSpec(Section):
     tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
         default=1, description="Accelerators that one server spreads the model over."
     )
+    clique: (
+        Annotated[str, Text("a clique, a scaling group or a set of the manifests, or SET/NAME")]
+        | None
+    ) = Field(
+        default=None,
+        description="What its replicas are, under `gangs`: pods of a clique, replicas of a scaling "
+        "group, or replicas of a whole set.",
+    )
+    priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
+        default=None,
+        description="Who gets machines of `fleet` first: a higher one takes them from a lower "
+        "one. Left out: 0, or what the priority class of its set says.",
+    )
     expert_parallel: Switch = Field(
         default=False,
         description="Whether each of them holds whole experts of a mixture model, and tokens "

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from windtunnel.core.spec.fields import Duration, Name, Text, Whole
 from windtunnel.core.spec.section import Section
+from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
@@ -15,7 +16,7 @@ from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 class ScenarioSpec(Section):
     """A scenario: what arrives, what serves it, and what counts as good."""
 
-    to_come = ("gangs", "fleet", "faults")
+    to_come = ("faults",)
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
@@ -54,4 +55,14 @@ class ScenarioSpec(Section):
         default=None,
         description="An autoscaler that changes the number of servers; `policy` chooses how it "
         "decides. Left out: every pool keeps its `replicas`.",
+    )
+    gangs: GangsSpec | None = Field(
+        default=None,
+        description="What starts, lives and dies together, as manifests. Left out: a replica is "
+        "a pod.",
+    )
+    fleet: FleetSpec | None = Field(
+        default=None,
+        description="The machines that servers are on. Left out: machines without end, and none "
+        "to wait for.",
     )

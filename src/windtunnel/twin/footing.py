@@ -1,0 +1,24 @@
+"""What a pool's replicas may stand on, as whoever moves replicas knows it."""
+
+from windtunnel.twin.replicas import Pool, Replica
+
+
+class Footing:
+    """Who makes replicas come and go, where they are more than a number."""
+
+    def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
+        """A pool should have so many."""
+        raise NotImplementedError
+
+    def buried(self, replica: Replica, now_s: float) -> None:
+        """A replica is gone: what it stood on is free."""
+        raise NotImplementedError
+
+    def happen(self, now_s: float) -> None:
+        """Something that was planned here is due."""
+        raise NotImplementedError
+
+    @property
+    def under_way(self) -> int:
+        """What may yet come of itself, with nothing else happening."""
+        raise NotImplementedError

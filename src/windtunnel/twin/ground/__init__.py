@@ -1,0 +1,1 @@
+"""What servers stand on: gangs of pods, and the machines under them."""

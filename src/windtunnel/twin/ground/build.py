@@ -1,0 +1,236 @@
+"""Builds what servers stand on from a plan: sets of gangs, clusters, machines."""
+
+from typing import Final, NamedTuple
+
+from windtunnel.core.random import Streams
+from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
+from windtunnel.gangs.cluster.build import add_levels
+from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
+from windtunnel.gangs.cluster.scheduler import HOSTNAME
+from windtunnel.gangs.cluster.times import Delay, Times
+from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.templates import CliqueTemplate, SetSpec
+from windtunnel.gangs.view import View
+from windtunnel.twin.ground.asks import ACCELERATOR, GPU, slots_of
+from windtunnel.twin.ground.endless import Endless, endless_kind
+from windtunnel.twin.ground.ground import Ground
+from windtunnel.twin.ground.machines import Machines, Tenant
+from windtunnel.twin.ground.rows import Kind
+from windtunnel.twin.ground.units import Backing
+from windtunnel.twin.ground.yard import Yard
+from windtunnel.twin.lifecycle import Lifecycle
+from windtunnel.twin.replicas import Pool
+from windtunnel.twin.scenario.ground_plan import (
+    MAIN,
+    BackingPlan,
+    DelayPlan,
+    GroundPlan,
+    PodTimesPlan,
+)
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+
+SERVER: Final = "server"
+"""The role of the pods of a pool that no manifest describes."""
+NO_HURRY_S: Final = 86_400.0
+"""Their grace: as long as a drain takes."""
+CLUSTER_SEEDS: Final = 1_000_003
+
+
+class Layout(NamedTuple):
+    """What is on a cluster."""
+
+    sets: dict[str, SetSpec]
+    backings: list[BackingPlan]
+
+
+def build_ground(
+    plan: ScenarioPlan,
+    ground: GroundPlan,
+    pools: list[Pool],
+    lifecycle: Lifecycle,
+    streams: Streams,
+) -> Ground:
+    """The ground, on which nothing has happened yet."""
+    manifests = _manifests(ground)
+    layouts = _layouts(plan, ground, manifests)
+    views = {name: _view(layout, ground, manifests) for name, layout in layouts.items()}
+    keys = _keys([view.levels for view in views.values()])
+    tenants: dict[str, Tenant] = {}
+    supply: Machines | Endless
+    if ground.fleet is not None:
+        lost_after_s = ground.times.node_lost_after_s
+        supply = Machines(ground.fleet, streams, keys, tenants, lost_after_s)
+        kinds = supply.kinds()
+    else:
+        kinds = _endless_kinds(plan, layouts)
+        supply = Endless(kinds, [key for named in keys.values() for key in named])
+    yards = []
+    backings: dict[str, tuple[Yard, Backing]] = {}
+    own = {pool.name: pool for pool in pools}
+    for number, (name, layout) in enumerate(layouts.items()):
+        made = [
+            Backing(one, own[one.pool], slots_of(layout.sets[one.set_name], one.kind, one.name))
+            for one in layout.backings
+        ]
+        seed = plan.seed + number * CLUSTER_SEEDS
+        pods = PodCluster(views[name], seed=seed, times=_times(ground.times))
+        for set_name, spec in layout.sets.items():
+            pods.view.add_set(set_name, spec, 0.0)
+        yard = Yard(name, pods, made, kinds, lifecycle)
+        backings |= {backing.pool.name: (yard, backing) for backing in made}
+        yards.append(yard)
+        tenants[name] = yard
+    built = Ground(yards, backings, supply, lifecycle)
+    lifecycle.ground = built
+    return built
+
+
+def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
+    """The labels of nodes that name their rack, and those that name something wider: the zone."""
+    keys: dict[str, list[str]] = {"rack": [], "zone": []}
+    for levels in topologies:
+        for known in levels.values():
+            for domain, key in known.items():
+                if key != HOSTNAME:
+                    keys["rack" if domain == "rack" else "zone"].append(key)
+    return keys
+
+
+def _manifests(ground: GroundPlan) -> Manifests:
+    read = [load_manifests_text(text, path) for path, text in ground.files]
+    return Manifests(
+        tuple(one for each in read for one in each.sets),
+        {name: levels for each in read for name, levels in each.levels.items()},
+        tuple(kind for each in read for kind in each.kinds),
+    )
+
+
+def _layouts(plan: ScenarioPlan, ground: GroundPlan, manifests: Manifests) -> dict[str, Layout]:
+    """What is where: a set is on the cluster of the pools that it backs."""
+    by_pool = {backing.pool: backing for backing in ground.backings}
+    layouts: dict[str, Layout] = {}
+    selectors: dict[str, dict[str, dict[str, str]]] = {}  # by set and role
+    homes: dict[str, str] = {}
+    classes: dict[str, str] = {}  # priority classes of sets whose pools have a priority
+    for pool in plan.pools:
+        layout = layouts.setdefault(pool.cluster, Layout({}, []))
+        backing = by_pool.get(pool.name)
+        if backing is None:
+            layout.sets[pool.name] = _plain(pool)
+            layout.backings.append(BackingPlan(pool.name, pool.name, CLIQUE, SERVER))
+            continue
+        layout.backings.append(backing)
+        homes[backing.set_name] = pool.cluster
+        if pool.name in ground.pool_priorities:
+            classes[backing.set_name] = f"pool/{pool.name}"
+        spec = next(one.spec for one in manifests.sets if one.name == backing.set_name)
+        for role, _ in slots_of(spec, backing.kind, backing.name):
+            wanted = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
+            selectors.setdefault(backing.set_name, {})[role] = wanted
+    for one in manifests.sets:
+        home = layouts.setdefault(homes.get(one.name, MAIN), Layout({}, []))
+        home.sets[one.name] = _directed(
+            one, selectors.get(one.name, {}), classes.get(one.name, one.spec.priority_class)
+        )
+    return layouts
+
+
+def _plain(pool: PoolPlan) -> SetSpec:
+    """A set for a pool that no manifest describes: a pod for each replica."""
+    selector = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
+    pod_spec: dict[str, object] = {
+        "containers": [{"name": SERVER, "image": "server"}],
+        "nodeSelector": selector,
+        "terminationGracePeriodSeconds": NO_HURRY_S,
+    }
+    requests = {GPU: float(pool.tensor_parallel)}
+    template = CliqueTemplate(SERVER, pool.replicas, 1, pod_spec, requests, f"plain-{pool.name}")
+    return SetSpec(1, (template,), priority_class=f"pool/{pool.name}")
+
+
+def _directed(
+    named: NamedSet, selectors: dict[str, dict[str, str]], priority_class: str
+) -> SetSpec:
+    """The set, with pods that go to machines with the accelerators of their pool."""
+    spec = named.spec
+    return SetSpec(
+        spec.replicas,
+        tuple(_with_selector(one, selectors.get(one.name, {})) for one in spec.cliques),
+        spec.groups,
+        spec.startup,
+        priority_class,
+        spec.termination_delay_s,
+        spec.on_all_scheduled_lost,
+        spec.update,
+        publish_not_ready=spec.publish_not_ready,
+        pack=spec.pack,
+        sharing=spec.sharing,
+        claim_templates=spec.claim_templates,
+        labels=spec.labels,
+        annotations=spec.annotations,
+        revision_limit=spec.revision_limit,
+        hash=spec.hash,
+    )
+
+
+def _with_selector(template: CliqueTemplate, selector: dict[str, str]) -> CliqueTemplate:
+    if not selector:
+        return template
+    known = template.pod_spec.get("nodeSelector")
+    labels = {**(known if isinstance(known, dict) else {}), **selector}
+    return CliqueTemplate(
+        template.name,
+        template.replicas,
+        template.min_available,
+        {**template.pod_spec, "nodeSelector": labels},
+        template.requests,
+        f"{template.hash}/{'/'.join(selector.values())}",
+        template.role_name,
+        template.starts_after,
+        template.labels,
+        template.annotations,
+        template.scheduler,
+        template.scale,
+        template.pack,
+        template.sharing,
+        template.rolling,
+        template.gates,
+    )
+
+
+def _view(layout: Layout, ground: GroundPlan, manifests: Manifests) -> View:
+    view = View()
+    here = tuple(one for one in manifests.sets if one.name in layout.sets)
+    add_levels(view, {}, manifests._replace(sets=here))
+    view.priorities.update(ground.priorities)
+    for pool, priority in ground.pool_priorities.items():
+        view.priorities[f"pool/{pool}"] = priority
+    return view
+
+
+def _endless_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[Kind]:
+    asked = [
+        role.requests.get(GPU, 0.0)
+        for layout in layouts.values()
+        for spec in layout.sets.values()
+        for role in spec.cliques
+    ]
+    names = dict.fromkeys(pool.accelerator or "" for pool in plan.pools)
+    return [endless_kind(name, max(asked, default=0.0)) for name in names]
+
+
+def _times(plan: PodTimesPlan) -> Times:
+    return Times(
+        scheduling=_delay(plan.scheduling),
+        image_pull=_delay(plan.image_pull),
+        startup=_delay(plan.startup),
+        readiness=_delay(plan.readiness),
+        ending=_delay(plan.ending),
+        crash_after_s=plan.crash_after_s,
+        node_lost_after_s=plan.node_lost_after_s,
+        evict_after_s=plan.evict_after_s,
+    )
+
+
+def _delay(plan: DelayPlan) -> Delay:
+    return Delay(plan.mean_s, plan.kind, plan.spread)

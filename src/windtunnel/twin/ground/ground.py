@@ -1,0 +1,172 @@
+"""What the servers of a run stand on: gangs on clusters, clusters on machines, in one clock.
+
+The ground began before the run: its clock is ahead by `offset_s`, the time that it took until what
+fits on the machines of the beginning was ready. It plans one event at a time on the timetable of
+the control plane, so it never keeps a run alive.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.events import Entry
+from windtunnel.twin.footing import Footing
+from windtunnel.twin.ground.endless import Endless
+from windtunnel.twin.ground.machines import Machines
+from windtunnel.twin.ground.units import Backing
+from windtunnel.twin.ground.yard import Yard
+from windtunnel.twin.lifecycle import GROUND, Lifecycle
+from windtunnel.twin.replicas import Pool, Replica
+
+MOST_ROUNDS: Final = 10_000
+"""Of one instant: more is controllers that never have enough."""
+QUIET_CYCLES: Final = 3
+LONGEST_PAST_S: Final = 86_400.0
+
+
+class Ground(Footing):
+    """Yards and the machines under them."""
+
+    def __init__(
+        self,
+        yards: list[Yard],
+        backings: dict[str, tuple[Yard, Backing]],
+        supply: Machines | Endless,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.yards: Final = yards
+        self._backings: Final = backings  # by pool
+        self._supply: Final = supply
+        self.machines: Final = supply if isinstance(supply, Machines) else None
+        self._lifecycle: Final = lifecycle
+        self.offset_s = 0.0
+        self._entry: Entry | None = None
+        self._entry_s = float("inf")
+        self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
+        self.terminations = 0
+        self.version = 0
+        """Changes whenever something here may have."""
+        self.checked: Final[dict[str, int]] = {}
+        """By invariant: the version that it was last found to hold of."""
+        self.on_round: Callable[[float], None] = _nothing
+        """Called after every round: what is to be told of it."""
+
+    # Before the run.
+
+    def begin(self, wanted: list[tuple[Pool, int]]) -> None:
+        """Lets the ground settle, with pools of these sizes: what is ready then is ready at 0."""
+        for yard in self.yards:
+            yard.driver.settle()
+        for pool, replicas in wanted:
+            pool.target = replicas
+            yard, backing = self._backings[pool.name]
+            yard.scale(backing, replicas, 0.0)
+        self._settle(0.0)
+        quiet, cycles = 0, 0
+        while quiet < QUIET_CYCLES and self.offset_s < LONGEST_PAST_S:
+            due_s = self._next_s()
+            if due_s == float("inf"):
+                break
+            self.offset_s = max(self.offset_s, due_s)
+            self._settle(0.0)
+            machines = self.machines
+            if machines is None:
+                quiet = QUIET_CYCLES if self._pods_rest() else 0
+            elif not self._pods_rest() or machines.under_way:
+                quiet = 0
+            elif machines.drill.cycles > cycles:
+                quiet += 1
+            cycles = machines.drill.cycles if machines is not None else 0
+        for pool, _ in wanted:
+            pool.started = pool.drained = pool.lost = 0
+        self.terminations = 0
+        if self.machines is not None:
+            self.machines.begin(self.offset_s)
+        self._replan(0.0)
+
+    def _pods_rest(self) -> bool:
+        """Whether nothing happens to pods by itself; timers of controllers may go on."""
+        return all(yard.cluster.next_s() == float("inf") for yard in self.yards)
+
+    # The run.
+
+    def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
+        yard, backing = self._backings[pool.name]
+        backing.reason = reason
+        pool.target = yard.scale(backing, replicas, now_s + self.offset_s)
+        self.wake(now_s)
+
+    def buried(self, replica: Replica, now_s: float) -> None:
+        self._gone.append(int(replica.server.index))
+        self.wake(now_s)
+
+    def wake(self, now_s: float) -> None:
+        """Something changed from outside: it is looked at in this same instant."""
+        self._plan(now_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing has changed that was not looked at."""
+        return not self._gone
+
+    def pools(self) -> list[Pool]:
+        return [backing.pool for _, backing in self._backings.values()]
+
+    def happen(self, now_s: float) -> None:
+        self._entry = None
+        self._entry_s = float("inf")
+        self._settle(now_s)
+        self._replan(now_s)
+
+    def _settle(self, now_s: float) -> None:
+        """Everything that is due, until all controllers have enough."""
+        self.version += 1
+        ground_s = now_s + self.offset_s
+        for _ in range(MOST_ROUNDS):
+            gone = self._gone[:]
+            self._gone.clear()
+            for yard in self.yards:
+                for server in gone:
+                    yard.units.buried(server, now_s, self.offset_s)
+                yard.units.overdue(now_s, self.offset_s)
+                yard.advance(ground_s)
+            if isinstance(self._supply, Machines):
+                self._supply.advance(ground_s)
+            else:
+                self._supply.advance(self.yards, ground_s)
+            moved = False
+            for yard in self.yards:
+                yard.advance(ground_s)
+                moved = yard.units.look(now_s, self.offset_s) or moved
+            if isinstance(self._supply, Machines):
+                self._supply.vacate(ground_s)
+            self.on_round(now_s)
+            if not moved and not self._gone and self._next_s() > ground_s:
+                return
+        raise InvariantBroken(f"the ground never has enough at {now_s} s")
+
+    def _next_s(self) -> float:
+        due_s = min((yard.next_s() for yard in self.yards), default=float("inf"))
+        return due_s if self.machines is None else min(due_s, self.machines.next_s())
+
+    def _replan(self, now_s: float) -> None:
+        self._plan(max(now_s, self._next_s() - self.offset_s))
+
+    def _plan(self, at_s: float) -> None:
+        """Plans the one event that the timetable has of the ground."""
+        if at_s >= self._entry_s or at_s == float("inf"):
+            return
+        timetable = self._lifecycle.timetable
+        if self._entry is not None:
+            timetable.cancel(self._entry)
+        self._entry = timetable.push(at_s, GROUND, self)
+        self._entry_s = at_s
+
+    @property
+    def under_way(self) -> int:
+        pods = sum(yard.cluster.next_s() != float("inf") for yard in self.yards)
+        return pods + (self.machines.under_way if self.machines is not None else 0)
+
+
+def _nothing(now_s: float) -> None:
+    """Nobody listens."""

@@ -1,0 +1,328 @@
+"""Machines of a run: the fleet's own controller on a provider in virtual time, and their nodes.
+
+Clusters are looked at before every cycle and ask for rows of machines; what the fleet does about it
+reaches them as nodes that join, are emptied, and leave.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from windtunnel.core.random import Streams
+from windtunnel.fleet.actions import ACTIONS, VERDICTS, Plan
+from windtunnel.fleet.drill import Drill
+from windtunnel.fleet.fake import Delays, FakeProvider
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.provider import FROM_THE_START
+from windtunnel.fleet.requirements import IN, SAME, requirement
+from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, Shape, shape
+from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CREATING,
+    DRAINING,
+    FAILED,
+    IDLE,
+    SPECULATIVE,
+    STATES,
+)
+from windtunnel.gangs.objects import Node
+from windtunnel.twin.ground.asks import ACCELERATOR, CPU, GPU, MEMORY
+from windtunnel.twin.ground.meter import Meter
+from windtunnel.twin.ground.rows import Kind, Row
+from windtunnel.twin.scenario.ground_plan import FleetPlan, MachinesPlan
+
+SHARD: Final = "fleet"
+LISTENER: Final = "ground"
+WHOLE_GRACE_S: Final = 1e9
+"""How long a drain takes that nobody says is over: all of its grace."""
+JOIN_S: Final = 5.0
+GIVE_BACK_S: Final = 10.0
+PODS: Final = 110.0
+MOST_STEPS: Final = 100_000
+"""Of the fleet at one instant: more is a loop that does not end."""
+
+
+class Tenant(Protocol):
+    """A cluster, as far as machines are concerned."""
+
+    def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
+        """What it asks for; `holders` is the row of each machine that it has."""
+
+    def join(self, node: Node, now_s: float) -> None: ...
+
+    def empty(self, machine: str, now_s: float) -> None:
+        """A machine is to leave: whoever is there has to go."""
+
+    def leave(self, machine: str, now_s: float) -> None:
+        """A machine is gone, with whatever was on it."""
+
+    def is_empty(self, machine: str) -> bool: ...
+
+    def fail(self, machine: str, now_s: float) -> None:
+        """A machine stops, and nobody knows yet that it will not come back."""
+
+
+class Machines:
+    """The fleet of a run."""
+
+    def __init__(
+        self,
+        plan: FleetPlan,
+        streams: Streams,
+        levels: dict[str, list[str]],
+        tenants: dict[str, Tenant],
+        lost_after_s: float,
+    ) -> None:
+        self.plan: Final = plan
+        self._levels: Final = levels
+        self._tenants: Final = tenants
+        self._lost_after_s: Final = lost_after_s
+        self.pool_of: Final[dict[str, MachinesPlan]] = {}  # by instance type
+        self.provider: Final = FakeProvider(
+            Delays(),
+            streams,
+            {
+                pool.name: Delays(
+                    pool.provisioning_s, JOIN_S, WHOLE_GRACE_S, GIVE_BACK_S, pool.provisioning_cv
+                )
+                for pool in plan.pools
+            },
+        )
+        self.meter: Final = Meter([pool.name for pool in plan.pools])
+        self.shard = Shard(SHARD)
+        self.drill: Final = Drill(
+            self.provider, [self.shard], streams["fleet.fetch"], cycle_s=plan.cycle_s
+        )
+        self.drill.before_cycle = self._look
+        self.drill.after_cycle = self._note
+        self.told: Callable[[float, str, str, str], None] = _nobody
+        """Hears of decisions and of machines: when, what kind, about whom, why."""
+        self._cursor = FROM_THE_START
+        self._known: Final[dict[str, Machine]] = {}
+        self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
+        self._later: Final[list[tuple[float, str, str]]] = []  # when, what, machine
+        self.actions: Final[dict[str, int]] = {}
+        self.verdicts: dict[str, str] = {}
+        """Of the needs that are not satisfied: why."""
+        self._closed: Final[list[Machine]] = []  # places that open when the run begins
+        for pool in plan.pools:
+            self.pool_of[pool.name] = pool
+            self._found(pool)
+
+    def _found(self, pool: MachinesPlan) -> None:
+        """The machines of a kind: those that are there, and places for more."""
+        for number in range(pool.maximum):
+            machine = Machine(f"{pool.name}-{number}", self.shape_of(pool, number))
+            if number < pool.initial:
+                there = Machine(machine.id, machine.shape, IDLE, host=f"host-{machine.id}")
+                self.provider.add(there)
+            else:
+                self._closed.append(machine)
+
+    def shape_of(self, pool: MachinesPlan, number: int) -> Shape:
+        labels = {**pool.labels, ACCELERATOR: pool.accelerator}
+        rack = f"{pool.name}-rack-{number // pool.per_rack if pool.per_rack else 0}"
+        for key in self._levels.get("rack", []):
+            labels[key] = rack
+        for key in self._levels.get("zone", []):
+            labels[key] = pool.zone
+        kept = number < pool.minimum
+        return shape(
+            pool.name,
+            pool.zone,
+            {
+                CPU: int(pool.cpu * 1000),
+                MEMORY: int(pool.memory_bytes),
+                GPU: pool.accelerators,
+            },
+            capacity_type=RESERVED if kept else CAPACITY_TYPES.index(pool.capacity),
+            labels=labels,
+            price_per_hour=pool.price_per_hour,
+            interruption_probability=0.0 if kept else pool.interruption,
+        )
+
+    def kinds(self) -> list[Kind]:
+        """What a node can be, for who asks for one."""
+        return [
+            Kind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
+            for pool in self.plan.pools
+        ]
+
+    def begin(self, now_s: float) -> None:
+        """The run begins: machines are paid for, and more can be had than are there."""
+        self.meter.begin(now_s)
+        self.actions.clear()
+        for machine in self._closed:
+            self.provider.add(machine)
+        self._closed.clear()
+
+    # Time.
+
+    def next_s(self) -> float:
+        later_s = self._later[0][0] if self._later else float("inf")
+        return min(self.drill.next_s(), later_s)
+
+    @property
+    def under_way(self) -> int:
+        """What may yet come of itself: orders that were given, machines that come back."""
+        return self.shard.executor.running + len(self._later)
+
+    def advance(self, now_s: float) -> None:
+        """Does what is due, and lets clusters know."""
+        for _ in range(MOST_STEPS):
+            while self._later and self._later[0][0] <= now_s:
+                _, what, machine = self._later.pop(0)
+                self._happen(what, machine, now_s)
+            if self.drill.next_s() > now_s:
+                break
+            self.drill.step(now_s)
+            self.follow(self.drill.now_s)
+        else:
+            raise AssertionError(f"the fleet never has enough at {now_s} s")
+        self.drill.run_until(now_s)
+
+    def follow(self, now_s: float) -> None:
+        """Takes note of what changed at the provider: the one place that knows of every state."""
+        page = self.provider.list_since(LISTENER, 1, self._cursor)
+        self._cursor = page.cursor
+        for record in page.records:
+            before = self._known.get(record.id)
+            self._known[record.id] = record
+            if before is None or before.state != record.state:
+                self.meter.move(record, before, now_s)
+                self._changed(record, before, now_s)
+        for name in page.tombstones:
+            gone = self._known.pop(name, None)
+            if gone is not None:
+                self.meter.forget(gone, now_s)
+
+    def _changed(self, record: Machine, before: Machine | None, now_s: float) -> None:
+        was = before.state if before is not None else SPECULATIVE
+        if record.state not in (SPECULATIVE, IDLE) or was != SPECULATIVE:
+            self.told(now_s, f"machine.{STATES[record.state]}", record.id, record.error)
+        if record.state == CONFIGURED:
+            self._tenants[record.cluster].join(node_of(record), now_s)
+        elif record.state == DRAINING:
+            self._waiting.setdefault(record.cluster, {})[record.id] = None
+            self._tenants[record.cluster].empty(record.id, now_s)
+        elif was in (CONFIGURED, DRAINING) and before is not None:
+            self._waiting.get(before.cluster, {}).pop(record.id, None)
+            if record.state != FAILED:
+                self._tenants[before.cluster].leave(record.id, now_s)
+
+    def vacate(self, now_s: float) -> None:
+        """Tells the provider of machines that are empty before their grace is over."""
+        for cluster, machines in self._waiting.items():
+            for machine in list(machines):
+                if self._tenants[cluster].is_empty(machine):
+                    del machines[machine]
+                    self.provider.emptied(machine, now_s)
+
+    # Decisions.
+
+    def holders(self, cluster: str) -> dict[str, str]:
+        """The row of every machine that is in a cluster."""
+        return {
+            name: record.holder.group
+            for name, record in self._known.items()
+            if record.state == CONFIGURED and record.cluster == cluster and record.holder
+        }
+
+    def _look(self, now_s: float) -> None:
+        self.follow(now_s)
+        for name, tenant in self._tenants.items():
+            rows = tenant.rows(self.holders(name), now_s)
+            self.shard.want(name, [_need(name, row) for row in rows])
+
+    def _note(self, shard: Shard, plan: Plan) -> None:  # noqa: ARG002 - there is one
+        now_s = self.drill.now_s
+        for action in plan.actions:
+            word = ACTIONS[action.kind]
+            self.actions[word] = self.actions.get(word, 0) + 1
+            self.told(now_s, f"fleet.{word}", action.machine, action.reason)
+        verdicts = {
+            f"{one.need.cluster}/{one.need.group}": f"{VERDICTS[one.verdict]}: {one.reason}"
+            for one in plan.shortfalls
+        }
+        for name, why in verdicts.items():
+            if self.verdicts.get(name) != why:
+                self.told(now_s, "fleet.short", name, why)
+        self.verdicts = verdicts
+
+    # What goes wrong.
+
+    def lose(self, machine: str, error: str, now_s: float) -> None:
+        """A machine stops and does not come back; its place can be had again after a while."""
+        record = self.provider.get(machine)
+        if record is None or record.state in (SPECULATIVE, CREATING, FAILED):
+            return
+        if record.cluster:
+            self._tenants[record.cluster].fail(machine, now_s)
+            self._plan(now_s + self._lost_after_s, record.cluster, machine)
+        self.provider.lose(machine, error, now_s)
+        self.follow(now_s)
+        self._plan(now_s + self.plan.replaced_after_s, "", machine)
+
+    def _plan(self, at_s: float, what: str, machine: str) -> None:
+        self._later.append((at_s, what, machine))
+        self._later.sort()
+
+    def _happen(self, cluster: str, machine: str, now_s: float) -> None:
+        """A lost machine is struck off its cluster, or off the provider's list."""
+        if cluster:
+            self._tenants[cluster].leave(machine, now_s)
+        else:
+            self.provider.replace(machine)
+            self.follow(now_s)
+
+    def is_struck_off(self, machine: str) -> bool:
+        """Whether a machine was lost, and its cluster does not know yet that it is gone."""
+        return any(name == machine and cluster for _, cluster, name in self._later)
+
+    def restart(self) -> None:
+        """The fleet's controller is lost with all that it knew, and another begins."""
+        self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
+        self.drill.restart(SHARD, self.shard)
+
+
+def _need(cluster: str, row: Row) -> Need:
+    """A row as the fleet knows it: whole machines."""
+    wanted = [requirement(key, IN, [value]) for key, value in row.selector.items()]
+    if row.same:
+        wanted.append(requirement(row.same, SAME))
+    name, size = (GPU, row.accelerators) if row.accelerators else (CPU, 1)
+    return need(
+        cluster,
+        profile(wanted, priority=row.priority),
+        {name: size * row.machines},
+        {name: size},
+        group=row.name,
+        arrival_s=row.since_s,
+    )
+
+
+def capacity_of(pool: MachinesPlan) -> dict[str, float]:
+    """What pods can have of one machine."""
+    return {
+        GPU: float(pool.accelerators),
+        CPU: pool.cpu,
+        MEMORY: pool.memory_bytes,
+        "pods": PODS,
+    }
+
+
+def node_of(record: Machine) -> Node:
+    """The node that a machine is in a cluster."""
+    amounts = dict(record.shape.resources)
+    capacity = {
+        GPU: float(amounts[GPU]),
+        CPU: amounts[CPU] / 1000.0,
+        MEMORY: float(amounts[MEMORY]),
+        "pods": PODS,
+    }
+    return Node(record.id, capacity, record.shape.attributes())
+
+
+def _nobody(now_s: float, kind: str, subject: str, reason: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,95 @@
+"""One cluster of a run: its gangs, the controller that keeps them, its nodes and its servers."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.gangs import names
+from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
+from windtunnel.gangs.cluster.driver import Driver
+from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
+from windtunnel.gangs.scaling import scale
+from windtunnel.twin.ground.rows import Kind, Row, Rows
+from windtunnel.twin.ground.units import Backing, Units
+from windtunnel.twin.lifecycle import Lifecycle
+
+
+class Yard:
+    """Pods and nodes of one cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: PodCluster,
+        backings: list[Backing],
+        kinds: list[Kind],
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.name: Final = name
+        self.cluster: Final = cluster
+        self.driver: Final = Driver(cluster, Controller)
+        self.units: Final = Units(cluster, backings, lifecycle)
+        self._rows: Final = Rows(cluster.view, kinds, name)
+
+    def next_s(self) -> float:
+        deadlines = self.units.deadlines
+        due_s = self.driver.next_s()
+        return min(due_s, deadlines[0][0]) if deadlines else due_s
+
+    def advance(self, ground_s: float) -> None:
+        self.driver.run(ground_s)
+
+    # What a pool wants.
+
+    def scale(self, backing: Backing, replicas: int, ground_s: float) -> int:
+        """Asks for so many replicas of a pool; gives how many it will be.
+
+        Between zero and its minimum there is no gang: whoever asks for that gets the minimum.
+        """
+        plan = backing.plan
+        if plan.kind == SET:
+            self._scale(SET, plan.set_name, replicas, ground_s)
+            return replicas
+        parts = range(self.cluster.view.sets[plan.set_name].replicas)
+        total = 0
+        for place, part in enumerate(parts):
+            share = replicas // len(parts) + (place < replicas % len(parts))
+            kind = CLIQUE if plan.kind == CLIQUE else GROUP
+            named = names.clique if kind == CLIQUE else names.group
+            name = named(plan.set_name, part, plan.name)
+            least = self._least(kind, name)
+            wanted = max(share, least) if share else 0
+            self._scale(kind, name, wanted, ground_s)
+            total += wanted
+        return total
+
+    def _least(self, kind: str, name: str) -> int:
+        view = self.cluster.view
+        found = view.cliques.get(name) if kind == CLIQUE else view.groups.get(name)
+        if found is None:
+            raise InvariantBroken(f"there is no {kind} {name} to be scaled")
+        return found.min_available
+
+    def _scale(self, kind: str, name: str, replicas: int, ground_s: float) -> None:
+        self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], ground_s)
+
+    # What the fleet does.
+
+    def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
+        return self._rows.look(holders, now_s)
+
+    def join(self, node: Node, now_s: float) -> None:
+        self.cluster.add_node(node, now_s)
+
+    def empty(self, machine: str, now_s: float) -> None:
+        self.cluster.drain(machine, now_s)
+
+    def leave(self, machine: str, now_s: float) -> None:
+        self.cluster.remove_node(machine, now_s)
+
+    def is_empty(self, machine: str) -> bool:
+        return self.cluster.is_empty(machine)
+
+    def fail(self, machine: str, now_s: float) -> None:
+        self.cluster.fail(machine, now_s)

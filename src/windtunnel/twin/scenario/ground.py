@@ -1,0 +1,392 @@
+"""Rules of `fleet:` and `gangs:`, what contradicts the pools of servers, and the plan of both."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.spec.faults import Fault, dotted
+from windtunnel.core.spec.yaml_source import KeyPath, read_text
+from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
+from windtunnel.gangs.cluster.build import times_of
+from windtunnel.gangs.cluster.spec import TimesSpec
+from windtunnel.gangs.cluster.times import NORMAL, Delay
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET
+from windtunnel.gangs.templates import SetSpec
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.twin.ground.asks import GPU, slots_of
+from windtunnel.twin.scenario.ground_plan import (
+    BackingPlan,
+    DelayPlan,
+    FleetPlan,
+    GroundPlan,
+    MachinesPlan,
+    PodTimesPlan,
+)
+from windtunnel.twin.scenario.ground_spec import FleetSpec, MachinesSpec
+from windtunnel.twin.scenario.serving_spec import PoolSpec, ServingSpec
+from windtunnel.twin.scenario.spec import ScenarioSpec
+
+QUICK = TimesSpec(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
+"""Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
+
+
+class Found(NamedTuple):
+    """Something that a pool can be a number of."""
+
+    set_name: str
+    kind: str
+    name: str
+    spec: SetSpec
+
+    def accelerators(self) -> float:
+        """What all pods of one replica ask for."""
+        return sum(
+            count * self.spec.roles[role].requests.get(GPU, 0.0)
+            for (role, _), count in slots_of(self.spec, self.kind, self.name).items()
+        )
+
+    def smallest(self) -> int:
+        """The fewest replicas above zero."""
+        if self.kind == CLIQUE:
+            return self.spec.roles[self.name].min_available
+        if self.kind == GROUP:
+            return next(one.min_available for one in self.spec.groups if one.name == self.name)
+        return 0
+
+    def replicas(self) -> int:
+        """As many as the manifest asks for, over all replicas of the set."""
+        if self.kind == SET:
+            return self.spec.replicas
+        if self.kind == CLIQUE:
+            return self.spec.replicas * self.spec.roles[self.name].replicas
+        group = next(one for one in self.spec.groups if one.name == self.name)
+        return self.spec.replicas * group.replicas
+
+
+def ground_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    """What is wrong with machines, and between them and pools; manifests are looked at later."""
+    if spec.fleet is not None:
+        yield from _fleet_faults(spec.fleet)
+        yield from _machine_faults(spec, spec.fleet)
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.clique is not None and spec.gangs is None:
+            hint = "add `gangs` with the manifests, or leave it out: a replica is a pod then"
+            yield Fault((*path, "clique"), "the scenario has no `gangs`", hint=hint)
+        if pool.priority is not None and spec.fleet is None:
+            what = "machines are without end: the scenario has no `fleet`"
+            yield Fault((*path, "priority"), what, hint="add `fleet`, or leave it out")
+    gangs, startup = spec.gangs, spec.serving.startup
+    if gangs and startup and "readiness" in gangs.times.model_fields_set:
+        what = "`serving.startup` says how long a pod loads already"
+        yield Fault(("gangs", "times", "readiness"), what, hint="leave out one of the two")
+
+
+def _fleet_faults(fleet: FleetSpec) -> Iterator[Fault]:
+    first: dict[str, int] = {}
+    for index, pool in enumerate(fleet.pools):
+        path: KeyPath = ("fleet", "pools", index)
+        if pool.name in first:
+            taken = dotted(("fleet", "pools", first[pool.name]))
+            yield Fault((*path, "name"), f"{pool.name!r} is already the name of {taken}")
+        first.setdefault(pool.name, index)
+        counts = pool.machines
+        beside = tuple((*path, "machines", key) for key in ("min", "initial", "max"))
+        if counts.min > counts.max:
+            what = f"{counts.min} is more than max, which is {counts.max}"
+            yield Fault((*path, "machines", "min"), what, because_of=beside)
+        elif counts.initial is not None and not counts.min <= counts.initial <= counts.max:
+            what = f"{counts.initial} is not between min and max"
+            allowed = f"{counts.min} to {counts.max}"
+            yield Fault((*path, "machines", "initial"), what, allowed, because_of=beside)
+        if _price(pool) is None:
+            what = f"missing, and the catalog has no price for {pool.accelerator!r}"
+            yield Fault((*path, "price_per_hour"), what, "dollars for an hour of one machine")
+
+
+def _machine_faults(spec: ScenarioSpec, fleet: FleetSpec) -> Iterator[Fault]:
+    """Servers that no machine could ever hold."""
+    kinds = list(dict.fromkeys(one.accelerator for one in fleet.pools))
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.accelerator is None:
+            what = "missing, but `fleet` has machines by accelerator"
+            yield Fault((*path, "accelerator"), what, ", ".join(kinds))
+            continue
+        matching = _matching(fleet, pool)
+        if not matching:
+            what = f"no pool of `fleet` has {pool.accelerator!r}"
+            hint = nearest(pool.accelerator, kinds)
+            yield Fault((*path, "accelerator"), what, ", ".join(kinds), hint)
+            continue
+        largest = max(one.accelerators for one in matching)
+        if spec.gangs is None and pool.tensor_parallel > largest:
+            what = f"{pool.tensor_parallel} accelerators, and a machine has {largest} at most"
+            hint = "describe the pods of a server that spans machines by `gangs` and `clique`"
+            yield Fault((*path, "tensor_parallel"), what, hint=hint)
+            continue
+        most = sum(_room(one, pool.tensor_parallel) * one.machines.max for one in matching)
+        if pool.replicas > most:
+            what = f"{pool.replicas} servers, and the machines of `fleet` can hold {most}"
+            yield Fault((*path, "replicas"), what, hint="raise machines.max, or lower replicas")
+
+
+def _matching(fleet: FleetSpec, pool: PoolSpec) -> list[MachinesSpec]:
+    return [one for one in fleet.pools if one.accelerator == pool.accelerator]
+
+
+def _room(machines: MachinesSpec, accelerators: int) -> float:
+    """How many servers one machine holds; of a server that spans machines, which part of one."""
+    whole = machines.accelerators // accelerators
+    return whole or 1.0 / math.ceil(accelerators / machines.accelerators)
+
+
+# What manifests say.
+
+
+def read_sets(spec: ScenarioSpec, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
+    """The sets of all manifests, and the texts that they come from."""
+    assert spec.gangs is not None
+    sets: list[NamedSet] = []
+    files = []
+    for name in spec.gangs.manifests:
+        text = read_text(folder / name, NOUN)
+        sets += load_manifests_text(text, str(folder / name)).sets
+        files.append((str(folder / name), text))
+    return sets, files
+
+
+def everything(sets: Sequence[NamedSet]) -> dict[str, Found | None]:
+    """All that a pool can name; a name that means several things is None."""
+    found: dict[str, Found | None] = {}
+    for one in sets:
+        parts = [Found(one.name, SET, one.name, one.spec)]
+        parts += [Found(one.name, GROUP, group.name, one.spec) for group in one.spec.groups]
+        parts += [Found(one.name, CLIQUE, role.name, one.spec) for role in one.spec.alone]
+        for part in parts:
+            if part.kind != SET:
+                found[f"{one.name}/{part.name}"] = part
+            found[part.name] = None if part.name in found else part
+    return found
+
+
+def backing_faults(spec: ScenarioSpec, sets: Sequence[NamedSet]) -> Iterator[Fault]:
+    """What contradicts each other between pools and the manifests of gangs."""
+    known = everything(sets)
+    names = ", ".join(name for name, one in known.items() if one is not None) or "none"
+    owners: dict[tuple[str, str], str] = {}
+    members = {
+        role: f"{one.name}/{group.name}"
+        for one in sets
+        for group in one.spec.groups
+        for role in group.roles
+    }
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.clique is None:
+            what = "no clique backs the pool: the scenario has `gangs`"
+            yield Fault((*path, "clique"), what, names)
+            continue
+        found = known.get(pool.clique)
+        if found is None:
+            what = f"the manifests have no {pool.clique!r}"
+            hint = nearest(pool.clique, list(known))
+            if pool.clique in known:
+                what, hint = f"{pool.clique!r} is in more than one set", "write SET/NAME"
+            elif pool.clique.rpartition("/")[2] in members:
+                group = members[pool.clique.rpartition("/")[2]]
+                what = f"the clique {pool.clique!r} is scaled with its scaling group"
+                hint = f"name the group: {group}"
+            yield Fault((*path, "clique"), what, names, hint)
+            continue
+        yield from _owner_faults((*path, "clique"), pool, found, owners)
+        yield from _size_faults(path, pool, found, spec)
+
+
+def _owner_faults(
+    path: KeyPath, pool: PoolSpec, found: Found, owners: dict[tuple[str, str], str]
+) -> Iterator[Fault]:
+    """A clique has one owner: whoever has a set has all that is in it."""
+    mine = (found.set_name, "" if found.kind == SET else found.name)
+    for (set_name, name), owner in owners.items():
+        if set_name == mine[0] and (name == mine[1] or not name or not mine[1]):
+            what = f"it is scaled by two owners: {owner} has {name or set_name!r} already"
+            yield Fault(path, what, hint="let each pool name something of its own")
+    owners[mine] = f"pool {pool.name}"
+
+
+def _size_faults(
+    path: KeyPath, pool: PoolSpec, found: Found, spec: ScenarioSpec
+) -> Iterator[Fault]:
+    asked = found.accelerators()
+    if asked != pool.tensor_parallel and (asked or spec.fleet is not None):
+        what = f"a replica has {pool.tensor_parallel}, and the pods of {pool.clique} ask for"
+        hint = f"of {GPU}; set one to the other"
+        yield Fault((*path, "tensor_parallel"), f"{what} {asked:g}", hint=hint)
+    smallest = found.smallest()
+    written = "replicas" in pool.model_fields_set
+    if written and 0 < pool.replicas < smallest * found.spec.replicas:
+        what = f"{pool.replicas} is less than the minAvailable of {pool.clique}, {smallest}"
+        yield Fault((*path, "replicas"), what, f"0, or {smallest} and more")
+    bounds = getattr(spec.scaling, "pools", {}) if spec.scaling is not None else {}
+    lowest = getattr(bounds.get(pool.name), "min", None)
+    if lowest is not None and 0 < lowest < smallest:
+        what = f"{lowest} is less than the minAvailable of {pool.clique}, {smallest}"
+        yield Fault(("scaling", "pools", pool.name, "min"), what, f"0, or {smallest} and more")
+    if spec.fleet is not None:
+        yield from _pod_faults(path, pool, found, spec.fleet)
+
+
+def _pod_faults(path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSpec) -> Iterator[Fault]:
+    largest = max((one.accelerators for one in _matching(fleet, pool)), default=0)
+    for role, _ in slots_of(found.spec, found.kind, found.name):
+        asks = found.spec.roles[role].requests.get(GPU, 0.0)
+        if largest and asks > largest:
+            what = f"a pod of {role} asks for {asks:g} accelerators, a machine has {largest}"
+            yield Fault((*path, "clique"), what)
+
+
+# The plan.
+
+
+def gang_faults(spec: ScenarioSpec, file: Path) -> list[Fault]:
+    """What contradicts between pools and manifests; a file that cannot be read is raised."""
+    if spec.gangs is None:
+        return []
+    return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
+
+
+def ground_plan(spec: ScenarioSpec, file: Path) -> tuple[GroundPlan | None, dict[str, int]]:
+    """The plan of a scenario without faults, and how many replicas each pool begins with.
+
+    None: servers stand on nothing.
+    """
+    counts = {pool.name: pool.replicas for pool in spec.serving.pools}
+    if spec.fleet is None and spec.gangs is None:
+        return None, counts
+    sets: list[NamedSet] = []
+    files: list[tuple[str, str]] = []
+    if spec.gangs is not None:
+        sets, files = read_sets(spec, file.parent)
+    known = everything(sets)
+    backings = []
+    for pool in spec.serving.pools:
+        found = known.get(pool.clique) if pool.clique is not None else None
+        if found is not None:
+            backings.append(BackingPlan(pool.name, found.set_name, found.kind, found.name))
+            if "replicas" not in pool.model_fields_set:
+                counts[pool.name] = found.replicas()
+    plan = GroundPlan(
+        files=tuple(files),
+        backings=tuple(backings),
+        priorities=dict(spec.gangs.priorities) if spec.gangs is not None else {},
+        pool_priorities={
+            pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
+        },
+        times=_times(spec),
+        fleet=_fleet(spec, spec.fleet, counts) if spec.fleet is not None else None,
+    )
+    return plan, counts
+
+
+def _times(spec: ScenarioSpec) -> PodTimesPlan:
+    times = times_of(spec.gangs.times if spec.gangs is not None else QUICK)
+    readiness = _load(spec.serving) or _delay(times.readiness)
+    return PodTimesPlan(
+        scheduling=_delay(times.scheduling),
+        image_pull=_delay(times.image_pull),
+        startup=_delay(times.startup),
+        readiness=readiness,
+        ending=_delay(times.ending),
+        crash_after_s=times.crash_after_s,
+        node_lost_after_s=times.node_lost_after_s,
+        evict_after_s=times.evict_after_s,
+    )
+
+
+def _load(serving: ServingSpec) -> DelayPlan | None:
+    if serving.startup is None:
+        return None
+    load = serving.startup.load
+    return DelayPlan(load.mean, NORMAL, load.stddev)
+
+
+def _delay(delay: Delay) -> DelayPlan:
+    return DelayPlan(delay.mean_s, delay.kind, delay.spread)
+
+
+def _fleet(spec: ScenarioSpec, fleet: FleetSpec, counts: dict[str, int]) -> FleetPlan:
+    wanted = _initial(spec, fleet, counts)
+    return FleetPlan(
+        pools=tuple(
+            _machines(pool, count) for pool, count in zip(fleet.pools, wanted, strict=True)
+        ),
+        cycle_s=fleet.cycle,
+        replaced_after_s=fleet.replaced_after,
+    )
+
+
+def _initial(spec: ScenarioSpec, fleet: FleetSpec, replicas: dict[str, int]) -> list[int]:
+    """Machines at the beginning: as it is written, or as the replicas need, the cheapest first."""
+    counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
+    open_ended = [one.machines.initial is None for one in fleet.pools]
+    order = sorted(
+        range(len(counts)), key=lambda number: (_price(fleet.pools[number]) or 0.0, number)
+    )
+    free = [0.0] * len(counts)  # accelerators, of machines that are there
+    for number, one in enumerate(fleet.pools):
+        free[number] = float(counts[number] * one.accelerators)
+    for pool in spec.serving.pools:
+        left = replicas[pool.name]
+        for number in order:
+            one = fleet.pools[number]
+            if one.accelerator != pool.accelerator:
+                continue
+            size = pool.tensor_parallel
+            while left > 0:
+                if free[number] < size and open_ended[number]:
+                    more = max(1, math.ceil(size / one.accelerators))
+                    if counts[number] + more > one.machines.max:
+                        break
+                    counts[number] += more
+                    free[number] += more * one.accelerators
+                if free[number] < size:
+                    break
+                free[number] -= size
+                left -= 1
+    return counts
+
+
+def _price(pool: MachinesSpec) -> float | None:
+    """Dollars for an hour of one machine; None when nobody has said."""
+    if pool.price_per_hour is not None:
+        return pool.price_per_hour
+    try:
+        return pool.accelerators * resolve_accelerator(pool.accelerator).price_per_hour
+    except InputError:
+        return None
+
+
+def _machines(pool: MachinesSpec, initial: int) -> MachinesPlan:
+    provisioning = pool.provisioning
+    cv = provisioning.stddev / provisioning.mean if provisioning.mean else 0.0
+    return MachinesPlan(
+        name=pool.name,
+        accelerator=pool.accelerator,
+        accelerators=pool.accelerators,
+        cpu=pool.cpu,
+        memory_bytes=pool.memory,
+        initial=initial,
+        minimum=pool.machines.min,
+        maximum=pool.machines.max,
+        provisioning_s=provisioning.mean,
+        provisioning_cv=cv,
+        price_per_hour=_price(pool) or 0.0,
+        capacity=pool.capacity,
+        interruption=pool.interruption,
+        zone=pool.zone,
+        per_rack=pool.machines_per_rack,
+        labels=dict(pool.labels),
+    )

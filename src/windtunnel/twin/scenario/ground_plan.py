@@ -1,0 +1,85 @@
+"""What servers stand on, as plans: machines, the manifests of gangs, and which pool is what."""
+
+import msgspec
+
+MAIN = "main"
+"""The cluster of whoever names none."""
+
+
+class MachinesPlan(msgspec.Struct, frozen=True):
+    """Machines of one kind."""
+
+    name: str
+    accelerator: str
+    accelerators: int
+    """Of one machine."""
+    cpu: float
+    memory_bytes: float
+    initial: int
+    minimum: int
+    maximum: int
+    provisioning_s: float
+    provisioning_cv: float
+    price_per_hour: float
+    """Of one machine."""
+    capacity: str
+    """One of `fleet.shape.CAPACITY_TYPES`."""
+    interruption: float
+    zone: str
+    per_rack: int
+    labels: dict[str, str]
+
+
+class FleetPlan(msgspec.Struct, frozen=True):
+    """All machines, and how often somebody decides about them."""
+
+    pools: tuple[MachinesPlan, ...]
+    cycle_s: float
+    replaced_after_s: float
+
+
+class BackingPlan(msgspec.Struct, frozen=True):
+    """What the replicas of a pool are."""
+
+    pool: str
+    set_name: str
+    kind: str
+    """PodClique, PodCliqueScalingGroup or PodCliqueSet."""
+    name: str
+    """The role of a clique, the short name of a group; of a set its own name."""
+
+
+class DelayPlan(msgspec.Struct, frozen=True):
+    """A time that varies, as `gangs.cluster.times.Delay` has it."""
+
+    mean_s: float
+    kind: str = "constant"
+    spread: float = 0.0
+
+
+class PodTimesPlan(msgspec.Struct, frozen=True):
+    """How long things take in the life of a pod, and how a cluster looks after its machines."""
+
+    scheduling: DelayPlan
+    image_pull: DelayPlan
+    startup: DelayPlan
+    readiness: DelayPlan
+    ending: DelayPlan
+    crash_after_s: float
+    node_lost_after_s: float
+    evict_after_s: float
+
+
+class GroundPlan(msgspec.Struct, frozen=True):
+    """Gangs of pods on machines."""
+
+    files: tuple[tuple[str, str], ...]
+    """Of the manifests: where each is, and what it says."""
+    backings: tuple[BackingPlan, ...]
+    """By pool; one that is not here is a pod per replica."""
+    priorities: dict[str, int]
+    """By priority class."""
+    pool_priorities: dict[str, int]
+    times: PodTimesPlan
+    fleet: FleetPlan | None
+    """None: machines without end."""

@@ -1,0 +1,108 @@
+"""Gangs and machines under the servers of a run."""
+
+import pytest
+
+from tests.twin.ground.worlds import SCALING, composed, scenario, told
+from windtunnel.core.errors import InputError
+from windtunnel.twin.replicas import READY
+from windtunnel.twin.run import simulate
+
+
+def nothing(_: object) -> None:
+    pass
+
+
+def test_a_run_begins_with_what_fits_on_its_machines() -> None:
+    simulation, ground = composed(scenario(replicas=3, machines="{initial: 2, max: 4}", count=200))
+    pool = simulation.cluster.pools[0]
+    assert pool.counts[READY] == 2
+    assert pool.coming_or_ready == 3
+    assert ground.machines is not None
+    assert ground.machines.meter.accounts["big"].here == 2
+    simulation.run(nothing)
+    third = pool.replicas[2]
+    # A cycle of the fleet, 60 s for a machine, 5 s to join, a pass of the scheduler, 30 s to load.
+    assert 95.0 <= third.ready_s <= 107.0
+
+
+def test_initial_machines_are_those_that_replicas_need() -> None:
+    plan = scenario(replicas=3, tp=4)
+    assert plan.ground is not None
+    assert plan.ground.fleet is not None
+    assert plan.ground.fleet.pools[0].initial == 2
+    simulation, _ = composed(plan)
+    assert simulation.cluster.pools[0].counts[READY] == 3
+
+
+def test_the_whole_loop() -> None:
+    """Traffic, autoscaler, pods, machines, and back again."""
+    plan = scenario(replicas=1, count=400, more=SCALING.format(most=4))
+    result, events = told(plan)
+    kinds = [event.kind for event in events]
+    at = kinds.index("scaling.decided")
+    for kind in ("fleet.provision", "machine.creating", "machine.configured", "replica.starting"):
+        at = kinds.index(kind, at)
+    assert "replica.ready" in kinds[at:]
+    assert result["fleet"]["pools"]["big"]["created"] >= 1
+    assert result["requests"]["completed"] == 400
+    assert result["cost"]["total"] == pytest.approx(result["fleet"]["cost"])
+    assert result["decisions"]["fleet_actions"] == sum(result["fleet"]["actions"].values())
+
+
+def test_machines_cost_while_they_are_there() -> None:
+    plan = scenario(replicas=1, count=30, duration="duration: 10m", machines="{min: 2, max: 4}")
+    result = simulate(plan, check=True)
+    big = result["fleet"]["pools"]["big"]
+    assert big["machine_seconds"] == pytest.approx(2 * 600.0)
+    assert big["cost"] == pytest.approx(2 * 36.0 / 6)
+
+
+def test_the_requests_of_a_lost_machine_begin_anew() -> None:
+    simulation, ground = composed(scenario(replicas=2, count=60))
+    machines = ground.machines
+    assert machines is not None
+    lost = False
+
+    def look(_: object) -> None:
+        nonlocal lost
+        if simulation.now_s > 30.0 and not lost:
+            lost = True
+            machines.lose("big-0", "it burnt", simulation.now_s + ground.offset_s)
+            ground.wake(simulation.now_s)
+
+    simulation.run(nothing, look)
+    assert lost
+    assert simulation.cluster.pools[0].lost == 1
+    assert simulation.recorder.outcomes["completed"] == 60
+    assert machines.meter.accounts["big"].lost == 1
+
+
+def test_a_run_without_a_duration_ends_when_machines_never_come() -> None:
+    more = SCALING.format(most=8)
+    plan = scenario(replicas=1, count=150, machines="{initial: 1, max: 1}", more=more)
+    result = simulate(plan, check=True)
+    assert result["requests"]["completed"] == 150
+    assert result["fleet"]["pools"]["big"]["most"] == 1
+    assert "PRIORITY_STARVED" in next(iter(result["fleet"]["short"].values()))
+
+
+def test_the_same_run_twice_is_the_same() -> None:
+    plan = scenario(replicas=1, count=150, more=SCALING.format(most=4))
+    assert simulate(plan) == simulate(plan)
+
+
+@pytest.mark.parametrize(
+    ("machines", "what"),
+    [
+        ("{min: 3, max: 2}", "3 is more than max"),
+        ("{initial: 5, max: 4}", "5 is not between min and max"),
+        ("{min: -1, max: 4}", "-1 is too small"),
+        ("{max: .nan}", "not a whole number"),
+        ("{max: .inf}", "not a whole number"),
+        ("{initial: 0, max: 0}", "can hold 0"),
+        ("{initial: 1, max: 1}", "can hold 1"),
+    ],
+)
+def test_counts_of_machines_are_held_to_each_other(machines: str, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        scenario(machines=machines)
