@@ -73,6 +73,10 @@ COMMANDS = {
         "windtunnel.cli.fleet:fleet",
         "Measure the cycle that decides which machine belongs to whom.",
     ),
+    "fuzz": Row(
+        "windtunnel.cli.fuzz:fuzz",
+        "Look for what breaks: scenarios drawn from seeds, run with every invariant.",
+    ),
     "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
     "doctor": Row(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."

@@ -113,7 +113,7 @@ class AdapterQueue(WaitingQueue):
     def __init__(self, scheduling: int, slots: Slots) -> None:
         super().__init__(scheduling)
         self._slots: Final = slots
-        self._lines: Final[dict[int, list[tuple[Rank, Request]]]] = {}
+        self._lines: Final[dict[int, list[tuple[Rank, int, Request]]]] = {}
         self._last = 0  # places in the order of arrival: of whoever came last, and goes first
         self._first = 0
 
@@ -138,7 +138,8 @@ class AdapterQueue(WaitingQueue):
         if line is None:
             line = []
             self._lines[adapter] = line
-        heappush(line, (place, request))
+        self._pushes += 1
+        heappush(line, (place, self._pushes, request))
 
     def remove(self, request: Request) -> None:
         assert request.cancelled
@@ -146,18 +147,18 @@ class AdapterQueue(WaitingQueue):
 
     def head(self) -> Request | None:
         """The first of those whose adapter is on the accelerator or has room there."""
-        best: tuple[Rank, Request] | None = None
+        best: tuple[Rank, int, Request] | None = None
         for adapter in [-1, *self._slots.used()] if self._slots.full() else list(self._lines):
             line = self._lines.get(adapter)
             if line is None:
                 continue
-            while line and line[0][1].cancelled:
+            while line and line[0][2].cancelled:
                 heappop(line)
             if not line:
                 del self._lines[adapter]
             elif best is None or line[0][0] < best[0]:
                 best = line[0]
-        return best[1] if best is not None else None
+        return best[2] if best is not None else None
 
     def pop(self, head: Request) -> None:
         self.count -= 1
@@ -166,7 +167,7 @@ class AdapterQueue(WaitingQueue):
     def requests(self) -> list[Request]:
         found: list[Request] = []
         for line in self._lines.values():
-            for _, request in line:
+            for _, _, request in line:
                 if not request.cancelled:
                     found.append(request)
         return found

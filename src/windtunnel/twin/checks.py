@@ -5,7 +5,7 @@ import math
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.door import Door
-from windtunnel.twin.places import AT_THE_DOOR
+from windtunnel.twin.places import AT_THE_DOOR, ON_THE_WAY, SPLIT
 from windtunnel.twin.recorder import UNFINISHED
 from windtunnel.twin.replicas import DRAINING, READY, STATES
 from windtunnel.twin.service import Service
@@ -81,6 +81,25 @@ def _gateway_fault(simulation: Simulation, model: int, door: Door) -> str | None
         return None
     books = f"{gateway.waiting} waiting and {gateway.in_flight} in flight of {door.known} known"
     return f"the gateway has {books}, the run {waiting} and {sent}"
+
+
+def _in_flight_is_exact(simulation: Simulation) -> str | None:
+    if simulation.recorder.outcomes[UNFINISHED]:
+        return None
+    counts = [int(server.load) for server in simulation.servers]
+    for request in simulation.elsewhere.values():
+        if request.place in (ON_THE_WAY, SPLIT):
+            counts[request.server] += 1
+        if request.place == SPLIT:
+            assert simulation.splitting is not None
+            leg = simulation.splitting.handoff.splits[request.id].leg
+            counts[leg.server] += leg.planned is not None  # on its way there
+    for replica in simulation.cluster.replicas:
+        server = replica.server.index
+        known = simulation.services[replica.pool.model].signals.in_flight[server]
+        if counts[server] != known:
+            return f"server {server} has {counts[server]} requests, or will, and {known} counted"
+    return None
 
 
 def _replicas_are_counted(simulation: Simulation) -> str | None:
@@ -186,6 +205,11 @@ INVARIANTS = (
         "gateway-agrees",
         "whoever waits at the gateway or was let in is known to it, and nobody else",
         _gateways_agree,
+    ),
+    Invariant(
+        "in-flight-exact",
+        "of every server it is known how many requests were sent there and have not ended",
+        _in_flight_is_exact,
     ),
     Invariant(
         "replicas-counted",

@@ -1,0 +1,232 @@
+"""Draws `scaling:`: every policy, bounds that let pools go to zero, delays of all kinds."""
+
+from collections.abc import Callable
+
+from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
+from windtunnel.fuzz.drawing.serving import Pools
+
+METRICS = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
+MOST_REPLICAS = 5
+MOST_LOOKS = 200
+"""While requests come, an autoscaler looks at most about so often."""
+
+
+def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Section | None:
+    """None: every pool keeps its size. Otherwise some pools may begin with no server."""
+    if not swarm.has("scaling"):
+        return None
+    dice = swarm.dice("scaling")
+    policy = dice.pick(*POLICIES)
+    scaling: Section = {"policy": policy, **POLICIES[policy](dice, pools)}
+    scaling["interval"] = lasts_s * dice.span(1.0 / MOST_LOOKS, 0.3)
+    _bounds(scaling, dice, pools)
+    _delays(scaling, dice)
+    if not policy.startswith("kthena"):
+        _habits(scaling, dice, has_windows=policy in ("hpa", "keda"))
+    if dice.chance(0.4):
+        scaling["rate"] = {key: dice.few(1, 3) for key in dice.some(("up", "down"))}
+        scaling["rate"]["period"] = dice.span(0.5, 60.0)
+    if len(set(pools.roles)) > 1 and dice.chance(0.4):
+        scaling["matched_roles"] = True
+    return scaling
+
+
+def _bounds(scaling: Section, dice: Dice, pools: Pools) -> None:
+    """Of every pool; the policy's own rules may have asked for some already."""
+    bounds: Section = {}
+    for pool in pools.pools:
+        least = dice.pick(0, 0, 1)
+        most = dice.whole(2, MOST_REPLICAS)
+        pool["replicas"] = dice.pick(least, most, dice.whole(least, most))
+        bounds[pool["name"]] = {"min": least, "max": most}
+    scaling["pools"] = bounds
+    if any(bound["min"] == 0 for bound in bounds.values()) and dice.chance(0.5):
+        scaling["zero_after"] = dice.span(0.1, 30.0)
+
+
+def _delays(scaling: Section, dice: Dice) -> None:
+    if dice.chance(0.4):
+        scaling["scrape_delay"] = dice.span(0.01, 10.0)
+        if dice.chance(0.3):
+            scaling["freshness"] = scaling["scrape_delay"] * dice.pick(1.0, 2.0, 10.0)
+    if dice.chance(0.4):
+        mean_s = dice.pick(0.0, dice.span(0.01, 10.0))
+        scaling["actuation_delay"] = {"mean": mean_s, "stddev": dice.pick(0.0, 2.0)}
+    if dice.chance(0.3):
+        scaling["wake"] = False
+
+
+def _habits(scaling: Section, dice: Dice, *, has_windows: bool) -> None:
+    if not has_windows and dice.chance(0.85):
+        scaling["stabilization"] = {"up": dice.pick(0, 1.0), "down": dice.pick(0, 0.5, 5.0)}
+    if dice.chance(0.3):
+        order = dice.pick("price-per-capacity", "price")
+        scaling["optimizer"] = {"order": order, "engine": dice.pick("greedy", "unlimited")}
+
+
+def _metrics(dice: Dice) -> dict[str, float]:
+    return {name: dice.span(0.02, 10.0) for name in dice.some(METRICS)}
+
+
+def _thresholds(dice: Dice) -> Section:
+    up = dice.span(0.1, 1.0)
+    return {"up": up, "down": up * dice.pick(0.2, 0.6, 0.95), "kv_threshold": dice.span(0.1, 1.0)}
+
+
+def _saturation(dice: Dice, _: Pools) -> Section:
+    return {**_thresholds(dice), "compute_bound": dice.chance(0.5), "full_queue": dice.few(1, 9)}
+
+
+def _wva(dice: Dice, _: Pools) -> Section:
+    return {**_thresholds(dice), "full_queue": dice.few(1, 9)}
+
+
+def _wva_spare(dice: Dice, _: Pools) -> Section:
+    kv, queue = dice.span(0.2, 1.0), dice.span(1.0, 8.0)
+    return {
+        "kv_threshold": kv,
+        "queue_threshold": queue,
+        "kv_spare": kv * dice.pick(0.1, 0.8),
+        "queue_spare": queue * dice.pick(0.0, 0.5),
+    }
+
+
+def _blis(dice: Dice, _: Pools) -> Section:
+    return {**_thresholds(dice), "average_prompt": dice.span(1.0, 600.0)}
+
+
+def _predictive(dice: Dice, _: Pools) -> Section:
+    return {
+        "probability": dice.pick(0.5, 0.9, 0.999),
+        "season": dice.pick(0, 20.0, 3600.0),
+        "headroom": dice.pick(0, 0.3, 3),
+        "drain": dice.span(1.0, 100.0),
+    }
+
+
+def _pace(dice: Dice) -> Section:
+    pace: Section = {"window": dice.pick(0, 0.5, 10.0)}
+    if dice.chance(0.5):
+        pace["instances"] = dice.few(0, 4)
+    if dice.chance(0.5):
+        pace["percent"] = dice.pick(0, 50, 100, 1000)
+    if dice.chance(0.5):
+        pace["period"] = dice.pick(0, 1.0, 30.0)
+    pace["select"] = dice.pick("Or", "And")
+    return pace
+
+
+def _kthena(dice: Dice, _: Pools) -> Section:
+    behavior: Section = {"up": _pace(dice), "down": _pace(dice)}
+    if dice.chance(0.5):
+        behavior["panic"] = {"hold": dice.span(0.5, 60.0), "threshold": dice.whole(110, 400)}
+    return {
+        "metrics": _metrics(dice),
+        "behavior": behavior,
+        "tolerance_percent": dice.pick(0, 10, 50),
+        "tolerance": dice.pick("per-pod", "summed"),
+        "history": dice.pick("kept", "lost"),
+    }
+
+
+def _heterogeneous(dice: Dice, pools: Pools) -> Section:
+    drawn = {**_kthena(dice, pools), "cost_expansion_percent": dice.pick(0, 100, 200, 1000)}
+    if dice.chance(0.5):
+        drawn["costs"] = {name: dice.span(0.1, 10.0) for name in dice.some(pools.names)}
+    if dice.chance(0.5):
+        drawn["coordination"] = {"mode": "Preferred"}
+    return drawn
+
+
+def _disaggregated(dice: Dice, pools: Pools) -> Section:
+    drawn = _kthena(dice, pools)
+    if dice.chance(0.5):
+        drawn["metrics_of"] = {name: _metrics(dice) for name in dice.some(pools.names)}
+    if len(pools.names) > 1 and dice.chance(0.6):
+        drawn["ratio"] = {
+            "numerator": pools.names[0],
+            "denominator": pools.names[1],
+            "min": dice.pick(0, 0.5, 1),
+            "max": dice.pick(1, 2.5),
+            "rule": dice.pick("exact", "as-shipped"),
+        }
+    return drawn
+
+
+def _direction(dice: Dice) -> Section:
+    drawn: Section = {"window": dice.pick(0, 0.5, 20.0)}
+    if dice.chance(0.5):
+        rules = [{"pods": dice.few(1, 4)}, {"percent": dice.pick(10, 100, 400)}]
+        drawn["rules"] = [{**rule, "period": dice.span(0.5, 30.0)} for rule in dice.some(rules)]
+        drawn["select"] = dice.pick("Max", "Min", "Disabled")
+    return drawn
+
+
+def _hpa(dice: Dice, _: Pools) -> Section:
+    metrics = [
+        {"name": name, "target": target, "type": dice.pick("average", "total", "value")}
+        for name, target in _metrics(dice).items()
+    ]
+    return {
+        "metrics": metrics,
+        "up": _direction(dice),
+        "down": _direction(dice),
+        "tolerance": dice.pick(0, 0.1, 1),
+    }
+
+
+def _keda(dice: Dice, pools: Pools) -> Section:
+    drawn = {**_hpa(dice, pools), "cooldown": dice.pick(0, 1.0, 30.0)}
+    if dice.chance(0.5):
+        drawn["activation"] = dice.pick(0, 1, 5)
+    return drawn
+
+
+def _knative(dice: Dice, _: Pools) -> Section:
+    return {
+        "metric": dice.pick(*METRICS),
+        "target": dice.span(1.0, 20.0),
+        "utilization_percent": dice.pick(1, 70, 100),
+        "window": dice.span(6.0, 100.0),
+        "scale_down_delay": dice.pick(0, 5.0),
+        "activation_scale": dice.few(1, 3),
+    }
+
+
+def _aibrix(dice: Dice, _: Pools) -> Section:
+    return {
+        "metrics": _metrics(dice),
+        "strategy": dice.pick("APA", "KPA"),
+        "up_cooldown": dice.pick(0, 2.0),
+        "down_cooldown": dice.pick(0, 1.0, 20.0),
+    }
+
+
+def _dynamo(dice: Dice, _: Pools) -> Section:
+    return {
+        "adjustment": dice.span(0.5, 60.0),
+        "ttft": dice.span(0.01, 2.0),
+        "itl": dice.span(0.001, 0.2),
+        "accelerator_budget": dice.few(1, 12),
+        "least": dice.pick(0, 1, 1),
+        "predictor": dice.pick("constant", "kalman"),
+        "correct": dice.chance(0.5),
+    }
+
+
+POLICIES: dict[str, Callable[[Dice, Pools], Section]] = {
+    "saturation": _saturation,
+    "wva": _wva,
+    "wva-v1": _wva_spare,
+    "blis": _blis,
+    "predictive": _predictive,
+    "kthena-homogeneous": _kthena,
+    "kthena-heterogeneous": _heterogeneous,
+    "kthena-disaggregated": _disaggregated,
+    "hpa": _hpa,
+    "keda": _keda,
+    "knative": _knative,
+    "aibrix": _aibrix,
+    "dynamo": _dynamo,
+}
+"""By name: the policy's own options."""

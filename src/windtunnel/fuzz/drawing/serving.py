@@ -1,0 +1,217 @@
+"""Draws `serving:` but for its gateway: pools, engines with odd limits, routers, disaggregation."""
+
+import math
+
+from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
+from windtunnel.fuzz.drawing.workload import Traffic
+from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, looks_at_servers
+
+MODEL = "qwen2.5-0.5b"
+ACCELERATORS = ("h100", "l40s", "a100-80gb")
+KV_BYTES = 1000
+"""Of one token, where there is no model that says so."""
+SHORTEST_STEP_S = 1e-3
+LONGEST_STEP_S = 0.5
+POOLS = ("main", "spare", "far")
+
+ROLES: tuple[tuple[str, ...], ...] = (
+    ("prefill", "decode"),
+    ("both", "prefill"),
+    ("decode", "both"),
+    ("prefill", "both", "decode"),
+    ("prefill", "decode", "decode"),
+)
+
+
+class Pools:
+    """The drawn pools, and whether any of them needs a model."""
+
+    def __init__(self, pools: list[Section]) -> None:
+        self.pools = pools
+        self.names: list[str] = [pool["name"] for pool in pools]
+        self.roles: list[str] = [pool.get("role", "both") for pool in pools]
+
+    @property
+    def is_split(self) -> bool:
+        return any(role != "both" for role in self.roles)
+
+    @property
+    def needs_model(self) -> bool:
+        return any(
+            pool["step_time"]["model"] != "linear" or pool["engine"]["kv_blocks"] == "auto"
+            for pool in self.pools
+        )
+
+
+def draw_pools(swarm: Swarm, traffic: Traffic) -> Pools:
+    dice = swarm.dice("pools")
+    roles: tuple[str, ...] = ("both",) * (dice.few(1, 3) if swarm.has("several-pools") else 1)
+    if swarm.has("disaggregation"):
+        roles = dice.pick(*ROLES)
+    pools = []
+    for number, role in enumerate(roles):
+        one = swarm.dice(f"pools.{number}")
+        pool: Section = {"name": POOLS[number], "replicas": one.few(1, 3)}
+        if role != "both":
+            pool["role"] = role
+        if swarm.has("accelerators"):
+            pool["accelerator"] = one.pick(*ACCELERATORS)
+        pool["engine"] = _engine(one, swarm, traffic)
+        pool["step_time"] = _step_time(one, pool, swarm, traffic)
+        if swarm.has("overheads") and one.chance(0.7):
+            keys = one.some(("queueing", "per_token", "completion"))
+            pool["overheads"] = {key: one.span(1e-5, 0.05) for key in keys}
+        pools.append(pool)
+    return Pools(pools)
+
+
+def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Section:
+    """Limits that a large request hardly fits, or that a few of them do."""
+    engine: Section = {}
+    size, tokens = 16, traffic.tokens()
+    if swarm.has("odd-blocks"):
+        size = engine["block_size"] = dice.pick(1, 2, 3, 7, 16, 32, 64)
+    room = dice.span(0.7, 4.0) if swarm.has("small-cache") else dice.span(1.5, 30.0)
+    engine["kv_blocks"] = max(2, math.ceil(room * tokens / size))
+    if swarm.has("small-batch"):
+        engine["max_num_seqs"] = dice.few(1, 8)
+        engine["max_num_batched_tokens"] = engine["max_num_seqs"] + dice.few(0, tokens)
+    if swarm.has("no-caching") and dice.chance(0.5):
+        engine["prefix_caching"] = False
+    if swarm.has("short-models") and dice.chance(0.5):
+        engine["max_model_len"] = max(2, int(tokens * dice.span(0.5, 3.0)))
+        engine["over_length"] = dice.pick("cut", "refuse")
+    if swarm.has("whole-prompts") and dice.chance(0.6):
+        engine["chunked_prefill"] = False
+        if "max_model_len" in engine:
+            most = max(2, engine.get("max_num_batched_tokens", 8192))
+            engine["max_model_len"] = min(engine["max_model_len"], most)
+            engine["max_num_batched_tokens"] = most
+    if traffic.asks("adapters"):
+        engine["lora"] = {"slots": dice.few(1, 4), "load": dice.span(0.001, 0.5)}
+        if dice.chance(0.5):
+            engine["lora"]["step_cost"] = dice.span(0.01, 1.0)
+    if swarm.has("offload") and engine.get("prefix_caching", True):
+        engine["offload"] = [
+            _tier(dice, name, engine.get("block_size", 16))
+            for name in dice.some(("cpu", "disk", "remote"))
+        ]
+        engine["kv_bytes_per_token"] = KV_BYTES
+    if swarm.has("odd-engine"):
+        _habits(engine, dice)
+    return engine
+
+
+def _tier(dice: Dice, name: str, block_size: int) -> Section:
+    """Room for one block at least."""
+    tier: Section = {"tier": name, "size": block_size * KV_BYTES * dice.span(1.0, 300.0)}
+    if dice.chance(0.7):
+        tier["bandwidth"] = dice.span(1e4, 1e9)
+    if dice.chance(0.5):
+        tier["latency"] = dice.span(1e-6, 0.5)
+    return tier
+
+
+def _habits(engine: Section, dice: Dice) -> None:
+    """Switches that few people touch."""
+    engine["scheduling"] = dice.pick("fcfs", "priority", "shortest-prompt")
+    for key in ("null_block", "reserve_full_prompt", "unhashed_blocks_first", "async_scheduling"):
+        if dice.chance(0.5):
+            engine[key] = dice.chance(0.5)
+    if dice.chance(0.3):
+        engine["long_prefill_threshold"] = dice.few(1, 64)
+    if dice.chance(0.3):
+        engine["host_overhead"] = dice.span(1e-5, 0.02)
+    if engine.get("async_scheduling", True):
+        return
+    if dice.chance(0.5):
+        engine["preemption"] = dice.pick("recompute", "restart")
+    waits = "offload" in engine  # whoever waits for a tier is neither answered at once nor overlaps
+    for key in ("store_last_token", *(() if waits else ("compute_whole_hits", "last_step_blocks"))):
+        if dice.chance(0.4):
+            engine[key] = dice.chance(0.5)
+
+
+def _step_time(dice: Dice, pool: Section, swarm: Swarm, traffic: Traffic) -> Section:
+    """Steps with which the pool alone is half idle, or has twice the work that it can do."""
+    if "accelerator" in pool and swarm.has("physics") and dice.chance(0.6):
+        return {"model": dice.pick("physics", "roofline")}
+    engine = pool["engine"]
+    fit = engine["kv_blocks"] * engine.get("block_size", 16) / traffic.tokens()
+    slots = pool["replicas"] * min(engine.get("max_num_seqs", 256), max(1.0, fit))
+    fixed_s = dice.span(0.1, 2.0) * slots / traffic.answer_tokens_per_s()
+    step = {"model": "linear", "fixed": min(max(fixed_s, SHORTEST_STEP_S), LONGEST_STEP_S)}
+    for key, low, high in (
+        ("per_prefill_token", 1e-6, 1e-3),
+        ("per_decode", 1e-5, 5e-3),
+        ("per_context_token", 1e-7, 1e-5),
+    ):
+        if dice.chance(0.6):
+            step[key] = dice.span(low, high)
+    return step
+
+
+def draw_split(swarm: Swarm, pools: Pools) -> Section | None:
+    """`disaggregation:`, where pools have roles."""
+    if not pools.is_split:
+        return None
+    dice = swarm.dice("disaggregation")
+    decider = dice.pick("always", "always", "never", "prefix-threshold")
+    split: Section = {"decider": decider}
+    if decider == "prefix-threshold" and dice.chance(0.7):
+        split["threshold"] = dice.few(0, 200)
+    split["transfer"] = {
+        "bandwidth": dice.span(1e4, 1e9),
+        "latency": dice.span(1e-6, 0.3),
+        "contention": dice.chance(0.6),
+        "bytes_per_token": KV_BYTES,
+    }
+    return split
+
+
+def draw_encoders(swarm: Swarm, traffic: Traffic) -> Section | None:
+    if not (traffic.asks("media") and swarm.has("encoders")):
+        return None
+    dice = swarm.dice("encode")
+    return {
+        "servers": dice.few(1, 3),
+        "fixed": dice.span(1e-4, 0.5),
+        "per_token": dice.span(1e-6, 0.01),
+    }
+
+
+def draw_router(swarm: Swarm, *, watched: bool) -> Section:
+    """`watched`: whether the gateway looks at servers too."""
+    dice = swarm.dice("router")
+    policy = dice.pick(*POLICIES, "weighted", "weighted")
+    router: Section = {"policy": policy}
+    scorers = ["prefix-cache", "queue-depth", "kv-utilization"]
+    if policy == "weighted" and dice.chance(0.8):
+        scorers = dice.some(SCORERS)
+        router["scorers"] = {name: dice.span(0.1, 5.0) for name in scorers}
+    weighted = policy == "weighted"
+    looks = watched or (weighted and any(looks_at_servers(name) for name in scorers))
+    if looks and dice.chance(0.7):
+        router["staleness"] = dice.pick(0, 0.01, 0.3, 2.0)
+    if weighted and any(name in BY_CACHE for name in scorers) and dice.chance(0.5):
+        router["cache_delay"] = dice.pick(0, 0.02, 1.0)
+    if swarm.has("counterfactual"):
+        router["counterfactual"] = dice.few(1, 3)
+    if policy == "consistent-hash":
+        if dice.chance(0.5):
+            router["virtual_nodes"] = dice.few(1, 40)
+        if dice.chance(0.5):
+            router["load_factor"] = dice.span(1.0, 4.0)
+    return router
+
+
+def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Section:
+    """`startup:` and `drain:`, for whoever makes servers come and go."""
+    dice = swarm.dice("lifecycle")
+    drawn: Section = {}
+    if swarm.has("startup"):
+        mean_s = dice.pick(0.0, lasts_s * dice.span(0.01, 0.5))
+        drawn["startup"] = {"load": {"mean": mean_s, "stddev": dice.pick(0.0, 0.5 * mean_s, 3.0)}}
+    if dice.chance(0.8):
+        drawn["drain"] = {"policy": dice.pick("wait", "redirect", "immediate", "immediate")}
+    return drawn

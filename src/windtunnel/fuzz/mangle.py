@@ -1,0 +1,72 @@
+"""Spoils a scenario in one place: whatever comes of that, a person must be told in a sentence."""
+
+import copy
+from typing import Any
+
+from windtunnel.core.random import Streams
+from windtunnel.fuzz.drawing.dice import Dice, Section
+
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    -0.5,
+    10**30,
+    1e300,
+    float("nan"),
+    float("inf"),
+    "",
+    "auto",
+    "12 parsecs",
+    "-3s",
+    "1/s",
+    "naïve",
+    [],
+    {},
+    [1],
+    [[]],
+    {"policy": "always"},
+    {"a": {"b": []}},
+)
+MOST_CHANGES = 3
+
+
+def mangle(document: Section, seed: int) -> Section:
+    """A copy with a few values replaced, left out, or put where nobody looks for them."""
+    dice = Dice(Streams(seed)["fuzz.mangle"])
+    made = copy.deepcopy(document)
+    for _ in range(dice.few(1, MOST_CHANGES)):
+        holder = _somewhere(made, dice)
+        key = _some_key(holder, dice)
+        kind = dice.pick("replace", "replace", "drop", "add")
+        if kind == "replace":
+            holder[key] = copy.deepcopy(dice.pick(*NONSENSE))
+        elif kind == "drop":
+            del holder[key]
+        elif isinstance(holder, dict):
+            holder[f"{key}x"] = holder[key]
+        else:
+            holder.append(copy.deepcopy(holder[key]))
+        if not made:
+            break
+    return made
+
+
+def _somewhere(document: Section, dice: Dice) -> Any:
+    """A mapping or a list that has something in it, at any depth."""
+    holder: Any = document
+    while True:
+        below = [
+            value
+            for value in (holder.values() if isinstance(holder, dict) else holder)
+            if isinstance(value, dict | list) and value
+        ]
+        if not below or dice.chance(0.2):
+            return holder
+        holder = dice.pick(*below)
+
+
+def _some_key(holder: Any, dice: Dice) -> Any:
+    return dice.pick(*(holder if isinstance(holder, dict) else range(len(holder))))

@@ -1,0 +1,151 @@
+"""Makes a scenario that breaks something small: whatever can go without a change of cause, goes."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from windtunnel.fuzz.drawing.dice import Section
+from windtunnel.fuzz.trial import Breach
+
+MOST_TRIES = 400
+"""Runs that one failure may take."""
+
+KEPT = ("name", "seed")
+"""Of the whole scenario: nothing would become simpler without them."""
+
+Attempt = Callable[[Section], Breach | None]
+Path = tuple[str | int, ...]
+
+
+class Shrunk:
+    """The smallest scenario so far, and the runs that are left to find a smaller one."""
+
+    def __init__(self, document: Section, breach: Breach, attempt: Attempt, tries: int) -> None:
+        self.document = document
+        self.breach = breach
+        self._attempt = attempt
+        self.tries_left = tries
+
+    def takes(self, candidate: Section) -> bool:
+        """Whether a smaller scenario breaks for the same cause; it then takes the place."""
+        if self.tries_left <= 0 or candidate == self.document:
+            return False
+        self.tries_left -= 1
+        breach = self._attempt(candidate)
+        if breach is None or breach.cause != self.breach.cause:
+            return False
+        self.document, self.breach = candidate, breach
+        return True
+
+
+def shrink(
+    document: Section, breach: Breach, attempt: Attempt, tries: int = MOST_TRIES
+) -> tuple[Section, Breach]:
+    """A scenario that breaks as this one does and from which nothing more can be taken.
+
+    It depends on nothing but the scenario: no clock, no chance.
+    """
+    best = Shrunk(document, breach, attempt, tries)
+    smaller = True
+    while smaller and best.tries_left > 0:
+        smaller = _drop(best)
+        smaller = _simplify(best) or smaller
+    return best.document, best.breach
+
+
+def _drop(best: Shrunk) -> bool:
+    """Leaves out sections, entries and keys, the large ones first."""
+    smaller = False
+    paths = sorted(_paths(best.document), key=lambda path: (len(path), _order(path)))
+    for path in paths:
+        if path[0] in KEPT and len(path) == 1:
+            continue
+        if _find(best.document, path) is not _GONE and best.takes(_without(best.document, path)):
+            smaller = True
+    return smaller
+
+
+def _order(path: Path) -> tuple[str, ...]:
+    """Entries of a list from the last on, so that those before keep their places."""
+    return tuple(f"{10**6 - step:07}" if isinstance(step, int) else step for step in path)
+
+
+def _simplify(best: Shrunk) -> bool:
+    """Puts plainer values in the place of others."""
+    smaller = False
+    for path in sorted(_paths(best.document), key=_order):
+        if path[-1] in KEPT:
+            continue
+        value = _find(best.document, path)
+        for plainer in _plainer(value):
+            if best.takes(_with(best.document, path, plainer)):
+                smaller = True
+                break
+    return smaller
+
+
+def _plainer(value: Any) -> Iterator[Any]:
+    """What could stand instead, the plainest first."""
+    if isinstance(value, dict) and "distribution" in value:
+        yield value.get("mean", value.get("value", value.get("min", 1)))
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    elif isinstance(value, int):
+        yield from dict.fromkeys(n for n in (1, value // 4, value // 2, value - 1) if n < value)
+    else:
+        short = float(f"{value:.1g}")
+        yield from dict.fromkeys(x for x in (1.0, short) if len(repr(x)) < len(repr(value)))
+
+
+class _Gone:
+    """Stands for what is not there; None may be."""
+
+
+_GONE = _Gone()
+
+
+def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Of every value below."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, below in items:
+        yield (*path, key)
+        yield from _paths(below, (*path, key))
+
+
+def _find(document: Any, path: Path) -> Any:
+    value = document
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return _GONE
+    return value
+
+
+def _without(document: Section, path: Path) -> Section:
+    """A copy without what is at `path`; who is named there is forgotten everywhere."""
+    made = copy.deepcopy(document)
+    gone = _find(made, path[:-1]).pop(path[-1])
+    if isinstance(gone, dict) and isinstance(gone.get("name"), str):
+        _forget(made, gone["name"])
+    return made
+
+
+def _forget(value: Any, name: str) -> None:
+    if isinstance(value, dict):
+        value.pop(name, None)
+        for below in value.values():
+            _forget(below, name)
+    elif isinstance(value, list):
+        for below in value:
+            _forget(below, name)
+
+
+def _with(document: Section, path: Path, value: Any) -> Section:
+    made = copy.deepcopy(document)
+    _find(made, path[:-1])[path[-1]] = value
+    return made

@@ -1,0 +1,150 @@
+"""Runs one scenario with every invariant, and says what broke, if anything did."""
+
+import hashlib
+import re
+import traceback
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from windtunnel.core.errors import InputError, InvariantBroken
+from windtunnel.core.telemetry import CountingSink
+from windtunnel.fuzz.documents import text_of
+from windtunnel.fuzz.drawing.dice import Section
+from windtunnel.twin.accounts import Names
+from windtunnel.twin.run import Run, run
+from windtunnel.twin.scenario.load import load
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.simulation import Simulation
+from windtunnel.workload.request import Request
+
+INVARIANT: Final = "invariant"
+ERROR: Final = "error"
+ENDLESS: Final = "endless"
+DIFFERS: Final = "differs"
+REFUSED: Final = "refused"
+DIED: Final = "died"
+
+MOST_EVENTS = 300_000
+"""Drawn scenarios end within some thousands of events; one that has had so many never will."""
+
+OURS = "windtunnel"
+FOLDER = re.compile(r"\S*windtunnel-fuzz-[^/\\]+[/\\]")
+"""The folder of a trial in a sentence, where it is another every time."""
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """What broke: of two breaches with one kind and one name, the cause is taken to be one."""
+
+    what: str
+    """One of the words above."""
+    name: str
+    """The invariant, or the exception and where it came from."""
+    sentence: str
+    """What a person reads."""
+
+    @property
+    def cause(self) -> tuple[str, str]:
+        return self.what, self.name
+
+
+class NeverEnds(Exception):
+    """A run has had more events than any drawn scenario needs."""
+
+
+def attempt(document: Section, *, twice: bool = False) -> Breach | None:
+    """Runs a scenario as a user's file would be, every invariant after every event.
+
+    With `twice` it is run again, with listeners and without checks: nothing may change by that.
+    """
+    try:
+        plan = _load(document)
+    except InputError as refusal:
+        return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
+    except Exception as error:  # noqa: BLE001 - whatever escapes is what we look for
+        return _escaped(error)
+    try:
+        checked = run(plan, check=True, look=_look)
+        if not twice:
+            return None
+        rows, events = _Digest(), CountingSink()
+        again = run(plan, rows=rows, events=events, look=_look)
+    except InvariantBroken as broken:
+        return Breach(INVARIANT, invariant_of(broken), str(broken))
+    except NeverEnds as endless:
+        return Breach(ENDLESS, "never ends", str(endless))
+    except Exception as error:  # noqa: BLE001 - as above
+        return _escaped(error)
+    if digest_of(checked) != digest_of(again):
+        keys = [key for key, value in _said(checked).items() if value != again.result[key]]
+        what = f"a second run gives other values under {', '.join(keys)}"
+        return Breach(DIFFERS, "digest", what)
+    return None
+
+
+def probe(document: Section) -> Breach | None:
+    """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
+    try:
+        _load(document)
+    except InputError:
+        return None
+    except Exception as error:  # noqa: BLE001 - as above
+        return _escaped(error)
+    return None
+
+
+def _load(document: Section) -> ScenarioPlan:
+    """By way of a file, so that everything is looked up that a user's file has looked up."""
+    with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
+        path = Path(folder, "scenario.yaml")
+        path.write_text(text_of(document), encoding="utf-8")
+        return load(path)
+
+
+def digest_of(done: Run) -> str:
+    """Of all that a run says, but for how often it was checked."""
+    return hashlib.sha256(msgspec.json.encode(_said(done))).hexdigest()
+
+
+def _said(done: Run) -> dict[str, Any]:
+    return {key: value for key, value in done.result.items() if key != "invariants"}
+
+
+def invariant_of(broken: InvariantBroken) -> str:
+    return broken.what.split("'")[1]
+
+
+def _look(simulation: Simulation) -> None:
+    if simulation.events > MOST_EVENTS:
+        at = f"{simulation.events} events and {simulation.now_s} s"
+        raise NeverEnds(f"the run has not ended after {at}")
+
+
+def _without_place(refusal: InputError) -> str:
+    """The fault without the line of the file, which shrinking moves."""
+    path = (refusal.where or "").rpartition(": ")[2]
+    return f"{path}: {refusal.what}"
+
+
+def _escaped(error: Exception) -> Breach:
+    """An exception by its kind and the innermost place of ours that it passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if OURS in Path(frame.filename).parts]
+    place = "nowhere"
+    if ours:
+        path = Path(ours[-1].filename)
+        place = f"{path.parent.name}/{path.stem}:{ours[-1].name}"
+    kind = type(error).__name__
+    return Breach(ERROR, f"{kind} in {place}", "".join(traceback.format_exception(error)).rstrip())
+
+
+class _Digest:
+    """Takes the rows of ended requests, and only reads them."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:  # noqa: ARG002
+        self.rows += len(requests)

@@ -1,0 +1,72 @@
+"""What is drawn: whole scenarios that the loader takes, every feature among them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.admission.gateway.plan import FlowControlPlan
+from windtunnel.fuzz.documents import text_of
+from windtunnel.fuzz.draw import draw
+from windtunnel.fuzz.drawing.scaling import POLICIES as SCALERS
+from windtunnel.routing.build import POLICIES as ROUTERS
+from windtunnel.twin.scenario.load import load_text
+
+SEEDS = st.integers(0, 2**40)
+
+
+@given(SEEDS)
+def test_the_loader_takes_what_is_drawn(seed: int) -> None:
+    plan = load_text(text_of(draw(seed)))
+    assert plan.seed == seed
+
+
+@given(SEEDS)
+def test_a_seed_is_a_scenario(seed: int) -> None:
+    assert json.dumps(draw(seed)) == json.dumps(draw(seed))
+
+
+def pairs(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key and what it stands for, at any depth."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield key, below
+            yield from pairs(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from pairs(below)
+
+
+@pytest.mark.once
+def test_every_choice_is_drawn() -> None:
+    seen: Counter[tuple[str, Any]] = Counter()
+    alone: Counter[str] = Counter()
+    for seed in range(400):
+        document = draw(seed)
+        for key, value in pairs(document):
+            alone[key] += 1
+            if isinstance(value, str | bool):
+                seen[key, value] += 1
+    chosen = {key: {value for name, value in seen if name == key} for key, _ in seen}
+    assert chosen["process"] == {"poisson", "constant", "gamma", "weibull", "closed"}
+    assert chosen["policy"] >= {*SCALERS, *ROUTERS, "token-bucket", "tier-shed", "saturation"}
+    assert chosen["role"] == {"prefill", "decode"}
+    assert chosen["order"] >= set(FlowControlPlan.__annotations__) & {"priority"}
+    assert chosen["decider"] == {"always", "never", "prefix-threshold"}
+    assert len(chosen["distribution"]) == 7
+    for key in ("session", "population", "timeout", "offload", "lora", "encode", "duration"):
+        assert alone[key] > 20, key
+
+
+@pytest.mark.once
+def test_rare_features_meet_each_other() -> None:
+    features = ("scaling", "disaggregation", "session", "eviction", "offload")
+    met: Counter[tuple[str, str]] = Counter()
+    for seed in range(400):
+        has = {key for key, _ in pairs(draw(seed))}
+        met.update((a, b) for a in features for b in features if a < b and {a, b} <= has)
+    assert all(met[a, b] for a in features for b in features if a < b), met

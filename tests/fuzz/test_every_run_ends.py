@@ -1,0 +1,27 @@
+"""A run ends by itself in every combination of features, and everybody who came is counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.core.telemetry import MemorySink
+from windtunnel.fuzz.documents import text_of
+from windtunnel.fuzz.draw import draw
+from windtunnel.twin.run import run
+from windtunnel.twin.scenario.load import load_text
+
+
+@given(st.integers(0, 2**40))
+def test_a_run_ends_and_loses_nobody(seed: int) -> None:
+    document = draw(seed)
+    sink = MemorySink()
+    result = run(load_text(text_of(document)), events=sink).result
+    requests = result["requests"]
+    left = sum(requests[name] for name in requests if name != "arrived")
+    assert requests["arrived"] == left
+    ended = [event.time for event in sink.events if event.kind == "request.ended"]
+    assert len(ended) == left - requests["unfinished"]
+    if "duration" in document:
+        assert result["simulated_seconds"] == document["duration"]
+        return
+    if document.get("scaling", {}).get("wake", True):  # else nobody may start a server for them
+        assert requests["unfinished"] == 0

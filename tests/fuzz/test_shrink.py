@@ -1,0 +1,86 @@
+"""A failure is made small: the same cause, by the same steps every time, within its tries."""
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.fuzz.draw import draw
+from windtunnel.fuzz.mangle import mangle
+from windtunnel.fuzz.shrink import shrink
+from windtunnel.fuzz.trial import Breach, probe
+
+ODD = Breach("invariant", "odd", "it is odd")
+OTHER = Breach("invariant", "other", "it is another")
+
+
+def size(value: Any) -> int:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return 1 + sum(size(below) for below in items)
+    return 1
+
+
+def two_pools(document: dict[str, Any]) -> Breach | None:
+    """Breaks where two pools are there and the second has a replica."""
+    pools = document.get("serving", {}).get("pools", [])
+    if len(pools) < 2:
+        return None if pools else OTHER
+    return ODD if pools[1].get("replicas", 0) > 0 else None
+
+
+def test_only_what_it_takes_is_left() -> None:
+    document = {
+        "name": "fuzz-7",
+        "seed": 7,
+        "duration": 30.0,
+        "serving": {
+            "pools": [{"name": "main", "replicas": 3}, {"name": "spare", "replicas": 12}],
+            "router": {"policy": "random"},
+        },
+        "scaling": {"policy": "hpa", "pools": {"main": {"min": 1}, "spare": {"min": 2}}},
+    }
+    small, breach = shrink(document, ODD, two_pools)
+    assert small == {"name": "fuzz-7", "seed": 7, "serving": {"pools": [{}, {"replicas": 1}]}}
+    assert breach == ODD
+
+
+def test_who_is_left_out_is_forgotten_by_name() -> None:
+    tried: list[dict[str, Any]] = []
+
+    def note(document: dict[str, Any]) -> Breach | None:
+        tried.append(document)
+        return None
+
+    document = {"pools": [{"name": "main"}, {"name": "far"}], "bounds": {"main": 1, "far": 2}}
+    shrink(document, ODD, note)
+    assert {"pools": [{"name": "main"}], "bounds": {"main": 1}} in tried
+
+
+@given(st.integers(0, 10_000), st.integers(0, 60))
+def test_it_keeps_the_cause_and_its_tries(seed: int, tries: int) -> None:
+    document = draw(seed)
+    before = copy.deepcopy(document)
+    count = 0
+
+    def breaks(candidate: dict[str, Any]) -> Breach | None:
+        nonlocal count
+        count += 1
+        return ODD if "serving" in candidate else OTHER
+
+    small, _ = shrink(document, ODD, breaks, tries)
+    assert count <= tries
+    assert document == before
+    assert "serving" in small
+    assert size(small) <= size(document)
+    assert shrink(document, ODD, breaks, tries)[0] == small
+
+
+@given(st.integers(0, 10_000))
+def test_what_is_spoilt_is_refused_in_a_sentence(seed: int) -> None:
+    document = draw(seed)
+    before = copy.deepcopy(document)
+    spoilt = mangle(document, seed)
+    assert document == before
+    assert probe(spoilt) is None

@@ -1,0 +1,101 @@
+"""A trial tells apart what can be wrong with a scenario or with the run of one."""
+
+from typing import Any
+
+import pytest
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.fuzz import trial
+from windtunnel.fuzz.draw import draw
+from windtunnel.fuzz.trial import attempt, probe
+from windtunnel.twin.run import Run, run
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "workload": [
+        {
+            "name": "chat",
+            "count": 3,
+            "arrivals": {"process": "constant", "rate": "2/s"},
+            "prompt_tokens": 20,
+            "output_tokens": 5,
+        }
+    ],
+    "serving": {
+        "pools": [
+            {
+                "name": "main",
+                "engine": {"kv_blocks": 20},
+                "step_time": {"model": "linear", "fixed": "10ms"},
+            }
+        ]
+    },
+}
+
+
+def test_all_is_well() -> None:
+    assert attempt(SMALL, twice=True) is None
+
+
+def test_a_refusal_is_told_by_its_path() -> None:
+    breach = attempt({**SMALL, "duration": -1})
+    assert breach is not None
+    assert (breach.what, breach.name.split(":")[0]) == ("refused", "duration")
+    assert breach.sentence.startswith("scenario.yaml:18: duration")
+
+
+def test_a_scenario_that_must_be_refused_is_probed_alone() -> None:
+    assert probe({**SMALL, "duration": -1}) is None
+    assert probe({}) is None
+
+
+@pytest.mark.once
+def test_an_invariant_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(plan: ScenarioPlan, **_: object) -> Run:
+        raise InvariantBroken("invariant 'sums-match' is broken: it is odd; saw 3", where="here")
+
+    monkeypatch.setattr(trial, "run", broken)
+    breach = attempt(SMALL)
+    assert breach is not None
+    assert breach.cause == ("invariant", "sums-match")
+
+
+@pytest.mark.once
+def test_an_exception_is_told_by_its_kind_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(plan: ScenarioPlan, **_: object) -> Run:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(trial, "run", broken)
+    breach = attempt(SMALL)
+    assert breach is not None
+    assert breach.cause == ("error", "ZeroDivisionError in fuzz/trial:attempt")
+    assert "Traceback" in breach.sentence
+
+
+@pytest.mark.once
+def test_a_run_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MOST_EVENTS", 100)
+    document = {**SMALL, "workload": [{**SMALL["workload"][0], "count": 20_000}]}
+    breach = attempt(document)
+    assert breach is not None
+    assert breach.what == "endless"
+
+
+@pytest.mark.once
+def test_a_second_run_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_run = run
+
+    def drifting(plan: ScenarioPlan, *, check: bool = False, **options: Any) -> Run:
+        done = true_run(plan, check=check, **options)
+        if not check:
+            done.result["tokens"]["output"] += 1
+        return done
+
+    monkeypatch.setattr(trial, "run", drifting)
+    breach = attempt(draw(0), twice=True)
+    assert breach is not None
+    assert (breach.what, breach.sentence) == (
+        "differs",
+        "a second run gives other values under tokens",
+    )
