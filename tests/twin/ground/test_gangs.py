@@ -125,7 +125,7 @@ def test_a_server_dies_with_one_of_its_pods(tmp_path: Path) -> None:
 def test_the_grace_of_pods_bounds_a_drain(tmp_path: Path) -> None:
     """Requests of 2,100 steps of some 24 ms take longer than the 20 s that a pod may take."""
     plan = planned(tmp_path, count=8, output=2100)
-    simulation, ground = composed(plan)
+    simulation, _ = composed(plan)
     pool = simulation.cluster.pools[0]
     asked = False
 
