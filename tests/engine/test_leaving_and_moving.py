@@ -337,6 +337,21 @@ def test_a_request_with_its_kv_goes_before_those_without(engine: Make) -> None:
     assert [request.id for request in server.finished] == [0, 1, 2]
 
 
+def test_who_gave_its_blocks_back_comes_before_kv_from_elsewhere(engine: Make) -> None:
+    """Otherwise those that arrive take each block that becomes free, and it never runs again."""
+    server = engine(0, settings(kv_blocks=7), ONE_SECOND)
+    older, newer = asks(0, 32, 40), asks(1, 32, 40)
+    server.submit(older, 0.0)
+    server.submit(newer, 0.0)
+    until(server, 25.0)
+    assert newer.preemptions == 1
+    assert free_blocks(server) >= 1
+    assert server.reserve(asks(2, 16, 4), 16, 25.0) == -1
+    until(server, math.inf)
+    assert [request.id for request in server.finished] == [0, 1]
+    assert server.reserve(asks(2, 16, 4), 16, 100.0) == 16
+
+
 def test_what_can_never_run_is_dropped_when_its_blocks_are_asked_for(engine: Make) -> None:
     server = engine(0, settings(kv_blocks=5), ONE_SECOND)
     moved = asks(0, 80, 1)

@@ -132,7 +132,7 @@ class AdapterQueue(WaitingQueue):
             self.push(request)
 
     def _put(self, place: Rank, request: Request) -> None:
-        self.count += 1
+        self._enters(request)
         adapter = int(request.adapter)
         line = self._lines.get(adapter)
         if line is None:
@@ -143,7 +143,7 @@ class AdapterQueue(WaitingQueue):
 
     def remove(self, request: Request) -> None:
         assert request.cancelled
-        self.count -= 1  # its line drops it when it comes to its head
+        self._leaves(request)  # its line drops it when it comes to its head
 
     def head(self) -> Request | None:
         """The first of those whose adapter is on the accelerator or has room there."""
@@ -161,7 +161,7 @@ class AdapterQueue(WaitingQueue):
         return best[2] if best is not None else None
 
     def pop(self, head: Request) -> None:
-        self.count -= 1
+        self._leaves(head)
         heappop(self._lines[int(head.adapter)])
 
     def requests(self) -> list[Request]:

@@ -82,9 +82,10 @@ class WaitingQueue:
         self._heap: Final[list[tuple[Rank, int, Request]]] = []
         self._pushes = 0  # a request that was sent back may return while its old record is here
         self.count: i64 = 0
+        self.preempted: i64 = 0  # of those that wait, who had begun once and gave its blocks back
 
     def push(self, request: Request) -> None:
-        self.count += 1
+        self._enters(request)
         if self._scheduling == FCFS:
             self._line.append(request)
         else:
@@ -94,13 +95,13 @@ class WaitingQueue:
     def remove(self, request: Request) -> None:
         """Takes out a request that is cancelled, wherever it stands."""
         assert request.cancelled
-        self.count -= 1
+        self._leaves(request)
         if self._scheduling == FCFS:
             self._line.remove(request)  # a heap drops it when it comes to its top
 
     def push_preempted(self, request: Request) -> None:
         if self._scheduling == FCFS:
-            self.count += 1
+            self._enters(request)
             self._line.put_first(request)
         else:
             self.push(request)
@@ -118,11 +119,21 @@ class WaitingQueue:
 
     def pop(self, head: Request) -> None:
         """Takes out the head."""
-        self.count -= 1
+        self._leaves(head)
         if self._scheduling == FCFS:
             self._line.remove(head)
         else:
             heappop(self._heap)
+
+    def _enters(self, request: Request) -> None:
+        self.count += 1
+        if request.preemptions:
+            self.preempted += 1
+
+    def _leaves(self, request: Request) -> None:
+        self.count -= 1
+        if request.preemptions:
+            self.preempted -= 1
 
     def requests(self) -> list[Request]:
         found = self._line.requests()

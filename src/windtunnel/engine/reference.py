@@ -113,7 +113,7 @@ class ReferenceServer:
         self.look_again(now)
 
     def reserve(self, request: Request, tokens: int, now: float) -> int:
-        if not self.receive(request, now):
+        if not self.receive(request, now) or any(r.preemptions for r in self.waiting):
             return -1
         size = self.limits.block_size
         hits = self.blocks.hits(request)

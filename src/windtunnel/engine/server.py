@@ -123,6 +123,11 @@ class Server(Occupancy):
         if not self._receive(request, now):
             return -1
         self._catch_up(now)
+        if self.waiting.preempted or any(late.preemptions for late in self._late_arrivals):
+            return -1  # who had to give blocks back is next to get some, or would never
+        return self._take_prompt(request, tokens)
+
+    def _take_prompt(self, request: Request, tokens: i64) -> i64:
         pool = self.pool
         hit = min(pool.hit(request), (request.prompt_tokens - 1) // self._size)
         blocks = -(-request.prompt_tokens // self._size) - hit
@@ -142,7 +147,9 @@ class Server(Occupancy):
         del self._apart[kept.id]
         self.pool.release(kept, kept.last, preempted=False)
         kept.stage = AWAY
-        missing = self.reserve(request, request.prompt_tokens - 1, now)
+        missing: i64 = -1
+        if self._receive(request, now):
+            missing = self._take_prompt(request, request.prompt_tokens - 1)
         assert missing >= 0, "what was just freed suffices"
 
     def submit_arrived(self, request: Request, now: float) -> None:

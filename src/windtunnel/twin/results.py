@@ -24,13 +24,15 @@ from windtunnel.twin.breakdown import (
 from windtunnel.twin.ground.results import fleet_of, gangs_of
 from windtunnel.twin.pools import step_time_source
 from windtunnel.twin.prices import cost_of, price_of
-from windtunnel.twin.recorder import COMPLETED, Recorder
+from windtunnel.twin.recorder import COMPLETED, UNFINISHED, Recorder
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.trust import trust_of
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
+BY_WAITING = "nothing to wait for"
+"""Requests were left, and nobody would ever have served them."""
 
 
 def result_of(
@@ -52,7 +54,7 @@ def result_of(
         "windtunnel": windtunnel.__version__,
         "scenario_sha256": plan.sha256,
         "simulated_seconds": seconds,
-        "ended_by": BY_LAST_REQUEST if plan.duration_s is None else BY_DURATION,
+        "ended_by": _ended_by(plan, recorder),
         "requests": {"arrived": recorder.arrived, **recorder.outcomes},
         "reasons": {
             outcome: dict(sorted(counts.items()))
@@ -96,6 +98,12 @@ def result_of(
         "invariants": {"checked": invariants_checked, "broken": 0},
         "trust": trust_of(plan, simulation),
     }
+
+
+def _ended_by(plan: ScenarioPlan, recorder: Recorder) -> str:
+    if plan.duration_s is not None:
+        return BY_DURATION
+    return BY_WAITING if recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
 
 
 def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:

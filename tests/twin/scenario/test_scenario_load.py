@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.twin.scenario.scenario_texts import LARGE, SMALL
+from windtunnel.core.errors import InputError
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.twin.scenario.plan import EnginePlan, OverheadsPlan, SloPlan, StepTimePlan
 from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
@@ -131,6 +132,13 @@ def test_overrides_are_applied_in_order() -> None:
     plan = load_text(SMALL, sets=sets)
     assert plan.duration_s == 600.0
     assert plan.sources[0].count is None
+
+
+def test_null_takes_out_what_is_there_and_nothing_else() -> None:
+    path = "serving.pools.0.overheads"
+    assert load_text(SMALL, sets=[f"{path}.queueing=1s", f"{path}=null"]) == load_text(SMALL)
+    with pytest.raises(InputError, match="overhead"):
+        load_text(SMALL, sets=["serving.pools.0.overhead=null"])
 
 
 def test_the_seed_option_wins() -> None:

@@ -63,6 +63,9 @@ class _Walk:
                 continue
             assert isinstance(node, dict)
             assert isinstance(step, str)
+            if last and value is None:
+                self._take_out(node, step)
+                break
             if last:
                 node[step] = value
             elif node.get(step) is None:
@@ -71,6 +74,14 @@ class _Walk:
                 self._document.put_place(path, self._place)
             node = node[step]
         self._document.put_place(path, self._place)
+
+    @staticmethod
+    def _take_out(node: dict[str, Plain], key: str) -> None:
+        """Null takes a value out. Of a key that is not there it is checked: it may be a mistake."""
+        if key in node:
+            del node[key]
+        else:
+            node[key] = None
 
     def _step(self, node: Plain, path: KeyPath, key: str) -> str | int:
         """The key or the index that `key` means inside `node`."""
