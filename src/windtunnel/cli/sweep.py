@@ -29,6 +29,13 @@ def search_options(command: Any) -> Any:
             help="How many runs at once. [default: as many as pay]",
         ),
         click.option(
+            "--on",
+            default="local",
+            show_default=True,
+            metavar="PLACE",
+            help="Where runs go: local, ray, auto or ray://HOST:PORT.",
+        ),
+        click.option(
             "--cache",
             metavar="DIR",
             help="Where finished points are kept. [default: points in the folder of -o]",
@@ -153,31 +160,33 @@ def _run(
 ) -> list[Any]:
     from windtunnel.report.progress import bar
     from windtunnel.search.cache import Cache
-    from windtunnel.search.folder import POINTS, claim, identity_of
+    from windtunnel.search.folder import POINTS, check, claim, identity_of
     from windtunnel.search.sweep import run_sweep
     from windtunnel.search.workers import Workers
 
+    identity: dict[str, Any] = {}
     cache: Cache | None = None
     if asked["cache"] is not None:
         cache = Cache(Path(asked["cache"]))
     if folder is not None:
         told = {"vary": list(varied), "set": list(asked["sets"])}
         told |= {name: asked[name] for name in ("design", "points", "seeds", "seed")}
-        claim(folder, identity_of(planned, told))
+        identity = identity_of(planned, told)
+        check(folder, identity)
         cache = cache or Cache(folder / POINTS)
     ended = 0
     try:
-        with (
-            Workers(jobs=asked["jobs"], cache=cache) as workers,
-            bar("runs", sys.stderr) as shown,
-        ):
+        with Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers:
+            if folder is not None:
+                claim(folder, identity)
 
             def tell(count: int, total: int, before: int) -> None:
                 nonlocal ended
                 ended = count
                 shown(count, total, before)
 
-            return run_sweep(planned, workers, tell)
+            with bar("runs", sys.stderr) as shown:
+                return run_sweep(planned, workers, tell)
     except (KeyboardInterrupt, SystemExit):
         if cache is not None:
             kept = f"{ended} of {len(planned.runs)} runs are kept in {cache.folder}"

@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +26,38 @@ def identity_of(sweep: Sweep, command: dict[str, Any]) -> dict[str, Any]:
     return {"scenario": sweep.plan.name, "scenario_sha256": sweep.plan.sha256, **command}
 
 
-def claim(folder: Path, identity: dict[str, Any]) -> None:
-    """Makes the folder and notes whose it is; one of another sweep or of something else is refused.
-
-    Nothing in it changes otherwise, so that a sweep that is interrupted leaves what it found.
-    """
+def check(folder: Path, identity: dict[str, Any]) -> None:
+    """Refuses a folder of another sweep or of something else, and changes nothing in it."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("is a file, not a folder", where=str(folder), hint=ANOTHER)
     file = folder / IDENTITY
+    if file.exists():
+        with _sentences(folder):
+            content = file.read_bytes()
+        _refuse_another(folder, content, identity)
+        return
+    for name in FILES:
+        if (folder / name).exists():
+            what = f"has a {name} that is of no sweep"
+            raise OutputError(what, where=str(folder), hint="choose another folder with -o")
+
+
+def claim(folder: Path, identity: dict[str, Any]) -> None:
+    """Makes the folder and notes whose it is, so that a sweep that is interrupted can go on."""
+    check(folder, identity)
     content = msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise OutputError("is a file, not a folder", where=str(folder), hint=ANOTHER)
-        if file.exists():
-            _refuse_another(folder, file.read_bytes(), identity)
-            return
-        for name in FILES:
-            if (folder / name).exists():
-                what = f"has a {name} that is of no sweep"
-                raise OutputError(what, where=str(folder), hint="choose another folder with -o")
+    with _sentences(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
         with os.fdopen(handle, "wb") as open_file:
             open_file.write(content)
-        Path(draft).replace(file)
+        Path(draft).replace(folder / IDENTITY)
+
+
+@contextmanager
+def _sentences(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         what = f"cannot write results: {reason}"

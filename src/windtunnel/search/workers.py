@@ -4,52 +4,21 @@ What comes of a plan does not depend on who runs it. Answers come as they are re
 numbers of their plans: whoever wants bytes puts them in that order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from windtunnel.core.clock import monotonic_s
-from windtunnel.core.errors import WindtunnelError
 from windtunnel.core.processes import Died, Processes, Raised, processors
 from windtunnel.search.cache import Cache
-from windtunnel.search.measure import Metrics, measure
+from windtunnel.search.outcome import Answers, Failed, Measured, Outcome, measured
 from windtunnel.search.point import address_of
+from windtunnel.search.ray_cluster import LOCAL, Cluster, check_place, connected
 from windtunnel.twin.repeat import PAYS_FROM_S
-from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-LOCAL = "local"
-
-
-class Measured(msgspec.Struct, frozen=True, tag=True):
-    """A run that ended, and its figures."""
-
-    metrics: Metrics
-
-
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A run that did not, and why: one sentence."""
-
-    sentence: str
-
-
-Outcome = Measured | Failed
-Answers = Iterator[tuple[int, Outcome]]
-
-
-def measured(plan: ScenarioPlan) -> Outcome:
-    """One point, in whatever process this is."""
-    try:
-        return Measured(measure(run(plan).result))
-    except WindtunnelError as error:
-        return Failed(str(error))
-    except MemoryError:
-        return Failed("there was not enough memory for this run (fewer --jobs leave more to each)")
-    except Exception as error:  # noqa: BLE001 - one point that hits a fault of ours is one point
-        return Failed(f"this run met a fault of Windtunnel: {type(error).__name__}: {error}")
+__all__ = ["Workers", "evaluate", "Outcome", "Measured", "Failed", "Answers", "LOCAL"]
 
 
 def evaluate(
@@ -70,20 +39,25 @@ class Workers:
     def __init__(
         self, *, on: str = LOCAL, jobs: int | None = None, cache: Cache | None = None
     ) -> None:
-        """`on` is `local`. `jobs` is how many run at once, None: as many as pay.
+        """`on` is where they run: `local`, or a Ray (`ray`, `auto` or `ray://HOST:PORT`).
 
-        What a `cache` has is not run again, and what ends is kept there; failures are not.
+        `jobs` is how many run at once, None: as many as pay. What a `cache` has is not run again,
+        and what ends is kept there; failures are not.
         """
-        assert on == LOCAL
         assert jobs is None or jobs >= 1
+        check_place(on)
+        self._on = on
         self._jobs = jobs
         self._cache = cache
         self.found = 0
         """How many of the last plans the cache had."""
         self._places = ExitStack()
         self._processes: Processes[ScenarioPlan, Outcome] | None = None
+        self._cluster: Cluster | None = None
 
     def __enter__(self) -> Self:
+        if self._on != LOCAL:
+            self._cluster = self._places.enter_context(connected(self._on, self._jobs))
         return self
 
     def __exit__(
@@ -117,6 +91,9 @@ class Workers:
             yield number, outcome
 
     def _run(self, plans: Sequence[ScenarioPlan]) -> Answers:
+        if self._cluster is not None:
+            yield from self._cluster.evaluate(plans)
+            return
         jobs = processors() if self._jobs is None else self._jobs
         if jobs == 1:
             yield from _here(plans, 0)
