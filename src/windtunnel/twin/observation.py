@@ -99,7 +99,7 @@ class Observer:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
         self._bounds: Final = scaling.bounds
-        self._accelerators: Final = scaling.accelerators
+        self._accelerators: Final = _accelerators(plan, scaling)
         self._objective: Final = objective_of(plan)
         self._step_times: Final = [EngineTimes(pool.step_time) for pool in cluster.pools]
         self._taken_s = 0.0
@@ -185,6 +185,17 @@ class Observer:
             ttft_s=_over(heard[2] - before[2], answers),
             tpot_s=_over(heard[3] - before[3], heard[1] - before[1] - answers),
         )
+
+
+def _accelerators(plan: ScenarioPlan, scaling: ScalingPlan) -> dict[str, int] | None:
+    """How many there are of a kind: as the autoscaler is told, or else the quota of machines."""
+    fleet = plan.ground.fleet if plan.ground is not None else None
+    if scaling.accelerators is not None or fleet is None:
+        return scaling.accelerators
+    kinds: dict[str, int] = {}
+    for pool in fleet.pools:
+        kinds[pool.accelerator] = kinds.get(pool.accelerator, 0) + pool.maximum * pool.accelerators
+    return kinds
 
 
 def model_name(plan: ScenarioPlan) -> str:

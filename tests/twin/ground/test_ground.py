@@ -4,8 +4,10 @@ import pytest
 
 from tests.twin.ground.worlds import SCALING, composed, scenario, told
 from windtunnel.core.errors import InputError
-from windtunnel.twin.replicas import READY
-from windtunnel.twin.run import simulate
+from windtunnel.core.invariants import InvariantChecker
+from windtunnel.twin.replicas import PENDING, READY
+from windtunnel.twin.run import EVERY_INVARIANT, simulate
+from windtunnel.twin.scenario.load import load_text
 
 
 def nothing(_: object) -> None:
@@ -78,12 +80,21 @@ def test_the_requests_of_a_lost_machine_begin_anew() -> None:
 
 
 def test_a_run_without_a_duration_ends_when_machines_never_come() -> None:
-    more = SCALING.format(most=8)
+    more = SCALING.format(most=8).replace("policy:", "accelerators: {h200: 64}, policy:")
     plan = scenario(replicas=1, count=150, machines="{initial: 1, max: 1}", more=more)
     result = simulate(plan, check=True)
     assert result["requests"]["completed"] == 150
     assert result["fleet"]["pools"]["big"]["most"] == 1
     assert "PRIORITY_STARVED" in next(iter(result["fleet"]["short"].values()))
+
+
+def test_an_autoscaler_knows_the_quota() -> None:
+    more = SCALING.format(most=8)
+    plan = scenario(replicas=1, count=150, machines="{initial: 1, max: 2}", more=more)
+    result = simulate(plan, check=True)
+    sizes = [size[1] for size in result["scaling"]["pools"]["main"]["sizes"]]
+    assert max(sizes) == 2
+    assert result["fleet"]["short"] == {}
 
 
 def test_the_same_run_twice_is_the_same() -> None:
@@ -106,3 +117,50 @@ def test_the_same_run_twice_is_the_same() -> None:
 def test_counts_of_machines_are_held_to_each_other(machines: str, what: str) -> None:
     with pytest.raises(InputError, match=what):
         scenario(machines=machines)
+
+
+PRIORITIES = """
+name: two
+workload:
+  - {name: chat, count: 100, arrivals: {process: constant, rate: 2/s},
+     prompt_tokens: {distribution: constant, value: 100},
+     output_tokens: {distribution: constant, value: 200}}
+serving:
+  pools:
+    - name: low
+      accelerator: h200
+      replicas: 2
+      tensor_parallel: 8
+      engine: {kv_blocks: 500, max_num_seqs: 4}
+      step_time: {model: linear, fixed: 20ms, per_prefill_token: 10us, per_decode: 1ms}
+    - {name: high, priority: 100, replicas: 0, accelerator: h200, tensor_parallel: 8,
+       engine: {kv_blocks: 500, max_num_seqs: 4},
+       step_time: {model: linear, fixed: 20ms, per_prefill_token: 10us, per_decode: 1ms}}
+  drain: {policy: POLICY}
+fleet:
+  pools: [{name: big, accelerator: h200, machines: {max: 2}, price_per_hour: 36}]
+scaling: {policy: saturation, interval: 1h, pools: {low: {min: 1, max: 2}, high: {min: 0, max: 1}}}
+"""
+
+
+@pytest.mark.parametrize("policy", ["wait", "redirect", "immediate"])
+def test_a_pool_of_higher_priority_takes_a_machine(policy: str) -> None:
+    simulation, ground = composed(load_text(PRIORITIES.replace("POLICY", policy)))
+    low, high = simulation.cluster.pools
+    checker = InvariantChecker(EVERY_INVARIANT)
+    asked = False
+
+    def look(_: object) -> None:
+        nonlocal asked
+        checker.run(simulation, "test")
+        if simulation.now_s > 10.0 and not asked:
+            asked = True
+            simulation.lifecycle.set_target(high, 1, simulation.now_s, "test")
+
+    simulation.run(nothing, look)
+    assert ground.machines is not None
+    assert "main/" in next(iter(ground.machines.verdicts)), "who made room asks for another"
+    assert (high.counts[READY], low.counts[READY], low.counts[PENDING]) == (1, 1, 1)
+    assert low.lost == 0
+    assert (low.redirected > 0) == (policy == "immediate")
+    assert simulation.recorder.outcomes["completed"] == 100

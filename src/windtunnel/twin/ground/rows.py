@@ -2,7 +2,8 @@
 
 A row is kept while a machine that it holds has a pod on it, so the fleet never takes away a machine
 that is in use in place of one that is empty. Pods that wait are put where there is room, then on
-machines that are on their way, and only then is another asked for.
+machines that are on their way, and only then is another asked for. Room that a pod has not got in a
+minute is no room for it, whatever the reason: racks, spreads, neighbours.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,10 @@ from typing import Final
 from windtunnel.gangs.objects import Node, Pod
 from windtunnel.gangs.view import View
 from windtunnel.twin.ground.asks import ACCELERATOR, GPU, selector_of
+
+
+PATIENCE_S: Final = 60.0
+"""How long room on a machine that is there counts for a pod that does not get it."""
 
 
 class Row:
@@ -40,12 +45,16 @@ class Row:
 class Bin:
     """Room on a machine that is there, or on its way."""
 
-    __slots__ = ("free", "labels", "row")
+    __slots__ = ("free", "labels", "row", "since_s")
 
-    def __init__(self, free: dict[str, float], labels: dict[str, str], row: str) -> None:
+    def __init__(
+        self, free: dict[str, float], labels: dict[str, str], row: str, since_s: float
+    ) -> None:
         self.free: Final = free
         self.labels: Final = labels
         self.row: Final = row
+        self.since_s: Final = since_s
+        """Since when the machine is there; infinity: it is not."""
 
     def takes(self, pod: Pod, selector: dict[str, str]) -> bool:
         """Takes a pod, if there is room for it."""
@@ -79,12 +88,15 @@ class Rows:
         self._kinds: Final = kinds
         self._cluster: Final = cluster
         self._issued = 0
+        self._since: dict[str, float] = {}  # by machine: when it was first seen here
+        self._extra: Final[dict[str, str]] = {}  # by pod: the row that it was given out of turn
         self.rows: Final[dict[str, Row]] = {}
         self.homeless: Final[dict[str, None]] = {}
         """Pods that no kind of machine could ever hold."""
 
     def look(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
         """What to ask for now. `holders` is the row of every machine that is in the cluster."""
+        self._since = {name: self._since.get(name, now_s) for name in holders}
         bins, used = self._room(holders)
         there: dict[str, int] = {}
         for machine, name in holders.items():
@@ -95,7 +107,7 @@ class Rows:
             kind = self._smallest(row.selector, row.accelerators)
             if kind is not None:
                 missing = row.machines - there.get(name, 0)
-                bins += [Bin(dict(kind.capacity), kind.labels, name) for _ in range(missing)]
+                bins += [_coming(kind, name) for _ in range(missing)]
         self._settle(bins, used, now_s)
         for name in [name for name in self.rows if name not in used]:
             del self.rows[name]
@@ -112,7 +124,7 @@ class Rows:
                 for name, amount in pod.requests.items():
                     room[name] = room.get(name, 0.0) - amount
         bins = [
-            Bin(room, self._view.nodes[name].labels, holders[name])
+            Bin(room, self._view.nodes[name].labels, holders[name], self._since[name])
             for name, room in free.items()
             if usable(self._view.nodes[name])
         ]
@@ -130,12 +142,22 @@ class Rows:
         waiting = [pod for pod in self._view.pods.values() if pod.active and not pod.node]
         waiting.sort(key=_order)
         for pod in waiting:
-            selector = selector_of(pod)
-            place = next((one for one in bins if one.takes(pod, selector)), None)
+            selector, extra = selector_of(pod), self._extra.get(pod.name)
+            if extra in self.rows:
+                used[extra] = None
+                next((one for one in bins if one.row == extra and one.takes(pod, selector)), None)
+                continue
+            vain = [one for one in bins if _in_vain(pod, one, now_s)]
+            places = [one for one in bins if one not in vain] if vain else bins
+            place = next((one for one in places if one.takes(pod, selector)), None)
             if place is None:
                 place = self._ask(pod, selector, waiting, bins, now_s)
+                if place is not None and vain:
+                    self._extra[pod.name] = place.row
             if place is not None:
                 used[place.row] = None
+        for name in [name for name in self._extra if name not in self._view.pods]:
+            del self._extra[name]
 
     def _ask(
         self,
@@ -167,7 +189,7 @@ class Rows:
         self.rows[name] = Row(
             name, labels, size, machines, same if machines > 1 else "", priority, now_s
         )
-        fresh = [Bin(dict(kind.capacity), kind.labels, name) for _ in range(machines)]
+        fresh = [_coming(kind, name) for _ in range(machines)]
         bins += fresh
         taken = fresh[0].takes(pod, selector)
         assert taken
@@ -200,6 +222,15 @@ class Rows:
         if owner is None:
             return 0
         return self._view.priorities.get(owner.spec.priority_class, 0)
+
+
+def _coming(kind: Kind, row: str) -> Bin:
+    return Bin(dict(kind.capacity), kind.labels, row, float("inf"))
+
+
+def _in_vain(pod: Pod, place: Bin, now_s: float) -> bool:
+    """Whether a pod could have had its place for long, and has not got it."""
+    return not pod.gated and now_s - max(pod.created_s, place.since_s) >= PATIENCE_S
 
 
 def usable(node: Node) -> bool:
