@@ -13,7 +13,6 @@ from windtunnel.gangs.objects import Node, Pod
 from windtunnel.gangs.view import View
 from windtunnel.twin.ground.asks import ACCELERATOR, GPU, selector_of
 
-
 PATIENCE_S: Final = 60.0
 """How long room on a machine that is there counts for a pod that does not get it."""
 
