@@ -118,19 +118,6 @@ def test_disaggregation_keeps_documents_out_of_answers() -> None:
     assert 4 < times < 6
 
 
-def test_a_noisy_neighbour_is_kept_in_its_own_line() -> None:
-    def in_time(result: dict[str, Any]) -> tuple[float, float]:
-        return result["tenants"]["acme"]["attained"], result["simulated_seconds"]
-
-    fair, lasts_s = in_time(run("noisy-neighbour"))
-    let_in, lasts_as_long_s = in_time(run("noisy-neighbour", "serving.admission={policy: always}"))
-    by_arrival, _ = in_time(run("noisy-neighbour", "serving.admission.order=fifo"))
-    assert fair == 1.0
-    assert let_in == pytest.approx(0.66, abs=0.01)
-    assert by_arrival == pytest.approx(0.66, abs=0.01)
-    assert lasts_as_long_s == pytest.approx(lasts_s, rel=0.01)
-
-
 def test_lora_adapters_are_found_where_they_are_loaded() -> None:
     def loads(result: dict[str, Any]) -> int:
         return sum(adapter["loads"] for adapter in result["adapters"].values())
