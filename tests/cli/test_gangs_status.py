@@ -93,6 +93,17 @@ def test_pods_that_are_held_by_their_gate_are_told_of(tmp_path: Path) -> None:
     assert found["pending"]["web-0-sg-x-0"].startswith("the base gang web-0 comes first")
 
 
+def test_racks_that_are_in_no_block_are_all_in_one(tmp_path: Path) -> None:
+    """Nobody describes the levels of the topology, and only racks are written."""
+    wish = {"topologyName": "plain", "pack": {"required": "rack"}}
+    manifest = pod_clique_set([clique("a", 2)], replicas=2, topologyConstraint=wish)
+    cluster = "nodes: [{name: n, count: 4, capacity: {memory: 150Mi}, per: {rack: 2}}]"
+    found = json.loads(ask(tmp_path, manifest, "--json", "-", cluster=cluster).output)
+    assert [gang["phase"] for gang in found["gangs"]] == ["Running", "Running"]
+    block = {node["labels"]["topology.kubernetes.io/block"] for node in found["nodes"]}
+    assert len(block) == 1
+
+
 def test_everything_that_can_happen_to_a_cluster_happens(tmp_path: Path) -> None:
     deeds = """
 nodes: [{name: n, count: 4, capacity: {memory: 150Mi}}]

@@ -98,12 +98,20 @@ def machines(nodes: NodesSpec, levels: dict[str, dict[str, str]]) -> list[Node]:
     made = []
     keys = {domain: keys_of(domain, levels) for domain in nodes.per}
     for number in range(nodes.count):
-        labels = {HOSTNAME: f"{nodes.name}-{number}", **nodes.labels}
+        labels = {HOSTNAME: f"{nodes.name}-{number}", **_broader(nodes.per, levels), **nodes.labels}
         for domain, count in nodes.per.items():
             for key in keys[domain]:
                 labels[key] = f"{nodes.name}-{domain}-{number // count}"
         made.append(Node(f"{nodes.name}-{number}", dict(nodes.capacity), labels))
     return made
+
+
+def _broader(per: dict[str, int], levels: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Where nobody describes the levels: racks that are in no block are all in one."""
+    if PLAIN_LEVELS not in levels.values() or not any(domain in PLAIN_LEVELS for domain in per):
+        return {}
+    narrowest = max(list(PLAIN_LEVELS).index(domain) for domain in per if domain in PLAIN_LEVELS)
+    return {key: domain for domain, key in list(PLAIN_LEVELS.items())[:narrowest]}
 
 
 def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
