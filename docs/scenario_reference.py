@@ -20,6 +20,8 @@ from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 
 _told: dict[tuple[type[BaseModel], ...], str] = {}
 """Where the members of a union have been explained."""
+_written_down: set[tuple[str, type[BaseModel]]] = set()
+"""Titles with their sections: what several variants share is explained once."""
 
 PAGE = Path(__file__).parent / "reference" / "scenario.md"
 
@@ -49,6 +51,7 @@ Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 
 def page() -> str:
     """The whole page."""
     _told.clear()
+    _written_down.clear()
     parts = [INTRODUCTION]
     _add_section(parts, "The file", "", ScenarioSpec)
     classes = ", ".join(f"`{name}` {priority}" for name, priority in BUILT_IN_PRIORITIES.items())
@@ -57,11 +60,15 @@ def page() -> str:
 
 
 def _add_section(parts: list[str], title: str, path: str, section: type[BaseModel]) -> None:
+    if (title, section) in _written_down:
+        return
+    _written_down.add((title, section))
     parts.append(f"## {title}\n")
     parts.append(f"{inspect.cleandoc(section.__doc__ or '')}\n")
     below: list[tuple[str, Any]] = []
     rows = ["| key | what is written | default | meaning |", "|---|---|---|---|"]
-    for key, field in section.model_fields.items():
+    for name, field in section.model_fields.items():
+        key = field.alias or name
         inner = f"{path}.{key}".lstrip(".")
         rows.append(_row(key, field))
         below.append((inner, field.annotation))
@@ -168,11 +175,13 @@ def _add_below(parts: list[str], path: str, annotation: Any) -> None:
 
 def _chooser(section: type[BaseModel], members: list[type[BaseModel]]) -> str:
     """`process: poisson`: the words by which a variant is chosen, or the key that it alone has."""
-    for key, field in section.model_fields.items():
+    for name, field in section.model_fields.items():
+        key = field.alias or name
         if get_origin(field.annotation) is Literal and field.is_required():
             return f"`{key}: {get_args(field.annotation)[0]}`"
     others = {key for member in members if member is not section for key in member.model_fields}
-    for key, field in section.model_fields.items():
+    for name, field in section.model_fields.items():
+        key = field.alias or name
         if key not in others and field.is_required():
             return f"with `{key}`"
     raise AssertionError(f"{section.__name__} has no word that chooses it")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
+from tests.twin.faults.runs import faulty, plain
 from tests.twin.runs import BUSY, run
 from tests.twin.scaled import Script, scaled
 from tests.twin.test_comparison import SHARED, compared
@@ -45,6 +46,7 @@ OPEN = (
     "trust.pools.POOL.measured",
     "trust.pools.POOL.extrapolated",
     "trust.saturated.stretches",
+    "faults",
 )
 """What is below these only a run knows; the page tells it in words."""
 
@@ -99,6 +101,8 @@ def value_at(result: dict[str, Any], path: str) -> Any:
     return value["mean"] if isinstance(value, dict) and list(value) == FIGURES else value
 
 
+OF_THE_GROUND = ("gang.", "fleet.", "machine.")
+"""What gangs and fleets tell is declared there, several kinds in a row of the page."""
 WEIGHTED = "serving.router={policy: weighted, counterfactual: 1}"
 EVICTING = steps(
     f"{{policy: flow-control, eviction: true, max_waiting: 1, {ONE_AT_A_TIME}}}",
@@ -115,10 +119,13 @@ def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
         simulate(load_text(text, sets=sets), events=sink)
     drains = elastic(count=4, rate="1000/s", replicas=2, output=110, drain="redirect")
     sink.events += scaled(drains, Script({"main": 1}, {"main": 2}), "scaling.interval=500ms")[1]
+    faults = ("at: 1500ms, kind: engine-crash", "at: 1s, kind: slow-machine, for: 1s")
+    sink.events += faulty(plain(*faults))[1]
     found: dict[str, set[str]] = {}
     for event in sink.events:
         found.setdefault(event.kind, set()).update(event.data)
     rows = {row[0].strip("`"): row for row in rows_of("events.jsonl")}
+    rows = {kind: row for kind, row in rows.items() if not kind.startswith(OF_THE_GROUND)}
     assert set(rows) == set(KINDS) == set(found)
     for kind, names in found.items():
         told = set(re.findall(r"`([a-z_]+)`", rows[kind][3]))

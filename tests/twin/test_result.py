@@ -38,7 +38,8 @@ CONTRACT: dict[str, set[str] | None] = {
     "scaling": None,
     "gangs": None,
     "fleet": None,
-    "decisions": {"scaling", "gang_terminations", "fleet_actions"},
+    "decisions": {"scaling", "faults", "gang_terminations", "fleet_actions"},
+    "faults": None,
     "invariants": {"checked", "broken"},
     "trust": {"verdict", "findings", "pools", "saturated", "latency_intervals", "repeats"},
 }

@@ -53,6 +53,7 @@ class Schedule(Actor):
         self.prefilled_tokens: i64 = 0
         bounds = model.measured()
         self.extrapolation: Final = Extrapolation(bounds) if bounds is not None else None
+        self.slowness = 1.0  # how many times longer steps take than the model says
 
         self._size: Final[i64] = limits.block_size
         self._clock: Final = StepClock(limits, model)
@@ -100,6 +101,7 @@ class Schedule(Actor):
                 self._admit(step, budget)
         if self.slots is not None:
             step.factor, loads_s = self.slots.end()
+        step.factor *= self.slowness
         if work.chunks or step.prompted or not together:
             if not step.decodes and not work.chunks and not step.prompted:
                 # An empty step takes no time. After a preemption the others deserve another look.

@@ -228,6 +228,13 @@ class Server(Occupancy):
         self.steps += whole
         self.busy_s += now - step.start_s
 
+    def slow_down(self, factor: float, now: float) -> None:
+        """Steps that are planned from now on take so many times longer than the model says."""
+        self._catch_up(now)
+        self.slowness = factor
+        if self._following is not None:
+            self._following.pure = False  # steps after it take another time: no run of equal ones
+
     def crash(self, now: float) -> None:
         """Nothing goes on here. All requests have been cancelled; blocks and steps are let go."""
         assert not self.load, "a request that is here would be lost"

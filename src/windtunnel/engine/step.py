@@ -29,7 +29,7 @@ class Step:
 
     def clear(self) -> None:
         self.duration_s = 0.0  # of the first step
-        self.factor = 1.0  # how many times longer adapters make it than the model says
+        self.factor = 1.0  # how many times longer it takes than the model says
         self.decodes = 0
         self.context = 0
         self.new_tokens = 0  # of prompts; these two only where somebody counts large steps

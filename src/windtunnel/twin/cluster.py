@@ -142,6 +142,11 @@ class Cluster:
         self.agenda.moved(server)
         self.left(server.index)
 
+    def slow_down(self, server: Server, factor: float, now_s: float) -> None:
+        """From the next step that it plans on."""
+        server.slow_down(factor, now_s)
+        self.agenda.moved(server)
+
     def crash(self, server: Server, now_s: float) -> None:
         """A server that no request has to do with any more ends as it stands."""
         server.crash(now_s)

@@ -22,6 +22,7 @@ from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
+from windtunnel.twin.faults.build import build_faults
 from windtunnel.twin.ground.build import build_ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
@@ -90,6 +91,9 @@ def compose(
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
         autoscaling=_autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told),
+        faults=build_faults(
+            plan.faults, cluster, lifecycle, recorder, streams, telemetry or Telemetry()
+        ),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
         story=story,

@@ -14,6 +14,10 @@ class Footing:
         """A replica is gone: what it stood on is free."""
         raise NotImplementedError
 
+    def crash(self, replica: Replica, now_s: float) -> None:
+        """The engine of a replica ends with an error; it is started again where it was."""
+        raise NotImplementedError
+
     def happen(self, now_s: float) -> None:
         """Something that was planned here is due."""
         raise NotImplementedError

@@ -9,6 +9,8 @@ from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
+from windtunnel.twin.faults.build import Faults
+from windtunnel.twin.faults.schedule import FAULT
 from windtunnel.twin.handoff import RETRY
 from windtunnel.twin.journey import ENCODED, TIMEOUT, Journey
 from windtunnel.twin.lifecycle import GROUND, STARTED, Lifecycle
@@ -40,6 +42,7 @@ class Simulation(Journey):
         encoders: Encoders | None,
         lifecycle: Lifecycle,
         autoscaling: Autoscaling | None,
+        faults: Faults | None,
         recorder: Recorder,
         timeline: Timeline,
         story: Story | None,
@@ -63,6 +66,7 @@ class Simulation(Journey):
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
         self._patience: Final = Patience()
+        self.faults: Final = faults
         lifecycle.inside = self
 
     def run(
@@ -118,6 +122,9 @@ class Simulation(Journey):
         elif entry[1] == GROUND:
             assert self.lifecycle.ground is not None
             self.lifecycle.ground.happen(self.now_s)
+        elif entry[1] == FAULT:
+            assert self.faults is not None
+            self.faults.schedule.happen(self.now_s)
         else:
             assert self.autoscaling is not None
             self.autoscaling.happen(entry, self.elsewhere, self.now_s)
@@ -142,6 +149,8 @@ class Simulation(Journey):
 
     def _gives_up(self) -> bool:
         """Whether those who wait have waited for the control plane alone, and for too long."""
+        if self.faults is not None and self.faults.schedule.is_alone:
+            return True
         under_way, seen_s = self.cluster.starting, self.now_s
         if self.autoscaling is not None:
             under_way += self.autoscaling.under_way

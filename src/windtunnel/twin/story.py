@@ -24,6 +24,8 @@ REDIRECTED: Final = "request.redirected"
 RETRIED: Final = "request.retried"
 RESIZED: Final = "scaling.decided"
 KEPT: Final = "scaling.kept"
+FAULT_BEGAN: Final = "fault.began"
+FAULT_ENDED: Final = "fault.ended"
 REPLICAS: Final = tuple([f"replica.{state}" for state in STATES])
 KINDS: Final = (
     *VERDICTS,
@@ -38,6 +40,8 @@ KINDS: Final = (
     RETRIED,
     RESIZED,
     KEPT,
+    FAULT_BEGAN,
+    FAULT_ENDED,
     *REPLICAS,
 )
 

@@ -16,6 +16,9 @@ class Timetable:
         self._queue: Final = EventQueue()
         self.next_s = INFINITY
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def push(self, time_s: float, kind: int, payload: object) -> Entry:
         """Plans something; of the same instant, the lower kind goes first."""
         entry = self._queue.push(time_s, kind, payload)

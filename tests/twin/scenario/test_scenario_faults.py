@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.spec.yaml_source import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
-KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet"
+KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults"
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
 STEP_TIMES = "physics, roofline, linear, table, blis-trained-physics"
 
@@ -139,12 +139,11 @@ VALUE_FAULTS = [
         "scaling: {policy: saturation, pools: {mian: {}}}",
         "1: scaling.pools.mian: there is no such pool; allowed: main (did you mean 'main'?)",
     ),
-    ("name: small", "faults: []", "1: faults: not simulated yet (leave it out)"),
     (
         "serving:",
         "serving:\n  startup: {load: {mean: 90s}}",
         "9: serving.startup: no server comes or goes: the scenario has no `scaling` "
-        "(add `scaling`, or leave it out)",
+        "and no `faults` (add one of them, or leave it out)",
     ),
     ("name: small", "colour: red", f"1: colour: unknown key; allowed: {KEYS}"),
     ("name: small", "name: 7", f"1: name: 7 is not text; allowed: {NAME} (put it in quotes)"),

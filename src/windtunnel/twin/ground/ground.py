@@ -100,6 +100,11 @@ class Ground(Footing):
         self._gone.append(int(replica.server.index))
         self.wake(now_s)
 
+    def crash(self, replica: Replica, now_s: float) -> None:
+        yard, _ = self._backings[replica.pool.name]
+        yard.crash(int(replica.server.index), now_s + self.offset_s)
+        self.wake(now_s)
+
     def wake(self, now_s: float) -> None:
         """Something changed from outside: it is looked at in this same instant."""
         self._plan(now_s)

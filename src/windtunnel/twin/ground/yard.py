@@ -74,6 +74,13 @@ class Yard:
     def _scale(self, kind: str, name: str, replicas: int, ground_s: float) -> None:
         self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], ground_s)
 
+    def crash(self, server: int, ground_s: float) -> None:
+        """The containers of a server's first pod end with an error; that is the end of it."""
+        pods = self.units.by_server[server].pods
+        started = [name for name in sorted(pods) if pods[name].started]
+        for name in started[:1]:
+            self.cluster.crash(pods[name], ground_s)
+
     # What the fleet does.
 
     def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:

@@ -5,6 +5,7 @@ import msgspec
 from windtunnel.admission.gateway.plan import GatewayPlan
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.twin.faults.plan import FaultPlan
 from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
 from windtunnel.workload.plan import Entry, Source
 
@@ -164,6 +165,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """None: the servers are those that a run begins with."""
     ground: GroundPlan | None = None
     """None: servers stand on nothing."""
+    faults: tuple[FaultPlan, ...] = ()
 
     @property
     def sources(self) -> tuple[Source, ...]:

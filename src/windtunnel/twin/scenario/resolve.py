@@ -8,6 +8,7 @@ from pathlib import Path
 from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
+from windtunnel.twin.scenario.faults import faults_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.lora import lora_plan
@@ -61,6 +62,8 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
         scaling=_scaling(spec, file),
         ground=ground,
+        retry_attempts=1 if spec.serving.retries is None else spec.serving.retries.attempts,
+        faults=faults_plan(spec),
     )
 
 

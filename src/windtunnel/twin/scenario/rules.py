@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from windtunnel.core.spec.faults import Fault, dotted
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
+from windtunnel.twin.scenario.faults import fault_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
@@ -35,6 +36,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from _scaling_faults(spec)
     yield from ground_faults(spec)
+    yield from fault_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)
     yield from lora_faults(spec)
@@ -51,14 +53,19 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
 def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     """Of the section itself; and of what only it makes use of, where there is none."""
     serving = spec.serving
+    if serving.retries is not None and not (spec.faults or spec.gangs or spec.fleet):
+        what = "no server is lost: the scenario has no `faults`"
+        yield Fault(("serving", "retries"), what, hint="add `faults`, or leave it out")
     if spec.scaling is not None:
         yield from scaling_faults(spec.scaling, serving.pools)
         return
     stands = spec.fleet is not None or spec.gangs is not None
-    for name, given in (("startup", serving.startup), ("drain", serving.drain)):
-        if given is not None and not stands:
-            what = "no server comes or goes: the scenario has no `scaling`"
-            yield Fault(("serving", name), what, hint="add `scaling`, or leave it out")
+    if serving.drain is not None and not stands:
+        what = "no server is taken away: the scenario has no `scaling`"
+        yield Fault(("serving", "drain"), what, hint="add `scaling`, or leave it out")
+    if serving.startup is not None and not stands and not spec.faults:
+        what = "no server comes or goes: the scenario has no `scaling` and no `faults`"
+        yield Fault(("serving", "startup"), what, hint="add one of them, or leave it out")
     for index, pool in enumerate(serving.pools):
         if not pool.replicas:
             what = "0 servers, and nothing adds any: the scenario has no `scaling`"

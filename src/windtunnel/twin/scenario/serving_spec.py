@@ -23,6 +23,7 @@ from windtunnel.twin.scenario.limits import (
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
     LONGEST_TARGET,
+    MOST_ATTEMPTS,
     MOST_BLOCKS,
     MOST_POOLS,
     MOST_REPLICAS,
@@ -325,6 +326,16 @@ class DrainSpec(Section):
     )
 
 
+class RetriesSpec(Section):
+    """What becomes of requests whose server is lost with them."""
+
+    attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
+        default=1,
+        description="How often a request begins anew, with its prompt, on another server; after "
+        "that it is dropped. 0: never. Its timeout keeps running.",
+    )
+
+
 class ServingSpec(Section):
     """The servers, and what stands before them."""
 
@@ -361,10 +372,16 @@ class ServingSpec(Section):
     )
     startup: StartupSpec | None = Field(
         default=None,
-        description="What servers do before they are ready that `scaling` adds; left out: they "
-        "are ready at once. Those that a run begins with are ready.",
+        description="What servers do before they are ready that `scaling` adds, or that start in "
+        "the place of lost ones; left out: they are ready at once. Those that a run begins with "
+        "are ready.",
     )
     drain: DrainSpec | None = Field(
         default=None,
         description="What servers do that `scaling` takes away; left out: `wait`.",
+    )
+    retries: RetriesSpec | None = Field(
+        default=None,
+        description="What becomes of requests whose server is lost; left out: each begins anew "
+        "once.",
     )

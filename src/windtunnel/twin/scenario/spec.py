@@ -6,6 +6,7 @@ from pydantic import Field
 
 from windtunnel.core.spec.fields import Duration, Name, Text, Whole
 from windtunnel.core.spec.section import Section
+from windtunnel.twin.scenario.faults_spec import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
@@ -15,8 +16,6 @@ from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 
 class ScenarioSpec(Section):
     """A scenario: what arrives, what serves it, and what counts as good."""
-
-    to_come = ("faults",)
 
     name: Annotated[str, Name()] | None = Field(
         default=None,
@@ -65,4 +64,8 @@ class ScenarioSpec(Section):
         default=None,
         description="The machines that servers are on. Left out: machines without end, and none "
         "to wait for.",
+    )
+    faults: Faults = Field(
+        default_factory=list,
+        description="What goes wrong, and when; `kind` chooses what. Left out: nothing.",
     )

@@ -1,0 +1,63 @@
+"""Builds the faults of a run from their plans. A kind is a row in `_effect`."""
+
+from typing import Final
+
+from windtunnel.core.random import Stream, Streams
+from windtunnel.core.telemetry import Telemetry
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.faults.conditions import Gauge
+from windtunnel.twin.faults.drill import Drill
+from windtunnel.twin.faults.effects import Effect, EngineCrash, Pace, SlowMachine
+from windtunnel.twin.faults.ledger import Ledger
+from windtunnel.twin.faults.plan import CrashPlan, FaultPlan, SlowPlan
+from windtunnel.twin.faults.schedule import Schedule
+from windtunnel.twin.lifecycle import Lifecycle
+from windtunnel.twin.recorder import Recorder
+
+
+class Faults:
+    """The faults of one run: what is planned, and what has happened."""
+
+    def __init__(self, schedule: Schedule, ledger: Ledger) -> None:
+        self.schedule: Final = schedule
+        self.ledger: Final = ledger
+
+
+class Workshop:
+    """What faults are made of: the parts of a run that they act on."""
+
+    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, schedule: Schedule) -> None:
+        self._cluster: Final = cluster
+        self._lifecycle: Final = lifecycle
+        self._schedule: Final = schedule
+        self._pace: Final = Pace(cluster)
+
+    def effect(self, plan: FaultPlan, stream: Stream) -> Effect:
+        """What a fault does; `stream` draws whom it befalls."""
+        what = plan.what
+        match what:
+            case SlowPlan():
+                return SlowMachine(what, self._cluster, self._pace, stream)
+            case CrashPlan():
+                return EngineCrash(what, self._cluster, self._lifecycle, stream)
+
+
+def build_faults(
+    plans: tuple[FaultPlan, ...],
+    cluster: Cluster,
+    lifecycle: Lifecycle,
+    recorder: Recorder,
+    streams: Streams,
+    telemetry: Telemetry,
+) -> Faults | None:
+    """None where nothing goes wrong: nothing is asked then, and nothing is paid."""
+    if not plans:
+        return None
+    schedule, ledger = Schedule(lifecycle.timetable), Ledger(telemetry)
+    workshop = Workshop(cluster, lifecycle, schedule)
+    for plan in plans:
+        effect = workshop.effect(plan, streams[f"faults.{plan.name}.who"])
+        gauge = Gauge(cluster, recorder)
+        times = streams[f"faults.{plan.name}"]
+        Drill(plan, effect, schedule, ledger, gauge, times).start()
+    return Faults(schedule, ledger)

@@ -1,0 +1,69 @@
+"""What a fault can wait for: figures of a run as they are, not as a control plane sees them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.replicas import READY, Pool, Replica
+
+QUEUE: Final = "queue"
+IN_FLIGHT: Final = "in_flight"
+READY_SERVERS: Final = "ready"
+KV_USE: Final = "kv_use"
+ARRIVALS: Final = "arrivals"
+INSIDE: Final = "inside"
+
+OF_POOLS: Final = (QUEUE, IN_FLIGHT, READY_SERVERS, KV_USE)
+"""What one pool has, or all of them together."""
+OF_RUNS: Final = (ARRIVALS, INSIDE)
+METRICS: Final = (*OF_POOLS, *OF_RUNS)
+
+
+class Gauge:
+    """Reads a figure at one instant; each reader of a rate has a gauge of its own."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._looked_s = 0.0
+        self._arrived = 0
+        self._reads: Final[dict[str, Callable[[list[Replica], float], float]]] = {
+            QUEUE: self._queue,
+            IN_FLIGHT: self._in_flight,
+            READY_SERVERS: self._ready,
+            KV_USE: self._kv_use,
+        }
+
+    def read(self, metric: str, pool: str | None, now_s: float) -> float:
+        if metric == ARRIVALS:
+            return self._arrivals(now_s)
+        if metric == INSIDE:
+            return float(self._recorder.arrived - self._recorder.ended)
+        pools: list[Pool] = [one for one in self._cluster.pools if pool in (None, one.name)]
+        here = [one for own in pools for one in own.here]
+        return self._reads[metric](here, now_s)
+
+    def _arrivals(self, now_s: float) -> float:
+        """Arrivals per second since the last look."""
+        arrived, since_s = self._recorder.arrived - self._arrived, now_s - self._looked_s
+        self._arrived, self._looked_s = self._recorder.arrived, now_s
+        return arrived / since_s if since_s > 0 else 0.0
+
+    def _queue(self, here: list[Replica], _: float) -> float:
+        return float(sum(int(one.server.queued) for one in here))
+
+    def _in_flight(self, here: list[Replica], _: float) -> float:
+        rosters = self._cluster.rosters
+        return float(
+            sum(rosters[one.pool.model].signals.in_flight[one.server.index] for one in here)
+        )
+
+    def _ready(self, here: list[Replica], _: float) -> float:
+        return float(sum(one.state == READY for one in here))
+
+    def _kv_use(self, here: list[Replica], now_s: float) -> float:
+        """The mean over servers that are ready; 0 when none is."""
+        ready = [one for one in here if one.state == READY]
+        used = sum(one.server.kv_used(now_s) for one in ready)
+        return used / len(ready) if ready else 0.0

@@ -1,0 +1,64 @@
+"""What went wrong in a run, for its result and for whoever listens."""
+
+from typing import Any, Final
+
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.twin.story import FAULT_BEGAN, FAULT_ENDED
+
+MOST_LISTED: Final = 1_000
+"""Faults that a result lists one by one; all are counted, and told as events."""
+
+MOST_SUBJECTS: Final = 100
+"""Of one fault, that are listed."""
+
+
+class Entry:
+    """A fault that has begun."""
+
+    def __init__(self, name: str, kind: str, at_s: float, subjects: list[str], why: str) -> None:
+        self.name: Final = name
+        self.kind: Final = kind
+        self.at_s: Final = at_s
+        self.subjects: Final = subjects
+        self.why: Final = why
+        self.until_s: float | None = None  # None: it has not ended
+
+
+class Ledger:
+    """Writes down every fault that begins and ends."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry: Final = telemetry
+        self.begun = 0
+        self.listed: Final[list[Entry]] = []
+
+    def begin(self, entry: Entry, until_s: float | None) -> None:
+        """`until_s`: when it is going to end, as far as that is known."""
+        self.begun += 1
+        if len(self.listed) < MOST_LISTED:
+            self.listed.append(entry)
+        self._tell(entry.at_s, FAULT_BEGAN, entry, {"until": until_s})
+
+    def end(self, entry: Entry, now_s: float) -> None:
+        entry.until_s = now_s
+        self._tell(now_s, FAULT_ENDED, entry, {"at": entry.at_s})
+
+    def _tell(self, now_s: float, kind: str, entry: Entry, more: dict[str, Plain]) -> None:
+        if self._telemetry.wants(kind):
+            subjects: list[Plain] = list(entry.subjects[:MOST_SUBJECTS])
+            data: dict[str, Plain] = {"kind": entry.kind, "subjects": subjects, **more}
+            self._telemetry.emit(Event(now_s, kind, f"fault/{entry.name}", entry.why, data))
+
+    def result(self) -> list[dict[str, Any]]:
+        """What `result.json` lists, in the order of their beginnings."""
+        return [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "at": one.at_s,
+                "until": one.until_s,
+                "subjects": one.subjects[:MOST_SUBJECTS],
+                "reason": one.why,
+            }
+            for one in self.listed
+        ]

@@ -1,0 +1,110 @@
+"""The rules of `faults:` that tie several values together, and its plan."""
+
+from collections.abc import Iterator
+
+from windtunnel.core.errors import nearest
+from windtunnel.core.spec.faults import Fault
+from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.twin.faults.conditions import OF_RUNS
+from windtunnel.twin.faults.plan import AtPlan, EveryPlan, FaultPlan, Timing, WhenPlan
+from windtunnel.twin.scenario.faults_spec import FaultSpec, SelectSpec, WhenSpec
+from windtunnel.twin.scenario.spec import ScenarioSpec
+
+TIMES = ("at", "every", "when")
+
+
+def faults_plan(spec: ScenarioSpec) -> tuple[FaultPlan, ...]:
+    return tuple(
+        FaultPlan(name_of(fault, number), fault.kind, _timing(fault), fault.length_s, fault.what())
+        for number, fault in enumerate(spec.faults)
+    )
+
+
+def name_of(fault: FaultSpec, number: int) -> str:
+    """Its own name, or its place in the list."""
+    return str(number) if fault.name is None else fault.name
+
+
+def _timing(fault: FaultSpec) -> Timing:
+    if fault.at is not None:
+        return AtPlan(fault.at)
+    if fault.every is not None:
+        every = fault.every
+        return EveryPlan(every.mean, every.from_, every.until, every.most)
+    when = fault.when
+    assert when is not None
+    return WhenPlan(
+        when.metric, when.pool, when.above, when.below, when.for_, when.interval, when.most
+    )
+
+
+def fault_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+    """What is wrong with the list although each value is right by itself."""
+    taken: dict[str, int] = {}
+    for number, fault in enumerate(spec.faults):
+        path = ("faults", number)
+        name = name_of(fault, number)
+        if name in taken:
+            what = f"{name!r} is already the name of faults[{taken[name]}]"
+            yield Fault((*path, "name"), what)
+        taken.setdefault(name, number)
+        yield from _time_faults(path, fault, spec.duration)
+        if fault.when is not None:
+            yield from _condition_faults((*path, "when"), fault.when, spec)
+        if fault.selected is not None:
+            yield from _select_faults((*path, "select"), fault.selected, spec)
+
+
+def _time_faults(path: KeyPath, fault: FaultSpec, duration: float | None) -> Iterator[Fault]:
+    given = [name for name in TIMES if getattr(fault, name) is not None]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are written" if given else "it has no time"
+        yield Fault(path, what, "one of at, every and when")
+    begins: list[tuple[str, ...]] = []
+    if fault.at is not None and duration is not None and fault.at > duration:
+        begins.append(("at",))
+    if fault.every is not None:
+        every = fault.every
+        if duration is not None and every.from_ > duration:
+            begins.append(("every", "from"))
+        if every.until is not None and every.until <= every.from_:
+            what = f"{every.until:g} s is not after `from`, which is {every.from_:g} s"
+            yield Fault((*path, "every", "until"), what)
+    for key in begins:
+        what = f"the run has ended by then: its duration is {duration:g} s"
+        yield Fault((*path, *key), what, because_of=(("duration",),))
+
+
+def _condition_faults(path: KeyPath, when: WhenSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    given = [name for name in ("above", "below") if getattr(when, name) is not None]
+    if len(given) != 1:
+        what = "above and below are both written" if given else "it says neither above nor below"
+        yield Fault(path, what, "one of above and below")
+    if when.below == 0:
+        yield Fault((*path, "below"), "nothing is ever below 0", "a number above 0")
+    if when.pool is not None and when.metric in OF_RUNS:
+        yield Fault((*path, "pool"), f"{when.metric} has no pool", hint="leave it out")
+    else:
+        yield from _pool_faults((*path, "pool"), when.pool, spec)
+
+
+def _select_faults(path: KeyPath, select: SelectSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    yield from _pool_faults((*path, "pool"), select.pool, spec)
+    if select.server is None:
+        return
+    if "count" in select.model_fields_set:
+        yield Fault((*path, "count"), "one server is named", hint="leave out count or server")
+    if select.pool is None:
+        what = "a number, and no pool that it counts in"
+        yield Fault((*path, "server"), what, hint="add pool")
+    sizes = {pool.name: pool.replicas for pool in spec.serving.pools}
+    size = sizes.get(select.pool or "")
+    if spec.scaling is None and size is not None and select.server >= size:
+        what = f"{select.server}, and the pool has {size}, counted from 0"
+        yield Fault((*path, "server"), what, f"a whole number from 0 to {size - 1}")
+
+
+def _pool_faults(path: KeyPath, pool: str | None, spec: ScenarioSpec) -> Iterator[Fault]:
+    names = [one.name for one in spec.serving.pools]
+    if pool is not None and pool not in names:
+        yield Fault(path, f"there is no pool {pool!r}", ", ".join(names), nearest(pool, names))

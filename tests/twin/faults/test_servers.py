@@ -1,0 +1,65 @@
+"""Faults of servers, with numbers worked by hand."""
+
+import pytest
+
+from tests.twin.faults.runs import ends, faulty, plain
+
+
+def test_a_slow_machine_takes_its_factor_longer_until_it_is_well() -> None:
+    # 100 steps of 10 ms from 1 s on, of which those from 1.5 s to 1.9 s take 20 ms.
+    slow = "at: 1500ms, kind: slow-machine, factor: 2, for: 400ms"
+    _, events = faulty(plain(slow))
+    # 50 steps by 1.5 s, 20 slow ones by 1.9 s, 30 more.
+    assert ends(events) == [pytest.approx(2.2)]
+
+
+def test_slowness_that_overlaps_multiplies() -> None:
+    faults = (
+        "at: 1500ms, kind: slow-machine, factor: 2, for: 400ms",
+        "at: 1700ms, kind: slow-machine, factor: 5, for: 400ms",
+    )
+    _, events = faulty(plain(*faults))
+    # 50 steps by 1.5 s, 10 of 20 ms by 1.7 s, 2 of 100 ms by 1.9 s, 4 of 50 ms by 2.1 s, 34 more.
+    assert ends(events) == [pytest.approx(2.44)]
+
+
+def test_a_crashed_engine_starts_again_and_its_requests_with_it() -> None:
+    result, events = faulty(plain("at: 1500ms, kind: engine-crash"))
+    assert [event.kind for event in events] == [
+        "request.routed",
+        "fault.began",
+        "replica.gone",
+        "request.retried",
+        "replica.pending",
+        "replica.starting",
+        "replica.ready",
+        "request.routed",
+        "request.ended",
+    ]
+    assert ends(events) == [pytest.approx(4.5)]
+    replicas = result["pools"]["main"]["replicas"]
+    assert (replicas["lost"], replicas["started"], replicas["retried"]) == (1, 1, 1)
+    assert replicas["lost_tokens"] == 59  # 10 of the first step, 1 of each of the 49 others
+    # Paid for: 1.5 s of the first, and the second from its start on.
+    assert result["pools"]["main"]["replica_seconds"] == pytest.approx(1.5 + 3.0)
+    assert result["pools"]["main"]["ready_seconds"] == pytest.approx(1.5 + 1.0)
+
+
+@pytest.mark.parametrize(("attempts", "completed"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_requests_begin_anew_as_often_as_the_policy_says(attempts: int, completed: int) -> None:
+    faults = ("at: 1500ms, kind: engine-crash", "at: 4s, kind: engine-crash")
+    result, _ = faulty(plain(*faults), f"serving.retries.attempts={attempts}")
+    assert result["requests"]["completed"] == completed
+    assert result["requests"]["dropped"] == 1 - completed
+    if not completed:
+        assert result["reasons"]["dropped"] == {"its server was lost": 1}
+
+
+def test_all_servers_of_a_pool_or_one_by_its_number() -> None:
+    crash = "at: 1s, kind: engine-crash"
+    result, _ = faulty(plain(f"{crash}, select: {{count: all}}", replicas=3))
+    assert result["faults"][0]["subjects"] == ["main-0", "main-1", "main-2"]
+    result, _ = faulty(plain(f"{crash}, select: {{pool: main, server: 1}}", replicas=3))
+    assert result["faults"][0]["subjects"] == ["main-1"]
+    result, _ = faulty(plain(f"{crash}, select: {{count: 2}}", replicas=3))
+    assert len(result["faults"][0]["subjects"]) == 2

@@ -1,0 +1,92 @@
+"""What may be written under `faults:`, and what is said of the rest."""
+
+import pytest
+
+from tests.twin.faults.runs import plain
+from windtunnel.core.errors import InputError
+from windtunnel.twin.scenario.load import load_text
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentences"),
+    [
+        ("at: 1s, kind: engine-crahs", ["faults[0].kind", "engine-crash", "did you mean"]),
+        ("at: 1s", ["faults[0].kind", "missing"]),
+        ("kind: engine-crash", ["it has no time", "one of at, every and when"]),
+        (
+            "at: 1s, every: {mean: 2s}, kind: engine-crash",
+            ["at and every are written", "one of at, every and when"],
+        ),
+        ("at: 11s, kind: engine-crash", ["faults[0].at", "the run has ended by then", "10 s"]),
+        ("at: 1s, kind: slow-machine, for: 0s", ["faults[0].for", "too small"]),
+        ("at: 1s, kind: slow-machine, factor: 1", ["faults[0].factor", "too small"]),
+        ("at: 1s, kind: engine-crash, for: 1s", ["faults[0].for", "unknown key"]),
+        (
+            "at: 1s, kind: engine-crash, select: {pool: mian}",
+            ["faults[0].select.pool", "there is no pool 'mian'", "did you mean 'main'"],
+        ),
+        (
+            "at: 1s, kind: engine-crash, select: {pool: main, server: 1}",
+            ["faults[0].select.server", "the pool has 1"],
+        ),
+        (
+            "at: 1s, kind: engine-crash, select: {server: 0}",
+            ["faults[0].select.server", "no pool that it counts in"],
+        ),
+        (
+            "at: 1s, kind: engine-crash, select: {pool: main, server: 0, count: 2}",
+            ["faults[0].select.count", "one server is named"],
+        ),
+        (
+            "at: 1s, kind: engine-crash, select: {zone: a}",
+            ["faults[0].select.zone", "unknown key"],
+        ),
+        (
+            "every: {mean: 1s, from: 5s, until: 5s}, kind: engine-crash",
+            ["faults[0].every.until", "is not after"],
+        ),
+        ("every: {mean: 1s, from: 50s}, kind: engine-crash", ["faults[0].every.from", "ended"]),
+        (
+            "when: {metric: queu, above: 1}, kind: engine-crash",
+            ["faults[0].when.metric", "did you mean 'queue'"],
+        ),
+        ("when: {metric: queue}, kind: engine-crash", ["faults[0].when", "neither above nor"]),
+        (
+            "when: {metric: queue, above: 1, below: 2}, kind: engine-crash",
+            ["faults[0].when", "above and below are both written"],
+        ),
+        ("when: {metric: queue, below: 0}, kind: engine-crash", ["nothing is ever below 0"]),
+        (
+            "when: {metric: arrivals, pool: main, above: 1}, kind: engine-crash",
+            ["faults[0].when.pool", "arrivals has no pool"],
+        ),
+        (
+            "when: {metric: queue, pool: other, above: 1}, kind: engine-crash",
+            ["faults[0].when.pool", "there is no pool 'other'"],
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(fault: str, sentences: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load_text(plain(fault, duration="10s"))
+    for sentence in sentences:
+        assert sentence in str(caught.value)
+
+
+def test_two_faults_of_one_name() -> None:
+    fault = "at: 1s, kind: engine-crash, name: same"
+    with pytest.raises(InputError, match=r"faults\[1\].name: 'same' is already the name"):
+        load_text(plain(fault, fault))
+
+
+def test_a_name_may_not_be_the_place_of_another() -> None:
+    with pytest.raises(InputError, match="already the name"):
+        load_text(plain("at: 1s, kind: engine-crash, name: '1'", "at: 1s, kind: engine-crash"))
+
+
+def test_retries_without_faults_are_refused() -> None:
+    text = plain("at: 1s, kind: engine-crash")
+    with pytest.raises(InputError, match="no server is lost"):
+        load_text(text, sets=["faults=[]", "serving.retries={attempts: 2}", "serving.startup=null"])
+    with pytest.raises(InputError, match=r"serving.startup.*no `faults`"):
+        load_text(text, sets=["faults=[]"])
