@@ -11,11 +11,11 @@ from windtunnel._forms import settle as _settle
 
 if TYPE_CHECKING:
     from windtunnel.core.errors import WindtunnelError
-    from windtunnel.search.library import sweep
+    from windtunnel.search.library import sensitivity, sweep
     from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
-__all__ = ["load", "simulate", "sweep", "WindtunnelError", "FORM", "__version__"]
+__all__ = ["load", "simulate", "sweep", "sensitivity", "WindtunnelError", "FORM", "__version__"]
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ _PLACES = {
     "load": "windtunnel.twin.scenario.load",
     "simulate": "windtunnel.twin.run",
     "sweep": "windtunnel.search.library",
+    "sensitivity": "windtunnel.search.library",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

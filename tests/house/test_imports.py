@@ -76,6 +76,7 @@ def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
         "load",
         "simulate",
         "sweep",
+        "sensitivity",
         "WindtunnelError",
         "FORM",
         "__version__",

@@ -40,6 +40,10 @@ COMMANDS = {
     "sweep": Row(
         "windtunnel.cli.sweep:sweep", "Run a scenario at many settings, and show which are best."
     ),
+    "sensitivity": Row(
+        "windtunnel.cli.sensitivity:sensitivity",
+        "Say which settings a figure depends on, and how much.",
+    ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "explain": Row(
         "windtunnel.cli.explain:explain", "Say why an autoscaler decided as it did in a run."

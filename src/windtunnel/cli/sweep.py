@@ -14,6 +14,7 @@ from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.search.sweep import Sweep
+    from windtunnel.search.workers import Outcome
 
 USUAL_SEEDS = 5
 DESIGNS = ("grid", "random", "sobol")
@@ -104,9 +105,7 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     from windtunnel.search.sweep import table_of
 
     output, json_to = asked["output"], asked["json_to"]
-    for option, place in (("-o", output), ("--json", json_to), ("--cache", asked["cache"])):
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
+    refuse_blank_names(asked)
     planned = _prepare(scenario, varied, metrics, asked)
     alone = json_to == STANDARD_OUTPUT
     if output is None and not alone:
@@ -118,7 +117,9 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
         file: WholeFile | None = None
         if json_to is not None and not alone:
             file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        outcomes = _run(planned, folder, varied, asked)
+        told = {"vary": list(varied), "set": list(asked["sets"])}
+        told |= {name: asked[name] for name in ("design", "points", "seeds", "seed")}
+        outcomes = run_points(planned, folder, told, asked)
         summary = summary_of(planned, outcomes, metrics)
         content = result_bytes(summary)
         if folder is not None:
@@ -155,9 +156,18 @@ def _prepare(
     return planned
 
 
-def _run(
-    planned: "Sweep", folder: Path | None, varied: Sequence[str], asked: dict[str, Any]
-) -> list[Any]:
+def refuse_blank_names(asked: dict[str, Any]) -> None:
+    """Refuses an option that names a place and says none."""
+    places = {"-o": asked["output"], "--json": asked["json_to"], "--cache": asked["cache"]}
+    for option, place in places.items():
+        if place is not None and not place.strip():
+            raise InputError("there is no name after it", where=option, allowed="a path")
+
+
+def run_points(
+    planned: "Sweep", folder: Path | None, told: dict[str, Any], asked: dict[str, Any]
+) -> "list[Outcome]":
+    """Runs a sweep in its folder, if there is one; `told` is what must be the same to go on."""
     from windtunnel.report.progress import bar
     from windtunnel.search.cache import Cache
     from windtunnel.search.folder import POINTS, check, claim, identity_of
@@ -169,8 +179,6 @@ def _run(
     if asked["cache"] is not None:
         cache = Cache(Path(asked["cache"]))
     if folder is not None:
-        told = {"vary": list(varied), "set": list(asked["sets"])}
-        told |= {name: asked[name] for name in ("design", "points", "seeds", "seed")}
         identity = identity_of(planned, told)
         check(folder, identity)
         cache = cache or Cache(folder / POINTS)

@@ -1,4 +1,4 @@
-"""What Python code asks of a search: `wt.sweep`, which gives a table."""
+"""What Python code asks of a search: `wt.sweep` and `wt.sensitivity`, which give tables."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from windtunnel.search.cache import Cache
 from windtunnel.search.designs import GRID
 from windtunnel.search.measure import check_name
 from windtunnel.search.point import Origin
+from windtunnel.search.sensitivity import MORRIS, indices_of, plan_study
 from windtunnel.search.summary import mean_of, summary_of
 from windtunnel.search.sweep import FAILED, POINT, prepare, run_sweep, table_of
 from windtunnel.search.table import Table
@@ -19,6 +20,7 @@ from windtunnel.search.workers import LOCAL, Workers
 Varied = Mapping[str, "str | Sequence[Any]"]
 """Settings by path: values, or a range as text, such as `2..16`."""
 USUAL_SEEDS = 5
+SEEDS_OF_A_STUDY = 3
 
 
 class SweepTable(Table):
@@ -82,6 +84,52 @@ def sweep(
     with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
         outcomes = run_sweep(sweep, workers, lambda *_: None)
     return SweepTable(table_of(sweep, outcomes), summary_of(sweep, outcomes, metrics))
+
+
+class SensitivityTable(Table):
+    """A row per setting, those that matter most first.
+
+    `points` has all runs, and `summary` is what was found as plain data.
+    """
+
+    def __init__(self, summary: dict[str, Any], points: Table) -> None:
+        rows = summary["settings"]
+        caption = f"sensitivity of {summary['metric']['name']} in {summary['name']}"
+        super().__init__(list(rows[0]), rows, caption=caption)
+        self.summary = summary
+        self.points = points
+
+
+def sensitivity(
+    scenario: str | Path,
+    vary: Varied,
+    metric: str,
+    *,
+    sets: Mapping[str, Plain] | None = None,
+    method: str = MORRIS,
+    samples: int | None = None,
+    seeds: int = SEEDS_OF_A_STUDY,
+    seed: int | None = None,
+    on: str = LOCAL,
+    jobs: int | None = None,
+    cache: str | Path | None = None,
+) -> SensitivityTable:
+    """Says which settings a figure depends on, and how much: by `morris` or by `sobol`.
+
+    Everything else is as for the command of the same name and for `sweep`.
+    """
+    study = plan_study(
+        origin_of(scenario, sets),
+        axes_in(vary),
+        metric,
+        method=method,
+        samples=samples,
+        seeds=seeds,
+        seed=seed,
+    )
+    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+        outcomes = run_sweep(study.sweep, workers, lambda *_: None)
+    return SensitivityTable(indices_of(study, outcomes), table_of(study.sweep, outcomes))
 
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:

@@ -54,13 +54,25 @@ def prepare(
     seeds: int = 1,
     seed: int | None = None,
 ) -> Sweep:
-    """Checks everything that can be checked before the first run.
+    """The sweep of a design, checked as far as can be before the first run."""
+    plan = origin.plan(seed=seed)
+    settings = settings_of(axes, design, points, plan.seed)
+    return prepare_points(origin, plan, axes, design, settings, seeds)
+
+
+def prepare_points(
+    origin: Origin,
+    plan: ScenarioPlan,
+    axes: Sequence[Axis],
+    design: str,
+    settings: Sequence[Settings],
+    seeds: int,
+) -> Sweep:
+    """The sweep of points at hand; `plan` is the scenario before anything is varied.
 
     A value that no point could run with is an error here. A combination of values is a failed point
     when others can run.
     """
-    plan = origin.plan(seed=seed)
-    settings = settings_of(axes, design, points, plan.seed)
     _refuse_too_many(len(settings), seeds)
     plans: dict[int, ScenarioPlan] = {}
     faults: dict[int, InputError] = {}

@@ -1,0 +1,209 @@
+"""How much each setting matters to a figure: Morris' screening, or Sobol's shares of the variance.
+
+SALib chooses the points and works out the indices. It sees every setting as a share of its range
+or of its list, from 0 to 1, so that indices of different settings can be compared.
+"""
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import windtunnel
+from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.random import Stream
+from windtunnel.search.axes import Axis
+from windtunnel.search.designs import MOST_AXES
+from windtunnel.search.measure import about, check_name
+from windtunnel.search.outcome import Outcome
+from windtunnel.search.point import Origin, Settings, written
+from windtunnel.search.summary import mean_of, summary_of
+from windtunnel.search.sweep import Sweep, prepare_points
+
+MORRIS, SOBOL = "morris", "sobol"
+METHODS = (MORRIS, SOBOL)
+USUAL_SAMPLES = {MORRIS: 10, SOBOL: 64}
+"""Morris: paths through the space. Sobol: points that the others are made from."""
+MOST_SAMPLES = 4_096
+LEVELS = 4
+"""Steps of a path of Morris': it moves by two thirds of a range."""
+CONFIDENCE = 0.95
+NAMES = {
+    MORRIS: {"mu_star": "mu_star", "confidence": "mu_star_conf", "mu": "mu", "sigma": "sigma"},
+    SOBOL: {
+        "total": "ST",
+        "total_confidence": "ST_conf",
+        "first": "S1",
+        "first_confidence": "S1_conf",
+    },
+}
+"""Our names of indices, and SALib's."""
+INSTALL = 'pip install "windtunnel[search]"'
+
+
+class Study(NamedTuple):
+    """What is run for the indices of a figure."""
+
+    method: str
+    metric: str
+    samples: int
+    sweep: Sweep
+    shares: list[list[float]]
+    """Rows of SALib's design."""
+    whose: list[int]
+    """Which point of the sweep a row is: rows that come to the same values are run once."""
+    seed: int
+    """Of SALib's draws."""
+
+
+def plan_study(
+    origin: Origin,
+    axes: Sequence[Axis],
+    metric: str,
+    *,
+    method: str = MORRIS,
+    samples: int | None = None,
+    seeds: int = 1,
+    seed: int | None = None,
+) -> Study:
+    """The points that a method needs, checked as those of a sweep are."""
+    if method not in METHODS:
+        raise InputError(f"{method!r} is no method", where="--method", allowed=", ".join(METHODS))
+    count = USUAL_SAMPLES[method] if samples is None else samples
+    _refuse_samples(method, count, len(axes))
+    if importlib.util.find_spec("SALib") is None:
+        raise WindtunnelError("SALib is not installed, which works out indices", hint=INSTALL)
+    plan = origin.plan(seed=seed)
+    check_name(metric, plan, f"--metric {metric}")
+    draw = Stream(plan.seed, "search.sensitivity").integer(0, 2**31 - 1)
+    shares = _design(method, len(axes), count, draw)
+    points: dict[str, int] = {}
+    settings: list[Settings] = []
+    whose = []
+    for row in shares:
+        values = [axis.at(share) for axis, share in zip(axes, row, strict=True)]
+        key = repr([written(value) for value in values])
+        if key not in points:
+            points[key] = len(settings)
+            settings.append(tuple((a.path, v) for a, v in zip(axes, values, strict=True)))
+        whose.append(points[key])
+    sweep = prepare_points(origin, plan, axes, method, settings, seeds)
+    return Study(method, metric, count, sweep, shares, whose, draw)
+
+
+def _refuse_samples(method: str, count: int, axes: int) -> None:
+    if axes > MOST_AXES:
+        raise InputError(f"{axes} settings are varied", allowed=f"up to {MOST_AXES}")
+    if not 2 <= count <= MOST_SAMPLES:
+        allowed = f"2 to {MOST_SAMPLES:,}"
+        raise InputError(f"{count:,} samples", where="--samples", allowed=allowed)
+    if method == SOBOL and count & (count - 1):
+        below = 2 ** (count.bit_length() - 1)
+        what = f"{count} is no power of two, which the method needs"
+        allowed = f"{below} or {2 * below}"
+        raise InputError(what, where="--samples", allowed=allowed)
+
+
+def _problem(axes: int) -> dict[str, Any]:
+    names = [str(number) for number in range(axes)]
+    return {"num_vars": axes, "names": names, "bounds": [[0.0, 1.0]] * axes}
+
+
+def _design(method: str, axes: int, count: int, seed: int) -> list[list[float]]:
+    if method == MORRIS:
+        from SALib.sample import morris
+
+        rows = morris.sample(_problem(axes), count, num_levels=LEVELS, seed=seed)
+    else:
+        from SALib.sample import sobol
+
+        rows = sobol.sample(_problem(axes), count, calc_second_order=False, seed=seed)
+    return [[float(share) for share in row] for row in rows]
+
+
+def indices_of(study: Study, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What a study found, as plain data; settings that matter most come first."""
+    summary = summary_of(study.sweep, outcomes, [study.metric])
+    points = summary["points"]
+    _refuse_gaps(study, points)
+    means = [mean_of(points[number], study.metric) or 0.0 for number in study.whose]
+    found = _analyzed(study, means)
+    settings: list[dict[str, Any]] = [
+        {
+            "path": axis.path,
+            "values": _values(axis),
+            "ordered": is_ordered(axis),
+            **found[number],
+        }
+        for number, axis in enumerate(study.sweep.axes)
+    ]
+    weight = "mu_star" if study.method == MORRIS else "total"
+    settings.sort(key=lambda one: (-one[weight], one["path"]))
+    unique = [mean_of(point, study.metric) or 0.0 for point in points]
+    return {
+        "windtunnel": windtunnel.__version__,
+        "name": study.sweep.plan.name,
+        "method": study.method,
+        "samples": study.samples,
+        "metric": {"name": study.metric, **about(study.metric)._asdict()},
+        "seeds": list(study.sweep.seeds),
+        "points": len(points),
+        "runs": len(study.sweep.runs),
+        "confidence": CONFIDENCE,
+        "mean": math.fsum(unique) / len(unique),
+        "low": min(unique),
+        "high": max(unique),
+        "settings": settings,
+    }
+
+
+def is_ordered(axis: Axis) -> bool:
+    """Whether its values go up: of words, it makes no sense to say which way a figure goes."""
+    if axis.levels is None:
+        return True
+    texts = [written(value) for value in axis.levels]
+    return all(text[:1].isdecimal() or text[:1] in "+-." for text in texts)
+
+
+def _values(axis: Axis) -> str:
+    if axis.levels is None:
+        return axis.range
+    return f"{written(axis.levels[0])} to {written(axis.levels[-1])}, {len(axis.levels)} values"
+
+
+def _refuse_gaps(study: Study, points: Sequence[dict[str, Any]]) -> None:
+    """An index needs the figure of every point."""
+    failed = [point for point in points if point["failed"] is not None]
+    missing = [point for point in points if mean_of(point, study.metric) is None]
+    if failed:
+        what = f"{len(failed)} of {len(points)} points failed: {failed[0]['failed']}"
+        hint = "indices need all of them: vary within what every point can run with"
+        raise WindtunnelError(what, where=study.sweep.plan.name, hint=hint)
+    if missing:
+        what = f"{len(missing)} of {len(points)} points have no {study.metric}"
+        hint = "nothing was measured there: longer runs, or another figure"
+        raise WindtunnelError(what, where=study.sweep.plan.name, hint=hint)
+
+
+def _analyzed(study: Study, means: list[float]) -> list[dict[str, float]]:
+    """The indices of every setting, in the order of the axes."""
+    import numpy as np
+
+    axes = len(study.sweep.axes)
+    if min(means) == max(means):  # nothing to share out: every index is 0
+        return [dict.fromkeys(NAMES[study.method], 0.0) for _ in range(axes)]
+    values = np.array(means)
+    options = {"conf_level": CONFIDENCE, "seed": study.seed}
+    if study.method == MORRIS:
+        from SALib.analyze import morris
+
+        rows = np.array(study.shares)
+        found = morris.analyze(_problem(axes), rows, values, num_levels=LEVELS, **options)
+    else:
+        from SALib.analyze import sobol
+
+        found = sobol.analyze(_problem(axes), values, calc_second_order=False, **options)
+    return [
+        {ours: float(found[theirs][number]) for ours, theirs in NAMES[study.method].items()}
+        for number in range(axes)
+    ]
