@@ -2,7 +2,7 @@
 
 From Python: `import windtunnel as wt`, then `wt.simulate(wt.load("scenario.yaml"))` gives a result
 as plain data, with the keys of `result.json`. `wt.sweep("scenario.yaml", {...})` runs it at many
-settings.
+settings, and `wt.plan("scenario.yaml")` finds the cheapest deployment that keeps its SLO.
 """
 
 from typing import TYPE_CHECKING
@@ -12,10 +12,20 @@ from windtunnel._forms import settle as _settle
 if TYPE_CHECKING:
     from windtunnel.core.errors import WindtunnelError
     from windtunnel.search.library import sensitivity, sweep
+    from windtunnel.search.planned import plan
     from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
-__all__ = ["load", "simulate", "sweep", "sensitivity", "WindtunnelError", "FORM", "__version__"]
+__all__ = [
+    "load",
+    "simulate",
+    "sweep",
+    "sensitivity",
+    "plan",
+    "WindtunnelError",
+    "FORM",
+    "__version__",
+]
 
 __version__ = "0.1.0"
 
@@ -27,6 +37,7 @@ _PLACES = {
     "simulate": "windtunnel.twin.run",
     "sweep": "windtunnel.search.library",
     "sensitivity": "windtunnel.search.library",
+    "plan": "windtunnel.search.planned",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

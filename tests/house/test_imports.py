@@ -77,6 +77,7 @@ def test_the_public_interface_is_what_it_is_meant_to_be() -> None:
         "simulate",
         "sweep",
         "sensitivity",
+        "plan",
         "WindtunnelError",
         "FORM",
         "__version__",

@@ -22,6 +22,7 @@ NAMES = (
     "offload",
     "overload",
     "physics",
+    "plan",
     "routing",
     "sessions",
     "spike",
@@ -226,3 +227,20 @@ def test_kthena_minds_the_cache_or_the_queue(tmp_path: Path) -> None:
     assert early["slo"]["critical"]["attained"] == pytest.approx(0.996, abs=0.002)
     assert late["cost"]["total"] == pytest.approx(2.26, abs=0.01)
     assert early["cost"]["total"] == pytest.approx(1.99, abs=0.01)
+
+
+def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
+    """What `windtunnel plan` says of it, by the runs that stand behind the three main sentences."""
+    pool = "serving.pools.0"
+
+    def servers(count: int, accelerator: str) -> dict[str, Any]:
+        sets = (f"{pool}.replicas={count}", f"{pool}.accelerator={accelerator}")
+        critical: dict[str, Any] = run("plan", *sets)["slo"]["critical"]
+        return critical
+
+    assert servers(5, "h100-sxm")["attained"] > 0.98
+    assert servers(4, "h100-sxm")["attained"] < 0.95
+    assert servers(3, "h200")["attained"] < 0.6
+    slow = servers(14, "l40s")
+    assert slow["attained_by"]["ttft"] > 0.95
+    assert slow["attained_by"]["tpot"] < 0.1

@@ -44,6 +44,10 @@ COMMANDS = {
         "windtunnel.cli.sensitivity:sensitivity",
         "Say which settings a figure depends on, and how much.",
     ),
+    "plan": Row(
+        "windtunnel.cli.plan:plan",
+        "Find the cheapest deployment that keeps an SLO, or the load that one carries.",
+    ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "explain": Row(
         "windtunnel.cli.explain:explain", "Say why an autoscaler decided as it did in a run."

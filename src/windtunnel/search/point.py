@@ -57,6 +57,10 @@ class Origin:
         plan = load_document(document)
         return plan if seed is None else msgspec.structs.replace(plan, seed=seed)
 
+    def data(self) -> dict[str, Plain]:
+        """What the scenario says, as it is written: a copy."""
+        return copy.deepcopy(self._document.data)
+
     def plan_of(self, point: Point) -> ScenarioPlan:
         return self.plan(point.settings, point.seed)
 
@@ -77,7 +81,7 @@ def address_of(plan: ScenarioPlan) -> str:
     scenario's name, nor where its files are.
     """
     values = msgspec.to_builtins(plan, enc_hook=str)
-    for name in ("name", "sha256"):
+    for name in ("name", "sha256", "planning"):
         del values[name]
     values["router"]["folder"] = _policy_digest(plan)
     text = json.dumps([code_digest(), _with_contents(values)], sort_keys=True, allow_nan=True)

@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.spec.yaml_source import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
-KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults"
+KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults, plan"
 NAME = "letters, digits, '.', '_' and '-', at most 64, the first a letter or digit"
 STEP_TIMES = "physics, roofline, linear, table, blis-trained-physics"
 

@@ -34,3 +34,4 @@ MOST_VIRTUAL_NODES = 10_000
 MOST_FAULTS = 1_000
 MOST_ATTEMPTS = 1_000
 LARGEST_WEIGHT = 10**6
+MOST_CHOICES = 64  # values of one setting that a plan may choose from

@@ -138,6 +138,37 @@ class StartupPlan(msgspec.Struct, frozen=True):
     stddev_s: float = 0.0
 
 
+class CountsPlan(msgspec.Struct, frozen=True):
+    """A range of numbers of servers, both ends included."""
+
+    fewest: int
+    most: int
+
+
+class PlanningPlan(msgspec.Struct, frozen=True):
+    """Which deployments a plan may choose from; None: what the scenario itself suggests."""
+
+    slo: tuple[str, ...] | None
+    attained: float
+    confidence: float
+    accelerators: tuple[str, ...] | None
+    prices: dict[str, float]
+    """By catalog name."""
+    tensor_parallel: tuple[int, ...] | None
+    max_num_seqs: tuple[int, ...] | None
+    max_num_batched_tokens: tuple[int, ...] | None
+    memory_utilization: tuple[float, ...] | None
+    together: bool
+    replicas: CountsPlan | None
+    prefill: CountsPlan | None
+    decode: CountsPlan | None
+    routers: tuple[str, ...] | None
+    """Each as JSON that could stand under `serving.router`."""
+    fixed: bool
+    autoscalers: tuple[str, ...] | None
+    """Each as JSON that could stand under `scaling`."""
+
+
 class ScenarioPlan(msgspec.Struct, frozen=True):
     """A whole scenario."""
 
@@ -166,6 +197,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     ground: GroundPlan | None = None
     """None: servers stand on nothing."""
     faults: tuple[FaultPlan, ...] = ()
+    planning: PlanningPlan | None = None
+    """What `windtunnel plan` chooses from; a run does without it."""
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -22,6 +22,7 @@ from windtunnel.twin.scenario.plan import (
     StartupPlan,
     StepTimePlan,
 )
+from windtunnel.twin.scenario.planning import planning_plan
 from windtunnel.twin.scenario.router_spec import router_plan
 from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.serving_spec import (
@@ -64,6 +65,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         ground=ground,
         retry_attempts=1 if spec.serving.retries is None else spec.serving.retries.attempts,
         faults=faults_plan(spec),
+        planning=planning_plan(spec.plan),
     )
 
 
@@ -81,8 +83,11 @@ def _startup(serving: ServingSpec) -> StartupPlan:
 
 
 def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan]) -> str:
-    """Of the values in force, so that it is the same however they were written or set."""
-    values = spec.model_dump(mode="json")
+    """Of the values in force, so that it is the same however they were written or set.
+
+    What a plan would choose from is no part of it: no run depends on that.
+    """
+    values = spec.model_dump(mode="json", exclude={"plan"})
     values["slo"] = {
         name: [slo.priority, slo.ttft_s, slo.tpot_s, slo.e2e_s] for name, slo in slos.items()
     }

@@ -11,6 +11,7 @@ from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.offload import offload_faults
+from windtunnel.twin.scenario.planning import planning_faults
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
@@ -37,6 +38,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     yield from _scaling_faults(spec)
     yield from ground_faults(spec)
     yield from fault_faults(spec)
+    yield from planning_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)
     yield from lora_faults(spec)

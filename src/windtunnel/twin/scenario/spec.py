@@ -9,6 +9,7 @@ from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.faults_spec import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
+from windtunnel.twin.scenario.planning_spec import PlanningSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
@@ -68,4 +69,9 @@ class ScenarioSpec(Section):
     faults: Faults = Field(
         default_factory=list,
         description="What goes wrong, and when; `kind` chooses what. Left out: nothing.",
+    )
+    plan: PlanningSpec | None = Field(
+        default=None,
+        description="What `windtunnel plan` chooses from, and what is good enough. A simulation "
+        "checks it and does without it. Left out: what the scenario itself suggests.",
     )

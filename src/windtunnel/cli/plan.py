@@ -1,0 +1,213 @@
+"""`windtunnel plan`: the cheapest deployment within an SLO, or what one carries."""
+
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windtunnel.cli.places import in_folder, keep_apart, traces_of
+from windtunnel.cli.simulate import MOST_WORKERS, STANDARD_OUTPUT
+from windtunnel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from windtunnel.search.planner import Question
+    from windtunnel.search.point import Origin
+
+FINDS = ("deployment", "load", "knee")
+USUAL_SEEDS, FEWEST_SEEDS, MOST_SEEDS = 8, 2, 200
+USUAL_BUDGET = 400
+EXIT_NONE = 1
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option(
+    "--find",
+    type=click.Choice(FINDS),
+    default="deployment",
+    show_default=True,
+    help="The cheapest deployment; the most traffic that the scenario's own servers carry; or the "
+    "load at which their latency turns.",
+)
+@click.option("--slo", "classes", multiple=True, metavar="CLASS", help="A class that must attain.")
+@click.option("--attained", metavar="SHARE", help="What it must attain, as in 95% or 0.95.")
+@click.option("--confidence", metavar="SHARE", help="How sure that must be, as in 95%.")
+@click.option("--accelerators", metavar="A,B,...", help="What servers may run on.")
+@click.option("--tensor-parallel", metavar="N,M,...", help="Accelerators of one server.")
+@click.option("--replicas", metavar="LOW..HIGH", help="How many servers.")
+@click.option("--routers", metavar="A,B,...", help="Policies of the router.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a field, also of `plan`, as in plan.prices.h200=3.2.",
+)
+@click.option("--seed", type=int, help="The first seed. [default: that of the scenario]")
+@click.option(
+    "--seeds",
+    type=click.IntRange(FEWEST_SEEDS, MOST_SEEDS),
+    default=USUAL_SEEDS,
+    show_default=True,
+    help="How many further seeds test the answer.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(1),
+    default=USUAL_BUDGET,
+    show_default=True,
+    help="Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, MOST_WORKERS),
+    help="How many runs at once. [default: as many as pay]",
+)
+@click.option(
+    "--on",
+    default="local",
+    show_default=True,
+    metavar="PLACE",
+    help="Where runs go: local, ray, auto or ray://HOST:PORT.",
+)
+@click.option("--cache", metavar="DIR", help="Where finished runs are kept. [default: nowhere]")
+@click.option(
+    "--json",
+    "json_to",
+    metavar="FILE",
+    help="Write plan.json to FILE; `-` prints it alone on standard output.",
+)
+@click.option(
+    "-o", "--output", metavar="DIR", help="Where to write the results. [default: runs/plan-NAME]"
+)
+def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
+    """Find the cheapest deployment that keeps an SLO, or the load that one carries.
+
+    What may be chosen stands under `plan` in the scenario, or in options; what neither says follows
+    from the scenario itself. Prints the answer, the runners-up and why not the others, and writes a
+    folder with report.html to look at and plan.json. Exit 1: nothing is good enough.
+    """
+    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
+    from windtunnel.report.layout import screen
+    from windtunnel.report.page.plan import plan_page
+    from windtunnel.report.plan import DATA, FILES, PAGE, show
+    from windtunnel.search.point import Origin
+
+    for option, place in (("-o", output), ("--json", json_to), ("--cache", asked["cache"])):
+        if place is not None and not place.strip():
+            raise InputError("there is no name after it", where=option, allowed="a path")
+    question = _question(asked)
+    origin = Origin.read(scenario, [*asked["sets"], *_space_sets(asked)])
+    base = origin.plan(seed=asked["seed"])
+    alone = json_to == STANDARD_OUTPUT
+    if output is None and not alone:
+        output = str(Path("runs", f"plan-{base.name}"))
+    read = {"the scenario": scenario, **traces_of(base)}
+    keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
+    with ExitStack() as places:
+        folder: WholeFolder | None = None
+        if output is not None:
+            folder = places.enter_context(WholeFolder(Path(output)))
+        file: WholeFile | None = None
+        if json_to is not None and not alone:
+            file = places.enter_context(WholeFile(Path(json_to), "--json"))
+        found = _answer(origin, question, asked)
+        content = result_bytes(found)
+        if folder is not None:
+            folder.put({DATA: content, PAGE: plan_page(found, scenario).encode()})
+        if file is not None:
+            file.finish(content)
+    if alone:
+        click.echo(content, nl=False)
+    else:
+        show(found, scenario, folder.path if folder is not None else None, screen())
+    nothing = any(key in found and found[key] is None for key in ("best", "carried", "knee"))
+    return EXIT_NONE if nothing else 0
+
+
+def _answer(origin: "Origin", question: "Question", asked: dict[str, Any]) -> dict[str, Any]:
+    from windtunnel.report.progress import counting
+    from windtunnel.search.cache import Cache
+    from windtunnel.search.planner import answer
+    from windtunnel.search.workers import Workers
+
+    cache = Cache(Path(asked["cache"])) if asked["cache"] is not None else None
+    with (
+        Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers,
+        counting("whole runs at most", sys.stderr) as count,
+    ):
+        return answer(
+            origin, question, workers, lambda _, spent, most: count(int(spent), int(most))
+        )
+
+
+def _question(asked: dict[str, Any]) -> "Question":
+    from windtunnel.search.planner import Question
+
+    return Question(
+        find=asked["find"],
+        attained=_share("--attained", asked["attained"]),
+        confidence=_share("--confidence", asked["confidence"]),
+        slo=asked["classes"] or None,
+        seeds=asked["seeds"],
+        budget=asked["budget"],
+        seed=asked["seed"],
+    )
+
+
+def _share(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    digits, _, rest = text.strip().partition("%")
+    try:
+        value = float(digits) / (100.0 if "%" in text else 1.0)
+    except ValueError:
+        value = -1.0
+    if rest or not 0.0 < value < 1.0:
+        allowed = "a share above 0 and below 1, such as 95% or 0.95"
+        raise InputError(f"{text!r} is not one", where=option, allowed=allowed)
+    return value
+
+
+def _space_sets(asked: dict[str, Any]) -> list[str]:
+    """The options that are short for a setting of the section `plan`."""
+    sets = []
+    for option, path in (("accelerators", "accelerators"), ("tensor_parallel", "tensor_parallel")):
+        if asked[option] is not None:
+            sets.append(f"plan.{path}=[{', '.join(_words(option, asked[option]))}]")
+    if asked["replicas"] is not None:
+        sets += _range(asked["replicas"])
+    if asked["routers"] is not None:
+        routers = (f"{{policy: {name}}}" for name in _words("routers", asked["routers"]))
+        sets.append(f"plan.routers=[{', '.join(routers)}]")
+    if sets and asked["find"] != "deployment":
+        what = "it says what to choose from"
+        hint = f"--find {asked['find']} looks at the scenario's own servers: use --set for those"
+        raise InputError(what, where=_first_option(asked), hint=hint)
+    return sets
+
+
+def _first_option(asked: dict[str, Any]) -> str:
+    names = ("accelerators", "tensor_parallel", "replicas", "routers")
+    return next(f"--{name.replace('_', '-')}" for name in names if asked[name] is not None)
+
+
+def _words(option: str, text: str) -> Sequence[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(re.fullmatch(r"[A-Za-z0-9_.:-]+", word) for word in words):
+        where = f"--{option.replace('_', '-')} {text}"
+        raise InputError("this is not a list of words", where=where, allowed="A,B,...")
+    return words
+
+
+def _range(text: str) -> list[str]:
+    found = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", text.strip())
+    if found is None:
+        allowed = "LOW..HIGH, as in 2..16, or one number"
+        raise InputError("this is not a range", where=f"--replicas {text}", allowed=allowed)
+    low, high = found[1], found[2] or found[1]
+    return [f"plan.replicas={{min: {int(low)}, max: {int(high)}}}"]

@@ -1,0 +1,167 @@
+"""What a plan chooses from: every value of every setting, from the scenario's `plan` or itself."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan, PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.planning_spec import ATTAINED, CONFIDENCE
+
+TENSOR_PARALLEL = (1, 2, 4, 8)
+BY_HARDWARE = ("physics", "roofline", "blis-trained-physics")
+"""Step times that follow from the accelerator."""
+SUGGESTED = PlanningPlan(
+    slo=None,
+    attained=ATTAINED,
+    confidence=CONFIDENCE,
+    accelerators=None,
+    prices={},
+    tensor_parallel=None,
+    max_num_seqs=None,
+    max_num_batched_tokens=None,
+    memory_utilization=None,
+    together=True,
+    replicas=None,
+    prefill=None,
+    decode=None,
+    routers=None,
+    fixed=True,
+    autoscalers=None,
+)
+"""Of a scenario without the section."""
+
+Section = dict[str, Any]
+
+
+class Choices(msgspec.Struct, frozen=True):
+    """All that is combined. None stands for what the scenario has, whatever that is."""
+
+    accelerators: tuple[str | None, ...]
+    tensor_parallel: tuple[int, ...]
+    max_num_seqs: tuple[int, ...]
+    max_num_batched_tokens: tuple[int, ...]
+    memory_utilization: tuple[float, ...]
+    together: bool
+    replicas: CountsPlan | None
+    prefill: CountsPlan | None
+    decode: CountsPlan | None
+    routers: tuple[Section | None, ...]
+    scalers: tuple[Section | None, ...]
+    """None here: a number of servers that never changes."""
+    prices: dict[str, float]
+    not_varied: tuple[str, ...]
+    """Sentences about what might have been tried."""
+
+
+def template_of(plan: ScenarioPlan) -> PoolPlan:
+    """The pool whose settings servers have but for what is chosen: one that does both, if any."""
+    both = [pool for pool in plan.pools if pool.role == "both"]
+    return (both or [pool for pool in plan.pools if pool.role == "decode"] or [*plan.pools])[0]
+
+
+def choices_of(plan: ScenarioPlan) -> Choices:
+    """From the section `plan`, and where it is silent from the rest of the scenario."""
+    planning = plan.planning or SUGGESTED
+    pool = template_of(plan)
+    _refuse_many_pools(plan)
+    free = pool.step_time.model in BY_HARDWARE and "profile" not in pool.step_time.parameters
+    notes: list[str] = []
+    accelerators = _accelerators(planning, pool, notes, free=free)
+    degrees = planning.tensor_parallel or (TENSOR_PARALLEL if free else (pool.tensor_parallel,))
+    roles = {one.role for one in plan.pools}
+    split = planning.prefill, planning.decode
+    together = planning.together
+    if planning.prefill is None and roles == {"prefill", "decode"}:
+        together = together and plan.planning is not None
+        split = _around(plan, "prefill"), _around(plan, "decode")
+    if split[0] is None:
+        notes.append("prefill and decode on servers of their own: plan.prefill_decode is left out")
+    engine = pool.engine
+    notes += [
+        f"{name} other than {getattr(engine, name)}"
+        for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
+        if getattr(planning, name) is None
+    ]
+    if planning.routers is None:
+        notes.append(f"routers other than {plan.router.policy}")
+    scalers = _scalers(plan, planning, notes)
+    return Choices(
+        accelerators=accelerators,
+        tensor_parallel=degrees,
+        max_num_seqs=planning.max_num_seqs or (engine.max_num_seqs,),
+        max_num_batched_tokens=(
+            planning.max_num_batched_tokens or (engine.max_num_batched_tokens,)
+        ),
+        memory_utilization=planning.memory_utilization or (engine.memory_utilization,),
+        together=together,
+        replicas=planning.replicas,
+        prefill=split[0],
+        decode=split[1],
+        routers=(None,) if planning.routers is None else _read(planning.routers),
+        scalers=scalers,
+        prices=planning.prices,
+        not_varied=tuple(notes),
+    )
+
+
+def _refuse_many_pools(plan: ScenarioPlan) -> None:
+    if plan.ground is not None:
+        raise InputError(
+            "the scenario has machines or gangs of its own, and a plan would choose other servers",
+            where="fleet" if plan.ground.fleet is not None else "gangs",
+            hint="take them out for the plan (--set fleet=null --set gangs=null), and put its "
+            "answer on them afterwards; --find load and --find knee take them as they are",
+        )
+    roles = sorted(pool.role for pool in plan.pools)
+    if roles in (["both"], ["decode", "prefill"]):
+        return
+    raise InputError(
+        f"the scenario has {len(roles)} pools ({', '.join(roles)})",
+        where="serving.pools",
+        allowed="one pool, or one with the role prefill and one with the role decode",
+        hint="a plan chooses the servers of these; leave one pool whose settings the others have",
+    )
+
+
+def _accelerators(
+    planning: PlanningPlan, pool: PoolPlan, notes: list[str], *, free: bool
+) -> tuple[str | None, ...]:
+    if planning.accelerators is not None:
+        names = [resolve_accelerator(name).name for name in planning.accelerators]
+        others = [name for name in ACCELERATORS if name not in names]
+        if others:
+            notes.append(f"accelerators that plan.accelerators leaves out: {', '.join(others)}")
+        return tuple(names)
+    if free:
+        return tuple(ACCELERATORS)
+    own = pool.accelerator and resolve_accelerator(pool.accelerator).name
+    kind = pool.step_time.model
+    profile = "profile" in pool.step_time.parameters
+    what = "a profile of one accelerator" if profile else f"the step time {kind!r}"
+    notes.append(f"other accelerators and tensor_parallel: {what} says nothing of them")
+    return (own,)
+
+
+def _around(plan: ScenarioPlan, role: str) -> CountsPlan:
+    """Of a scenario that has such pools: from one server to twice as many as it has."""
+    have = sum(pool.replicas for pool in plan.pools if pool.role == role)
+    return CountsPlan(1, max(2, 2 * have))
+
+
+def _scalers(
+    plan: ScenarioPlan, planning: PlanningPlan, notes: list[str]
+) -> tuple[Section | None, ...]:
+    fixed: tuple[Section | None, ...] = (None,) if planning.fixed else ()
+    if planning.autoscalers is not None:
+        return (*fixed, *_read(planning.autoscalers))
+    if plan.scaling is not None:
+        return (*fixed, {})
+    notes.append("autoscalers: plan.autoscalers is left out")
+    return fixed
+
+
+def _read(sections: tuple[str, ...]) -> tuple[Section, ...]:
+    return tuple(json.loads(section) for section in sections)

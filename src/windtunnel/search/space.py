@@ -1,0 +1,439 @@
+"""All deployments that a plan may choose from, each with what no run could do better than."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.shapes import ModelShape
+from windtunnel.search.bounds import Engine, Ruled, Work, fewest_servers, ruled_out, work_of
+from windtunnel.search.choices import Choices, Section, template_of
+from windtunnel.search.demand import Demand
+from windtunnel.search.point import Origin, Settings
+from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
+from windtunnel.twin.prices import price_of
+from windtunnel.twin.scenario.limits import MOST_REPLICAS
+from windtunnel.twin.scenario.plan import CountsPlan, PoolPlan, ScenarioPlan
+
+MOST_CANDIDATES = 50_000
+MOST_LANES = 5_000
+AS_MANY = 8
+"""Where nobody says how many servers to try: up to this many times the fewest that might do."""
+TOGETHER, SPLIT = "together", "prefill-decode"
+SPLIT_ROLES = ("prefill", "decode")
+
+DOES_NOT_FIT = "does-not-fit"
+TOO_SLOW = "too-little-throughput"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Everything about a deployment but the number of its servers."""
+
+    number: int
+    shape: str
+    accelerator: str | None
+    tensor_parallel: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    memory_utilization: float
+    router: str
+    scaling: str | None
+    settings: Settings
+    plan: ScenarioPlan | None
+    """None: it cannot be built, and `sentence` says why."""
+    price: float | None = None
+    """Dollars for an hour of one server."""
+    ruled: Ruled | None = None
+    fewest: int = 1
+    """Servers below which there is too little time for the work, in all."""
+    fewest_decode: int = 1
+    sentence: str = ""
+
+    @property
+    def scales(self) -> bool:
+        return self.scaling is not None
+
+
+class Candidate(NamedTuple):
+    """A deployment: a kind, and the servers of each of its pools."""
+
+    number: int
+    kind: Kind
+    servers: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.servers)
+
+    @property
+    def possible(self) -> bool:
+        """Whether no bound rules it out; what scales may have more servers than at first."""
+        kind = self.kind
+        if kind.plan is None or kind.ruled is not None:
+            return False
+        enough = self.total >= kind.fewest and self.servers[-1] >= kind.fewest_decode
+        return kind.scales or enough
+
+    def settings(self) -> Settings:
+        """What makes it of the scenario."""
+        kind = self.kind
+        counts: list[tuple[str, Any]] = []
+        pools = next((value for path, value in kind.settings if path == "serving.pools"), None)
+        if isinstance(pools, list):
+            whole = [
+                {**pool, "replicas": count} if isinstance(pool, dict) else pool
+                for pool, count in zip(pools, self.servers, strict=True)
+            ]
+            rest = [pair for pair in kind.settings if pair[0] != "serving.pools"]
+            return (("serving.pools", whole), *rest)
+        counts += [
+            (f"serving.pools.{index}.replicas", count) for index, count in enumerate(self.servers)
+        ]
+        return (*counts, *kind.settings)
+
+    def plan(self) -> ScenarioPlan:
+        """The scenario with these servers."""
+        whole = self.kind.plan
+        assert whole is not None
+        pools = tuple(
+            msgspec.structs.replace(pool, replicas=count)
+            for pool, count in zip(whole.pools, self.servers, strict=True)
+        )
+        return msgspec.structs.replace(whole, pools=pools)
+
+
+class Frame(NamedTuple):
+    """A scenario with one shape, router and autoscaler, whose servers may still be any."""
+
+    shape: str
+    router: str
+    scaling: str | None
+    settings: Settings
+    plan: ScenarioPlan | None
+    sentence: str
+
+
+def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[Frame]:
+    """Every combination of what is not about the servers themselves."""
+    data = origin.data()
+    shapes = [TOGETHER] * choices.together + [SPLIT] * (choices.prefill is not None)
+    for shape, router, scaler in itertools.product(shapes, choices.routers, choices.scalers):
+        settings = [
+            *_shape_settings(base, data, shape, scaler),
+            *_router_settings(router),
+            *_scaling_settings(base, data, scaler),
+        ]
+        policy = base.router.policy if router is None else str(router["policy"])
+        try:
+            plan = origin.plan(tuple(settings), option="plan")
+            plan = msgspec.structs.replace(plan, planning=None)
+            name = _scaling_name(plan, scaler)
+            yield Frame(shape, policy, name, tuple(settings), plan, "")
+        except InputError as error:
+            name = None if scaler is None else str(scaler.get("policy", "manifests"))
+            yield Frame(shape, policy, name, tuple(settings), None, str(error))
+
+
+def _scaling_name(plan: ScenarioPlan, scaler: Section | None) -> str | None:
+    if scaler is None or plan.scaling is None:
+        return None
+    if "policy" in scaler:
+        return str(scaler["policy"])
+    return "manifests" if "manifests" in scaler else "its autoscaler"
+
+
+def _shape_settings(
+    base: ScenarioPlan, data: dict[str, Any], shape: str, scaler: Section | None
+) -> Iterator[tuple[str, Any]]:
+    have = SPLIT if len(base.pools) == 2 else TOGETHER
+    if shape == have:
+        for index, pool in enumerate(base.pools):
+            yield f"serving.pools.{index}.replicas", _begin(scaler, pool.name, pool.replicas)
+        return
+    pools = data["serving"]["pools"]
+    own = pools[[pool.name for pool in base.pools].index(template_of(base).name)]
+    names = (("main", "both"),) if shape == TOGETHER else ((name, name) for name in SPLIT_ROLES)
+    yield (
+        "serving.pools",
+        [
+            {**own, "name": name, "role": role, "replicas": _begin(scaler, name, 1)}
+            for name, role in names
+        ],
+    )
+    if shape == TOGETHER and "disaggregation" in data["serving"]:
+        yield "serving.disaggregation", None
+
+
+def _begin(scaler: Section | None, pool: str, replicas: int) -> int:
+    """Any number that the rules allow: how many there really are is chosen later."""
+    bounds = (scaler or {}).get("pools", {}).get(pool, {})
+    least = bounds.get("min", 1)
+    return int(min(max(replicas, least), max(least, bounds.get("max", MOST_REPLICAS))))
+
+
+def _router_settings(router: Section | None) -> Iterator[tuple[str, Any]]:
+    if router is not None:
+        yield "serving.router", router
+
+
+def _scaling_settings(
+    base: ScenarioPlan, data: dict[str, Any], scaler: Section | None
+) -> Iterator[tuple[str, Any]]:
+    if scaler is None and base.scaling is not None:
+        yield "scaling", None
+        for name in ("startup", "drain"):
+            if name in data["serving"]:
+                yield f"serving.{name}", None
+    elif scaler:
+        yield "scaling", scaler
+
+
+class Hardware(NamedTuple):
+    """What every server of a kind is."""
+
+    accelerator: str | None
+    tensor_parallel: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    memory_utilization: float
+
+
+def kinds_of(
+    origin: Origin, base: ScenarioPlan, choices: Choices, demands: Sequence[Demand], attained: float
+) -> list[Kind]:
+    """Every combination, with what its bounds say."""
+    frames = list(frames_of(origin, base, choices))
+    hardware = [
+        Hardware(*values)
+        for values in itertools.product(
+            choices.accelerators,
+            choices.tensor_parallel,
+            choices.max_num_seqs,
+            choices.max_num_batched_tokens,
+            choices.memory_utilization,
+        )
+        if values[2] <= values[3]
+    ]
+    if len(frames) * len(hardware) > MOST_LANES:
+        what = f"these are {len(frames) * len(hardware)} kinds of deployment"
+        allowed = f"up to {MOST_LANES}"
+        raise InputError(what, where="plan", allowed=allowed, hint="vary fewer settings at once")
+    shape = shape_of(base)
+    bounds = _Bounds(demands, attained, base.duration_s, shape)
+    kinds: list[Kind] = []
+    for frame, own in itertools.product(frames, hardware):
+        kinds.append(_kind(len(kinds), frame, own, base, choices, bounds))
+    return kinds
+
+
+def _kind(
+    number: int,
+    frame: Frame,
+    own: Hardware,
+    base: ScenarioPlan,
+    choices: Choices,
+    bounds: "_Bounds",
+) -> Kind:
+    kind = Kind(
+        number=number,
+        shape=frame.shape,
+        accelerator=own.accelerator,
+        tensor_parallel=own.tensor_parallel,
+        max_num_seqs=own.max_num_seqs,
+        max_num_batched_tokens=own.max_num_batched_tokens,
+        memory_utilization=own.memory_utilization,
+        router=frame.router,
+        scaling=frame.scaling,
+        settings=(),
+        plan=None,
+        sentence=frame.sentence,
+    )
+    if frame.plan is None:
+        return msgspec.structs.replace(kind, settings=frame.settings)
+    template = template_of(base)
+    pools = [_with(pool, own, template, choices.prices) for pool in frame.plan.pools]
+    settings = _merged(frame.settings, [_changes(template, pool) for pool in pools])
+    price = price_of(pools[0])
+    costs = None if price is None else price * own.tensor_parallel
+    kind = msgspec.structs.replace(kind, settings=settings, price=costs)
+    try:
+        found = bounds.of(pools)
+    except InputError as error:
+        return msgspec.structs.replace(kind, sentence=error.what)
+    plan = msgspec.structs.replace(frame.plan, pools=tuple(pools))
+    ruled, fewest, fewest_decode = found
+    return msgspec.structs.replace(
+        kind, plan=plan, ruled=ruled, fewest=fewest, fewest_decode=fewest_decode
+    )
+
+
+def _with(pool: PoolPlan, own: Hardware, template: PoolPlan, prices: dict[str, float]) -> PoolPlan:
+    """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
+    same = _same_hardware(template, own)
+    engine = msgspec.structs.replace(
+        pool.engine,
+        max_num_seqs=own.max_num_seqs,
+        max_num_batched_tokens=own.max_num_batched_tokens,
+        memory_utilization=own.memory_utilization,
+        kv_blocks=pool.engine.kv_blocks if same else None,
+    )
+    price = pool.price_per_hour
+    if own.accelerator in prices:
+        price = prices[own.accelerator]
+    elif not _same_accelerator(template, own):
+        price = None
+    return msgspec.structs.replace(
+        pool,
+        accelerator=pool.accelerator if _same_accelerator(template, own) else own.accelerator,
+        tensor_parallel=own.tensor_parallel,
+        price_per_hour=price,
+        engine=engine,
+    )
+
+
+def _same_accelerator(template: PoolPlan, own: Hardware) -> bool:
+    name = template.accelerator
+    return own.accelerator == (None if name is None else resolve_accelerator(name).name)
+
+
+def _same_hardware(template: PoolPlan, own: Hardware) -> bool:
+    return _same_accelerator(template, own) and own.tensor_parallel == template.tensor_parallel
+
+
+def _changes(template: PoolPlan, pool: PoolPlan) -> dict[str, Any]:
+    """What is written differently in a pool."""
+    changes: dict[str, Any] = {
+        name: getattr(pool, name)
+        for name in ("accelerator", "tensor_parallel", "price_per_hour")
+        if getattr(pool, name) != getattr(template, name)
+    }
+    for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization"):
+        if getattr(pool.engine, name) != getattr(template.engine, name):
+            changes[f"engine.{name}"] = getattr(pool.engine, name)
+    if pool.engine.kv_blocks != template.engine.kv_blocks:
+        changes["engine.kv_blocks"] = "auto"
+    return changes
+
+
+def _merged(settings: Settings, changes: Sequence[dict[str, Any]]) -> Settings:
+    """Into the list of pools where it is set as a whole, else key by key."""
+    merged: list[tuple[str, Any]] = []
+    whole = False
+    for path, value in settings:
+        if path == "serving.pools" and isinstance(value, list):
+            whole = True
+            merged.append((path, [_put(p, c) for p, c in zip(value, changes, strict=True)]))
+        elif not path.endswith(".replicas"):
+            merged.append((path, value))
+    if not whole:
+        for index, own in enumerate(changes):
+            merged += [(f"serving.pools.{index}.{key}", value) for key, value in own.items()]
+    return tuple(merged)
+
+
+def _put(pool: Any, changes: dict[str, Any]) -> Any:
+    changed = {**pool, "engine": {**(pool.get("engine") or {})}}
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        (changed[section] if section else changed)[name] = value
+    if not changed["engine"]:
+        del changed["engine"]
+    return changed
+
+
+class _Bounds:
+    """What no run could do better than, worked out once for all that have the same servers."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        attained: float,
+        duration_s: float | None,
+        shape: ModelShape | None,
+    ) -> None:
+        self._demands = demands
+        self._attained = attained
+        self._end_s = math.inf if duration_s is None else duration_s
+        self._shape = shape
+        self._known: dict[tuple[bytes, ...], tuple[Ruled | None, int, int]] = {}
+
+    def of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+        """Why none of these can do, the fewest servers that might, and the fewest that decode."""
+        bare = [msgspec.structs.replace(pool, name="", replicas=1) for pool in pools]
+        key = tuple(msgspec.json.encode(pool) for pool in bare)
+        if key not in self._known:
+            self._known[key] = self._of(pools)
+        return self._known[key]
+
+    def _of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+        engines = [self._engine(pool) for pool in pools]
+        prefill, decode = engines[0], engines[-1]
+        works: list[Work] = []
+        for demand in self._demands:
+            ruled = ruled_out(prefill, decode, demand, self._attained)
+            if ruled is not None:
+                return ruled, 1, 1
+            work = work_of(decode, demand, self._attained, self._end_s)
+            if work is not None:
+                works.append(work)
+        fewest = fewest_servers(decode, works)
+        if len(pools) == 1:
+            return None, fewest, fewest
+        writing = [work._replace(new_tokens=0.0) for work in works]
+        return None, max(2, fewest), fewest_servers(decode, writing)
+
+    def _engine(self, pool: PoolPlan) -> Engine:
+        model = step_time_of(pool, self._shape)
+        return Engine(model, limits_of(pool, self._shape), overheads_of(pool).queueing_s)
+
+
+def candidates_of(kinds: Sequence[Kind], base: ScenarioPlan, choices: Choices) -> list[Candidate]:
+    """Every kind with every number of servers, from few to many."""
+    found: list[Candidate] = []
+    for kind in kinds:
+        for servers in _counts(kind, base, choices):
+            found.append(Candidate(len(found), kind, servers))
+        if len(found) > MOST_CANDIDATES:
+            what = f"these are more than {MOST_CANDIDATES} candidates"
+            hint = "narrow a range under `plan`"
+            raise InputError(what, where="plan", hint=hint)
+    return found
+
+
+def _counts(kind: Kind, base: ScenarioPlan, choices: Choices) -> list[tuple[int, ...]]:
+    if kind.scales:
+        return [_at_first(kind)]
+    if kind.shape == SPLIT:
+        prefill, decode = choices.prefill, choices.decode
+        assert prefill is not None
+        assert decode is not None
+        return list(itertools.product(_each(prefill), _each(decode)))
+    if choices.replicas is not None:
+        return [(count,) for count in _each(choices.replicas)]
+    if kind.plan is None or kind.ruled is not None:
+        return [(max(1, base.pools[0].replicas),)]
+    # Of traffic whose load nobody knows before a run, the scenario's own number is a hint.
+    fewest = kind.fewest
+    most = max(AS_MANY * fewest, 2 * sum(pool.replicas for pool in base.pools))
+    return [(count,) for count in range(fewest, min(most, MOST_REPLICAS) + 1)]
+
+
+def _each(counts: CountsPlan) -> range:
+    return range(counts.fewest, counts.most + 1)
+
+
+def _at_first(kind: Kind) -> tuple[int, ...]:
+    """Where an autoscaler begins: with the fewest that might do, as far as it allows."""
+    plan = kind.plan
+    if plan is None or plan.scaling is None:
+        return (1,) if kind.shape == TOGETHER else (1, 1)
+    wanted = [kind.fewest] if len(plan.pools) == 1 else [1, kind.fewest_decode]
+    counts = []
+    for pool, count in zip(plan.pools, wanted, strict=True):
+        bounds = plan.scaling.bounds[pool.name]
+        counts.append(min(max(count, bounds.minimum), bounds.maximum))
+    return tuple(counts)

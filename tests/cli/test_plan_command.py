@@ -1,0 +1,113 @@
+"""`windtunnel plan`: what it prints and leaves, how it exits, and how it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.search.plans import SHOP
+from windtunnel.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--seeds", "2", "--jobs", "1")
+
+
+@pytest.fixture
+def plan(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in a folder with one scenario in it."""
+    (tmp_path / "shop.yaml").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run_it(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["plan", "shop.yaml", *args])
+        captured = capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run_it
+
+
+def test_the_answer_comes_first(plan: Run) -> None:
+    code, out, err = plan("--routers", "round-robin,least-loaded", "--replicas", "1..4", *QUICK)
+    assert (code, err) == (0, "")
+    first, second, third, *rest = out.splitlines()
+    assert first == "3 servers, round-robin: $7.50/h"
+    assert second.startswith("It attains critical ")
+    assert "(95% sure of at least 9" in second
+    assert third.startswith("windtunnel simulate shop.yaml --set serving.pools.0.replicas=3")
+    assert any(line.startswith("runners-up") for line in rest)
+    assert any(line.startswith("8 candidates of 2 kinds: ") for line in rest)
+    assert "  autoscalers: plan.autoscalers is left out" in rest
+    assert rest[-1] == "open runs/plan-shop/report.html"
+    assert all(len(line) <= 80 for line in rest)
+    folder = Path("runs/plan-shop")
+    found: dict[str, Any] = json.loads((folder / "plan.json").read_text())
+    assert found["best"]["servers"] == [3]
+    page = (folder / "report.html").read_text()
+    assert "3 servers, round-robin: $7.50/h" in page
+    assert "<circle" in page
+    assert "Why not the others" in page
+
+
+def test_json_alone(plan: Run) -> None:
+    code, out, _ = plan("--json", "-", *QUICK)
+    assert code == 0
+    assert json.loads(out)["best"]["reason"] == "best"
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("find", ["load", "knee"])
+def test_loads(plan: Run, find: str) -> None:
+    code, out, err = plan("--find", find, "--json", "found.json", *QUICK)
+    assert (code, err) == (0, "")
+    assert out.startswith("Carries " if find == "load" else "Latency turns at ")
+    assert "x its traffic" in out
+    found: dict[str, Any] = json.loads(Path("found.json").read_text())
+    assert found["find"] == find
+    assert "Loads that were tried" in Path("runs/plan-shop/report.html").read_text()
+
+
+def test_nothing_is_good_enough(plan: Run) -> None:
+    code, out, _ = plan("--replicas", "1", "--attained", "99%", *QUICK)
+    assert code == 1
+    assert out.startswith("None of 1 candidates attains critical 99%.\nClosest: 1 server, ")
+
+
+def test_no_load_is_light_enough(plan: Run) -> None:
+    code, out, _ = plan("--find", "load", "--set", "slo.critical.tpot=1ms", "--seeds", "2")
+    assert code == 1
+    assert out.startswith("No load attains critical 95%, not even 0.0009")
+
+
+def test_a_budget_is_kept(plan: Run) -> None:
+    code, out, _ = plan("--budget", "2", *QUICK)
+    assert code == 1
+    assert out.startswith("The budget was spent before a candidate was sure")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--accelerators", "h200"), "would be the same for all of them"),
+        (("--routers", "least-load"), "did you mean 'least-loaded'"),
+        (("--routers", "a,,b"), "this is not a list of words"),
+        (("--replicas", "5..2"), "5 is more than max, which is 2"),
+        (("--replicas", "many"), "this is not a range"),
+        (("--attained", "120%"), "is not one; allowed: a share above 0 and below 1"),
+        (("--find", "load", "--replicas", "2..3"), "looks at the scenario's own servers"),
+        (("--slo", "gold"), "'gold' is not a class of service"),
+        (("--set", "slo={}"), "nothing could miss one"),
+        (("-o", " "), "there is no name after it"),
+        (("--json", "shop.yaml"), "would overwrite the scenario"),
+        (("--find", "cheapest"), "'cheapest' is not one of"),
+    ],
+)
+def test_refusals(plan: Run, args: tuple[str, ...], says: str) -> None:
+    code, out, err = plan(*args)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert sorted(path.name for path in Path().iterdir()) == ["shop.yaml"]

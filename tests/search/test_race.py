@@ -1,0 +1,166 @@
+"""The race against trying everything: it finds what an exhaustive search would, in fewer runs."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windtunnel.search.race import (
+    BEST,
+    DEARER,
+    FAILED,
+    FEWER,
+    MISSES,
+    NOT_SURE,
+    UNTRIED,
+    Ended,
+    Entrant,
+    Lane,
+    Race,
+    Wish,
+)
+from windtunnel.search.trials import Rules, Stage, Trial
+
+RULES = Rules(
+    attained=0.95,
+    confidence=0.95,
+    stages=(Stage(0.1, (0,)), Stage(0.5, (0,)), Stage(1.0, (0, 1, 2))),
+    test=(3, 4, 5, 6),
+    budget=1000.0,
+)
+REQUESTS = 5000
+
+
+def played(
+    lanes: list[Lane], rules: Rules, run: Callable[[Wish], Trial]
+) -> tuple[Ended, list[Wish]]:
+    race = Race(lanes, rules)
+    moves = race.moves()
+    asked: list[Wish] = []
+    try:
+        batch = next(moves)
+        while True:
+            asked += batch
+            batch = moves.send({wish: run(wish) for wish in batch})
+    except StopIteration:
+        pass
+    return race.ended(), asked
+
+
+def lane(first: int, price: float, many: int, *, rising: bool = True) -> Lane:
+    entrants = [Entrant(first + n, (n + 1,), price * (n + 1)) for n in range(many)]
+    return Lane(tuple(entrants), rising)
+
+
+def quality(shares: dict[int, float]) -> Callable[[Wish], Trial]:
+    def run(wish: Wish) -> Trial:
+        share = shares[wish.number] + (0.002 if wish.seed % 2 else -0.002)
+        return Trial((min(1.0, max(0.0, share)),), (REQUESTS,), 0.0)
+
+    return run
+
+
+@given(
+    needs=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    prices=st.lists(st.floats(1.0, 9.0), min_size=6, max_size=6),
+)
+def test_it_finds_what_trying_everything_finds(needs: list[int], prices: list[float]) -> None:
+    """Lanes of eight; a lane is good from a number of servers on, which may be more than it has."""
+    lanes, shares = [], {}
+    for number, need in enumerate(needs):
+        lanes.append(lane(10 * number, prices[number], 8))
+        for one in lanes[-1].entrants:
+            shares[one.number] = 0.98 if one.servers[0] >= need else 0.5
+    ended, asked = played(lanes, RULES, quality(shares))
+    good = [e for one in lanes for e in one.entrants if shares[e.number] > 0.95]
+    expected = min(good, key=lambda one: (one.cost, one.number)).number if good else None
+    assert ended.best == expected
+    assert sorted(ended.verdicts) == sorted(shares)
+    assert len(asked) == len(set(asked)) == ended.runs
+    assert ended.whole_runs <= 0.1 * 4 * len(lanes) + 4 * (3 + 0.5) * 2 + 4 * 4
+    if expected is None:
+        assert ended.closest is not None
+
+
+def test_verdicts_say_why() -> None:
+    shares = {0: 0.2, 1: 0.3, 2: 0.4, 3: 0.97, 4: 0.98, 5: 0.99, 10: 0.9, 20: 0.97}
+    lanes = [
+        lane(0, 1.0, 6),
+        Lane((Entrant(10, (1,), 2.0),), rising=False),
+        Lane((Entrant(20, (1,), 5.0),), rising=False),
+    ]
+    ended, _ = played(lanes, RULES, quality(shares))
+    assert ended.best == 3
+    reasons = {number: said.reason for number, said in ended.verdicts.items()}
+    assert [reasons[number] for number in range(6)] == [MISSES, FEWER, MISSES, BEST, DEARER, DEARER]
+    assert ended.verdicts[1].instead == 2
+    assert reasons[10] == MISSES
+    assert ended.runners_up == (20,)
+    best = ended.verdicts[3]
+    assert best.low is not None
+    assert 0.95 <= best.low < 0.97
+    assert best.confidence == 0.975
+    assert ended.tests == 1
+
+
+def test_good_on_average_is_not_enough() -> None:
+    """A share of 0.951 that runs spread around is not surely above 0.95; one more server is."""
+    ended, _ = played([lane(0, 1.0, 2)], RULES, quality({0: 0.951, 1: 0.97}))
+    assert ended.verdicts[0].reason == NOT_SURE
+    assert ended.best == 1
+    assert ended.tests == 2
+    assert ended.verdicts[1].confidence == 0.9875
+
+
+def test_whoever_scales_is_judged_by_its_measured_cost() -> None:
+    lanes = [lane(0, 3.0, 1), Lane((Entrant(5, (1,), 1.0, scales=True),), rising=False)]
+
+    def run(wish: Wish) -> Trial:
+        assert wish.share == 1.0 or wish.number == 0
+        return Trial((0.99,), (REQUESTS,), 2.0 if wish.number == 5 else 3.0)
+
+    ended, _ = played(lanes, RULES, run)
+    assert ended.best == 5
+    assert ended.verdicts[5].cost == 2.0
+    assert ended.runners_up == (0,)
+
+
+def test_the_worst_class_counts() -> None:
+    def run(wish: Wish) -> Trial:
+        return Trial((0.99, 0.5 if wish.number == 0 else 0.96), (REQUESTS, REQUESTS), 0.0)
+
+    ended, _ = played([lane(0, 1.0, 2)], RULES, run)
+    assert ended.best == 1
+    assert ended.verdicts[1].attained == 0.96
+
+
+def test_a_budget_ends_it() -> None:
+    rules = RULES._replace(budget=3.0)
+    ended, asked = played([lane(0, 1.0, 8)], rules, quality(dict.fromkeys(range(8), 0.99)))
+    assert ended.best is None
+    assert ended.out_of_budget
+    assert sum(wish.share for wish in asked) <= 3.0
+    assert {said.reason for said in ended.verdicts.values()} == {UNTRIED}
+
+
+def test_a_run_that_fails_is_told_and_others_go_on() -> None:
+    def run(wish: Wish) -> Trial:
+        if wish.number == 0:
+            return Trial((), (), 0.0, failure="no memory")
+        return Trial((0.99,), (REQUESTS,), 0.0)
+
+    lanes = [lane(0, 1.0, 1), lane(1, 2.0, 1)]
+    ended, _ = played(lanes, RULES, run)
+    assert ended.best == 1
+    assert ended.verdicts[0].reason == FAILED
+    assert ended.verdicts[0].sentence == "no memory"
+
+
+def test_nothing_left_to_chance_needs_no_test() -> None:
+    rules = RULES._replace(stages=(Stage(1.0, (0,)),), test=())
+    ended, asked = played(
+        [lane(0, 1.0, 2)], rules, lambda wish: Trial((0.95 if wish.number else 0.94,), (99,), 0.0)
+    )
+    assert ended.best == 1
+    assert ended.verdicts[1].low == 0.95
+    assert len(asked) == 2

@@ -1,0 +1,95 @@
+"""The section `plan`: what it comes to, that a run does without it, and every fault in it."""
+
+import pytest
+
+from windtunnel.core.errors import WindtunnelError
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
+
+SCENARIO = """\
+name: shop
+model: llama-3.1-8b
+workload:
+  - name: chat
+    slo: critical
+    count: 20
+    arrivals: {process: poisson, rate: 10/s}
+    prompt_tokens: 100
+    output_tokens: 20
+slo:
+  critical: {ttft: 500ms}
+serving:
+  pools:
+    - {name: main, replicas: 2, accelerator: h200}
+"""
+
+
+def planning(section: str) -> PlanningPlan:
+    found = load_text(SCENARIO + f"plan: {section}\n").planning
+    assert found is not None
+    return found
+
+
+def test_what_is_written_comes_to_a_plan() -> None:
+    found = planning(
+        "{slo: [critical], attained: 0.9, accelerators: [h100, l40s], prices: {l40s: 0.8}, "
+        "replicas: {max: 6}, prefill_decode: {prefill: {max: 2}, decode: {min: 2, max: 3}}, "
+        "engine: {max_num_seqs: [64, 128]}, routers: [{policy: weighted, staleness: 20ms}], "
+        "autoscalers: [{policy: predictive, interval: 10s}]}"
+    )
+    assert found.slo == ("critical",)
+    assert (found.attained, found.confidence) == (0.9, 0.95)
+    assert found.accelerators == ("h100", "l40s")
+    assert found.prices == {"l40s": 0.8}
+    assert found.replicas == CountsPlan(1, 6)
+    assert (found.prefill, found.decode) == (CountsPlan(1, 2), CountsPlan(2, 3))
+    assert found.max_num_seqs == (64, 128)
+    assert found.routers == ('{"policy": "weighted", "staleness": 0.02}',)
+    assert found.autoscalers == ('{"policy": "predictive", "interval": 10.0}',)
+
+
+def test_a_run_does_without_it() -> None:
+    plain, planned = load_text(SCENARIO), load_text(SCENARIO + "plan: {replicas: {max: 3}}\n")
+    assert plain.planning is None
+    assert plain.sha256 == planned.sha256
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ("{replicas: {min: 5, max: 4}}", "5 is more than max, which is 4"),
+        ("{accelerators: [h2000]}", "'h2000' is not in the catalog"),
+        ("{accelerators: [h200, h200-sxm]}", "plan.accelerators[1]: this is there already"),
+        ("{accelerators: [h200], prices: {l4: 1}}", "none of the accelerators to try"),
+        ("{slo: [critcal]}", "did you mean 'critical'"),
+        ("{slo: [batch]}", "'batch' has no targets"),
+        ("{together: false}", "there is nothing to try"),
+        ("{together: false, replicas: {max: 2}}", "no servers that it could count"),
+        ("{fixed: false}", "there is nothing to try"),
+        ("{routers: [{policy: least-load}]}", "did you mean 'least-loaded'"),
+        ("{routers: [{policy: random, scorers: {queue-depth: 1}}]}", "plan.routers[0].scorers"),
+        ("{autoscalers: [{policy: predictiv}]}", "did you mean 'predictive'"),
+        (
+            "{autoscalers: [{policy: predictive, pools: {mian: {max: 3}}}]}",
+            "plan.autoscalers[0].pools.mian: there is no such pool",
+        ),
+        ("{engine: {max_num_seqs: [512], max_num_batched_tokens: [256]}}", "the largest is 256"),
+        ("{tensor_parallel: [1, 2, 1]}", "plan.tensor_parallel[2]: this is there already"),
+        ("{attained: 1.5}", "1.5 is too large"),
+        ("{confidence: 0.2}", "0.2 is too small"),
+        ("{accelerator: [h200]}", "did you mean 'accelerators'"),
+    ],
+)
+def test_faults(section: str, says: str) -> None:
+    with pytest.raises(WindtunnelError) as caught:
+        planning(section)
+    assert says in str(caught.value)
+    assert "plan" in str(caught.value)
+
+
+def test_step_times_that_know_no_accelerator() -> None:
+    text = SCENARIO.replace(
+        "accelerator: h200", "step_time: {model: linear, fixed: 5ms}, engine: {kv_blocks: 500}"
+    )
+    with pytest.raises(WindtunnelError, match="would be the same for all of them"):
+        load_text(text + "plan: {accelerators: [h200]}\n")
