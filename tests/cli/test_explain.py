@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
         line(15.0, "cheap", 2),
         line(30.0, "main", 2),
     ]
-    (tmp_path / "scaling.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "control.jsonl").write_text("\n".join(lines) + "\n")
     return tmp_path
 
 
@@ -71,14 +71,14 @@ def test_the_same_as_data(run: Path) -> None:
 
 
 def test_events_will_do_too(run: Path) -> None:
-    (run / "scaling.jsonl").rename(run / "events.jsonl")
+    (run / "control.jsonl").rename(run / "events.jsonl")
     assert "main: 2 -> 4" in told(run, "--at", "15s")
 
 
 @pytest.mark.parametrize(
     ("content", "options", "what"),
     [
-        (None, (), "neither scaling.jsonl nor events.jsonl"),
+        (None, (), "neither control.jsonl nor events.jsonl"),
         ("", (), "no decision was made"),
         (line(15.0, "main", 4), ("--at", "10s"), "the first decision was made at 15 s"),
         ('{"kind":"scaling.decided"}', (), "line 1 is not a decision"),
@@ -89,6 +89,6 @@ def test_faults_are_sentences(
     tmp_path: Path, content: str | None, options: tuple[str, ...], what: str
 ) -> None:
     if content is not None:
-        (tmp_path / "scaling.jsonl").write_text(content)
+        (tmp_path / "control.jsonl").write_text(content)
     with pytest.raises(InputError, match=what):
         CliRunner().invoke(explain, [str(tmp_path), *options], catch_exceptions=False)

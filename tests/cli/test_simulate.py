@@ -51,6 +51,7 @@ def files_in(folder: str) -> list[str]:
     return [
         f"{folder}/{name}"
         for name in (
+            "control.jsonl",
             "report.html",
             "requests.parquet",
             "result.json",

@@ -16,7 +16,7 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 RESULT = {"name": "a", "latency": {"ttft": {"mean": None}}}
-OPTIONAL = (contents.EVENTS, contents.SCALING)
+OPTIONAL = (contents.EVENTS, contents.CONTROL)
 FILES = sorted(name for name in contents.ALL if name not in OPTIONAL)
 
 

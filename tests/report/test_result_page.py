@@ -7,6 +7,9 @@ from typing import Any
 from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
 from tests.twin.faults.runs import faulty, plain
+from tests.twin.ground.worlds import SCALING
+from tests.twin.ground.worlds import scenario as grounded
+from tests.twin.ground.worlds import told as ground_told
 from tests.twin.runs import BUSY, run
 from tests.twin.scaled import Script, scaled
 from tests.twin.test_comparison import SHARED, compared
@@ -21,6 +24,7 @@ from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.story import KINDS, ROUTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
+NAME = re.compile(r"`([A-Za-z_.]+)`")
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
 
 
@@ -101,8 +105,6 @@ def value_at(result: dict[str, Any], path: str) -> Any:
     return value["mean"] if isinstance(value, dict) and list(value) == FIGURES else value
 
 
-OF_THE_GROUND = ("gang.", "fleet.", "machine.")
-"""What gangs and fleets tell is declared there, several kinds in a row of the page."""
 WEIGHTED = "serving.router={policy: weighted, counterfactual: 1}"
 EVICTING = steps(
     f"{{policy: flow-control, eviction: true, max_waiting: 1, {ONE_AT_A_TIME}}}",
@@ -112,6 +114,25 @@ EVICTING = steps(
 )
 
 
+OF_REQUESTS = ("request.", "adapter.")
+SLOW = "scaling.actuation_delay={mean: 2s, stddev: 3s}"
+
+
+def test_every_kind_of_the_control_log_is_on_the_page_with_its_data() -> None:
+    script = Script({"main": 2}, {"main": 5}, {"main": 3}, {"main": 4}, again=True)
+    _, events = scaled(elastic(count=30), script, "scaling.interval=500ms", SLOW)
+    events += ground_told(grounded(replicas=1, count=300, more=SCALING.format(most=6)))[1]
+    events += faulty(plain("at: 1s, kind: slow-machine, for: 1s"))[1]
+    rows = {kind: row for row in rows_of("control.jsonl") for kind in NAME.findall(row[0])}
+    of_all = {kind for kind in KINDS if not kind.startswith(OF_REQUESTS)}
+    assert of_all <= set(rows)
+    assert of_all | {"fleet.provision", "machine.configured"} <= {event.kind for event in events}
+    for event in events:
+        if not event.kind.startswith(OF_REQUESTS):
+            told = set(NAME.findall(rows[event.kind][3]))
+            assert set(event.data) <= told, event.kind
+
+
 def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
     sink = MemorySink()
     for text in (EVICTING, SPLIT, ROUND_ROBIN, STICKY, BUSY):
@@ -119,14 +140,14 @@ def test_every_kind_of_event_is_on_the_page_with_its_data() -> None:
         simulate(load_text(text, sets=sets), events=sink)
     drains = elastic(count=4, rate="1000/s", replicas=2, output=110, drain="redirect")
     sink.events += scaled(drains, Script({"main": 1}, {"main": 2}), "scaling.interval=500ms")[1]
-    faults = ("at: 1500ms, kind: engine-crash", "at: 1s, kind: slow-machine, for: 1s")
-    sink.events += faulty(plain(*faults))[1]
+    sink.events += faulty(plain("at: 1500ms, kind: engine-crash"))[1]
+    sink.events = [event for event in sink.events if event.kind.startswith(OF_REQUESTS)]
     found: dict[str, set[str]] = {}
     for event in sink.events:
         found.setdefault(event.kind, set()).update(event.data)
     rows = {row[0].strip("`"): row for row in rows_of("events.jsonl")}
-    rows = {kind: row for kind, row in rows.items() if not kind.startswith(OF_THE_GROUND)}
-    assert set(rows) == set(KINDS) == set(found)
+    of_requests = {kind for kind in KINDS if kind.startswith(OF_REQUESTS)}
+    assert set(rows) == of_requests == set(found)
     for kind, names in found.items():
         told = set(re.findall(r"`([a-z_]+)`", rows[kind][3]))
         assert told == names, kind

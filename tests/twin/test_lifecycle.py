@@ -64,6 +64,7 @@ def test_a_server_is_paid_for_from_its_start_and_serves_after_it() -> None:
     text = elastic(count=4, rate="0.8/s")  # the last comes at 5 s, and the run ends at 5.11 s
     result, events = scaled(text, Script({"main": 2}, {"main": 2}, {"main": 2}, {"main": 1}))
     assert states(events) == [
+        (0.0, "server/0", "ready"),
         (1.0, "server/1", "pending"),
         (1.0, "server/1", "starting"),
         (3.0, "server/1", "ready"),

@@ -12,7 +12,6 @@ from windtunnel.cli.places import in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.core.telemetry import JsonlSink
     from windtunnel.report.files import RunFolder
     from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import Run
@@ -124,7 +123,8 @@ def simulate(
             if place is not None:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
         sinks: list[RowSink] = [] if folder is None else [folder.rows()]
-        told, log = _listeners(folder, plan, events=events)
+        told = folder.events() if folder is not None and events else None
+        log = folder.control() if folder is not None else None
         trace = PerfettoTrace(plan)
         if perfetto is not None:
             sinks.append(trace)
@@ -158,16 +158,6 @@ def _show(done: "Run", folder: "RunFolder | None", also: dict[str, Path]) -> Non
     from windtunnel.report.table import show
 
     show(done.result, done.plan.slos, folder.path if folder else None, screen(), also)
-
-
-def _listeners(
-    folder: "RunFolder | None", plan: "ScenarioPlan", *, events: bool
-) -> "tuple[JsonlSink | None, JsonlSink | None]":
-    """Where every decision goes, if somebody asked, and where those of an autoscaler go."""
-    if folder is None:
-        return None, None
-    told = folder.events() if events else None
-    return told, folder.scaling() if plan.scaling is not None else None
 
 
 def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.report.contents import EVENTS, SCALING
+from windtunnel.report.contents import CONTROL, EVENTS
 
-MARK = b'"kind":"scaling.'
+MARKS = (b'"kind":"scaling.decided"', b'"kind":"scaling.kept"')
 """In every line that has a decision, so that other lines need not be read."""
 
 
@@ -51,18 +51,18 @@ class Decided(msgspec.Struct, frozen=True):
 
 def decisions_of(folder: Path) -> list[Decided]:
     """All of a run, in the order of time; a folder without any is a sentence."""
-    path = folder / SCALING
+    path = folder / CONTROL
     if not path.is_file():
         path = folder / EVENTS
     if not path.is_file():
-        what = f"there is neither {SCALING} nor {EVENTS}"
+        what = f"there is neither {CONTROL} nor {EVENTS}"
         hint = "decisions are in the folder of a run whose scenario has a `scaling` section"
         raise InputError(what, where=str(folder), hint=hint)
     decoder = msgspec.json.Decoder(Decided)
     found = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if MARK in line:
+            if any(mark in line for mark in MARKS):
                 try:
                     found.append(decoder.decode(line))
                 except msgspec.MsgspecError as error:

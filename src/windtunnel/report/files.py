@@ -14,6 +14,7 @@ import msgspec
 from windtunnel.core.errors import OutputError
 from windtunnel.core.telemetry import JsonlSink
 from windtunnel.report import contents
+from windtunnel.report.control_log import ControlLog
 from windtunnel.report.requests import RequestRows
 from windtunnel.report.timeline import write_timeline
 from windtunnel.report.token_gaps import write_token_gaps
@@ -119,7 +120,7 @@ class RunFolder(WholeFolder):
         super().__init__(path, contents.ALL)
         self._rows: RequestRows | None = None
         self._events: JsonlSink | None = None
-        self._scaling: JsonlSink | None = None
+        self._control: ControlLog | None = None
 
     def rows(self) -> RequestRows:
         """A sink for the rows of this run's requests."""
@@ -131,10 +132,27 @@ class RunFolder(WholeFolder):
         self._events = JsonlSink(self._draft / contents.EVENTS)
         return self._events
 
-    def scaling(self) -> JsonlSink:
-        """A sink for the decisions of this run's autoscaler."""
-        self._scaling = JsonlSink(self._draft / contents.SCALING)
-        return self._scaling
+    def control(self) -> ControlLog:
+        """A sink for what this run's control plane does."""
+        self._control = ControlLog(self._draft / contents.CONTROL)
+        return self._control
+
+    def _close(self) -> None:
+        """Closes the logs, whose last lines are written then."""
+        for sink in (self._events, self._control):
+            if sink is not None:
+                sink.close()
+        self._events = self._control = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):
+            self._close()
+        super().__exit__(kind, error, trace)
 
     def finish(self, run: Run) -> None:
         """Puts the finished files in place, and the report that is made from them."""
@@ -144,9 +162,7 @@ class RunFolder(WholeFolder):
         draft = self._draft
         with self._place():
             self._rows.close()
-            for sink in (self._events, self._scaling):
-                if sink is not None:
-                    sink.close()
+            self._close()
             (draft / contents.RESULT).write_bytes(result_bytes(run.result))
             (draft / contents.SCENARIO).write_bytes(
                 _pretty(msgspec.json.encode(run.plan, enc_hook=str))

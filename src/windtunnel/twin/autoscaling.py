@@ -16,7 +16,7 @@ from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.replicas import Pool
-from windtunnel.twin.story import KEPT, RESIZED
+from windtunnel.twin.story import APPLIED, KEPT, RESIZED, SUPERSEDED
 from windtunnel.workload.request import Request
 
 # On the timetable, after the ends of start-ups of the same instant.
@@ -34,9 +34,9 @@ class Ticking(Protocol):
 class Order:
     """Decisions of one tick, on their way to the cluster."""
 
-    def __init__(self, number: int, decisions: list[Decision]) -> None:
+    def __init__(self, number: int, decisions: list[tuple[str, Decision]]) -> None:
         self.number: Final = number
-        self.decisions: Final = decisions
+        self.decisions: Final = decisions  # each with its id
 
 
 class Autoscaling:
@@ -61,6 +61,7 @@ class Autoscaling:
         self._telemetry: Final = telemetry
         self._measures: Final = Measures()
         self.ticks = 0
+        self.decided = 0  # decisions, each of which has its number as its id
         self.orders = 0
         self.under_way = 0  # orders that were given and have not reached the cluster
         self.seen_s = -1.0  # when the snapshot was taken that the latest decision was made on
@@ -88,11 +89,15 @@ class Autoscaling:
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
         decisions = self._scaler.tick(snapshot, now_s)
         self.seen_s = snapshot.taken_s
+        changing = []
         for decision in decisions:
+            self.decided += 1
+            name = f"scaling-{self.decided}"
             kind = RESIZED if decision.changes else KEPT
             if self._telemetry.wants(kind):
-                self._telemetry.emit(_told(kind, decision, now_s))
-        changing = [decision for decision in decisions if decision.changes]
+                self._telemetry.emit(_told(kind, name, decision, snapshot.taken_s, now_s))
+            if decision.changes:
+                changing.append((name, decision))
         if changing:
             self.orders += 1
             self.under_way += 1
@@ -104,17 +109,29 @@ class Autoscaling:
     def _apply(self, order: Order, now_s: float) -> None:
         """Carries an order out, but for pools that a later one was quicker to reach."""
         self.under_way -= 1
-        for decision in order.decisions:
+        for name, decision in order.decisions:
             pool = self._pools[decision.variant]
             assert decision.target >= 0, f"{decision.variant} cannot have {decision.target} servers"
             if order.number < self._applied.get(pool.name, 0):
                 self.superseded += 1
+                self._tell(SUPERSEDED, name, pool, decision, now_s)
                 continue
             self._applied[pool.name] = order.number
+            self._tell(APPLIED, name, pool, decision, now_s)
             if decision.target != pool.target:  # the same may have been ordered twice meanwhile
                 self.changes += 1
                 self._measures.changed(pool.name, decision.target - pool.target)
                 self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
+
+    def _tell(self, kind: str, name: str, pool: Pool, decision: Decision, now_s: float) -> None:
+        """A decision has reached the cluster."""
+        if self._telemetry.wants(kind):
+            data: dict[str, Plain] = {
+                "id": name,
+                "current": pool.target,
+                "target": decision.target,
+            }
+            self._telemetry.emit(Event(now_s, kind, f"pool/{pool.name}", decision.reason, data))
 
     def result(self, now_s: float) -> dict[str, Any]:
         """What `result.json` says of it, at the end of a run."""
@@ -128,8 +145,8 @@ class Autoscaling:
         }
 
 
-def _told(kind: str, decision: Decision, now_s: float) -> Event:
-    """A decision as an event: the sizes, the numbers, and what bound it."""
+def _told(kind: str, name: str, decision: Decision, seen_s: float, now_s: float) -> Event:
+    """A decision as an event: the sizes, the numbers, what bound it, and when it was so."""
     limits: list[Plain] = [
         {
             "name": one.name,
@@ -141,6 +158,8 @@ def _told(kind: str, decision: Decision, now_s: float) -> Event:
         for one in decision.limits
     ]
     data: dict[str, Plain] = {
+        "id": name,
+        "seen": seen_s,
         "current": decision.current,
         "recommended": decision.recommended,
         "target": decision.target,

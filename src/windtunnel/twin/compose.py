@@ -31,6 +31,7 @@ from windtunnel.twin.observation import Observer, model_name
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
+from windtunnel.twin.roll import Roll
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
 from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
@@ -50,7 +51,7 @@ def compose(
 ) -> Simulation:
     """A simulation that is ready to run. Rows of ended requests go to `sink`.
 
-    `telemetry` hears of every decision, `scaling` of those of the autoscaler.
+    `telemetry` hears of every decision about requests, `scaling` of what the control plane does.
 
     `step_scales` are factors by which the steps of pools take longer than their models say. A
     `scaler` takes the place of the one that the plan's `scaling` asks for.
@@ -70,18 +71,20 @@ def compose(
         _service(plan, traffic, Routing(plan, model, cluster, streams, labels))
         for model in range(len(cluster.rosters))
     ]
+    told = scaling or Telemetry()
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
         services=services,
         startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
         streams=streams,
-        story=story,
+        roll=Roll(told),
     )
-    told = scaling or Telemetry()
     ground = None
     if plan.ground is not None:
         ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
+    else:
+        lifecycle.open()
     simulation = Simulation(
         traffic=traffic,
         services=services,
@@ -91,9 +94,7 @@ def compose(
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
         autoscaling=_autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told),
-        faults=build_faults(
-            plan.faults, cluster, lifecycle, recorder, streams, telemetry or Telemetry()
-        ),
+        faults=build_faults(plan.faults, cluster, lifecycle, recorder, streams, told),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
         story=story,
@@ -102,9 +103,11 @@ def compose(
     )
     if ground is not None:
         sizes = [pool.replicas for pool in plan.pools]
+        telling = Telling(ground, told)
+        lifecycle.roll.footing = telling.replica
         ground.begin(list(zip(cluster.pools, sizes, strict=True)))
         lifecycle.begin()
-        Telling(ground, told).follow()
+        telling.follow()
     return simulation
 
 

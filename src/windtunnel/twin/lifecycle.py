@@ -20,8 +20,8 @@ from windtunnel.twin.replicas import (
     Pool,
     Replica,
 )
+from windtunnel.twin.roll import BEGINNING, Roll
 from windtunnel.twin.service import Service
-from windtunnel.twin.story import Story
 from windtunnel.twin.timetable import Timetable
 
 STARTED: Final = 0  # on the timetable: a start-up ends
@@ -53,14 +53,14 @@ class Lifecycle:
         services: list[Service],
         startup: Startup,
         streams: Streams,
-        story: Story | None,
+        roll: Roll,
     ) -> None:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
         self._services: Final = services
         self._startup: Final = startup
         self._streams: Final = streams
-        self._story: Final = story
+        self.roll: Final = roll
         self.timetable: Final = Timetable()
         self.inside = Inside()  # the loop itself, once it is there
         self.ground: Footing | None = None  # what replicas stand on, if on anything
@@ -68,6 +68,12 @@ class Lifecycle:
             answering = [one for one in cluster.pools if one.decodes and one.model == model]
             slots = [int(pool.limits.max_num_seqs) for pool in answering]
             service.signals.least_slots = min(slots, default=0)
+
+    def open(self) -> None:
+        """The replicas that a run begins with are told of."""
+        for pool in self._cluster.pools:
+            for replica in pool.replicas:
+                self.roll.replica(0.0, replica, BEGINNING)
 
     def begin(self) -> None:
         """The replicas that a run begins with are there."""
@@ -219,8 +225,7 @@ class Lifecycle:
 
     def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
         replica.pool.note_size(now_s)
-        if self._story is not None:
-            self._story.replica(now_s, replica, reason)
+        self.roll.replica(now_s, replica, reason)
 
 
 def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:

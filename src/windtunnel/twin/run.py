@@ -57,9 +57,9 @@ def run(
     """Runs a scenario.
 
     `rows` receives the ended requests in batches, `events` every decision, and `decisions` those of
-    the autoscaler alone. `check` runs every
-    invariant after every event instead of only at the end. `look` is called every few thousand
-    events with the simulation. `step_scales` make the steps of some pools longer or shorter. A
+    the control plane: all but what concerns single requests. `check` runs every invariant after
+    every event instead of only at the end. `look` is called every few thousand events with the
+    simulation. `step_scales` make the steps of some pools longer or shorter. A
     `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
     checker = InvariantChecker(INVARIANTS if plan.ground is None else EVERY_INVARIANT)

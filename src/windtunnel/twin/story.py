@@ -5,7 +5,7 @@ from typing import Final
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Judgement
-from windtunnel.twin.replicas import STATES, Replica
+from windtunnel.twin.roll import KINDS as REPLICAS
 from windtunnel.workload.request import UNSET, Request
 
 ADMITTED: Final = "request.admitted"
@@ -26,7 +26,8 @@ RESIZED: Final = "scaling.decided"
 KEPT: Final = "scaling.kept"
 FAULT_BEGAN: Final = "fault.began"
 FAULT_ENDED: Final = "fault.ended"
-REPLICAS: Final = tuple([f"replica.{state}" for state in STATES])
+APPLIED: Final = "scaling.applied"
+SUPERSEDED: Final = "scaling.superseded"
 KINDS: Final = (
     *VERDICTS,
     ROUTED,
@@ -42,6 +43,8 @@ KINDS: Final = (
     KEPT,
     FAULT_BEGAN,
     FAULT_ENDED,
+    APPLIED,
+    SUPERSEDED,
     *REPLICAS,
 )
 
@@ -58,14 +61,6 @@ class Story:
         if self._telemetry.wants(kind):
             event = Event(now_s, kind, f"request/{request.id}", reason, data)
             self._telemetry.emit(event)
-
-    def replica(self, now_s: float, replica: Replica, reason: str) -> None:
-        """A replica is in another state."""
-        kind = REPLICAS[replica.state]
-        if self._telemetry.wants(kind):
-            data: dict[str, Plain] = {"pool": replica.pool.name, "replica": replica.number}
-            subject = f"server/{replica.server.index}"
-            self._telemetry.emit(Event(now_s, kind, subject, reason, data))
 
     def adapters(self, now_s: float, server: Server) -> None:
         """What a server has loaded and evicted since it was last asked: pairs of who and what."""

@@ -150,6 +150,6 @@ def run_into(folder: Path, text: str, *sets: str) -> Run:
     """Runs a scenario and leaves its files in a folder."""
     plan = load_text(text, sets=sets)
     with RunFolder(folder) as place:
-        done = run(plan, rows=place.rows())
+        done = run(plan, rows=place.rows(), decisions=place.control())
         place.finish(done)
     return done

@@ -26,6 +26,7 @@ def test_slowness_that_overlaps_multiplies() -> None:
 def test_a_crashed_engine_starts_again_and_its_requests_with_it() -> None:
     result, events = faulty(plain("at: 1500ms, kind: engine-crash"))
     assert [event.kind for event in events] == [
+        "replica.ready",
         "request.routed",
         "fault.began",
         "replica.gone",

@@ -91,7 +91,13 @@ def test_a_replica_of_a_scaling_group_is_a_server(tmp_path: Path) -> None:
     assert len({pod.node for pod in pods if pod.requests.get("nvidia.com/gpu")}) == 4
     result = simulate(plan, check=True)
     assert result["requests"]["completed"] == 60
-    assert result["gangs"]["clusters"]["main"] == {"gangs": 2, "pods": 5, "waiting": 0, "ready": 5}
+    assert result["gangs"]["clusters"]["main"] == {
+        "gangs": 2,
+        "pods": 5,
+        "waiting": 0,
+        "ready": 5,
+        "sizes": [[0.0, 0, 0, 5, 0, 0]],
+    }
 
 
 def test_without_a_fleet_machines_are_without_end(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.report.contents import (
+    CONTROL,
     REQUESTS,
     RESULT,
-    SCALING,
     SCENARIO,
     TIMELINE,
     TOKEN_GAPS,
@@ -103,7 +103,7 @@ def read_run(folder: Path) -> RunFiles:
         shares,
         worst,
         endings,
-        decisions_of(folder) if (folder / SCALING).is_file() else [],
+        decisions_of(folder) if (folder / CONTROL).is_file() else [],
     )
 
 

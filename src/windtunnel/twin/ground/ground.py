@@ -145,6 +145,8 @@ class Ground(Footing):
                 moved = yard.units.look(now_s, self.offset_s) or moved
             if isinstance(self._supply, Machines):
                 self._supply.vacate(ground_s)
+            for yard in self.yards:
+                yard.pods.look(ground_s)
             self.on_round(now_s)
             if not moved and not self._gone and self._next_s() > ground_s:
                 return

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from windtunnel.core.random import Streams
+from windtunnel.core.telemetry import Plain
 from windtunnel.fleet.actions import ACTIONS, VERDICTS, Plan
 from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.need import Need, NeedKey, need, profile
 from windtunnel.fleet.provider import FROM_THE_START
 from windtunnel.fleet.requirements import IN, SAME, requirement
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, Shape, shape
@@ -42,12 +43,17 @@ PODS: Final = 110.0
 MOST_STEPS: Final = 100_000
 """Of the fleet at one instant: more is a loop that does not end."""
 
+Told = Callable[[float, str, str, str, dict[str, Plain]], None]
+
 
 class Tenant(Protocol):
     """A cluster, as far as machines are concerned."""
 
     def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
         """What it asks for; `holders` is the row of each machine that it has."""
+
+    def asked_by(self, row: str) -> dict[str, Plain]:
+        """For whom a row was asked for, as data."""
 
     def join(self, node: Node, now_s: float) -> None: ...
 
@@ -96,8 +102,9 @@ class Machines:
         )
         self.drill.before_cycle = self._look
         self.drill.after_cycle = self._note
-        self.told: Callable[[float, str, str, str], None] = _nobody
-        """Hears of decisions and of machines: when, what kind, about whom, why."""
+        self.told: Told = _nobody
+        """Hears of decisions and of machines: when, what kind, about whom, why, and the data."""
+        self.decided = 0  # since the beginning of the run, each with its number as its id
         self._cursor = FROM_THE_START
         self._known: Final[dict[str, Machine]] = {}
         self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
@@ -153,6 +160,7 @@ class Machines:
         """The run begins: machines are paid for, and more can be had than are there."""
         self.meter.begin(now_s)
         self.actions.clear()
+        self.decided = 0
         for machine in self._closed:
             self.provider.add(machine)
         self._closed.clear()
@@ -200,7 +208,14 @@ class Machines:
     def _changed(self, record: Machine, before: Machine | None, now_s: float) -> None:
         was = before.state if before is not None else SPECULATIVE
         if record.state not in (SPECULATIVE, IDLE) or was != SPECULATIVE:
-            self.told(now_s, f"machine.{STATES[record.state]}", record.id, record.error)
+            about = before if before is not None and not record.cluster else record
+            data: dict[str, Plain] = {"kind": record.shape.instance_type}
+            if about.cluster:
+                data["cluster"] = about.cluster
+            if about.holder is not None:
+                data["row"] = about.holder.group
+            kind = f"machine.{STATES[record.state]}"
+            self.told(now_s, kind, f"machine/{record.id}", record.error, data)
         if record.state == CONFIGURED:
             self._tenants[record.cluster].join(node_of(record), now_s)
         elif record.state == DRAINING:
@@ -240,15 +255,30 @@ class Machines:
         for action in plan.actions:
             word = ACTIONS[action.kind]
             self.actions[word] = self.actions.get(word, 0) + 1
-            self.told(now_s, f"fleet.{word}", action.machine, action.reason)
-        verdicts = {
-            f"{one.need.cluster}/{one.need.group}": f"{VERDICTS[one.verdict]}: {one.reason}"
-            for one in plan.shortfalls
-        }
-        for name, why in verdicts.items():
+            data = self._decision(action.need)
+            machine = self._known.get(action.machine)
+            if machine is not None:
+                data["kind"] = machine.shape.instance_type
+            self.told(now_s, f"fleet.{word}", f"machine/{action.machine}", action.reason, data)
+        verdicts = {}
+        for one in plan.shortfalls:
+            name = f"{one.need.cluster}/{one.need.group}"
+            why = verdicts[name] = f"{VERDICTS[one.verdict]}: {one.reason}"
             if self.verdicts.get(name) != why:
-                self.told(now_s, "fleet.short", name, why)
+                self.told(now_s, "fleet.short", f"need/{name}", why, self._decision(one.need))
+        for name in self.verdicts:
+            if name not in verdicts:
+                self.told(now_s, "fleet.met", f"need/{name}", "", {})
         self.verdicts = verdicts
+
+    def _decision(self, need: NeedKey | None) -> dict[str, Plain]:
+        """The id of a decision, and for whom it was made."""
+        self.decided += 1
+        data: dict[str, Plain] = {"id": f"fleet-{self.decided}"}
+        if need is not None:
+            data |= {"cluster": need.cluster, "row": need.group}
+            data |= self._tenants[need.cluster].asked_by(need.group)
+        return data
 
     # What goes wrong.
 
@@ -324,5 +354,5 @@ def node_of(record: Machine) -> Node:
     return Node(record.id, capacity, record.shape.attributes())
 
 
-def _nobody(now_s: float, kind: str, subject: str, reason: str) -> None:
+def _nobody(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
     """Nobody listens."""

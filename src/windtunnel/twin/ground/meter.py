@@ -1,12 +1,24 @@
-"""What machines cost: each from when it is there until it is given back or lost."""
+"""Counts machines and what they cost: each from when it is there until it goes or is lost."""
 
 from typing import Final
 
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DELETING, DRAINING, IDLE
+from windtunnel.fleet.states import (
+    CONFIGURED,
+    CONFIGURING,
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    IDLE,
+)
+from windtunnel.twin.ground.levels import Levels
 
 PAID: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING)
 AN_HOUR_S: Final = 3600.0
+NOWHERE: Final = -1
+COUNTED: Final = (CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, FAILED)
+"""States that levels show, in this order; then the dollars an hour of those that are there."""
 
 
 class Account:
@@ -22,6 +34,8 @@ class Account:
         self._cost = 0.0
         self._rate = 0.0  # dollars an hour of those that are here
         self._settled_s = 0.0
+        self._counts: Final = dict.fromkeys(COUNTED, 0)
+        self.levels: Final = Levels()
 
     def settle(self, now_s: float) -> None:
         passed_s = now_s - self._settled_s
@@ -34,6 +48,14 @@ class Account:
         self.here += machines
         self._rate = self._rate + machines * price_per_hour if self.here else 0.0
         self.most = max(self.most, self.here)
+
+    def count(self, was: int, state: int, now_s: float) -> None:
+        """A machine is in another state; other states than those that are counted are none."""
+        if was in self._counts:
+            self._counts[was] -= 1
+        if state in self._counts:
+            self._counts[state] += 1
+        self.levels.note(now_s, [*self._counts.values(), self._rate])
 
     def seconds(self, now_s: float) -> float:
         self.settle(now_s)
@@ -63,25 +85,26 @@ class Meter:
 
     def move(self, record: Machine, before: Machine | None, now_s: float) -> None:
         """A machine is in another state."""
+        account = self.accounts[record.shape.instance_type]
         was = before is not None and before.state in PAID
         pays = record.state in PAID
-        if was == pays:
-            return
-        account = self.accounts[record.shape.instance_type]
-        account.change(1 if pays else -1, record.shape.price_per_hour, now_s)
-        if pays:
-            account.created += 1
-        elif record.error:
-            account.lost += 1
-        else:
-            account.given_back += 1
+        if was != pays:
+            account.change(1 if pays else -1, record.shape.price_per_hour, now_s)
+            if pays:
+                account.created += 1
+            elif record.error:
+                account.lost += 1
+            else:
+                account.given_back += 1
+        account.count(before.state if before is not None else NOWHERE, record.state, now_s)
 
     def forget(self, record: Machine, now_s: float) -> None:
         """A machine is not listed any more."""
+        account = self.accounts[record.shape.instance_type]
         if record.state in PAID:
-            account = self.accounts[record.shape.instance_type]
             account.change(-1, record.shape.price_per_hour, now_s)
             account.lost += 1
+        account.count(record.state, NOWHERE, now_s)
 
     def cost(self, now_s: float) -> float:
         return sum([account.cost(now_s) for account in self.accounts.values()])

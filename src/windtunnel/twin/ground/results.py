@@ -18,6 +18,7 @@ def gangs_of(footing: Footing | None) -> dict[str, Any] | None:
             "pods": len(pods),
             "waiting": sum(pod.active and not pod.node for pod in pods),
             "ready": sum(pod.ready for pod in pods),
+            "sizes": yard.pods.levels.rows(footing.offset_s),
         }
     return {"terminations": footing.terminations, "clusters": clusters}
 
@@ -37,6 +38,7 @@ def fleet_of(footing: Footing | None, now_s: float) -> dict[str, Any] | None:
             "created": account.created,
             "given_back": account.given_back,
             "lost": account.lost,
+            "sizes": account.levels.rows(footing.offset_s),
         }
     return {
         "cost": machines.meter.cost(ground_s),

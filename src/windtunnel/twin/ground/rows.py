@@ -29,8 +29,13 @@ class Row:
         same: str,
         priority: int,
         since_s: float,
+        pod: str = "",
+        gang: str = "",
     ) -> None:
         self.name: Final = name
+        self.pod: Final = pod
+        """The first that it was asked for; empty when nobody remembers."""
+        self.gang: Final = gang
         self.selector: Final = selector
         self.accelerators: Final = accelerators
         """Of each machine; 0: any machine will do."""
@@ -185,8 +190,9 @@ class Rows:
         name = f"{self._cluster}.{self._issued}"
         labels = {key: value for key, value in selector.items() if key in kind.labels}
         priority = self._priority(pod)
+        close = same if machines > 1 else ""
         self.rows[name] = Row(
-            name, labels, size, machines, same if machines > 1 else "", priority, now_s
+            name, labels, size, machines, close, priority, now_s, pod.name, pod.gang
         )
         fresh = [_coming(kind, name) for _ in range(machines)]
         bins += fresh

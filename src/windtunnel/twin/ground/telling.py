@@ -2,12 +2,17 @@
 
 from typing import Final
 
-from windtunnel.core.telemetry import Event, Telemetry
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.gangs import objects
 from windtunnel.gangs.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.gangs.view import View
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.yard import Yard
+from windtunnel.twin.replicas import GONE, PENDING, Replica
 
 TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
+MOST_NAMES: Final = 64
+"""Pods and machines of one replica that are told by name."""
 
 
 class Telling:
@@ -17,6 +22,7 @@ class Telling:
         self._ground: Final = ground
         self._telemetry: Final = telemetry
         self._last: Final[dict[str, str]] = {}  # by yard: the last event of it that was told
+        self._decided = 0  # by clusters, each with its number as its id
 
     def follow(self) -> None:
         """From now on the ground is listened to; what it did before the run is nobody's."""
@@ -26,10 +32,28 @@ class Telling:
         if self._ground.machines is not None:
             self._ground.machines.told = self.machine
 
-    def machine(self, ground_s: float, kind: str, subject: str, reason: str) -> None:
+    def machine(
+        self, ground_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
+    ) -> None:
         if self._telemetry.wants(kind):
             now_s = max(0.0, ground_s - self._ground.offset_s)
-            self._telemetry.emit(Event(now_s, kind, f"machine/{subject}", reason))
+            self._telemetry.emit(Event(now_s, kind, subject, reason, data))
+
+    def replica(self, replica: Replica) -> dict[str, Plain]:
+        """What a replica stands on: its unit, and pods and machines while it has them."""
+        for yard in self._ground.yards:
+            unit = yard.units.unit_of(int(replica.server.index))
+            if unit is None:
+                continue
+            data: dict[str, Plain] = {"cluster": yard.name, "unit": unit.key}
+            pods = list(unit.pods.values())[:MOST_NAMES]
+            if replica.state == PENDING:
+                data["gangs"] = list(dict.fromkeys(pod.gang for pod in pods))
+            elif replica.state != GONE:
+                data["pods"] = [pod.name for pod in pods]
+                data["machines"] = list(dict.fromkeys(pod.node for pod in pods if pod.node))
+            return data
+        return {}
 
     def round(self, now_s: float) -> None:
         for yard in self._ground.yards:
@@ -48,7 +72,29 @@ class Telling:
         self._last[yard.name] = next(reversed(events))
         for event in reversed(fresh):
             self._ground.terminations += event.reason in TERMINATIONS
+            self._decided += 1
             kind = f"gang.{event.reason}"
             if self._telemetry.wants(kind):
-                told = Event(now_s, kind, f"{event.kind}/{event.name}", event.message)
+                data: dict[str, Plain] = {"id": f"gang-{self._decided}", "cluster": yard.name}
+                pools = _pools(yard, event)
+                if pools:
+                    data["pools"] = pools
+                told = Event(now_s, kind, f"{event.kind}/{event.name}", event.message, data)
                 self._telemetry.emit(told)
+
+
+def _pools(yard: Yard, event: objects.Event) -> list[Plain]:
+    """The pools that an event of a cluster is about, by the pods of what it names."""
+    pods = _pods(yard.cluster.view, event)
+    found = dict.fromkeys(yard.units.pool_of(pod) for pod in pods)
+    return [pool for pool in found if pool]
+
+
+def _pods(view: View, event: objects.Event) -> list[str]:
+    if event.kind == objects.GANG:
+        return [pod.name for pod in view.pods.values() if pod.gang == event.name]
+    if event.kind == objects.CLIQUE:
+        return [pod.name for pod in view.pods.values() if pod.clique == event.name]
+    if event.kind == objects.GROUP:
+        return [pod.name for pod in view.pods.values() if pod.group == event.name]
+    return [pod.name for pod in view.pods.values() if pod.set_name == event.name]

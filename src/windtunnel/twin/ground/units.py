@@ -86,6 +86,7 @@ class Units:
         self.by_server: Final[dict[int, Unit]] = {}
         self.deadlines: Final[list[tuple[float, str]]] = []
         """When the grace of a unit that drains is over, the earliest first."""
+        self._asking: Unit | None = None  # whose replica is being asked for
         cluster.holds = self._serves
 
     def look(self, now_s: float, offset_s: float) -> bool:
@@ -159,7 +160,9 @@ class Units:
             self._forget(unit, replica, now_s + offset_s)
             replica = None
         if replica is None and active:
+            self._asking = unit
             replica = self._lifecycle.ask(unit.backing.pool, now_s, unit.backing.reason)
+            self._asking = None
             unit.replica = replica
             self.by_server[int(replica.server.index)] = unit
         if replica is not None and replica.state == PENDING and unit.has(alive):
@@ -216,6 +219,15 @@ class Units:
                 continue
             self._lifecycle.lose(unit.replica, now_s, NO_GRACE_LEFT)
             self._move(unit, now_s, offset_s)
+
+    def unit_of(self, server: int) -> Unit | None:
+        """What a server stands on; while one is asked for, whose it will be."""
+        return self.by_server.get(server, self._asking)
+
+    def pool_of(self, pod: str) -> str:
+        """The pool that a pod is a part of; empty for one that is nobody's."""
+        unit = self._by_pod.get(pod)
+        return unit.backing.pool.name if unit is not None else ""
 
     def check(self) -> str | None:
         """What is wrong with the books, as a sentence."""

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.telemetry import Plain
 from windtunnel.gangs import names
 from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
 from windtunnel.gangs.cluster.driver import Driver
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.scaling import scale
+from windtunnel.twin.ground.pods import PodCounts
 from windtunnel.twin.ground.rows import Kind, Row, Rows
 from windtunnel.twin.ground.units import Backing, Units
 from windtunnel.twin.lifecycle import Lifecycle
@@ -31,6 +33,7 @@ class Yard:
         self.driver: Final = Driver(cluster, Controller)
         self.units: Final = Units(cluster, backings, lifecycle)
         self._rows: Final = Rows(cluster.view, kinds, name)
+        self.pods: Final = PodCounts(cluster.view)
 
     def next_s(self) -> float:
         deadlines = self.units.deadlines
@@ -85,6 +88,13 @@ class Yard:
 
     def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
         return self._rows.look(holders, now_s)
+
+    def asked_by(self, row: str) -> dict[str, Plain]:
+        """For whom a row of machines was asked for."""
+        found = self._rows.rows.get(row)
+        if found is None or not found.pod:
+            return {}
+        return {"pool": self.units.pool_of(found.pod), "gang": found.gang, "pod": found.pod}
 
     def join(self, node: Node, now_s: float) -> None:
         self.cluster.add_node(node, now_s)

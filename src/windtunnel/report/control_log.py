@@ -1,0 +1,45 @@
+"""`control.jsonl`: what the control plane of a run did; always written, and bounded."""
+
+from pathlib import Path
+
+from windtunnel.core.telemetry import Event, JsonlSink
+from windtunnel.twin.story import KEPT
+
+MOST_EVENTS = 100_000
+"""Lines of a log; what comes later is only counted."""
+MOST_KEPT = 20_000
+"""Decisions of an autoscaler that changed nothing, of these."""
+CUT = "control.cut"
+"""The last line of a log that has not everything: since when, and how much is missing."""
+
+
+class ControlLog:
+    """Takes the events of a control plane until there are too many."""
+
+    def __init__(self, path: Path, most: int = MOST_EVENTS, most_kept: int = MOST_KEPT) -> None:
+        self._sink = JsonlSink(path)
+        self._left = most
+        self._kept_left = most_kept
+        self._missing = 0
+        self._since_s = 0.0
+
+    def wants(self, kind: str) -> bool:  # noqa: ARG002 - what is left out is counted
+        return True
+
+    def record(self, event: Event) -> None:
+        kept = event.kind == KEPT
+        if self._left <= 0 or (kept and self._kept_left <= 0):
+            if not self._missing:
+                self._since_s = event.time
+            self._missing += 1
+            return
+        self._left -= 1
+        self._kept_left -= kept
+        self._sink.record(event)
+
+    def close(self) -> None:
+        if self._missing:
+            reason = f"{self._missing} events are left out: the log would grow too long"
+            data = {"missing": self._missing}
+            self._sink.record(Event(self._since_s, CUT, "run", reason, data))
+        self._sink.close()
