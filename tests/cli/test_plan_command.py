@@ -9,6 +9,8 @@ import pytest
 
 from tests.search.plans import SHOP
 from windtunnel.cli.main import main
+from windtunnel.search import planner, workers
+from windtunnel.search.workers import Outcome
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--seeds", "2", "--jobs", "1")
@@ -51,6 +53,29 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "3 servers, round-robin: $7.50/h" in page
     assert "<circle" in page
     assert "Why not the others" in page
+
+
+def test_what_has_ended_is_not_run_again(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, first, _ = plan(*QUICK)
+    kept = sorted(Path("runs/plan-shop/points").rglob("*.json"))
+    assert code == 0
+    assert len(kept) >= 5
+
+    def refuse(_: object) -> Outcome:
+        raise AssertionError("this has been run")
+
+    monkeypatch.setattr(workers, "measured", refuse)
+    assert plan(*QUICK) == (0, first, "")
+
+
+def test_an_interrupt_says_how_to_go_on(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planner, "answer", interrupt)
+    code, out, err = plan(*QUICK)
+    assert (code, out) == (130, "")
+    assert "what has ended is kept in runs/plan-shop/points; the same command goes on" in err
 
 
 def test_json_alone(plan: Run) -> None:

@@ -74,7 +74,11 @@ EXIT_NONE = 1
     metavar="PLACE",
     help="Where runs go: local, ray, auto or ray://HOST:PORT.",
 )
-@click.option("--cache", metavar="DIR", help="Where finished runs are kept. [default: nowhere]")
+@click.option(
+    "--cache",
+    metavar="DIR",
+    help="Where finished runs are kept. [default: points in the folder of -o]",
+)
 @click.option(
     "--json",
     "json_to",
@@ -115,7 +119,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
         file: WholeFile | None = None
         if json_to is not None and not alone:
             file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        found = _answer(origin, question, asked)
+        found = _answer(origin, question, asked, output)
         content = result_bytes(found)
         if folder is not None:
             folder.put({DATA: content, PAGE: plan_page(found, scenario).encode()})
@@ -129,20 +133,30 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     return EXIT_NONE if nothing else 0
 
 
-def _answer(origin: "Origin", question: "Question", asked: dict[str, Any]) -> dict[str, Any]:
+def _answer(
+    origin: "Origin", question: "Question", asked: dict[str, Any], output: str | None
+) -> dict[str, Any]:
     from windtunnel.report.progress import counting
     from windtunnel.search.cache import Cache
+    from windtunnel.search.folder import POINTS
     from windtunnel.search.planner import answer
     from windtunnel.search.workers import Workers
 
-    cache = Cache(Path(asked["cache"])) if asked["cache"] is not None else None
-    with (
-        Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers,
-        counting("whole runs at most", sys.stderr) as count,
-    ):
-        return answer(
-            origin, question, workers, lambda _, spent, most: count(int(spent), int(most))
-        )
+    place = asked["cache"] or (None if output is None else str(Path(output, POINTS)))
+    cache = None if place is None else Cache(Path(place))
+    try:
+        with (
+            Workers(on=asked["on"], jobs=asked["jobs"], cache=cache) as workers,
+            counting("whole runs at most", sys.stderr) as count,
+        ):
+            return answer(
+                origin, question, workers, lambda _, spent, most: count(int(spent), int(most))
+            )
+    except (KeyboardInterrupt, SystemExit):
+        if cache is not None:
+            kept = f"what has ended is kept in {cache.folder}"
+            click.echo(f"windtunnel: {kept}; the same command goes on", err=True)
+        raise
 
 
 def _question(asked: dict[str, Any]) -> "Question":

@@ -128,22 +128,20 @@ def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[
             *_scaling_settings(base, data, scaler),
         ]
         policy = base.router.policy if router is None else str(router["policy"])
+        scaling = _scaling_name(data, scaler)
         try:
             plan = origin.plan(tuple(settings), option="plan")
             plan = msgspec.structs.replace(plan, planning=None)
-            name = _scaling_name(plan, scaler)
-            yield Frame(shape, policy, name, tuple(settings), plan, "")
+            yield Frame(shape, policy, scaling, tuple(settings), plan, "")
         except InputError as error:
-            name = None if scaler is None else str(scaler.get("policy", "manifests"))
-            yield Frame(shape, policy, name, tuple(settings), None, str(error))
+            yield Frame(shape, policy, scaling, tuple(settings), None, str(error))
 
 
-def _scaling_name(plan: ScenarioPlan, scaler: Section | None) -> str | None:
-    if scaler is None or plan.scaling is None:
+def _scaling_name(data: dict[str, Any], scaler: Section | None) -> str | None:
+    if scaler is None:
         return None
-    if "policy" in scaler:
-        return str(scaler["policy"])
-    return "manifests" if "manifests" in scaler else "its autoscaler"
+    written = scaler or data["scaling"]  # an empty one is the scenario's own
+    return str(written.get("policy", "manifests"))
 
 
 def _shape_settings(
