@@ -87,11 +87,11 @@ def _failures(failed: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterable[Table]:
-    """With intervals, without, and with fewer and fewer figures."""
+    """With intervals and fewer and fewer figures, at least two; then without intervals."""
     several = any(figures["low"] is not None for figures in rows[0]["metrics"].values())
     names: list[str] = summary["shown"]
-    if several:
-        yield _table(summary, rows, names, ends=True)
+    for count in range(len(names), min(len(names), 2) - 1, -1) if several else ():
+        yield _table(summary, rows, names[:count], ends=True)
     for count in range(len(names), 0, -1):
         yield _table(summary, rows, names[:count], ends=False)
 
