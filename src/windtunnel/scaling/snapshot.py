@@ -90,7 +90,7 @@ class Variant:
         self.pending: Final = pending  # asked for, and not placed
         self.missing: Final = missing  # ready, and did not answer when they were asked
         self.replicas: Final[list[Replica]] = replicas or []  # the ready ones that answered
-        self.startup_s: Final = startup_s  # mean time from placed to ready
+        self.startup_s: Final = startup_s  # mean time from asked for to ready
         self.kv_tokens: Final = kv_tokens  # tokens that fit on a replica; 0: unknown
         self.max_num_seqs: Final = max_num_seqs  # 0: unknown
         self.max_num_batched_tokens: Final = max_num_batched_tokens  # 0: unknown

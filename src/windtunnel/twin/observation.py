@@ -101,6 +101,7 @@ class Observer:
         self._bounds: Final = scaling.bounds
         self._accelerators: Final = _accelerators(plan, scaling)
         self._objective: Final = objective_of(plan)
+        self._startup_s: Final = [startup_s_of(plan, pool) for pool in plan.pools]
         self._step_times: Final = [EngineTimes(pool.step_time) for pool in cluster.pools]
         self._taken_s = 0.0
         self._totals = Totals(recorder)
@@ -155,7 +156,7 @@ class Observer:
             draining=own.counts[DRAINING],
             pending=own.counts[PENDING],
             replicas=[self._replica(one, now_s) for one in own.here if one.state == READY],
-            startup_s=self._plan.startup.mean_s,
+            startup_s=self._startup_s[number],
             kv_tokens=float(limits.usable_blocks * limits.block_size),
             max_num_seqs=int(limits.max_num_seqs),
             max_num_batched_tokens=int(limits.max_num_batched_tokens),
@@ -185,6 +186,19 @@ class Observer:
             ttft_s=_over(heard[2] - before[2], answers),
             tpot_s=_over(heard[3] - before[3], heard[1] - before[1] - answers),
         )
+
+
+def startup_s_of(plan: ScenarioPlan, pool: PoolPlan) -> float:
+    """The mean time until a replica that is asked for is ready, where its machine must come first.
+
+    The next cycle of the fleet decides; the kind of machine that comes soonest counts.
+    """
+    load_s = plan.startup.mean_s
+    fleet = plan.ground.fleet if plan.ground is not None else None
+    if fleet is None:
+        return load_s
+    kinds = [one.provisioning_s for one in fleet.pools if one.accelerator == pool.accelerator]
+    return load_s + fleet.cycle_s + min(kinds, default=0.0)
 
 
 def _accelerators(plan: ScenarioPlan, scaling: ScalingPlan) -> dict[str, int] | None:

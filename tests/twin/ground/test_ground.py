@@ -5,6 +5,7 @@ import pytest
 from tests.twin.ground.worlds import SCALING, composed, scenario, told
 from windtunnel.core.errors import InputError
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.twin.observation import startup_s_of
 from windtunnel.twin.replicas import PENDING, READY
 from windtunnel.twin.run import EVERY_INVARIANT, simulate
 from windtunnel.twin.scenario.load import load_text
@@ -86,6 +87,13 @@ def test_a_run_without_a_duration_ends_when_machines_never_come() -> None:
     assert result["requests"]["completed"] == 150
     assert result["fleet"]["pools"]["big"]["most"] == 1
     assert "PRIORITY_STARVED" in next(iter(result["fleet"]["short"].values()))
+
+
+def test_an_autoscaler_knows_how_long_a_machine_takes() -> None:
+    """The model loads for 30 s; before that a cycle of 10 s, and 60 s until the machine is there."""
+    for fleet, startup_s in ((False, 30.0), (True, 100.0)):
+        plan = scenario(fleet=fleet)
+        assert startup_s_of(plan, plan.pools[0]) == startup_s
 
 
 def test_an_autoscaler_knows_the_quota() -> None:
