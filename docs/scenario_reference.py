@@ -42,7 +42,8 @@ lists every key. `examples/first.yaml` is a small one to start from.
 - Every fault is one sentence with its file and line (or its `--set`), and all that can be found
   at once are told at once.
 - `scenario_sha256` in results is a digest of all values in force, defaults and overrides
-  included. It does not depend on the file's name, its comments or its layout.
+  included, and of the manifests that `scaling` and `gangs` name. It does not depend on the
+  file's name, its comments or its layout.
 
 Limits of a file: 4 MiB, 200,000 values (aliases count as what they stand for), 32 levels.
 """

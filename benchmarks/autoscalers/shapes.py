@@ -97,14 +97,15 @@ SHAPES: dict[str, tuple[str, int, str]] = {
 }
 
 
-def scenario(shape: str, scaling: str, seed: int) -> str:
-    """A scenario of this shape, scaled as this section says."""
+def scenario(shape: str, scaling: str, seed: int, floor: int) -> str:
+    """A scenario of this shape, scaled as this section says; it starts with the floor at least."""
     sources, replicas, _ = SHAPES[shape]
     return (
         f"name: contest\nseed: {seed}\nduration: {MINUTES}m\nmodel: llama-3.1-70b\n"
         f"workload:\n{sources}{SLO}"
         "serving:\n  pools:\n    - name: main\n"
-        f"      replicas: {replicas}\n      accelerator: h100\n      tensor_parallel: 4\n"
+        f"      replicas: {max(replicas, floor)}\n"
+        "      accelerator: h100\n      tensor_parallel: 4\n"
         "  router: {policy: least-loaded}\n"
         "  startup: {load: {mean: 75s, stddev: 8s}}\n"
         f"{scaling}"

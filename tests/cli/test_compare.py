@@ -145,6 +145,17 @@ def test_what_makes_no_comparison_is_a_sentence(
     assert left_behind() == []
 
 
+def test_policies_that_need_options_of_their_own_say_how_to_vary_them(compare: Run) -> None:
+    code, _, err = compare("shared.yaml", "--vary", "scaling.policy=saturation,hpa")
+    assert code == 2
+    missing, how = err.splitlines()
+    assert "scaling.metrics: missing" in missing
+    assert how.endswith(
+        "policy=hpa: a policy may need options of its own, and refuse those of another "
+        "(vary the section: --vary 'scaling={policy: A, ...},{policy: B, ...}')"
+    )
+
+
 def test_commas_in_brackets_and_quotes_are_part_of_a_value() -> None:
     assert split_values("{a: 1, b: 2},[3, 4],'5,6',7") == ["{a: 1, b: 2}", "[3, 4]", "'5,6'", "7"]
 

@@ -1,5 +1,7 @@
 """The predictive policy in the twin: what it says a server carries, and what it saves."""
 
+from pathlib import Path
+
 import pytest
 
 from windtunnel.scaling.predictive.carrying import Carrier, Shape
@@ -7,8 +9,9 @@ from windtunnel.scaling.snapshot import Objective, Variant
 from windtunnel.twin.observation import EngineTimes
 from windtunnel.twin.pools import limits_of, step_time_of
 from windtunnel.twin.run import simulate
-from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.scenario.load import load, load_text
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAFFIC = """\
 name: carried
 seed: 3
@@ -74,3 +77,15 @@ def test_a_ramp_is_met_for_less_than_with_queues() -> None:
     assert ours["slo"]["critical"]["attained"] > 0.99
     assert ours["cost"]["total"] < 0.85 * theirs["cost"]["total"]
     assert ours["requests"]["arrived"] == theirs["requests"]["arrived"]
+
+
+def test_its_defaults_keep_more_promises_for_less_on_the_example_of_a_spike() -> None:
+    results = []
+    for policy in ("predictive", "saturation"):
+        sets = [f"scaling.policy={policy}"]
+        if policy == "predictive":  # which knows itself how long to keep a server
+            sets.append("scaling.stabilization=null")
+        results.append(simulate(load(EXAMPLES / "spike.yaml", sets=sets)))
+    ours, theirs = results
+    assert ours["slo"]["critical"]["attained"] > theirs["slo"]["critical"]["attained"] + 0.02
+    assert ours["cost"]["total"] < theirs["cost"]["total"]

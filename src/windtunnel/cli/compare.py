@@ -12,7 +12,7 @@ import click
 from windtunnel.cli.places import Place, in_folder, keep_apart, traces_of
 from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.search.axes import split_values
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ def _designs(
         raise InputError(f"these are {count} designs", allowed=f"up to {MOST_DESIGNS}")
     designs = []
     for path, values in itertools.product(scenarios, combinations):
-        plan = load_plan(path, [*sets, *(value.override for value in values)], seed)
+        try:
+            plan = load_plan(path, [*sets, *(value.override for value in values)], seed)
+        except InputError as error:
+            raise _for_policies(error, values) from None
         seed = plan.seed  # one for all: a scenario's own would give it other traffic
         parts = [value.name for value in values]
         designs.append(([path.stem, *parts] if len(scenarios) > 1 else parts, path, plan))
@@ -175,6 +178,18 @@ def _designs(
         [", ".join(parts) for parts, _, _ in designs], [path for _, path, _ in designs]
     )
     return [Design(name, plan) for name, (_, _, plan) in zip(names, designs, strict=True)]
+
+
+def _for_policies(error: InputError, values: Sequence[Variant]) -> InputError:
+    """The same, and what to do where policies were varied: many have options of their own."""
+    for value in values:
+        section, dot, _ = value.override.partition("=")[0].strip().rpartition(".policy")
+        if dot:
+            what = "a policy may need options of its own, and refuse those of another"
+            hint = f"vary the section: --vary '{section}={{policy: A, ...}},{{policy: B, ...}}'"
+            faults = error.faults if isinstance(error, InputFaults) else (error,)
+            return InputFaults([*faults, InputError(what, where=value.name, hint=hint)])
+    return error
 
 
 def _distinct(names: list[str], paths: list[Path]) -> list[str]:

@@ -165,7 +165,7 @@ def minds_accelerators(plan: ScalingPlan) -> bool:
 def notes_of(plan: ScalingPlan) -> list[str]:
     """What is allowed and may surprise, to be said once of a run."""
     policies = plan.policy if isinstance(plan.policy, tuple) else (plan.policy,)
-    notes: list[str] = []
+    notes = list(plan.notes)
     for policy in policies:
         of = policy.policy if isinstance(policy, PartPlan) else policy
         key, window_s = _window_down(plan, of)

@@ -110,3 +110,5 @@ class ScalingPlan(msgspec.Struct, frozen=True):
     zero_after_s: float | None = None
     matched_roles: bool = False
     wake: bool = True
+    notes: tuple[str, ...] = ()
+    """What was written and is not used, to be said once of a run."""

@@ -3,11 +3,13 @@
 from typing import Annotated
 
 import pytest
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from tests.scaling.manifests.texts import bent, faults, homogeneous, read
+from tests.scaling.manifests.texts import POOLS, bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import Quantity
+from windtunnel.scaling.manifests.load import read as read_texts
 from windtunnel.scaling.manifests.pools import Pools
 from windtunnel.scaling.manifests.queries import asked
 
@@ -128,6 +130,28 @@ def test_two_policies_for_one_pool() -> None:
 )
 def test_what_is_no_manifest(path: str, value: object, said: str) -> None:
     assert faults(bent(homogeneous(), path, value)) == [said]
+
+
+def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
+    beside = [
+        f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: llm}}\nspec: {{replicas: 3}}\n"
+        for version, kind in (("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "Service"))
+    ]
+    text = "---\n".join([*beside, yaml.safe_dump(homogeneous())])
+    found = read_texts([(text, "autoscaling.yaml")], Pools(POOLS))
+    assert [one.source for one in found.assignments] == ["AutoscalingPolicy policy"]
+    (note,) = found.notes
+    assert note.startswith("scaling.manifests has 1 Deployment, 2 Service too, which nobody reads")
+    assert (
+        read_texts([(beside[0] + "---\n" + text, "a.yaml")], Pools(POOLS))
+        .notes[0]
+        .startswith("scaling.manifests has 2 Deployment, 2 Service too")
+    )
+
+
+def test_a_kind_of_another_group_is_not_taken_for_one_beside() -> None:
+    strange = "apiVersion: example.org/v1\nkind: Deployment\nmetadata: {name: llm}\n"
+    assert faults(strange) == ["kind: 'Deployment' is not a kind that is read here"]
 
 
 def test_faults_of_all_manifests_are_told_together() -> None:

@@ -96,12 +96,39 @@ def test_what_waits_must_be_worked_off_too() -> None:
     assert finding.required > 0.0
 
 
-def test_it_learns_only_while_all_seems_well() -> None:
-    well, starting = predictive(), predictive()
+def test_what_waits_at_replicas_costs_no_more_than_their_capacity() -> None:
+    """It cannot be moved: while they work it off, others take what comes."""
+    stuck = predictive()
+    after(stuck, [40.0] * 20, [variant(4)])
+    finding = stuck.analyze(groups([variant(4, waiting=50_000)], 40.0), 300.0)[0]
+    assert finding.evidence["backlog_expected"] > 100_000.0
+    assert finding.demand == pytest.approx(finding.evidence["rate_planned"] + finding.supply)
+
+
+def test_it_learns_only_while_there_should_be_enough() -> None:
+    well, missing = predictive(), predictive()
     believed = after(well, [20.0] * 20, [variant(4)], late=0.5)[0]
-    assert believed.evidence["trust"] < 0.6
-    loading = after(starting, [20.0] * 20, [variant(4, starting=1)], late=0.5)[0]
-    assert loading.evidence["trust"] == 1.0
+    assert believed.evidence["trust"] < 0.65
+    overrun = after(missing, [60.0] * 20, [variant(1, starting=4)], late=0.5)[0]
+    assert overrun.evidence["trust"] == 1.0
+
+
+def test_what_is_on_its_way_keeps_nobody_from_learning() -> None:
+    loading = after(predictive(), [20.0] * 20, [variant(4, starting=1)], late=0.5)[0]
+    assert loading.evidence["trust"] < 0.65
+
+
+def test_a_surge_is_planned_for_at_its_first_tick_and_explained() -> None:
+    finding = after(predictive(), [*[20.0] * 20, 30.0], [variant(4)])[0]
+    # Ten more a tick, five ticks ahead: what a replica asked for now will meet.
+    assert finding.demand == pytest.approx(80.0, rel=0.02)
+    assert finding.evidence["rate_surge"] == pytest.approx(
+        80.0 - finding.evidence["rate_planned"], rel=0.05
+    )
+    assert "a surge is heading for 80/s" in finding.sentence
+    calm = after(predictive(), [*[20.0] * 20, 22.0], [variant(4)])[0]
+    assert calm.evidence["rate_surge"] == 0.0
+    assert "surge" not in calm.sentence
 
 
 def test_roles_are_sized_apart_for_the_same_traffic() -> None:

@@ -68,6 +68,36 @@ def test_the_upper_rate_is_exceeded_as_often_as_said() -> None:
     assert exceeded / 3600 == pytest.approx(0.1, abs=0.03)
 
 
+def test_bursts_are_not_expected_on_top_of_each_other() -> None:
+    bursts = ([10.0] * 12 + [40.0] * 6) * 4
+    quiet = forecaster([*bursts, *[10.0] * 6]).forecast()
+    assert quiet.upper(0.98) == pytest.approx(40.0, rel=0.05)
+    amid = forecaster([*bursts, *[10.0] * 12, *[40.0] * 5]).forecast()
+    assert amid.rate > 35.0
+    assert amid.upper(0.98) < 45.0  # and not 70: the errors were made from 10/s upwards
+
+
+def test_a_surge_is_a_line_from_where_it_began() -> None:
+    calm = [10.0] * 30
+    assert forecaster(calm).forecast().surge == 0.0
+    assert forecaster([*calm, 12.0]).forecast().surge == 0.0  # 2.4 deviations of a count of 150
+    assert forecaster([*calm, 16.0]).forecast().surge == pytest.approx(16.0 + 4 * 6.0)
+    assert forecaster([*calm, 16.0, 28.0]).forecast().surge == pytest.approx(28.0 + 4 * 9.0)
+    assert forecaster([*calm, 16.0, 28.0, 28.0]).forecast().surge == 0.0
+
+
+def test_a_surge_is_expected_to_end_where_the_last_one_did() -> None:
+    known = [*[10.0] * 30, *[34.0] * 3, *[10.0] * 20, 20.0]
+    assert forecaster(known).forecast().surge == pytest.approx(34.0)
+    beyond = [*[10.0] * 30, *[34.0] * 3, *[10.0] * 20, 40.0]
+    assert forecaster(beyond).forecast().surge > 100.0
+
+
+def test_noise_that_is_usual_is_no_surge() -> None:
+    noisy = [10.0 + 8.0 * (tick * 7 % 5 - 2) / 2.0 for tick in range(60)]
+    assert forecaster([*noisy, 20.0]).forecast().surge == 0.0
+
+
 @given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 20), st.floats(0, 1))
 def test_upper_rates_grow_with_the_probability(
     rates: list[float], ahead: int, share: float

@@ -1,19 +1,21 @@
 """Replicas that are not needed stay as long as a start takes."""
 
 from windtunnel.scaling.limits import Context
-from windtunnel.scaling.parts import Allocation, Group
-from windtunnel.scaling.predictive.keeping import Keeping
+from windtunnel.scaling.parts import Allocation, Group, replicas_wanted
+from windtunnel.scaling.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.snapshot import Model, Variant
 
 
-def context(now_s: float, current: int) -> Context:
+def context(now_s: float, current: int, surge: float = 0.0) -> Context:
     variant = Variant("v", target=current, startup_s=60.0)
     group = Group(Model("m", [variant]), "both", [variant], "m/both")
-    return Context(now_s, [group], [[]], [Allocation(group, current, up=[0], down=[0])], [False])
+    finding = replicas_wanted(group, current, {SURGE: surge}, "")  # a replica carries 1/s
+    allocation = Allocation(group, current, up=[0], down=[0])
+    return Context(now_s, [group], [[finding]], [allocation], [False])
 
 
-def decide(keeping: Keeping, now_s: float, current: int, wanted: int) -> int:
-    now = context(now_s, current)
+def decide(keeping: Keeping, now_s: float, current: int, wanted: int, surge: float = 0.0) -> int:
+    now = context(now_s, current, surge)
     decided = keeping.limit([wanted], now)
     keeping.record([wanted], decided, now)
     return decided[0]
@@ -25,6 +27,12 @@ def test_what_was_needed_within_a_start_stays() -> None:
     assert decide(keeping, 30.0, 6, 3) == 6
     assert decide(keeping, 45.0, 6, 3) == 6
     assert decide(keeping, 60.0, 6, 3) == 3
+
+
+def test_what_only_a_surge_asked_for_goes_when_it_is_over() -> None:
+    keeping = Keeping()
+    assert decide(keeping, 0.0, 2, 9, surge=4.5) == 9
+    assert decide(keeping, 15.0, 9, 3) == 5
 
 
 def test_memory_survives_a_restart() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError
 from windtunnel.core.spec.faults import checker_faults, dotted
 from windtunnel.core.spec.section import Section
-from windtunnel.scaling.build import build_scaler
+from windtunnel.scaling.build import build_scaler, notes_of
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.manifest_spec import ManifestScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
@@ -66,6 +68,41 @@ def test_a_target_may_have_another_name(tmp_path: Path) -> None:
     plan = scaling_plan(written, POOLS, manifest(tmp_path, "llm-deployment"))
     assert plan.bounds["spare"] == BoundsPlan(1, 10)
     assert (plan.timing.interval_s, plan.wake) == (5.0, False)
+
+
+def test_pools_that_nobody_may_fill_are_refused(tmp_path: Path) -> None:
+    pools = [
+        PoolSpec(name="main", role="prefill", replicas=2),
+        PoolSpec(name="spare", role="decode", replicas=0),
+    ]
+    with pytest.raises(InputError) as caught:
+        scaling_plan(section(), pools, manifest(tmp_path))
+    assert caught.value.what == (
+        "no pool that writes answers may have a server: nothing would ever be served"
+    )
+    assert caught.value.where == "scaling.manifests"
+
+
+def test_a_deployment_beside_it_is_noted(tmp_path: Path) -> None:
+    folder = manifest(tmp_path)
+    file = folder / "a.yaml"
+    file.write_text(
+        f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: main}}\n---\n{file.read_text()}"
+    )
+    plan = scaling_plan(section(), POOLS, folder)
+    assert plan.bounds["main"] == BoundsPlan(1, 10)
+    assert notes_of(plan) == list(plan.notes)
+    assert "1 Deployment" in plan.notes[0]
+
+
+def test_the_digest_of_a_scenario_covers_its_manifests(tmp_path: Path) -> None:
+    scenario = SMALL + "scaling: {manifests: [a.yaml]}\n"
+    manifest(tmp_path)
+    file = str(tmp_path / "scenario.yaml")
+    first = load_text(scenario, file).sha256
+    assert load_text(scenario, file).sha256 == first
+    (tmp_path / "a.yaml").write_text(HPA.replace("TARGET", "main").replace("10", "11"))
+    assert load_text(scenario, file).sha256 != first
 
 
 def test_knative_looks_more_often(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Reads files of autoscaling manifests; what is wrong with them is an InputError of sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +41,36 @@ KINDS: dict[str, Kind] = {
 }
 
 
+BESIDE: dict[str, str] = {
+    "Deployment": "apps",
+    "StatefulSet": "apps",
+    "ReplicaSet": "apps",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+    "ModelServing": "workload.serving.volcano.sh",
+    "ModelBooster": "workload.serving.volcano.sh",
+    "Service": "",
+    "ConfigMap": "",
+    "Secret": "",
+    "ServiceAccount": "",
+    "Namespace": "",
+    "PersistentVolumeClaim": "",
+    "PodDisruptionBudget": "policy",
+    "Ingress": "networking.k8s.io",
+    "ServiceMonitor": "monitoring.coreos.com",
+    "PodMonitor": "monitoring.coreos.com",
+    "TriggerAuthentication": "keda.sh",
+    "ClusterTriggerAuthentication": "keda.sh",
+}
+"""Kinds that people keep in the same file, with the group of their API; none of them scales."""
+
+
+class Read(NamedTuple):
+    """Who scales which pool, and what to say of the rest."""
+
+    assignments: list[Assignment]
+    notes: list[str]
+
+
 class Written(NamedTuple):
     """A manifest, and where it stands."""
 
@@ -52,17 +82,22 @@ class Written(NamedTuple):
         return f"{self.manifest.kind} {self.manifest.metadata.name}"
 
 
-def read_manifests(paths: Sequence[str | Path], pools: Pools) -> list[Assignment]:
+def read_manifests(paths: Sequence[str | Path], pools: Pools) -> Read:
     """Who scales which pool; manifests of several files may refer to each other."""
-    return assignments([(read_text(path, NOUN), str(path)) for path in paths], pools)
+    return read([(read_text(path, NOUN), str(path)) for path in paths], pools)
 
 
-def assignments(texts: Sequence[tuple[str, str]], pools: Pools) -> list[Assignment]:
+def read(texts: Sequence[tuple[str, str]], pools: Pools) -> Read:
     """The same for texts at hand, each with the file that faults take it to be in."""
     errors: list[InputError] = []
     written: list[Written] = []
+    beside: dict[str, int] = {}
     for text, file in texts:
         for document in parse_documents(text, file, NOUN, KEYS):
+            kind = _kind_beside(document)
+            if kind:
+                beside[kind] = beside.get(kind, 0) + 1
+                continue
             try:
                 written.append(Written(document, _checked(document)))
             except InputError as error:
@@ -72,7 +107,25 @@ def assignments(texts: Sequence[tuple[str, str]], pools: Pools) -> list[Assignme
         errors = found.errors
     if errors:
         raise one_sentence_per(_flat(errors))
-    return found.assignments
+    return Read(found.assignments, _said_of(beside))
+
+
+def _kind_beside(document: Document) -> str:
+    """The kind of a document that has nothing to do with scaling; empty where it may have."""
+    kind, version = document.data.get("kind"), document.data.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str) or kind not in BESIDE:
+        return ""
+    return kind if version.rpartition("/")[0] == BESIDE[kind] else ""
+
+
+def _said_of(beside: Mapping[str, int]) -> list[str]:
+    if not beside:
+        return []
+    kinds = ", ".join(f"{count} {kind}" for kind, count in beside.items())
+    return [
+        f"scaling.manifests has {kinds} too, which nobody reads: "
+        "what servers there are at the start, and what they are like, is said under serving.pools"
+    ]
 
 
 class _Files:
@@ -84,12 +137,13 @@ class _Files:
         self.assignments: list[Assignment] = []
         self._policies: dict[str, tuple[Written, AutoscalingPolicy]] = {}
         self._bindings: list[tuple[Written, AutoscalingPolicyBinding]] = []
-        labels: list[str] = []
+        self._owners: dict[str, str] = {}  # by pool: who scales it
+        labels: set[str] = set()
         for one in written:
             if one.label in labels:
                 fault = Fault(("metadata", "name"), f"there are two of {one.label}")
                 self.errors.append(input_error(one.document, [fault]))
-            labels.append(one.label)
+            labels.add(one.label)
             self._sort(one)
         self._read_kthena()
         self._check_pools()
@@ -104,7 +158,7 @@ class _Files:
             self._take(one, faults, found)
 
     def _read_kthena(self) -> None:
-        bound = [binding.spec.policy_ref.name for _, binding in self._bindings]
+        bound = {binding.spec.policy_ref.name for _, binding in self._bindings}
         for name, (one, policy) in self._policies.items():
             faults = policy_faults(policy.spec, bound=name in bound)
             if not faults and name not in bound:
@@ -132,10 +186,10 @@ class _Files:
         self._note(one, faults)
         if found is None:
             return
-        for other in self.assignments:
-            twice = [pool for pool in found.bounds if pool in other.bounds]
-            for pool in twice:
-                what = f"the pool {pool!r} is scaled by {other.source} already"
+        for pool in found.bounds:
+            owner = self._owners.setdefault(pool, found.source)
+            if owner != found.source:
+                what = f"the pool {pool!r} is scaled by {owner} already"
                 self._note(one, [Fault(("spec",), what)])
         self.assignments.append(found)
 

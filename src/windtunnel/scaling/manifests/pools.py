@@ -30,15 +30,15 @@ class Pools:
     """
 
     def __init__(self, names: Sequence[str], targets: Mapping[str, str] | None = None) -> None:
-        self.names: Final = list(names)
+        self.names: Final = dict.fromkeys(names)  # in their order, and found at once
         self._targets: Final = dict(targets or {})
-        self.used: Final[list[str]] = []  # of the targets that were written, those found in use
+        self.used: Final[set[str]] = set()  # of the targets that were written, those found in use
 
     def find(self, target: str, path: KeyPath, role: str = "") -> str | Fault:
         """The pool, or what to say at this path."""
         key = f"{target}/{role}" if role else target
         if key in self._targets:
-            self.used.append(key)
+            self.used.add(key)
             return self._targets[key]
         wanted = [f"{target}-{role}", role] if role else [target]
         for name in wanted:

@@ -2,8 +2,8 @@
 
 The forecast of arrivals, widened until it holds with the stated probability, against what replicas
 carry within the promise by their own step times. What already waits is added: it must be worked off
-too. The capacity is corrected by experience, but only from times when all seemed well: that answers
-were late while replicas were still loading says nothing about how much a replica carries.
+too. The capacity is corrected by experience, but only from times when what was ready should have
+been enough: that answers were late while replicas were missing says nothing about what one carries.
 """
 
 import math
@@ -14,6 +14,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.predictive.carrying import Carried, Carrier, Shape
 from windtunnel.scaling.predictive.forecast import Forecaster
+from windtunnel.scaling.predictive.keeping import SURGE
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant, joined
 
 _FORGET: Final = 0.3
@@ -26,6 +27,8 @@ _BUSY_SHARE: Final = 0.8
 """Of the capacity: with less to do, promises that are kept prove nothing."""
 _LEAST_TRUST: Final = 0.3
 _MOST_TRUST: Final = 1.25
+_ENOUGH_TICKS: Final = 3
+"""So long what is ready must have been enough before anything is learned: answers take a while."""
 _KEPT_CAPACITIES: Final = 4096
 _LEAST_SPAN_S: Final = 5.0
 """Of the time that is counted in, however often it looks."""
@@ -79,7 +82,7 @@ class _Seen:
         self.rates: Final[deque[float]] = deque(maxlen=forecaster.memory)
         self.flows: Final[list[Flow]] = []  # not yet enough to be taken in
         self.trust = 1.0  # of what step times say that a replica carries
-        self.well = False  # whether the last tick found enough capacity, and none on its way
+        self.enough_ticks = 0  # in a row, in which what was ready should have been enough
         self.busy = False  # and not much more than enough
 
     def gather(self, flow: Flow, span_s: float, allowed_late: float) -> None:
@@ -105,7 +108,7 @@ class _Seen:
             self.prefix_hit += weight * (flow.prefix_hit - self.prefix_hit)
             late = 1.0 - flow.met / flow.completed
             # Nobody is late where there is little to do: that says nothing about the most.
-            if self.well and (self.busy or late > allowed_late):
+            if self.enough_ticks >= _ENOUGH_TICKS and (self.busy or late > allowed_late):
                 trust = self.trust * math.exp(-_LEARN * (late - allowed_late))
                 self.trust = min(max(trust, _LEAST_TRUST), _MOST_TRUST)
 
@@ -120,7 +123,7 @@ class _Seen:
             "lengths": [self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv],
             "answered": self.answered,
             "trust": self.trust,
-            "well": self.well,
+            "enough_ticks": self.enough_ticks,
             "busy": self.busy,
         }
 
@@ -130,7 +133,7 @@ class _Seen:
             self.rates.append(rate)
         self.prompt_tokens, self.output_tokens, self.prefix_hit, self.prompt_cv = state["lengths"]
         self.answered, self.trust = state["answered"], state["trust"]
-        self.well, self.busy = state["well"], state["busy"]
+        self.enough_ticks, self.busy = state["enough_ticks"], state["busy"]
 
 
 class Predictive(Analyzer):
@@ -158,10 +161,10 @@ class Predictive(Analyzer):
             idle = "Nothing has arrived yet."
             return [unknown(group, idle) for group in groups]
         findings = [self._finding(group, seen) for group in groups]
-        seen.well = all(finding.required <= 0.0 and finding.coming == 0.0 for finding in findings)
-        seen.busy = any(
-            finding.evidence["rate_seen"] > _BUSY_SHARE * finding.supply for finding in findings
-        )
+        rate = seen.recent_rate()
+        is_enough = all(rate <= finding.supply for finding in findings)
+        seen.enough_ticks = seen.enough_ticks + 1 if is_enough else 0
+        seen.busy = any(rate > _BUSY_SHARE * finding.supply for finding in findings)
         return findings
 
     def state(self) -> dict[str, object]:
@@ -207,13 +210,19 @@ class Predictive(Analyzer):
         backlog = self._backlog(group, waiting, seen.recent_rate() - supply, coming=coming > 0.0)
         if backlog < max(2.0, upper * self._span_s * 0.1):
             backlog = 0.0
-        demand = upper * (1.0 + self._settings.headroom) + backlog / self._settings.drain_s
+        planned = upper * (1.0 + self._settings.headroom)
+        surge = max(0.0, forecast.surge - planned)
+        # What waits at a replica waits there: it costs that replica's capacity, and no more.
+        drain_s = self._settings.drain_s
+        drained = min(backlog / drain_s, supply + model.queued / drain_s)
+        demand = planned + surge + drained
         missing = demand - supply - coming
         evidence = {
             "rate_seen": seen.recent_rate(),
             "rate_forecast": forecast.rate,
             "forecast_error": forecast.error,
-            "rate_planned": upper,
+            "rate_planned": planned,
+            SURGE: surge,
             "waiting": waiting,
             "backlog_expected": backlog,
             "demand": demand,
@@ -225,7 +234,7 @@ class Predictive(Analyzer):
         sentence = (
             f"Method {forecast.method!r} expects {forecast.rate:.3g}/s in "
             f"{seen.forecaster.ahead * self._span_s:.0f} s, at most {upper:.3g}/s"
-            f" with probability {self._settings.probability:g}; "
+            f" with probability {self._settings.probability:g}{_surging(forecast.surge, surge)}; "
             f"a replica carries {max(per_replica):.3g}/s ({bounds[0]} binds), "
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
@@ -276,6 +285,10 @@ class Predictive(Analyzer):
                 self._capacities.clear()
             self._capacities[key] = known = carried
         return known
+
+
+def _surging(rate: float, beyond: float) -> str:
+    return f", and a surge is heading for {rate:.3g}/s" if beyond > 0.0 else ""
 
 
 def _coarse(value: float) -> float:

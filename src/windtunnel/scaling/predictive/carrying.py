@@ -74,9 +74,7 @@ class Carried:
 class Carrier:
     """The steady states of one variant under one shape of requests."""
 
-    def __init__(
-        self, variant: Variant, shape: Shape, objective: Objective, slowdown: float = 1.0
-    ) -> None:
+    def __init__(self, variant: Variant, shape: Shape, objective: Objective) -> None:
         if variant.step_times is None:
             raise ValueError(f"The step times of {variant.name} are not known.")
         self._times: Final[StepTimes] = variant.step_times
@@ -86,7 +84,6 @@ class Carrier:
         self._kv: Final = variant.kv_tokens or math.inf
         self._shape: Final = shape
         self._objective: Final = objective
-        self._slowdown: Final = slowdown  # how much slower real steps are than the model says
         self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))
 
     def carried(self, replicas: float = 1.0) -> Carried:
@@ -144,8 +141,7 @@ class Carrier:
         return "kv" if state.decoding * shape.context > _KV_SHARE * self._kv else ""
 
     def _step_s(self, prefill: float, decoding: float) -> float:
-        context = decoding * self._shape.context
-        return self._slowdown * self._times.step_s(prefill, decoding, context)
+        return self._times.step_s(prefill, decoding, decoding * self._shape.context)
 
     def _steady_step_s(self, prefill_rate: float, decoding: float) -> float | None:
         """T with T = step(prefill_rate * T, decoding): what came in a step is computed in one."""

@@ -2,7 +2,8 @@
 
 Three simple methods each foretell the rate some ticks ahead. When that moment comes, each is
 charged its error, and the one with the smallest errors lately speaks. Its own errors are also what
-its forecast is widened with: no distribution is assumed once there are enough of them.
+its forecast is widened with: no distribution is assumed once there are enough of them. A surge
+that chance does not explain is foretold by a line of its own: the methods are slow to believe it.
 """
 
 import math
@@ -16,6 +17,10 @@ ENOUGH_ERRORS: Final = 12
 """Fewer errors than this say less about the future than counting statistics do."""
 _DISCOUNT: Final = 0.95
 """What an error counts for a tick later: a method that was right long ago may be wrong now."""
+_BY_CHANCE: Final = 4.0
+"""Deviations above what was expected: a tick further up than this is no accident."""
+_DEVIATIONS_PER_MEDIAN: Final = 1.4826
+"""Standard deviations of a normal distribution in the median of its absolute errors."""
 
 
 class Method:
@@ -111,11 +116,22 @@ class Season(Method):
 class Forecast:
     """The rate expected, the method that said so, and how far that may be off."""
 
-    def __init__(self, rate: float, method: str, errors: list[float], counted: float) -> None:
+    def __init__(
+        self,
+        rate: float,
+        method: str,
+        errors: list[float],
+        counted: float,
+        *,
+        highest: float = math.inf,
+        surge: float = 0.0,
+    ) -> None:
         self.rate: Final = rate
         self.method: Final = method
         self._errors: Final = errors  # sorted; seen minus foretold
         self._counted: Final = counted  # standard deviation of a count's rate: no less is possible
+        self._highest: Final = highest  # that was seen lately
+        self.surge: Final = surge  # the rate that a surge is heading for; 0: there is none
 
     @property
     def error(self) -> float:
@@ -125,16 +141,62 @@ class Forecast:
         return sum(abs(error) for error in self._errors) / len(self._errors)
 
     def upper(self, probability: float) -> float:
-        """The rate that is not exceeded with this probability, by the errors of the past."""
+        """The rate that is not exceeded with this probability, by the errors of the past.
+
+        An error says how far a burst rose from where it began. In the middle of one the next is not
+        expected on top of it: beyond the highest rate that was seen lately only chance adds.
+        """
+        share = min(max(probability, 0.001), 0.999)
+        by_chance = NormalDist().inv_cdf(share) * self._counted
         errors = self._errors
         if len(errors) < ENOUGH_ERRORS:
-            share = min(max(probability, 0.001), 0.999)
-            return max(0.0, self.rate + NormalDist().inv_cdf(share) * self._counted)
+            return max(0.0, self.rate + by_chance)
         place = min(max(probability, 0.0), 1.0) * (len(errors) - 1)
         below = int(place)
         above = min(below + 1, len(errors) - 1)
         quantile = errors[below] + (place - below) * (errors[above] - errors[below])
-        return max(0.0, self.rate + quantile)
+        most = max(self._highest - self.rate, by_chance)
+        return max(0.0, self.rate + min(quantile, most))
+
+
+class Surge:
+    """A rise that chance does not explain: where it began, and for how many ticks it has lasted.
+
+    It begins with a tick far above what was expected of it, by the errors that are usual, and ends
+    with the first tick that rises no more.
+    """
+
+    def __init__(self) -> None:
+        self.ticks = 0  # 0: there is none
+        self._began = 0.0  # the rate that it rose from
+        self._last = 0.0
+        self._errors: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)  # without their signs
+
+    def see(self, rate: float, expected: float, counted: float) -> None:
+        """`counted`: the standard deviation of a count's rate."""
+        errors = sorted(self._errors)
+        # The median does not mind the few ticks in which a surge began.
+        usual = _DEVIATIONS_PER_MEDIAN * errors[len(errors) // 2] if errors else 0.0
+        deviation = max(counted, usual)
+        if self.ticks > 0 and rate > self._last + deviation:
+            self.ticks += 1
+        elif rate - expected > _BY_CHANCE * deviation:
+            self._began = expected
+            self.ticks = 1
+        else:
+            self.ticks = 0
+        self._errors.append(abs(rate - expected))
+        self._last = rate
+
+    def foretell(self, ticks: int, highest: float) -> float:
+        """Where its line leads, so many ticks from now; 0: there is no surge.
+
+        Bursts often rise as high as one before: up to there (`highest`) it is expected to end so.
+        """
+        if self.ticks == 0:
+            return 0.0
+        line = self._last + (self._last - self._began) / self.ticks * ticks
+        return min(line, highest) if self._last < highest else line
 
 
 def pinball(error: float, probability: float) -> float:
@@ -194,13 +256,17 @@ class Forecaster:
         # Ticks after which nothing of what it was told matters any more.
         self.memory: Final = season + self.ahead + 3 * KEPT_ERRORS
         self._judged: Final = [_Judged(method) for method in methods]
-        self._last = 0.0
+        self._surge: Final = Surge()
+        self._lately: Final[deque[float]] = deque(maxlen=KEPT_ERRORS)
         self._seen = 0
 
     def see(self, arrived: float, interval_s: float) -> None:
         """So many arrived in the interval that has just ended."""
         rate = arrived / interval_s if interval_s > 0.0 else 0.0
-        self._last = rate
+        expected = min(self._judged, key=lambda judged: judged.mean_blame).next
+        if expected is not None:
+            self._surge.see(rate, expected, self._counted(expected))
+        self._lately.append(rate)
         self._seen += 1
         for judged in self._judged:
             judged.see(rate, self.ahead, self.probability)
@@ -226,5 +292,17 @@ class Forecaster:
                 best, rate = judged, foretold
         if best is None:
             return Forecast(0.0, "nothing seen yet", [], 0.0)
-        counted = math.sqrt(max(rate, self._last, 1.0 / self.interval_s) / self.interval_s)
-        return Forecast(rate, best.method.name, sorted(best.errors), counted)
+        lately = list(self._lately)
+        before = max(lately[: len(lately) - self._surge.ticks], default=0.0)
+        return Forecast(
+            rate,
+            best.method.name,
+            sorted(best.errors),
+            self._counted(max(rate, lately[-1])),
+            highest=max(lately),
+            surge=self._surge.foretell(self.ahead, before),
+        )
+
+    def _counted(self, rate: float) -> float:
+        """The standard deviation of a rate that is counted in an interval, if it is chance."""
+        return math.sqrt(max(rate, 1.0 / self.interval_s) / self.interval_s)

@@ -1,10 +1,13 @@
 """How long to keep a replica that is not needed: as long as it would take to start it again."""
 
+import math
 from typing import Final
 
 from windtunnel.scaling.history import History
 from windtunnel.scaling.limits import Context, Limiter
 
+SURGE: Final = "rate_surge"
+"""The evidence of a finding that says how much of its demand is only the end of a line."""
 _LONGEST_S: Final = 3600.0
 """No replica is kept longer than this, whatever it takes to start one."""
 
@@ -14,7 +17,8 @@ class Keeping(Limiter):
 
     A replica that starts is paid for and serves nothing. Keeping one for as long as a start takes
     costs as much as starting it again would, so whatever comes, no more than twice is paid of what
-    somebody who knew the future would have paid.
+    somebody who knew the future would have paid. What was asked for because of a surge is no such
+    need: when the surge has ended lower, those that are still starting go at once.
     """
 
     def __init__(self) -> None:
@@ -35,7 +39,11 @@ class Keeping(Limiter):
         )
 
     def record_group(self, recommended: int, decided: int, number: int, context: Context) -> None:
-        self._wanted.add(context.groups[number].key, context.now_s, recommended)
+        finding = context.findings[number][0]
+        surge, each = finding.evidence.get(SURGE, 0.0), max(finding.per_replica)
+        guessed = math.floor(surge / each) if each > 0.0 else 0
+        needed = max(0, recommended - guessed)
+        self._wanted.add(context.groups[number].key, context.now_s, needed)
 
     def state(self) -> dict[str, object]:
         return self._wanted.state()

@@ -1,12 +1,12 @@
 """What a person writes under `scaling:` to run autoscaling manifests as they are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.core.errors import nearest
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.fields import Name, Text
 from windtunnel.core.spec.yaml_source import KeyPath
@@ -47,10 +47,15 @@ class ManifestScalerSpec(TimedSpec):
 def manifest_plan(spec: ManifestScalerSpec, pools: Sequence[PoolSpec], folder: Path) -> ScalingPlan:
     """The plan of a section without faults; what is wrong with the files is raised."""
     named = Pools([pool.name for pool in pools], spec.targets)
-    found = read_manifests([folder / path for path in spec.manifests], named)
+    read = read_manifests([folder / path for path in spec.manifests], named)
+    found = read.assignments
     bounds = {pool.name: BoundsPlan(pool.replicas, pool.replicas) for pool in pools}
     for assignment in found:
         bounds |= assignment.bounds
+    does = nobody_serves([(pool.name, pool.role) for pool in pools], bounds)
+    if does:
+        hint = "give one of them a maximum of at least 1"
+        raise InputError(does, where="scaling.manifests", hint=hint)
     interval_s = spec.interval
     if "interval" not in spec.model_fields_set:
         interval_s = min(assignment.interval_s for assignment in found)
@@ -68,7 +73,17 @@ def manifest_plan(spec: ManifestScalerSpec, pools: Sequence[PoolSpec], folder: P
         ),
         bounds=bounds,
         wake=spec.wake,
+        notes=tuple(read.notes),
     )
+
+
+def nobody_serves(pools: Sequence[tuple[str, str]], bounds: Mapping[str, BoundsPlan]) -> str:
+    """What is wrong where nothing could be served; empty where it could. Pools: name and role."""
+    for role, does in (("prefill", "computes prompts"), ("decode", "writes answers")):
+        able = [name for name, own in pools if own in ("both", role)]
+        if able and not any(bounds[name].maximum for name in able):
+            return f"no pool that {does} may have a server: nothing would ever be served"
+    return ""
 
 
 def manifest_faults(

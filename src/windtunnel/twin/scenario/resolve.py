@@ -44,6 +44,7 @@ from windtunnel.twin.scenario.workload_spec import SloSpec
 def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
+    scaling = _scaling(spec, file)
     slots = all(pool.engine.lora is not None for pool in spec.serving.pools)
     ground, counts = ground_plan(spec, file)
     return ScenarioPlan(
@@ -58,10 +59,10 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),
-        sha256=_digest(spec, slos),
+        sha256=_digest(spec, slos, file.parent),
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
-        scaling=_scaling(spec, file),
+        scaling=scaling,
         ground=ground,
         retry_attempts=1 if spec.serving.retries is None else spec.serving.retries.attempts,
         faults=faults_plan(spec),
@@ -82,12 +83,19 @@ def _startup(serving: ServingSpec) -> StartupPlan:
     return StartupPlan(serving.startup.load.mean, serving.startup.load.stddev)
 
 
-def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan]) -> str:
+def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan], folder: Path) -> str:
     """Of the values in force, so that it is the same however they were written or set.
 
-    What a plan would choose from is no part of it: no run depends on that.
+    What a plan would choose from is no part of it: no run depends on that. Manifests decide as
+    much as the scenario does: their bytes are.
     """
     values = spec.model_dump(mode="json", exclude={"plan"})
+    for section in ("scaling", "gangs"):
+        named = getattr(getattr(spec, section), "manifests", ())
+        if named:
+            values[section]["manifests"] = [
+                [path, hashlib.sha256((folder / path).read_bytes()).hexdigest()] for path in named
+            ]
     values["slo"] = {
         name: [slo.priority, slo.ttft_s, slo.tpot_s, slo.e2e_s] for name, slo in slos.items()
     }

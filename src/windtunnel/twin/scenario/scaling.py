@@ -21,6 +21,7 @@ from windtunnel.twin.scenario.manifest_spec import (
     ManifestScalerSpec,
     manifest_faults,
     manifest_plan,
+    nobody_serves,
 )
 from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec, TimedSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
@@ -119,14 +120,12 @@ def _bound_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault
 
 
 def _nobody_serves(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
-    """Where no pool that computes prompts, or none that writes answers, may have a server."""
-    for role, does in (("prefill", "computes prompts"), ("decode", "writes answers")):
-        able = [pool.name for pool in pools if pool.role in ("both", role)]
-        if able and not any(spec.pools.get(name, BoundsSpec()).max for name in able):
-            path = (*SECTION, "pools", able[0], "max")
-            what = f"no pool that {does} may have a server: nothing would ever be served"
-            yield Fault(path, what, hint="give one of them a max of at least 1")
-            return
+    bounds = {pool.name: _bounds(spec, pool) for pool in pools}
+    what = nobody_serves([(pool.name, pool.role) for pool in pools], bounds)
+    if what:
+        empty = next(name for name, own in bounds.items() if not own.maximum)
+        path = (*SECTION, "pools", empty, "max")
+        yield Fault(path, what, hint="give one of them a max of at least 1")
 
 
 def _accelerator_faults(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
