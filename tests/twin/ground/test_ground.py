@@ -90,9 +90,9 @@ def test_a_run_without_a_duration_ends_when_machines_never_come() -> None:
 
 
 def test_an_autoscaler_knows_how_long_a_machine_takes() -> None:
-    """The model loads for 30 s; before that a cycle of 10 s, and 60 s until the machine is there."""
+    """The model loads for 30 s; before that there is a cycle of 10 s, and 60 s for a machine."""
     for fleet, startup_s in ((False, 30.0), (True, 100.0)):
-        plan = scenario(fleet=fleet)
+        plan = scenario(fleet=fleet, more=SCALING.format(most=4))
         assert startup_s_of(plan, plan.pools[0]) == startup_s
 
 
