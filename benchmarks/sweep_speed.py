@@ -1,12 +1,14 @@
 """A sweep of 64 points on two processors against one, and Ray against processes of our own.
 
-Wall time, since that is what a second processor is for: figures of a busy machine say little, so
-the load is printed beside them. The start of processes counts in the first claim. In the second
-both are warm: Ray takes seconds to start, once.
+A second processor is for wall time, and on a busy machine wall time says little: the load is printed
+beside it, and the CPU time of all processes together, halved, says what a quiet machine would take
+if both were busy to the end. The start of processes counts. Against Ray both are warm: it takes
+seconds to start, once.
 """
 
 import importlib.util
 import os
+import resource
 import sys
 
 import msgspec
@@ -64,11 +66,37 @@ def wall_s(work: list[ScenarioPlan], on: str, jobs: int, *, warm: bool) -> float
     return took_s
 
 
+def cpu_s(work: list[ScenarioPlan], jobs: int) -> float:
+    """CPU seconds of a sweep, of this process and of those that it started."""
+
+    def used_s() -> float:
+        all_s = 0.0
+        for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            used = resource.getrusage(whose)
+            all_s += used.ru_utime + used.ru_stime
+        return all_s
+
+    before_s = used_s()
+    wall_s(work, LOCAL, jobs, warm=False)
+    return used_s() - before_s
+
+
 def main() -> None:
     if processors() < 2:
         print("skipped: there is one processor here")
         sys.exit(0)
     work = plans()
+    costs = [(cpu_s(work, 2) / 2, cpu_s(work, 1)) for _ in range(TRIES)]
+    report(
+        Claim(
+            f"sweep of {POINTS} points on two processors: CPU time for each",
+            ours=min(two for two, _ in costs),
+            baseline=min(one for _, one in costs),
+            most=1.0 / 1.85,
+            unit="CPU s",
+            against="on one",
+        )
+    )
     load = os.getloadavg()[0]
     pairs = [
         (wall_s(work, LOCAL, 2, warm=False), wall_s(work, LOCAL, 1, warm=False))
@@ -76,12 +104,12 @@ def main() -> None:
     ]
     report(
         Claim(
-            f"sweep of {POINTS} points on two processors, at a load of {load:.0f}",
+            f"the same in wall time, at a load of {load:.0f}",
             ours=min(two for two, _ in pairs),
             baseline=min(one for _, one in pairs),
             most=1.0 / 1.85,
             unit="s",
-            against="on one; 1.85 times as fast is the target",
+            against="on one",
         )
     )
     if importlib.util.find_spec("ray") is None:
@@ -93,7 +121,7 @@ def main() -> None:
     ]
     report(
         Claim(
-            f"the same on Ray, both warm, at a load of {load:.0f}",
+            f"the same on Ray with two workers, warm, at a load of {load:.0f}",
             ours=min(there for there, _ in pairs),
             baseline=min(here for _, here in pairs),
             most=1.15,

@@ -60,6 +60,7 @@ def test_an_address_is_of_what_a_run_depends_on_and_nothing_else() -> None:
         origin.plan(((REPLICAS, 2),)),
         Origin(BUSY, "elsewhere/other.yaml", ["name=other"]).plan(),
         Origin(BUSY, "busy.yaml", [f"{REPLICAS}=2"]).plan(),
+        Origin(BUSY, "busy.yaml", ["plan={attained: 0.9}"]).plan(),
     ]
     others = [
         origin.plan(seed=5),

@@ -78,7 +78,7 @@ def address_of(plan: ScenarioPlan) -> str:
 
     It is a digest of everything that a run depends on: the plan with its seed, the bytes of the
     files that the plan names, and the code. What things are called does not matter: neither the
-    scenario's name, nor where its files are.
+    scenario's name, nor where its files are; nor does what a plan may choose from.
     """
     values = msgspec.to_builtins(plan, enc_hook=str)
     for name in ("name", "sha256", "planning"):

@@ -8,6 +8,7 @@ import inspect
 
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
+from windtunnel.twin.faults.plan import EveryPlan
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
 
@@ -17,7 +18,7 @@ DRAWING = ("random", "power-of-two")
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    if _router_draws(plan.router) or _scaling_draws(plan):
+    if _router_draws(plan.router) or _scaling_draws(plan) or _faults_draw(plan):
         return True
     return any(_source_draws(source) for source in plan.sources)
 
@@ -28,6 +29,16 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
     if scaling is None:
         return False
     return plan.startup.stddev_s > 0.0 or scaling.timing.actuation_stddev_s > 0.0
+
+
+def _faults_draw(plan: ScenarioPlan) -> bool:
+    """Faults that come by chance, or befall whom chance says, or end in a start that it times."""
+    for fault in plan.faults:
+        befalls = fault.what.select
+        drawn = befalls.server is None and befalls.count is not None
+        if drawn or isinstance(fault.timing, EveryPlan) or plan.startup.stddev_s > 0.0:
+            return True
+    return False
 
 
 def _router_draws(router: RouterPlan) -> bool:

@@ -3,6 +3,8 @@
 import pytest
 
 from tests.twin.faults.runs import faulty, plain
+from windtunnel.twin.chance import draws
+from windtunnel.twin.scenario.load import load_text
 
 
 def test_a_fault_is_told_listed_and_ended() -> None:
@@ -110,3 +112,22 @@ def test_a_fault_never_keeps_a_run_alive(fault: str) -> None:
     assert result["simulated_seconds"] == max(
         event.time for event in events if event.kind == "request.ended"
     )
+
+
+@pytest.mark.parametrize(
+    ("fault", "drawing"),
+    [
+        ("at: 1500ms, kind: slow-machine, select: {pool: main, server: 1}, for: 1s", False),
+        ("at: 1500ms, kind: slow-machine, select: {count: all}, for: 1s", False),
+        ("at: 1500ms, kind: slow-machine, select: {count: 1}, for: 1s", True),
+        (
+            "every: {mean: 1s}, kind: slow-machine, select: {pool: main, server: 1}, for: 1s",
+            True,
+        ),
+    ],
+)
+def test_a_fault_by_chance_makes_runs_of_other_seeds_other_runs(fault: str, drawing: bool) -> None:
+    text = plain(fault, count=8, replicas=3)
+    assert draws(load_text(text)) == drawing
+    results = [faulty(text, f"seed={seed}")[0]["faults"] for seed in range(4)]
+    assert any(other != results[0] for other in results) == drawing
