@@ -1,9 +1,9 @@
 """A sweep of 64 points on two processors against one, and Ray against processes of our own.
 
-A second processor is for wall time, and on a busy machine wall time says little: the load is printed
-beside it, and the CPU time of all processes together, halved, says what a quiet machine would take
-if both were busy to the end. The start of processes counts. Against Ray both are warm: it takes
-seconds to start, once.
+A second processor is for wall time, and on a busy machine wall time says little: the load is
+printed beside it, and the CPU time of all processes together, halved, says what a quiet machine
+would take if both were busy to the end. The start of processes counts. Against Ray both are warm:
+it takes seconds to start, once.
 """
 
 import importlib.util
