@@ -26,6 +26,7 @@ NAMES = (
     "routing",
     "sessions",
     "spike",
+    "whole-loop",
 )
 
 
@@ -244,3 +245,15 @@ def test_plan_has_a_cheapest_answer_and_cheaper_servers_that_miss() -> None:
     slow = servers(14, "l40s")
     assert slow["attained_by"]["ttft"] > 0.95
     assert slow["attained_by"]["tpot"] < 0.1
+
+
+def test_the_whole_loop_keeps_less_than_one_without_machines_promises() -> None:
+    real = run("whole-loop")
+    promised = run("whole-loop", "fleet=null")
+    ready = run("whole-loop", "fleet.pools.0.machines.initial=5")
+    assert real["slo"]["critical"]["attained"] == pytest.approx(0.68, abs=0.02)
+    assert promised["slo"]["critical"]["attained"] == pytest.approx(0.89, abs=0.02)
+    assert ready["slo"]["critical"]["attained"] == pytest.approx(0.89, abs=0.02)
+    costs = [result["cost"]["total"] for result in (promised, real, ready)]
+    assert costs == pytest.approx([17.5, 26.7, 37.5], abs=0.5)
+    assert real["fleet"]["pools"]["h200-a"]["created"] == 4

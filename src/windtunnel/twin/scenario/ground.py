@@ -251,6 +251,27 @@ def _pod_faults(path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSpec) -
 # The plan.
 
 
+def as_manifests_say(spec: ScenarioSpec, file: Path) -> ScenarioSpec:
+    """The scenario, in which pools have the replicas of their manifests if they say nothing else.
+
+    What is wrong with manifests is for `gang_faults` to say.
+    """
+    if spec.gangs is None:
+        return spec
+    try:
+        known = everything(read_sets(spec, file.parent)[0])
+    except InputError:
+        return spec
+    pools = []
+    for pool in spec.serving.pools:
+        found = known.get(pool.clique) if pool.clique is not None else None
+        if found is not None and "replicas" not in pool.model_fields_set:
+            pools.append(pool.model_copy(update={"replicas": found.replicas()}))
+        else:
+            pools.append(pool)
+    return spec.model_copy(update={"serving": spec.serving.model_copy(update={"pools": pools})})
+
+
 def gang_faults(spec: ScenarioSpec, file: Path) -> list[Fault]:
     """What contradicts between pools and manifests; a file that cannot be read is raised."""
     if spec.gangs is None:
@@ -258,14 +279,10 @@ def gang_faults(spec: ScenarioSpec, file: Path) -> list[Fault]:
     return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
 
 
-def ground_plan(spec: ScenarioSpec, file: Path) -> tuple[GroundPlan | None, dict[str, int]]:
-    """The plan of a scenario without faults, and how many replicas each pool begins with.
-
-    None: servers stand on nothing.
-    """
-    counts = {pool.name: pool.replicas for pool in spec.serving.pools}
+def ground_plan(spec: ScenarioSpec, file: Path) -> GroundPlan | None:
+    """The plan of a scenario without faults; None: servers stand on nothing."""
     if spec.fleet is None and spec.gangs is None:
-        return None, counts
+        return None
     sets: list[NamedSet] = []
     files: list[tuple[str, str]] = []
     if spec.gangs is not None:
@@ -276,9 +293,7 @@ def ground_plan(spec: ScenarioSpec, file: Path) -> tuple[GroundPlan | None, dict
         found = known.get(pool.clique) if pool.clique is not None else None
         if found is not None:
             backings.append(BackingPlan(pool.name, found.set_name, found.kind, found.name))
-            if "replicas" not in pool.model_fields_set:
-                counts[pool.name] = found.replicas()
-    plan = GroundPlan(
+    return GroundPlan(
         files=tuple(files),
         backings=tuple(backings),
         priorities=dict(spec.gangs.priorities) if spec.gangs is not None else {},
@@ -286,9 +301,8 @@ def ground_plan(spec: ScenarioSpec, file: Path) -> tuple[GroundPlan | None, dict
             pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
         },
         times=_times(spec),
-        fleet=_fleet(spec, spec.fleet, counts) if spec.fleet is not None else None,
+        fleet=_fleet(spec, spec.fleet) if spec.fleet is not None else None,
     )
-    return plan, counts
 
 
 def _times(spec: ScenarioSpec) -> PodTimesPlan:
@@ -317,8 +331,8 @@ def _delay(delay: Delay) -> DelayPlan:
     return DelayPlan(delay.mean_s, delay.kind, delay.spread)
 
 
-def _fleet(spec: ScenarioSpec, fleet: FleetSpec, counts: dict[str, int]) -> FleetPlan:
-    wanted = _initial(spec, fleet, counts)
+def _fleet(spec: ScenarioSpec, fleet: FleetSpec) -> FleetPlan:
+    wanted = _initial(spec, fleet)
     return FleetPlan(
         pools=tuple(
             _machines(pool, count) for pool, count in zip(fleet.pools, wanted, strict=True)
@@ -328,7 +342,7 @@ def _fleet(spec: ScenarioSpec, fleet: FleetSpec, counts: dict[str, int]) -> Flee
     )
 
 
-def _initial(spec: ScenarioSpec, fleet: FleetSpec, replicas: dict[str, int]) -> list[int]:
+def _initial(spec: ScenarioSpec, fleet: FleetSpec) -> list[int]:
     """Machines at the beginning: as it is written, or as the replicas need, the cheapest first."""
     counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
     open_ended = [one.machines.initial is None for one in fleet.pools]
@@ -339,7 +353,7 @@ def _initial(spec: ScenarioSpec, fleet: FleetSpec, replicas: dict[str, int]) -> 
     for number, one in enumerate(fleet.pools):
         free[number] = float(counts[number] * one.accelerators)
     for pool in spec.serving.pools:
-        left = replicas[pool.name]
+        left = pool.replicas
         for number in order:
             one = fleet.pools[number]
             if one.accelerator != pool.accelerator:

@@ -10,7 +10,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.spec.faults import Fault, checker_faults, input_error
 from windtunnel.core.spec.yaml_source import Document, parse_document, read_text
 from windtunnel.twin.pools import KeyPath, hardware_faults
-from windtunnel.twin.scenario.ground import gang_faults
+from windtunnel.twin.scenario.ground import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.overrides import apply_override
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
@@ -67,10 +67,12 @@ def _plan(document: Document) -> ScenarioPlan:
         spec = ScenarioSpec.model_validate(document.data)
     except ValidationError as error:
         raise input_error(document, checker_faults(error, ScenarioSpec)) from None
-    faults = rule_faults(spec) + gang_faults(spec, Path(document.file))
+    file = Path(document.file)
+    spec = as_manifests_say(spec, file)
+    faults = rule_faults(spec) + gang_faults(spec, file)
     if faults:
         raise input_error(document, faults)
-    return resolve(spec, Path(document.file))
+    return resolve(spec, file)
 
 
 def _fault(path: KeyPath, error: InputError) -> Fault:

@@ -46,7 +46,6 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     slos = _slos(spec)
     scaling = _scaling(spec, file)
     slots = all(pool.engine.lora is not None for pool in spec.serving.pools)
-    ground, counts = ground_plan(spec, file)
     return ScenarioPlan(
         name=spec.name or _name_of(file),
         seed=spec.seed,
@@ -54,7 +53,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         model=_path_or_name(spec.model, file),
         workload=workload_plan(spec.workload, slos, file, slots=slots),
         slos=slos,
-        pools=tuple(_pool(pool, counts[pool.name], file) for pool in spec.serving.pools),
+        pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
         gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
         split=split_plan(spec.serving),
@@ -63,7 +62,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
         scaling=scaling,
-        ground=ground,
+        ground=ground_plan(spec, file),
         retry_attempts=1 if spec.serving.retries is None else spec.serving.retries.attempts,
         faults=faults_plan(spec),
         planning=planning_plan(spec.plan),
@@ -125,12 +124,12 @@ def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
     return slos
 
 
-def _pool(pool: PoolSpec, replicas: int, file: Path) -> PoolPlan:
+def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
     overheads = pool.overheads
     return PoolPlan(
         name=pool.name,
         role=pool.role,
-        replicas=replicas,
+        replicas=pool.replicas,
         accelerator=pool.accelerator,
         tensor_parallel=pool.tensor_parallel,
         expert_parallel=pool.expert_parallel,
