@@ -99,7 +99,7 @@ def test_loads(plan: Run, find: str) -> None:
 def test_nothing_is_good_enough(plan: Run) -> None:
     code, out, _ = plan("--replicas", "1", "--attained", "99%", *QUICK)
     assert code == 1
-    assert out.startswith("None of 1 candidates attains critical 99%.\nClosest: 1 server, ")
+    assert out.startswith("None of 1 candidate attains critical 99%.\nClosest: 1 server, ")
 
 
 def test_no_load_is_light_enough(plan: Run) -> None:
@@ -112,6 +112,10 @@ def test_a_budget_is_kept(plan: Run) -> None:
     code, out, _ = plan("--budget", "2", *QUICK)
     assert code == 1
     assert out.startswith("The budget was spent before a candidate was sure")
+    assert "\nClosest: 3 servers" in out
+    code, out, _ = plan("--budget", "1", "--routers", "round-robin,least-loaded", *QUICK)
+    assert code == 1
+    assert "\nIt has none for a single run of them" in out
 
 
 @pytest.mark.parametrize(

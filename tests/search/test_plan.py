@@ -131,6 +131,7 @@ def test_all_is_ruled_out_before_a_run(shop: Path) -> None:
     assert table.closest is not None
     assert {row["reason"] for row in table} == {"ttft-floor"}
     assert "even on an empty server" in table.closest["why"]
+    assert table.closest["attained"] == 0.0
 
 
 def test_the_same_answer_whoever_runs_it(shop: Path) -> None:

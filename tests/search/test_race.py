@@ -17,6 +17,7 @@ from windtunnel.search.race import (
     Entrant,
     Lane,
     Race,
+    Seeker,
     Wish,
 )
 from windtunnel.search.trials import Rules, Stage, Trial
@@ -80,6 +81,22 @@ def test_it_finds_what_trying_everything_finds(needs: list[int], prices: list[fl
     assert ended.whole_runs <= 0.1 * 4 * len(lanes) + 4 * (3 + 0.5) * 2 + 4 * 4
     if expected is None:
         assert ended.closest is not None
+
+
+@given(st.integers(1, 200), st.integers(0, 200))
+def test_a_seeker_finds_the_first_that_is_enough(many: int, first: int) -> None:
+    seeker = Seeker(many)
+    looks = 0
+    last = many
+    while not seeker.found:
+        at = seeker.at
+        assert 0 <= at < many
+        if at >= first:
+            last = min(last, at)
+        seeker.learn(enough=at >= first)
+        looks += 1
+    assert last == (first if first < many else many)
+    assert looks <= 2 * (min(first, many) + 1).bit_length() + 2
 
 
 def test_verdicts_say_why() -> None:

@@ -68,14 +68,18 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
     if best is not None:
         return [f"{best['label']}: {cost(best, found)}", f"It {_attains(best, found)}."]
     asked = f"{_classes(found)} {share(found['goal']['attained'])}"
-    first = f"None of {found['searched']['candidates']} candidates attains {asked}."
+    many = counted(found["searched"]["candidates"], "candidate")
+    first = f"None of {many} attains {asked}."
     if found["searched"]["out_of_budget"]:
         first = f"The budget was spent before a candidate was sure to attain {asked}."
+    if closest is None and found["searched"]["out_of_budget"]:
+        return [first, "It has none for a single run of them: --budget gives more."]
     if closest is None:
         why = next((row["why"] for row in found["candidates"] if row["why"]), "")
         return [first, f"None of them could be simulated: {why}"]
-    why = closest["why"] if closest["attained"] is None else ""
-    reached = why or f"attains {share(closest['attained'])}"
+    reached = closest["why"]
+    if "attains" not in reached and closest["attained"] is not None:
+        reached += f"; a run of it attains {share(closest['attained'])}"
     return [first, f"Closest: {closest['label']}, {cost(closest, found)}: {reached}."]
 
 
@@ -144,7 +148,8 @@ def _show_deployment(found: Mapping[str, Any], scenario: Path, console: Console)
     rows = why_not(found)
     print_fitting(console, _why_tables(rows[:MOST_KINDS], found))
     if len(rows) > MOST_KINDS:
-        console.print(Text(f"and {len(rows) - MOST_KINDS} more kinds", "dim"))
+        more = counted(len(rows) - MOST_KINDS, "more kind")
+        console.print(Text(f"and {more}", "dim"))
 
 
 def command_of(row: Mapping[str, Any], scenario: Path) -> str:
@@ -240,11 +245,11 @@ def _show_search(found: Mapping[str, Any], console: Console) -> None:
 def searched(found: Mapping[str, Any]) -> list[str]:
     """How the answer was come by."""
     of = found["searched"]
-    runs = f"{of['runs']} runs, as long as {of['whole_runs']:.3g} whole ones"
+    runs = f"{counted(of['runs'], 'run')}, as long as {of['whole_runs']:.3g} whole"
     lines = []
     if found["find"] == "deployment":
         lines.append(
-            f"{of['candidates']} candidates of {of['kinds']} kinds: "
+            f"{counted(of['candidates'], 'candidate')} of {counted(of['kinds'], 'kind')}: "
             f"{of['ruled_out_by_bounds']} ruled out before any run, "
             f"{of['simulated']} simulated in {runs}."
         )
@@ -275,7 +280,12 @@ def share(value: float | None) -> str:
 def cost(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if found["cost_unit"] == "$":
         return f"${row['cost_per_hour']:,.2f}/h"
-    return f"{row['cost_per_hour']:,.3g} {found['cost_unit']}"
+    return counted(row["cost_per_hour"], found["cost_unit"].removesuffix("s"))
+
+
+def counted(many: float, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{many:,.3g} {what}" if many == 1 else f"{many:,.6g} {what}s"
 
 
 def number(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:

@@ -98,7 +98,8 @@ class Search:
             test=space.lengths.test,
             budget=self._budget,
         )
-        race = Race(_lanes(space), rules)
+        lanes = _lanes(space)
+        race = Race(lanes, rules)
         moves = race.moves()
         try:
             wishes = next(moves)
@@ -107,7 +108,7 @@ class Search:
         except StopIteration:
             pass
         ended = race.ended()
-        if ended.best is None and ended.closest is None:
+        if not lanes:
             ended = self._least_hopeless(ended)
         return _answer(space, ended, self._outcomes, self._budget)
 
@@ -148,9 +149,19 @@ class Search:
         if not good:
             return ended
         best = max(good, key=lambda wish: (trials[wish].worst, -wish.number))
+        seen = {
+            wish.number: msgspec.structs.replace(
+                _ruled(self._space.candidates[wish.number]),
+                share=wish.share,
+                runs=1,
+                attained=trials[wish].worst,
+            )
+            for wish in good
+        }
         return msgspec.structs.replace(
             ended,
             closest=best.number,
+            verdicts=ended.verdicts | seen,
             runs=ended.runs + len(wishes),
             whole_runs=ended.whole_runs + stage.share * len(wishes),
         )

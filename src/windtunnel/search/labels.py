@@ -105,7 +105,11 @@ class Labels:
         if verdict.share is not None and verdict.share < 1.0:
             part = f" of the first {percent(verdict.share)} of its requests"
         if verdict.reason == MISSES:
-            targets = [f"{name.rpartition('.')[2]} {percent(one)}" for name, one in kept.items()]
+            several = len({name.rpartition(".")[0] for name in kept}) > 1
+            targets = [
+                f"{name.replace('.', ' ') if several else name.rpartition('.')[2]} {percent(one)}"
+                for name, one in kept.items()
+            ]
             missed = f": {', '.join(targets)}" if len(targets) > 1 else ""
             return f"attains {share}{part}{missed}"
         if verdict.reason == NOT_SURE:

@@ -144,7 +144,7 @@ def _reasons(found: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     of = found["searched"]
-    runs = ("runs", str(of["runs"]), f"as long as {of['whole_runs']:.3g} whole ones")
+    runs = ("runs", str(of["runs"]), f"as long as {of['whole_runs']:.3g} whole")
     if found["find"] == "load" and found["carried"] is not None:
         carried = found["carried"]
         rate = carried["requests_per_s"]
