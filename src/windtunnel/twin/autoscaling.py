@@ -4,6 +4,7 @@ Every interval a snapshot is taken; the scaler gets it after the scrape delay, a
 is done after an actuation delay that is drawn. Nothing here looks at servers in between.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from windtunnel.core.events import Entry
@@ -45,6 +46,7 @@ class Autoscaling:
     def __init__(
         self,
         scaler: Ticking,
+        build: Callable[[], Ticking],
         timing: Timing,
         lifecycle: Lifecycle,
         pools: list[Pool],
@@ -52,7 +54,8 @@ class Autoscaling:
         stream: Stream,
         telemetry: Telemetry,
     ) -> None:
-        self._scaler: Final = scaler
+        self._scaler = scaler
+        self._build: Final = build  # another one, that remembers nothing
         self._timing: Final = timing
         self._lifecycle: Final = lifecycle
         self._pools: Final = {pool.name: pool for pool in pools}
@@ -68,6 +71,11 @@ class Autoscaling:
         self._applied: Final[dict[str, int]] = {}  # the latest order carried out, by pool
         self.changes = 0  # decisions that changed the size of a pool
         self.superseded = 0  # decisions that came later than one that was made after them
+        self.dark = 0  # how many faults keep metrics from it
+        self.lag_s = 0.0  # how much later they come than they should
+        self.skew_s = 0.0  # how far its clock is off
+        self._clock_s = 0.0  # what that showed last: a clock never runs backwards
+        self._away = 0  # how many faults keep it from running
         lifecycle.timetable.push(timing.interval_s, TICK, None)
 
     def happen(self, entry: Entry, elsewhere: dict[int, Request], now_s: float) -> None:
@@ -78,16 +86,29 @@ class Autoscaling:
             timetable.push(now_s + self._timing.interval_s, TICK, None)
             snapshot = self._observer.look(elsewhere, now_s)
             self._measures.look(snapshot)
-            timetable.push(now_s + self._timing.scrape_delay_s, DECIDE, snapshot)
+            if not self.dark and not self._away:
+                scraped_s = now_s + self._timing.scrape_delay_s + self.lag_s
+                timetable.push(scraped_s, DECIDE, snapshot)
         elif entry[1] == DECIDE:
             assert isinstance(payload, Snapshot)
-            self._decide(payload, now_s)
+            if not self._away:
+                self._decide(payload, now_s)
         else:
             assert isinstance(payload, Order)
             self._apply(payload, now_s)
 
+    def leave(self) -> None:
+        """It stops, and forgets all that it knew; what it has ordered is carried out."""
+        self._away += 1
+        self._scaler = self._build()
+
+    def come_back(self) -> None:
+        """It runs again, from its next tick on."""
+        self._away -= 1
+
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
-        decisions = self._scaler.tick(snapshot, now_s)
+        self._clock_s = max(self._clock_s, now_s + self.skew_s)
+        decisions = self._scaler.tick(snapshot, self._clock_s)
         self.seen_s = snapshot.taken_s
         changing = []
         for decision in decisions:

@@ -136,7 +136,8 @@ def _only_ready_servers_are_chosen(simulation: Simulation) -> str | None:
 def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
     own = [one for one in cluster.replicas if one.pool.model == model]
     ready = [int(one.server.index) for one in own if one.state == READY]
-    answering = [number for number in ready if cluster.replicas[number].pool.decodes]
+    seen = [number for number in ready if number not in service.roster.hidden]
+    answering = [number for number in seen if cluster.replicas[number].pool.decodes]
     known = [int(server.index) for server in service.roster.ready]
     signals = service.signals
     if (known, signals.answering) != (ready, answering):

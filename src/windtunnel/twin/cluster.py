@@ -11,6 +11,7 @@ from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.routing.look import look_at
 from windtunnel.routing.transfer import Link
+from windtunnel.routing.veil import Veil
 from windtunnel.twin.accounts import Owners
 from windtunnel.twin.recorder import Overheads
 from windtunnel.twin.replicas import DRAINING, READY, STARTING, Pool, Replica
@@ -29,11 +30,22 @@ class Roster:
     def __init__(self, staleness_s: float) -> None:
         self.ready: Final[list[Server]] = []  # by number
         self.signals: Final = Signals([], staleness_s, [])
+        self.hidden: Final[dict[int, int]] = {}  # ready servers unseen: how many faults hide each
+        self.veil: Veil | None = None  # while something is wrong with metrics
 
     def look(self, now_s: float) -> None:
         """Asks every server how it is, when that was last done long enough ago."""
         if self.signals.stale(now_s):
-            look_at(self.ready, self.signals, now_s)
+            if self.veil is None:
+                look_at(self.ready, self.signals, now_s)
+            else:
+                self.veil.look(self.ready, self.signals, now_s)
+
+    def seen(self) -> list[Server]:
+        """Those that routers can choose."""
+        if not self.hidden:
+            return self.ready
+        return [one for one in self.ready if int(one.index) not in self.hidden]
 
     def enter(self, server: Server) -> None:
         place = len(self.ready)
@@ -98,12 +110,12 @@ class Cluster:
 
     def decoders(self, model: int) -> list[int]:
         """The servers that answer requests for a model now."""
-        ready = self.rosters[model].ready
+        ready = self.rosters[model].seen()
         return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
 
     def prefillers(self, model: int, site: int) -> list[int]:
         """Its servers at a site that compute prompts for others now, by the way or alone."""
-        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].ready]
+        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].seen()]
         return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
 
     @property

@@ -85,6 +85,7 @@ def compose(
         ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
     else:
         lifecycle.open()
+    autoscaling = _autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told)
     simulation = Simulation(
         traffic=traffic,
         services=services,
@@ -93,8 +94,8 @@ def compose(
         splitting=_splitting(plan, cluster, queue),
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
-        autoscaling=_autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told),
-        faults=build_faults(plan.faults, cluster, lifecycle, recorder, streams, told),
+        autoscaling=autoscaling,
+        faults=build_faults(plan.faults, cluster, lifecycle, autoscaling, recorder, streams, told),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
         story=story,
@@ -219,6 +220,7 @@ def _autoscaling(
     lifecycle.begin()
     return Autoscaling(
         scaler=scaler or built,
+        build=lambda: scaler or build_scaler(scaling, [model_name(plan)]),
         timing=built.timing,
         lifecycle=lifecycle,
         pools=cluster.pools,

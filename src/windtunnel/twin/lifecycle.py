@@ -185,6 +185,23 @@ class Lifecycle:
             self.inside.lose(replica.server, reason)
             self.retire(now_s)
 
+    def hide(self, replica: Replica) -> None:
+        """Routers no longer see it; it finishes what it has."""
+        hidden = self._services[replica.pool.model].roster.hidden
+        number = int(replica.server.index)
+        hidden[number] = hidden.get(number, 0) + 1
+        self._choose_anew(replica.pool)
+
+    def show(self, replica: Replica) -> None:
+        """One who hid it does so no more."""
+        hidden = self._services[replica.pool.model].roster.hidden
+        number = int(replica.server.index)
+        hidden[number] -= 1
+        if not hidden[number]:
+            del hidden[number]
+            self._choose_anew(replica.pool)
+            self.inside.opened(replica.pool.model)
+
     def retire(self, now_s: float) -> None:
         """Draining replicas go that have nothing left to do."""
         cluster = self._cluster

@@ -64,3 +64,36 @@ def test_all_servers_of_a_pool_or_one_by_its_number() -> None:
     assert result["faults"][0]["subjects"] == ["main-1"]
     result, _ = faulty(plain(f"{crash}, select: {{count: 2}}", replicas=3))
     assert len(result["faults"][0]["subjects"]) == 2
+
+
+def test_a_crash_loop_waits_longer_every_time_until_it_is_mended() -> None:
+    loop = "at: 500ms, kind: crash-loop, after: 1s, backoff: {first: 1s, most: 2s}, for: 10s"
+    result, events = faulty(plain(loop, load="500ms", output=300), "serving.retries.attempts=9")
+    states = [
+        (event.time, event.kind.removeprefix("replica."))
+        for event in events
+        if event.kind in ("replica.gone", "replica.starting", "replica.ready")
+    ]
+    assert states[1:] == [
+        (0.5, "gone"),
+        (1.5, "starting"),  # after 1 s
+        (2.0, "ready"),
+        (3.0, "gone"),
+        (5.0, "starting"),  # after 2 s
+        (5.5, "ready"),
+        (6.5, "gone"),
+        (8.5, "starting"),  # no longer than that
+        (9.0, "ready"),
+        (10.0, "gone"),
+        (12.0, "starting"),
+        (12.5, "ready"),  # it would crash at 13.5 s, and is mended at 10.5 s
+    ]
+    assert result["requests"]["completed"] == 1
+    assert result["simulated_seconds"] == pytest.approx(15.5)
+    assert result["pools"]["main"]["replicas"]["lost"] == 4
+
+
+def test_who_waits_for_a_server_that_crashes_for_ever_is_given_up_in_the_end() -> None:
+    loop = "at: 500ms, kind: crash-loop, after: 0s, backoff: {first: 0s, most: 0s}, for: 300d"
+    result, _ = faulty(plain(loop, load="500ms", count=3))
+    assert result["requests"]["dropped"] == 3

@@ -55,6 +55,41 @@ from windtunnel.twin.scenario.load import load_text
             "when: {metric: queue, above: 1, below: 2}, kind: engine-crash",
             ["faults[0].when", "above and below are both written"],
         ),
+        ("at: 1s, kind: crash-loop", ["faults[0].for", "missing"]),
+        (
+            "at: 1s, kind: crash-loop, for: 1s, backoff: {first: 5s, most: 1s}",
+            ["faults[0].backoff.most", "less than `first`"],
+        ),
+        ("at: 1s, kind: metric-lag", ["faults[0].by", "missing"]),
+        (
+            "at: 1s, kind: metric-blackout, readers: [autoscaler]",
+            ["faults[0].readers", "there is no autoscaler"],
+        ),
+        (
+            "at: 1s, kind: metric-blackout, readers: [routers, routers]",
+            ["faults[0].readers", "twice"],
+        ),
+        (
+            "at: 1s, kind: clock-skew, ahead: 1s",
+            ["faults[0].controller", "there is no autoscaler"],
+        ),
+        ("at: 1s, kind: clock-skew", ["faults[0]", "one of ahead and behind"]),
+        (
+            "at: 1s, kind: clock-skew, ahead: 1s, behind: 1s",
+            ["faults[0]", "ahead and behind are both written"],
+        ),
+        (
+            "at: 1s, kind: controller-restart, controller: autoscaler",
+            ["faults[0].controller", "there is no autoscaler"],
+        ),
+        (
+            "at: 1s, kind: controller-restart, controller: gangs, for: 1s",
+            ["faults[0].controller", "there are no gangs", "faults[0].for", "back at once"],
+        ),
+        (
+            "at: 1s, kind: controller-restart, controller: fleet",
+            ["faults[0].controller", "the scenario has no `fleet`"],
+        ),
         ("when: {metric: queue, below: 0}, kind: engine-crash", ["nothing is ever below 0"]),
         (
             "when: {metric: arrivals, pool: main, above: 1}, kind: engine-crash",

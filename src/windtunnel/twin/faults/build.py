@@ -4,13 +4,27 @@ from typing import Final
 
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Telemetry
+from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.faults.conditions import Gauge
+from windtunnel.twin.faults.controllers import ClockSkew, ControllerRestart
 from windtunnel.twin.faults.drill import Drill
 from windtunnel.twin.faults.effects import Effect, EngineCrash, Pace, SlowMachine
 from windtunnel.twin.faults.ledger import Ledger
-from windtunnel.twin.faults.plan import CrashPlan, FaultPlan, SlowPlan
+from windtunnel.twin.faults.looping import CrashLoop
+from windtunnel.twin.faults.plan import (
+    BlackoutPlan,
+    CrashPlan,
+    FaultPlan,
+    LagPlan,
+    LoopPlan,
+    PartitionPlan,
+    RestartPlan,
+    SkewPlan,
+    SlowPlan,
+)
 from windtunnel.twin.faults.schedule import Schedule
+from windtunnel.twin.faults.sight import MetricBlackout, MetricLag, RouterPartition, Sight
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.recorder import Recorder
 
@@ -26,7 +40,15 @@ class Faults:
 class Workshop:
     """What faults are made of: the parts of a run that they act on."""
 
-    def __init__(self, cluster: Cluster, lifecycle: Lifecycle, schedule: Schedule) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lifecycle: Lifecycle,
+        autoscaling: Autoscaling | None,
+        schedule: Schedule,
+    ) -> None:
+        self._autoscaling: Final = autoscaling
+        self._sight: Final = Sight(cluster, autoscaling)
         self._cluster: Final = cluster
         self._lifecycle: Final = lifecycle
         self._schedule: Final = schedule
@@ -40,12 +62,26 @@ class Workshop:
                 return SlowMachine(what, self._cluster, self._pace, stream)
             case CrashPlan():
                 return EngineCrash(what, self._cluster, self._lifecycle, stream)
+            case LoopPlan():
+                return CrashLoop(what, self._cluster, self._lifecycle, self._schedule, stream)
+            case PartitionPlan():
+                return RouterPartition(what, self._cluster, self._lifecycle, stream)
+            case BlackoutPlan():
+                return MetricBlackout(what, self._sight)
+            case LagPlan():
+                return MetricLag(what, self._sight)
+            case SkewPlan():
+                assert self._autoscaling is not None, "refused when it is loaded"
+                return ClockSkew(what, self._autoscaling)
+            case RestartPlan():
+                return ControllerRestart(what, self._autoscaling, self._lifecycle.ground)
 
 
 def build_faults(
     plans: tuple[FaultPlan, ...],
     cluster: Cluster,
     lifecycle: Lifecycle,
+    autoscaling: Autoscaling | None,
     recorder: Recorder,
     streams: Streams,
     telemetry: Telemetry,
@@ -54,7 +90,7 @@ def build_faults(
     if not plans:
         return None
     schedule, ledger = Schedule(lifecycle.timetable), Ledger(telemetry)
-    workshop = Workshop(cluster, lifecycle, schedule)
+    workshop = Workshop(cluster, lifecycle, autoscaling, schedule)
     for plan in plans:
         effect = workshop.effect(plan, streams[f"faults.{plan.name}.who"])
         gauge = Gauge(cluster, recorder)

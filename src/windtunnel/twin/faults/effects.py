@@ -8,15 +8,12 @@ from typing import Final
 
 from windtunnel.core.random import Stream
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.faults.plan import CrashPlan, SlowPlan
+from windtunnel.twin.faults.plan import SLOWEST, CrashPlan, SlowPlan
 from windtunnel.twin.faults.select import chosen, names_of
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import GONE, Replica
 
 ENGINE_CRASHED: Final = "its engine crashed"
-
-SLOWEST: Final = 1e6
-"""The most that everything together slows a server, so that its next step ends some day."""
 
 
 class Strike:

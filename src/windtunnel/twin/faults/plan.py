@@ -2,8 +2,17 @@
 
 import msgspec
 
-SLOW_MACHINE = "slow-machine"
-ENGINE_CRASH = "engine-crash"
+SLOWEST = 1_000.0
+"""The most that everything together slows a server: its next step ends some day."""
+
+ROUTERS = "routers"
+AUTOSCALER = "autoscaler"
+READERS = (ROUTERS, AUTOSCALER)
+"""Who reads metrics. A gateway reads what routers do."""
+
+GANGS = "gangs"
+FLEET = "fleet"
+CONTROLLERS = (AUTOSCALER, GANGS, FLEET)
 
 
 class SelectPlan(msgspec.Struct, frozen=True):
@@ -60,7 +69,56 @@ class CrashPlan(msgspec.Struct, frozen=True, tag=True):
     select: SelectPlan
 
 
-What = SlowPlan | CrashPlan
+class LoopPlan(msgspec.Struct, frozen=True, tag=True):
+    """Engines crash after every start, for a while."""
+
+    select: SelectPlan
+    after_s: float
+    backoff_s: float
+    longest_s: float
+
+
+class PartitionPlan(msgspec.Struct, frozen=True, tag=True):
+    """Servers that routers do not see."""
+
+    select: SelectPlan
+
+
+class BlackoutPlan(msgspec.Struct, frozen=True, tag=True):
+    """Metrics that nobody gets."""
+
+    readers: tuple[str, ...]
+
+
+class LagPlan(msgspec.Struct, frozen=True, tag=True):
+    """Metrics that come late."""
+
+    readers: tuple[str, ...]
+    lag_s: float
+
+
+class SkewPlan(msgspec.Struct, frozen=True, tag=True):
+    """A clock that is off."""
+
+    skew_s: float
+
+
+class RestartPlan(msgspec.Struct, frozen=True, tag=True):
+    """A controller that begins anew."""
+
+    controller: str
+
+
+What = (
+    SlowPlan
+    | CrashPlan
+    | LoopPlan
+    | PartitionPlan
+    | BlackoutPlan
+    | LagPlan
+    | SkewPlan
+    | RestartPlan
+)
 
 
 class FaultPlan(msgspec.Struct, frozen=True):

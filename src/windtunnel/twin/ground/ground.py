@@ -105,6 +105,26 @@ class Ground(Footing):
         yard.crash(int(replica.server.index), now_s + self.offset_s)
         self.wake(now_s)
 
+    def crash_loop(self, replica: Replica, now_s: float) -> str | None:
+        yard, _ = self._backings[replica.pool.name]
+        clique = yard.crash_loop(int(replica.server.index), now_s + self.offset_s)
+        self.wake(now_s)
+        return clique
+
+    def mend(self, pool: str, clique: str, now_s: float) -> None:
+        self._backings[pool][0].cluster.mend(clique)
+        self.wake(now_s)
+
+    def restart_gangs(self, now_s: float) -> None:
+        for yard in self.yards:
+            yard.driver.restart()
+        self.wake(now_s)
+
+    def restart_fleet(self, now_s: float) -> None:
+        if self.machines is not None:
+            self.machines.restart()
+        self.wake(now_s)
+
     def wake(self, now_s: float) -> None:
         """Something changed from outside: it is looked at in this same instant."""
         self._plan(now_s)

@@ -84,6 +84,15 @@ class Yard:
         for name in started[:1]:
             self.cluster.crash(pods[name], ground_s)
 
+    def crash_loop(self, server: int, ground_s: float) -> str | None:
+        """All pods of the clique of a server's first pod crash, after every start."""
+        pods = self.units.by_server[server].pods
+        for name in sorted(pods)[:1]:
+            clique = pods[name].clique
+            self.cluster.crash_loop(clique, ground_s)
+            return clique
+        return None
+
     # What the fleet does.
 
     def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:

@@ -7,7 +7,15 @@ from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.faults.conditions import OF_RUNS
 from windtunnel.twin.faults.plan import AtPlan, EveryPlan, FaultPlan, Timing, WhenPlan
-from windtunnel.twin.scenario.faults_spec import FaultSpec, SelectSpec, WhenSpec
+from windtunnel.twin.scenario.faults_spec import (
+    CrashLoopSpec,
+    FaultSpec,
+    MetricSpec,
+    RestartSpec,
+    SelectSpec,
+    SkewSpec,
+    WhenSpec,
+)
 from windtunnel.twin.scenario.spec import ScenarioSpec
 
 TIMES = ("at", "every", "when")
@@ -49,10 +57,59 @@ def fault_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             yield Fault((*path, "name"), what)
         taken.setdefault(name, number)
         yield from _time_faults(path, fault, spec.duration)
+        yield from _kind_faults(path, fault, spec)
         if fault.when is not None:
             yield from _condition_faults((*path, "when"), fault.when, spec)
         if fault.selected is not None:
             yield from _select_faults((*path, "select"), fault.selected, spec)
+
+
+def _kind_faults(path: KeyPath, fault: FaultSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    """What a kind needs that the scenario has not, or cannot use."""
+    if isinstance(fault, MetricSpec) and fault.readers is not None:
+        if len(set(fault.readers)) < len(fault.readers):
+            yield Fault((*path, "readers"), "one of them is there twice")
+        if "autoscaler" in fault.readers and spec.scaling is None:
+            yield _no_autoscaler((*path, "readers"))
+    if isinstance(fault, SkewSpec):
+        given = [name for name in ("ahead", "behind") if getattr(fault, name) is not None]
+        if len(given) != 1:
+            what = "ahead and behind are both written" if given else "neither ahead nor behind"
+            yield Fault(path, what, "one of ahead and behind")
+        if spec.scaling is None:
+            yield _no_autoscaler((*path, "controller"))
+    if isinstance(fault, RestartSpec):
+        yield from _restart_faults(path, fault, spec)
+    if isinstance(fault, CrashLoopSpec):
+        yield from _loop_faults(path, fault, spec)
+
+
+def _restart_faults(path: KeyPath, fault: RestartSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    if fault.controller == "autoscaler" and spec.scaling is None:
+        yield _no_autoscaler((*path, "controller"))
+    if fault.controller == "gangs" and spec.gangs is None and spec.fleet is None:
+        what = "there are no gangs: the scenario has neither `gangs` nor `fleet`"
+        yield Fault((*path, "controller"), what)
+    if fault.controller == "fleet" and spec.fleet is None:
+        yield Fault((*path, "controller"), "the scenario has no `fleet`")
+    if fault.controller != "autoscaler" and fault.for_ is not None:
+        what = f"the controller of {fault.controller} is back at once"
+        yield Fault((*path, "for"), what, hint="leave it out")
+
+
+def _loop_faults(path: KeyPath, fault: CrashLoopSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    if spec.gangs is not None or spec.fleet is not None:
+        for key in ("after", "backoff"):
+            if key in fault.model_fields_set:
+                what = "on gangs it is the cluster that says when pods crash and start again"
+                yield Fault((*path, key), what, hint="leave it out")
+    if fault.backoff.most < fault.backoff.first:
+        what = f"{fault.backoff.most:g} s is less than `first`, which is {fault.backoff.first:g} s"
+        yield Fault((*path, "backoff", "most"), what)
+
+
+def _no_autoscaler(path: KeyPath) -> Fault:
+    return Fault(path, "there is no autoscaler: the scenario has no `scaling`")
 
 
 def _time_faults(path: KeyPath, fault: FaultSpec, duration: float | None) -> Iterator[Fault]:
