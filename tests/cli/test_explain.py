@@ -1,4 +1,4 @@
-"""`windtunnel explain` tells the last decision about each pool, with all that bound it."""
+"""`windtunnel explain` walks from an effect to its causes, through all layers of a run."""
 
 import json
 from pathlib import Path
@@ -8,34 +8,57 @@ import pytest
 from click.testing import CliRunner
 
 from windtunnel.cli.explain import explain
+from windtunnel.cli.simulate import simulate
 from windtunnel.core.errors import InputError
 
+SURGE = """\
+name: surge
+workload:
+  - name: chat
+    count: 400
+    arrivals: {process: constant, rate: 1/s}
+    rate_curve: [[0s, 1.0], [60s, 1.0], [61s, 8.0]]
+    prompt_tokens: 100
+    output_tokens: 200
+serving:
+  pools:
+    - {name: main, accelerator: h200, replicas: 2, tensor_parallel: 4,
+       engine: {kv_blocks: 500, max_num_seqs: 8},
+       step_time: {model: linear, fixed: 20ms, per_prefill_token: 10us, per_decode: 1ms}}
+  startup: {load: {mean: 30s}}
+  router: {policy: least-loaded}
+scaling: {policy: saturation, pools: {main: {min: 1, max: 4}}}
+fleet:
+  pools:
+    - {name: big, accelerator: h200, accelerators: 8, machines: {max: 2}, price_per_hour: 36,
+       provisioning: {mean: 60s}}
+"""
+"""Two servers that fill one machine, and traffic that asks for another."""
 
-def line(time: float, pool: str, target: int, **data: Any) -> str:
-    told = {"current": 2, "recommended": 6, "target": target, "metrics": {}, "limits": [], **data}
-    kind = "scaling.decided" if target != 2 else "scaling.kept"
-    event = {"time": time, "kind": kind, "subject": f"pool/{pool}", "reason": "Full.", "data": told}
-    return json.dumps(event, separators=(",", ":"))
+CRASH = """\
+name: crash
+workload:
+  - {name: chat, count: 20, arrivals: {process: constant, rate: 1/s}, prompt_tokens: 10,
+     output_tokens: 100}
+serving:
+  pools:
+    - {name: main, engine: {kv_blocks: 100, max_num_seqs: 2},
+       step_time: {model: linear, fixed: 10ms}}
+  startup: {load: {mean: 5s}}
+faults: [{at: 2s, kind: engine-crash}]
+"""
 
 
-LIMIT = {
-    "name": "rate",
-    "before": 6,
-    "after": 4,
-    "without": 5,
-    "reason": "At most 2 more within 60 s: 4 instead of 6.",
-}
+def run_of(text: str, place: Path) -> Path:
+    scenario, folder = place / "scenario.yaml", place / "run"
+    scenario.write_text(text)
+    CliRunner().invoke(simulate, [str(scenario), "-o", str(folder)], catch_exceptions=False)
+    return folder
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    lines = [
-        line(15.0, "main", 4, limits=[LIMIT], metrics={"load": 1.25, "demand_tokens": 200000.0}),
-        line(15.0, "cheap", 2),
-        line(30.0, "main", 2),
-    ]
-    (tmp_path / "control.jsonl").write_text("\n".join(lines) + "\n")
-    return tmp_path
+@pytest.fixture(scope="module")
+def surge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(SURGE, tmp_path_factory.mktemp("surge"))
 
 
 def told(run: Path, *options: str) -> str:
@@ -44,51 +67,138 @@ def told(run: Path, *options: str) -> str:
     return result.output
 
 
-def test_it_tells_what_was_decided_until_then(run: Path) -> None:
-    assert told(run, "--at", "20s").splitlines() == [
-        "cheap: stays at 2, decided at 15 s",
-        "  Full.",
-        "  Wanted: 6.",
-        "  No limit bound it.",
-        "",
-        "main: 2 -> 4, decided at 15 s",
-        "  Full.",
-        "  Wanted: 6.",
-        "  rate: 6 -> 4. At most 2 more within 60 s: 4 instead of 6. (without it 5)",
-        "  Seen: load 1.25, demand_tokens 200,000.",
+def data(run: Path, *options: str) -> Any:
+    return json.loads(told(run, *options, "--json", "-"))
+
+
+def test_a_request_is_explained_down_to_the_machine_and_to_the_decision(surge: Path) -> None:
+    found = data(surge, "--request", "200")
+    (queue, *_) = found["phases"]
+    assert queue["name"] == "queue"
+    assert found["ttft"] > 10.0
+    (chain,) = found["chains"]
+    layers = [step["layer"] for step in chain["steps"]]
+    assert layers[:5] == ["server", "pool", "autoscaler", "server", "machine"]
+    _, pool, decided, came, machine = chain["steps"][:5]
+    assert pool["says"].startswith("main had 2 of 4 servers ready; 2 pending, the first since")
+    assert decided["ids"] == ["scaling-5"]
+    assert "2 -> 4" in decided["says"]
+    assert came["seconds"]["starting"] == pytest.approx(30.0)
+    assert machine["ids"] == ["fleet-1"]
+    assert machine["seconds"]["to be created"] == pytest.approx(60.0)
+    assert "the machine big-1" in machine["says"]
+    root = chain["root"]
+    assert (root["layer"], root["ids"]) == ("machine", ["fleet-1"])
+    # All parts together are the time from the decision until the server was ready.
+    assert sum(root["seconds"].values()) == pytest.approx(sum(came["seconds"].values()))
+    assert max(root["seconds"], key=root["seconds"].__getitem__).endswith("to be created")
+
+
+def test_the_same_in_words(surge: Path) -> None:
+    text = told(surge, "--request", "200")
+    assert "request 200 of chat, completed: first token after" in text
+    assert "root cause (machine): 60.0 s of the" in text
+    assert "[fleet-1]" in text
+
+
+def test_a_request_that_waited_for_nothing_blames_nobody(surge: Path) -> None:
+    chains = data(surge, "--request", "3")["chains"]
+    assert [chain["root"]["layer"] for chain in chains] == ["server"] * len(chains)
+    assert "its answer of 200 tokens" in chains[-1]["root"]["says"]
+
+
+def test_a_decision_of_the_autoscaler(surge: Path) -> None:
+    found = data(surge, "--decision", "scaling-5")
+    assert found["headline"] == "main: 2 -> 4, decided at 1 min 15 s"
+    assert any(line.startswith("Seen at 1 min 15 s: ") for line in found["based_on"])
+    applied, first, second, total = found["steps"]
+    assert applied["says"] == "main was to have 4 instead of 2"
+    for server in (first, second):
+        assert server["ids"] == ["fleet-1"]
+        assert server["seconds"]["ready"] - server["seconds"]["placed"] == pytest.approx(30.0)
+    assert total["seconds"]["first"] == first["seconds"]["ready"]
+
+
+def test_a_decision_of_the_fleet_leads_back_to_the_autoscaler(surge: Path) -> None:
+    found = data(surge, "--decision", "fleet-1")
+    assert (found["kind"], found["behind"]) == ("fleet.provision", ["scaling-5"])
+    machine, *servers = found["steps"]
+    assert machine["seconds"]["to be created"] == pytest.approx(60.0)
+    assert [one["says"].partition(":")[0] for one in servers] == [
+        "main 2 on big-1",
+        "main 3 on big-1",
     ]
 
 
-def test_without_a_time_it_tells_the_end(run: Path) -> None:
-    assert "main: stays at 2, decided at 30 s" in told(run)
+def test_a_moment_tells_of_every_layer(surge: Path) -> None:
+    found = data(surge, "--at", "90s")
+    layers = [step["layer"] for step in found["layers"]]
+    assert list(dict.fromkeys(layers)) == ["traffic", "server", "pool", "gang", "machine"]
+    says = {step["layer"]: step["says"] for step in reversed(found["layers"])}
+    assert says["pool"].startswith("main: 2 pending, 2 ready, main 2 asked for 15.0 s before")
+    assert says["gang"] == "pods in main: 2 waiting, 2 ready; pods of 1 gang wait"
+    assert says["machine"] == "big: 1 creating, 1 configured; $36.00 an hour"
+    (decided,) = found["decisions"]
+    assert decided["time"] <= 90.0
+    assert "main: stays at 4" in told(surge, "--at", "90s")
 
 
-def test_the_same_as_data(run: Path) -> None:
-    cheap, main = json.loads(told(run, "--at", "20s", "--json"))
-    assert (cheap["pool"], cheap["target"]) == ("cheap", 2)
-    assert main["limits"] == [LIMIT]
-    assert main["metrics"] == {"load": 1.25, "demand_tokens": 200000.0}
+def test_without_an_option_it_says_where_to_begin(surge: Path) -> None:
+    found = data(surge)
+    assert found["requests"][0]["took"] >= found["requests"][1]["took"]
+    assert ["scaling-5"] in [step["ids"] for step in found["decisions"]]
+    assert "--request ID, --decision ID or --at TIME" in told(surge)
 
 
-def test_events_will_do_too(run: Path) -> None:
-    (run / "control.jsonl").rename(run / "events.jsonl")
-    assert "main: 2 -> 4" in told(run, "--at", "15s")
+def test_a_fault_is_the_root_of_what_it_caused(tmp_path: Path) -> None:
+    run = run_of(CRASH, tmp_path)
+    (fault,) = [step for step in data(run)["decisions"] if step["layer"] == "fault"]
+    (name,) = fault["ids"]
+    assert name == "fault-1"
+    (chain, *_) = data(run, "--request", "2")["chains"]
+    assert chain["root"]["ids"] == [name]
+    assert "main 0 was lost" in " ".join(step["says"] for step in chain["steps"])
+    steps = data(run, "--decision", name)["steps"]
+    assert [step["says"].partition(":")[0] for step in steps] == ["main 0 was lost", "main 1"]
+    assert steps[1]["seconds"]["ready"] == pytest.approx(5.0)
+    at = data(run, "--at", "3s")
+    assert "main: 1 starting" in " ".join(step["says"] for step in at["layers"])
+
+
+def test_json_into_a_file(surge: Path, tmp_path: Path) -> None:
+    assert told(surge, "--at", "60s", "--json", str(tmp_path / "at.json")) == ""
+    assert json.loads((tmp_path / "at.json").read_text())["time"] == 60.0
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "what"),
+    ("options", "what"),
     [
-        (None, (), "neither control.jsonl nor events.jsonl"),
-        ("", (), "no decision was made"),
-        (line(15.0, "main", 4), ("--at", "10s"), "the first decision was made at 15 s"),
-        ('{"kind":"scaling.decided"}', (), "line 1 is not a decision"),
-        (line(15.0, "main", 4), ("--at", "soon"), "--at"),
+        (("--request", "400"), "there is no request 400; allowed: 0 to 399"),
+        (("--at", "9h"), "--at: 9 h is too late; allowed: 0 s to "),
+        (("--at", "soon"), "--at"),
+        (("--decision", "fleet-99"), "there is no fleet-99; allowed: scaling-1 to scaling-"),
+        (("--decision", "fleet-1", "--at", "1s"), "--decision: not together with --at"),
     ],
 )
-def test_faults_are_sentences(
-    tmp_path: Path, content: str | None, options: tuple[str, ...], what: str
+def test_what_cannot_be_asked_is_a_sentence(
+    surge: Path, options: tuple[str, ...], what: str
 ) -> None:
-    if content is not None:
-        (tmp_path / "control.jsonl").write_text(content)
-    with pytest.raises(InputError, match=what):
-        CliRunner().invoke(explain, [str(tmp_path), *options], catch_exceptions=False)
+    with pytest.raises(InputError) as fault:
+        CliRunner().invoke(explain, [str(surge), *options], catch_exceptions=False)
+    assert what in str(fault.value)
+
+
+def test_a_folder_that_is_no_run(surge: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        CliRunner().invoke(explain, [str(tmp_path)], catch_exceptions=False)
+    for name in ("result.json", "timeline.parquet"):
+        (tmp_path / name).write_bytes((surge / name).read_bytes())
+    (tmp_path / "scenario.json").write_bytes((surge / "scenario.json").read_bytes())
+    with pytest.raises(InputError, match=r"there is no control\.jsonl"):
+        CliRunner().invoke(explain, [str(tmp_path), "--at", "1s"], catch_exceptions=False)
+    (tmp_path / "control.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="line 1 is damaged"):
+        CliRunner().invoke(explain, [str(tmp_path), "--at", "1s"], catch_exceptions=False)
+    (tmp_path / "control.jsonl").unlink()
+    (tmp_path / "events.jsonl").write_bytes((surge / "control.jsonl").read_bytes())
+    assert "big: 1 creating" in told(tmp_path, "--at", "90s")

@@ -1,40 +1,82 @@
-"""`windtunnel explain`: why an autoscaler decided as it did."""
+"""`windtunnel explain`: why something in a run was as it was, down to its causes."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from windtunnel.core.errors import InputError
 
+if TYPE_CHECKING:
+    from windtunnel.report.explain.run import ReadRun
+    from windtunnel.report.explain.show import Explained
+
+STANDARD_OUTPUT = "-"
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+@click.option("--request", type=int, metavar="ID", help="Why this request took as long as it did.")
+@click.option("--at", metavar="TIME", help="What every layer looked like then, such as 12m.")
 @click.option(
-    "--at", metavar="TIME", help="Up to this time of the run, such as 12m. [default: its end]"
+    "--decision", metavar="ID", help="What a decision was based on and what came of it: scaling-17."
 )
-@click.option("--json", "as_data", is_flag=True, help="Print the same as JSON, and nothing else.")
-def explain(folder: Path, at: str | None, *, as_data: bool) -> None:
-    """Say why an autoscaler decided as it did in a run.
+@click.option(
+    "--json",
+    "json_to",
+    metavar="FILE",
+    help="Write the same as JSON to FILE; `-` prints it alone on standard output.",
+)
+def explain(
+    folder: Path, request: int | None, at: str | None, decision: str | None, json_to: str | None
+) -> None:
+    """Say why something in a run was as it was.
 
-    Reads the folder RUN that `windtunnel simulate` wrote, and prints the last decision about each
-    pool: what was seen, how many replicas were wanted, every limit that changed that, and what
-    would have been decided without it.
+    Reads the folder RUN that `windtunnel simulate` wrote, and walks from an effect to its causes:
+    from a slow request to the servers that were not there, the decision that asked for them, and
+    the machine that they waited for. Without an option it names what is worth a look.
     """
-    from windtunnel.core.units import parse_duration
-    from windtunnel.report.explain import as_json, decisions_at, show
+    import msgspec
+
+    from windtunnel.report.explain.run import ReadRun
+    from windtunnel.report.explain.show import show
+    from windtunnel.report.files import WholeFile
     from windtunnel.report.layout import screen
 
-    at_s = None
-    if at is not None:
-        try:
-            at_s = parse_duration(at)
-        except InputError as error:
-            error.say_of("--at")
-            raise
-    decisions = decisions_at(folder, at_s)
-    if as_data:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(as_json(decisions)), indent=2))
+    given = {"--request": request, "--at": at, "--decision": decision}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"not together with {named[0]}", where=named[1], hint="give one of them")
+    explained = _explained(ReadRun(folder), request, at, decision)
+    if json_to is None:
+        show(explained, str(folder), screen())
         return
-    show(decisions, screen())
+    content = msgspec.json.format(msgspec.json.encode(explained), indent=2) + b"\n"
+    if json_to == STANDARD_OUTPUT:
+        click.echo(content, nl=False)
+        return
+    with WholeFile(Path(json_to), "--json") as file:
+        file.finish(content)
+
+
+def _explained(
+    run: "ReadRun", request: int | None, at: str | None, decision: str | None
+) -> "Explained":
+    from windtunnel.core.units import parse_duration
+    from windtunnel.report.explain.decision import explain_decision
+    from windtunnel.report.explain.moment import explain_moment
+    from windtunnel.report.explain.overview import overview
+    from windtunnel.report.explain.requests import explain_request
+
+    if request is not None:
+        return explain_request(run, request)
+    if decision is not None:
+        return explain_decision(run, decision)
+    if at is None:
+        return overview(run)
+    try:
+        at_s = parse_duration(at)
+    except InputError as error:
+        error.say_of("--at")
+        raise
+    return explain_moment(run, at_s)

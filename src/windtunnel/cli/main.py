@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
     "explain": Row(
-        "windtunnel.cli.explain:explain", "Say why an autoscaler decided as it did in a run."
+        "windtunnel.cli.explain:explain", "Say why something in a run was as it was."
     ),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "batch": Row(

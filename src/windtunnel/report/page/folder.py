@@ -84,11 +84,11 @@ class RunFiles(msgspec.Struct, frozen=True):
 
 def read_run(folder: Path) -> RunFiles:
     """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
-    result, scenario = _json(folder / RESULT), _json(folder / SCENARIO)
-    series = _series(folder / TIMELINE)
+    result, scenario = json_of(folder / RESULT), json_of(folder / SCENARIO)
+    series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), Shares(result)
     worst, endings = Worst(result), Endings(result)
-    for batch in _batches(folder / REQUESTS):
+    for batch in batches_of(folder / REQUESTS):
         latencies.add(batch)
         shares.add(batch)
         worst.add(batch)
@@ -112,7 +112,8 @@ def _fault(path: Path, what: str) -> InputError:
     return InputError(what, where=str(path), hint=hint)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
+    """What a file of JSON says; a missing or damaged one is a sentence."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError as error:
@@ -123,7 +124,8 @@ def _json(path: Path) -> dict[str, Any]:
         raise _fault(path, f"it is damaged: {error}") from error
 
 
-def _parquet(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
+def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
+    """A file of Parquet that has these columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -139,11 +141,12 @@ def _parquet(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
     return file
 
 
-def _series(path: Path) -> Series:
+def series_of(path: Path) -> Series:
+    """The timeline of a run."""
     import numpy as np
 
     names = ("time", "pool", "replica", *PER_RUN)
-    table = _parquet(path, names).read(columns=list(names))
+    table = parquet_of(path, names).read(columns=list(names))
     if not table.num_rows:
         raise _fault(path, "it has no rows")
     of_server = np.asarray(table["replica"].is_valid())
@@ -161,15 +164,16 @@ def _series(path: Path) -> Series:
     return Series(times, sums, list(index), servers)
 
 
-def _batches(path: Path) -> Any:
-    file = _parquet(path, OF_REQUESTS)
+def batches_of(path: Path) -> Any:
+    """The rows of requests, some at a time."""
+    file = parquet_of(path, OF_REQUESTS)
     return file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS)
 
 
 def _gaps(path: Path) -> Counts:
     import numpy as np
 
-    table = _parquet(path, ("low", "high", "count")).read(columns=["low", "high", "count"])
+    table = parquet_of(path, ("low", "high", "count")).read(columns=["low", "high", "count"])
     low, high = np.asarray(table["low"]), np.asarray(table["high"])
     counts = Counts()
     counts.add(np.sqrt(low * high), np.asarray(table["count"]))

@@ -93,13 +93,13 @@ class Worst:
         )
         still = "" if there else NOT_THERE[request.outcome]
         longest = max(phases, key=lambda phase: phase.took_s)
-        why = self._why(request, longest, series, slots)
+        why = self.why(request, longest, series, slots)
         if request.preemptions:
             times = "once" if request.preemptions == 1 else f"{request.preemptions} times"
             why += f"; preempted {times}, and computed again"
         return Story(request, took_s, still, phases, why)
 
-    def _why(self, request: Ended, longest: Phase, series: Series, slots: list[int]) -> str:
+    def why(self, request: Ended, longest: Phase, series: Series, slots: list[int]) -> str:
         """The largest part of the time, and what made it large."""
         if longest.name == PREFILL:
             return self._why_prefill(request, longest)

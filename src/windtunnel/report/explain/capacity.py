@@ -1,0 +1,309 @@
+"""Why a pool could do no more: who was ready, who was coming, and what each of them waited for."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from windtunnel.report.explain.history import (
+    GONE,
+    READY,
+    STARTING,
+    Fault,
+    Happening,
+    History,
+    Life,
+)
+from windtunnel.report.explain.machines import arrivals_of
+from windtunnel.report.explain.steps import (
+    AUTOSCALER,
+    FAULT,
+    FLEET,
+    GANG,
+    MACHINE,
+    POOL,
+    SERVER,
+    Chain,
+    Step,
+    count,
+    moment,
+    took,
+)
+
+MOST_NAMED = 3
+"""Faults, losses and reasons that are told one by one."""
+INFINITE = float("inf")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the time until a replica served, and who is to blame for it."""
+
+    seconds: float
+    layer: str
+    says: str
+    at_s: float
+    ids: list[str] = []
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Somebody waited for servers of a pool, from when to when."""
+
+    pool: str
+    start_s: float
+    end_s: float
+    server: str
+    """The one that it waited at, such as `main 3`; empty for none."""
+
+
+def why_short(history: History, result: dict[str, Any], wait: Wait, about: str) -> Chain:
+    """From a wait to what made it: the whole way through pool, autoscaler, gangs and machines."""
+    steps = [_ready(history, wait)]
+    lost = _lost(history, wait)
+    faults = [
+        one
+        for one in history.faults.values()
+        if one.overlaps(wait.start_s, wait.end_s) or any(_took(one, life) for life in lost)
+    ]
+    steps += [_fault(one) for one in faults[:MOST_NAMED]]
+    steps += [_loss(history, life) for life in lost[:MOST_NAMED]]
+    coming = _coming(history, wait)
+    root = None
+    if coming:
+        more, root = _came(history, coming, wait)
+        steps += more
+    limited = _limited(history, wait)
+    steps += limited
+    blamed = _blamed(faults, lost, wait)
+    if blamed is not None:
+        root = _fault(blamed)
+    elif limited and (root is None or _outlasts(coming, wait)):
+        root = limited[0]
+    elif lost and root is None:
+        root = _loss(history, lost[0])
+    elif root is None:
+        root = _nobody_coming(history, result, wait)
+    return Chain(about, steps, root)
+
+
+def _outlasts(coming: list[Life], wait: Wait) -> bool:
+    """Whether it waited for longer after all who were coming were there than until then."""
+    last_s = max(life.since.get(READY, INFINITE) for life in coming)
+    return wait.end_s - last_s > last_s - wait.start_s
+
+
+def _ready(history: History, wait: Wait) -> Step:
+    states = history.in_states(wait.pool, wait.start_s)
+    here = sum(len(lives) for lives in states.values())
+    told = []
+    for state in ("pending", "starting", "draining"):
+        lives = states[state]
+        if lives:
+            since = moment(min(life.since[state] for life in lives))
+            told.append(f"{len(lives)} {state}, the first since {since}")
+    rest = f"; {'; '.join(told)}" if told else ""
+    says = f"{wait.pool} had {len(states[READY])} of {count(here, 'server')} ready{rest}"
+    return Step(wait.start_s, POOL, says)
+
+
+def _fault(fault: Fault) -> Step:
+    until = "until the end" if fault.until_s is None else f"until {moment(fault.until_s)}"
+    whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nobody"
+    more = len(fault.subjects) - MOST_NAMED
+    others = f" and {more} more" if more > 0 else ""
+    says = f"{fault.kind} ({fault.reason}) struck {whom}{others}, {until}"
+    return Step(fault.at_s, FAULT, says, [fault.id])
+
+
+def _lost(history: History, wait: Wait) -> list[Life]:
+    """Servers that were lost before or while it waited, and not made good for when it began."""
+    back = {
+        one.instead_of.server: one.since.get(READY, INFINITE)
+        for one in history.lives
+        if one.instead_of is not None
+    }
+    return [
+        life
+        for life in history.lives
+        if life.pool == wait.pool
+        and life.was_lost
+        and life.since[GONE] <= wait.end_s
+        and back.get(life.server, life.since[GONE]) > wait.start_s
+    ]
+
+
+def _loss(history: History, life: Life) -> Step:
+    gone_s = life.since[GONE]
+    says = f"{life.title} was lost: {life.ended}"
+    for machine in life.machines:
+        failed = [
+            one
+            for one in history.of_machine.get(machine, [])
+            if one.kind == "machine.failed" and one.time <= gone_s
+        ]
+        if failed:
+            says += f" ({machine} failed at {moment(failed[-1].time)}: {failed[-1].reason})"
+    return Step(gone_s, SERVER, says)
+
+
+def _coming(history: History, wait: Wait) -> list[Life]:
+    """Replicas on their way at some time of the wait: those that served first come first."""
+    found = [
+        life
+        for life in history.lives
+        if life.pool == wait.pool
+        and life.asked_s <= wait.end_s
+        and life.since.get(READY, INFINITE) > wait.start_s
+        and life.since.get(GONE, INFINITE) > wait.start_s
+        and life.since.get(READY) != life.asked_s
+    ]
+    found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
+    return found
+
+
+def _came(history: History, coming: list[Life], wait: Wait) -> tuple[list[Step], Step]:
+    """How the first of those who were coming came, and the longest part of its way."""
+    first = coming[0]
+    steps = []
+    decision = history.decisions.get(first.by)
+    if decision is not None:
+        steps.append(_decided(decision, wait))
+    elif first.instead_of is None:
+        steps.append(Step(first.asked_s, POOL, f"asked for: {first.reason}"))
+    steps.append(_way(first))
+    for came in arrivals_of(history, first):
+        order = came.order
+        says = (
+            f"{first.title} waited for the machine {came.machine}: ordered "
+            f"{took(max(0.0, order.time - first.asked_s))} later, {came.in_words()}"
+        )
+        steps.append(Step(order.time, MACHINE, says, [order.id], came.seconds))
+    missing = [life for life in coming if STARTING not in life.since]
+    if missing:
+        steps += _held(history, missing, wait)
+    if READY not in first.since:
+        held = _held(history, [first], wait)
+        return steps, held[-1] if held else _way(first)
+    return steps, _longest(_parts(history, first, wait), first)
+
+
+def _decided(decision: Happening, wait: Wait) -> Step:
+    data = decision.data
+    when = decision.time - wait.start_s
+    relative = f"{took(-when)} before" if when <= 0 else f"{took(when)} after"
+    says = (
+        f"{decision.id} {relative}: {data['current']} -> {data['target']}, on what was seen at "
+        f"{moment(data['seen'])}. {decision.reason}"
+    )
+    return Step(decision.time, AUTOSCALER, says, [decision.id])
+
+
+def _way(life: Life) -> Step:
+    """How long a replica took to serve, by state."""
+    order = [state for state in ("pending", "starting", "ready") if state in life.since]
+    seconds: dict[str, float] = {
+        state: life.since[later] - life.since[state] for state, later in pairwise(order)
+    }
+    parts = ", ".join(f"{state} for {took(value)}" for state, value in seconds.items() if value)
+    if READY in life.since:
+        says = f"{life.title} was the first to come: {parts}, ready at {moment(life.since[READY])}"
+    elif GONE in life.since:
+        says = f"{life.title} was given up at {moment(life.since[GONE])}: {life.ended}"
+    else:
+        says = f"{life.title} never came: {order[-1]} until the end"
+    return Step(life.asked_s, SERVER, says, [], seconds)
+
+
+def _held(history: History, lives: list[Life], wait: Wait) -> list[Step]:
+    """What kept replicas from being placed: their gang, or a fleet that has no machine."""
+    gangs = [gang for life in lives for gang in life.gangs]
+    told = [
+        Step(one.time, GANG, f"{one.name} found no place: {one.reason}", [one.id])
+        for one in history.unplaced(wait.end_s, gangs)[:MOST_NAMED]
+    ]
+    told += [
+        Step(one.time, FLEET, f"the fleet could not give {one.name}: {one.reason}", [one.id])
+        for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]
+    ]
+    return told
+
+
+def _parts(history: History, life: Life, wait: Wait) -> list[Part]:
+    """The time from the wait's beginning, or the decision, until a replica served."""
+    parts = []
+    ids = [life.by] if life.by else []
+    decision = history.decisions.get(life.by) if life.instead_of is None else None
+    if decision is not None:
+        seen_s = decision.data["seen"]
+        parts.append(Part(seen_s - wait.start_s, AUTOSCALER, "until it looked", wait.start_s, ids))
+        parts.append(Part(decision.time - seen_s, AUTOSCALER, "for metrics to reach it", seen_s))
+        delay_s = life.asked_s - decision.time
+        parts.append(Part(delay_s, AUTOSCALER, "for its order to be carried out", decision.time))
+    placed_s = life.since.get(STARTING, life.since[READY])
+    at_s = life.asked_s
+    for came in arrivals_of(history, life)[-1:]:
+        order = came.order
+        cycle = "until the fleet's next cycle"
+        parts.append(Part(order.time - at_s, FLEET, cycle, at_s, [order.id]))
+        at_s = max(at_s, order.time)
+        for part, seconds in came.seconds.items():
+            says = f"for the machine {came.machine} {part}"
+            parts.append(Part(seconds, MACHINE, says, at_s, [order.id]))
+            at_s += seconds
+    parts.append(Part(placed_s - at_s, GANG, "to be placed", at_s))
+    parts.append(Part(life.since[READY] - placed_s, SERVER, "to load the model", placed_s))
+    return [part for part in parts if part.seconds > 0.0]
+
+
+def _longest(parts: list[Part], life: Life) -> Step:
+    total_s = sum(part.seconds for part in parts)
+    longest = max(parts, key=lambda part: part.seconds)
+    says = (
+        f"{took(longest.seconds)} of the {took(total_s)} that it took to have {life.title} were "
+        f"{longest.says}"
+    )
+    seconds = {part.says: part.seconds for part in parts}
+    return Step(longest.at_s, longest.layer, says, longest.ids, seconds)
+
+
+def _limited(history: History, wait: Wait) -> list[Step]:
+    """Limits that kept the autoscaler from asking for more while it waited."""
+    found = history.last_decision(wait.pool, wait.end_s)
+    if found is None or found.data["recommended"] <= found.data["target"]:
+        return []
+    return [
+        Step(
+            found.time,
+            AUTOSCALER,
+            f"{found.id} wanted {found.data['recommended']} and was limited by {limit['name']} to "
+            f"{limit['after']}: {limit['reason']}",
+            [found.id],
+        )
+        for limit in found.data["limits"]
+        if limit["after"] < limit["before"]
+    ]
+
+
+def _blamed(faults: list[Fault], lost: list[Life], wait: Wait) -> Fault | None:
+    """The fault that took a server, or that made slow the one that was waited at."""
+    slowed = wait.server.replace(" ", "-")
+    found = [one for one in faults if any(_took(one, life) for life in lost)]
+    found += [one for one in faults if slowed in one.subjects]
+    return found[0] if found else None
+
+
+def _took(fault: Fault, life: Life) -> bool:
+    """Whether a server was lost to a fault, or with a machine that was."""
+    gone_s = life.since[GONE]
+    names = {f"{life.pool}-{life.number}", *life.machines}
+    return fault.overlaps(gone_s, gone_s) and bool(names.intersection(fault.subjects))
+
+
+def _nobody_coming(history: History, result: dict[str, Any], wait: Wait) -> Step:
+    if result["scaling"] is None:
+        says = f"{wait.pool} has a fixed number of servers, and requests came faster than they end"
+        return Step(wait.start_s, POOL, says)
+    found = history.last_decision(wait.pool, wait.end_s)
+    if found is None:
+        return Step(wait.start_s, AUTOSCALER, "the autoscaler had decided nothing yet")
+    says = f"{found.id} at {moment(found.time)} kept {found.data['target']}: {found.reason}"
+    return Step(found.time, AUTOSCALER, says, [found.id])

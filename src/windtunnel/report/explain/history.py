@@ -1,0 +1,264 @@
+"""What the control plane of a run did, put in order: the lives of replicas, machines and faults.
+
+Read from `control.jsonl`, or from `events.jsonl` where there is no other.
+"""
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.report.contents import CONTROL, EVENTS
+from windtunnel.report.control_log import CUT
+from windtunnel.twin.roll import BEGINNING
+from windtunnel.twin.story import APPLIED, FAULT_BEGAN, FAULT_ENDED, KEPT, RESIZED, SUPERSEDED
+
+OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
+"""In lines that are about single requests, and need not be read."""
+DRAINED = "drained"
+SHORT, MET = "fleet.short", "fleet.met"
+UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
+PENDING, STARTING, READY, DRAINING, GONE = STATES = (
+    "pending",
+    "starting",
+    "ready",
+    "draining",
+    "gone",
+)
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """A line of the log."""
+
+    time: float
+    kind: str
+    subject: str
+    reason: str = ""
+    data: dict[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        return str(self.data.get("id", ""))
+
+    @property
+    def name(self) -> str:
+        """Whom it is about, without what that is."""
+        return self.subject.partition("/")[2]
+
+
+class Life(msgspec.Struct):
+    """A replica from when it was asked for: when it came to each state, and what it stood on."""
+
+    pool: str
+    number: int
+    server: int
+    reason: str
+    since: dict[str, float] = {}
+    ended: str = ""
+    """Why it is gone."""
+    by: str = ""
+    """The decision that asked for it."""
+    instead_of: "Life | None" = None
+    """The one that was lost and that it takes the place of."""
+    gangs: list[str] = []
+    pods: list[str] = []
+    machines: list[str] = []
+    cluster: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.pool} {self.number}"
+
+    @property
+    def asked_s(self) -> float:
+        return min(self.since.values())
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether it served and went without draining."""
+        return GONE in self.since and self.ended != DRAINED and READY in self.since
+
+    def state_at(self, time_s: float) -> str | None:
+        """None before it was asked for."""
+        found = None
+        for state in STATES:
+            if self.since.get(state, float("inf")) <= time_s:
+                found = state
+        return found
+
+
+class Fault(msgspec.Struct):
+    """Something that went wrong on purpose."""
+
+    id: str
+    name: str
+    kind: str
+    at_s: float
+    until_s: float | None
+    subjects: list[str]
+    reason: str
+
+    def overlaps(self, start_s: float, end_s: float) -> bool:
+        return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
+
+
+class Credit(msgspec.Struct):
+    """Replicas that a decision has asked for and that have not been seen yet."""
+
+    by: str
+    left: int
+
+
+class History:
+    """All that a log tells."""
+
+    def __init__(self, happenings: list[Happening]) -> None:
+        self.happenings = happenings
+        self.decisions: dict[str, Happening] = {}
+        self.applied: dict[str, Happening] = {}  # by decision
+        self.by_pool: dict[str, list[Happening]] = {}  # decisions of the autoscaler
+        self.lives: list[Life] = []
+        self.of_machine: dict[str, list[Happening]] = {}
+        self.faults: dict[str, Fault] = {}
+        self.cut: Happening | None = None
+        self._servers: dict[int, Life] = {}
+        self._credits: dict[str, deque[Credit]] = {}
+        self._lost: dict[str, deque[Life]] = {}
+        for one in happenings:
+            self._take(one)
+
+    def _take(self, one: Happening) -> None:
+        if one.kind.startswith("replica."):
+            self._replica(one, one.kind.removeprefix("replica."))
+            return
+        if one.kind in (APPLIED, SUPERSEDED):
+            self.applied[one.id] = one
+            self._credit(one)
+        elif one.id:
+            self.decisions[one.id] = one
+        if one.kind in (RESIZED, KEPT):
+            self.by_pool.setdefault(one.name, []).append(one)
+        if one.subject.startswith("machine/"):
+            self.of_machine.setdefault(one.name, []).append(one)
+        if one.kind == FAULT_BEGAN:
+            data, id_ = one.data, f"fault-{len(self.faults) + 1}"
+            self.faults[id_] = Fault(
+                id_, one.name, data["kind"], one.time, data["until"], data["subjects"], one.reason
+            )
+        if one.kind == FAULT_ENDED:
+            for fault in self.faults.values():
+                if (fault.name, fault.at_s) == (one.name, one.data["at"]):
+                    fault.until_s = one.time
+        if one.kind == CUT:
+            self.cut = one
+
+    def _credit(self, one: Happening) -> None:
+        if one.kind == SUPERSEDED:
+            return
+        asked = self._credits.setdefault(one.name, deque())
+        more = one.data["target"] - one.data["current"]
+        if more > 0:
+            asked.append(Credit(one.id, more))
+        else:
+            asked.clear()  # whoever was still to come is not wanted any more
+
+    def _replica(self, one: Happening, state: str) -> None:
+        data, server = one.data, int(one.name)
+        life = self._servers.get(server)
+        if life is None:
+            life = Life(data["pool"], data["replica"], server, one.reason)
+            life.cluster = data.get("cluster", "")
+            self._servers[server] = life
+            self.lives.append(life)
+            if one.reason != BEGINNING:
+                self._whence(life)
+        life.since = {**life.since, state: one.time}
+        life.gangs = data.get("gangs", life.gangs)
+        life.pods = data.get("pods", life.pods)
+        life.machines = data.get("machines", life.machines)
+        if state == GONE:
+            life.ended = one.reason
+            if life.was_lost:
+                self._lost.setdefault(life.pool, deque()).append(life)
+
+    def _whence(self, life: Life) -> None:
+        """Who asked for it: a decision that has not all that it asked for, or a loss before it."""
+        asked = self._credits.get(life.pool)
+        if asked:
+            life.by = asked[0].by
+            asked[0].left -= 1
+            if not asked[0].left:
+                asked.popleft()
+            return
+        lost = self._lost.get(life.pool)
+        if lost:
+            life.instead_of = lost.popleft()
+            life.by = life.instead_of.by
+
+    # What was so at a time.
+
+    def pools(self) -> list[str]:
+        return list(dict.fromkeys([*(life.pool for life in self.lives), *self.by_pool]))
+
+    def in_states(self, pool: str, time_s: float) -> dict[str, list[Life]]:
+        """The replicas of a pool by state; those that are gone are left out."""
+        found: dict[str, list[Life]] = {state: [] for state in STATES[:-1]}
+        for life in self.lives:
+            state = life.state_at(time_s) if life.pool == pool else None
+            if state in found:
+                found[state].append(life)
+        return found
+
+    def last_decision(self, pool: str, time_s: float) -> Happening | None:
+        found = [one for one in self.by_pool.get(pool, []) if one.time <= time_s]
+        return found[-1] if found else None
+
+    def short(self, time_s: float, pool: str | None = None) -> list[Happening]:
+        """Needs that the fleet could not meet then, each as it was last told."""
+        open_: dict[str, Happening] = {}
+        for one in self.happenings:
+            if one.time > time_s:
+                break
+            if one.kind == SHORT:
+                open_[one.subject] = one
+            elif one.kind == MET:
+                open_.pop(one.subject, None)
+        return [one for one in open_.values() if pool is None or one.data.get("pool") == pool]
+
+    def unplaced(self, time_s: float, gangs: list[str] | None = None) -> list[Happening]:
+        """Gangs that no place could be found for then, each as it was last told."""
+        open_: dict[str, Happening] = {}
+        for one in self.happenings:
+            if one.time > time_s:
+                break
+            if one.kind == UNSCHEDULABLE:
+                open_[one.subject] = one
+            elif one.kind == SCHEDULED:
+                open_.pop(one.subject, None)
+        return [one for one in open_.values() if gangs is None or one.name in gangs]
+
+    def of_pod(self, pod: str) -> Life | None:
+        return next((life for life in self.lives if pod in life.pods), None)
+
+
+def read_history(folder: Path) -> History:
+    """Reads the log of a run; a folder without one is a sentence."""
+    path = folder / CONTROL
+    if not path.is_file():
+        path = folder / EVENTS
+    if not path.is_file():
+        hint = "give a folder that `windtunnel simulate` has written"
+        raise InputError(f"there is no {CONTROL}", where=str(folder), hint=hint)
+    decoder = msgspec.json.Decoder(Happening)
+    found = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if any(mark in line for mark in OF_REQUESTS):
+                continue
+            try:
+                found.append(decoder.decode(line))
+            except msgspec.MsgspecError as error:
+                raise InputError(f"line {number} is damaged: {error}", where=str(path)) from error
+    return History(found)

@@ -1,0 +1,189 @@
+"""Explains one request: where its time went, and what it waited for, down to a root cause."""
+
+import math
+from typing import Any
+
+import msgspec
+
+from windtunnel.report.explain.capacity import Wait, why_short
+from windtunnel.report.explain.run import ReadRun, Row
+from windtunnel.report.explain.steps import (
+    GATEWAY,
+    REQUEST,
+    SERVER,
+    Chain,
+    Step,
+    count,
+    moment,
+    took,
+)
+from windtunnel.report.page.ended import Owner
+from windtunnel.report.page.worst import Worst
+from windtunnel.report.phases import DECODE, NAMES, QUEUE, ROOM, Phase
+from windtunnel.report.phases import GATEWAY as AT_GATEWAY
+from windtunnel.twin.saturation import KV_FULL
+
+FOR_ROOM = (AT_GATEWAY, QUEUE, ROOM)
+"""Phases in which a request waits for servers to have room."""
+WORTH_S = 1e-3
+"""Waits that are shorter need no explanation."""
+
+
+class ExplainedRequest(msgspec.Struct, frozen=True):
+    """A request, the phases that it passed through, and why the longest of them were long."""
+
+    request: int
+    headline: str
+    outcome: str
+    ttft: float | None
+    e2e: float
+    phases: list[Phase]
+    chains: list[Chain]
+
+
+def explain_request(run: ReadRun, number: int) -> ExplainedRequest:
+    row = run.request(number)
+    phases = row.phases(run.end_s)
+    end_s = run.end_s if row.finished is None else row.finished
+    ttft = None if row.first_token is None else row.first_token - row.arrived
+    before = [phase for phase in phases if phase.name != DECODE and phase.took_s > WORTH_S]
+    longest = [max(before, key=lambda phase: phase.took_s)] if before else []
+    longest += [
+        phase
+        for phase in phases
+        if phase.name == DECODE and phase.took_s > max((one.took_s for one in longest), default=0.0)
+    ]
+    chains = [_chain(run, row, phase) for phase in longest]
+    return ExplainedRequest(
+        number, _headline(row, ttft, end_s), row.outcome, ttft, end_s - row.arrived, phases, chains
+    )
+
+
+def _headline(row: Row, ttft: float | None, end_s: float) -> str:
+    parts = [f"request {row.id} of {row.source}, {row.outcome.replace('_', ' ')}"]
+    if ttft is not None:
+        parts.append(f"first token after {took(ttft)}")
+    parts.append(f"{took(end_s - row.arrived)} in all")
+    if row.reason:
+        parts.append(row.reason)
+    return ": ".join([parts[0], ", ".join(parts[1:])])
+
+
+def _chain(run: ReadRun, row: Row, phase: Phase) -> Chain:
+    about = f"{took(phase.took_s)} {NAMES[phase.name]}"
+    steps = _first_steps(run, row, phase)
+    if phase.name not in FOR_ROOM or _has_room(run, row, phase):
+        why = Worst(run.result).why(row, phase, run.series, run.slots)
+        faults = run.history.faults.values()
+        struck = [
+            fault
+            for fault in faults
+            if fault.overlaps(phase.start_s, phase.end_s)
+            and "-".join(map(str, row.server)) in fault.subjects
+        ]
+        root = Step(phase.start_s, SERVER, why)
+        if struck:
+            says = f"{struck[0].kind} ({struck[0].reason}) struck its server"
+            root = Step(struck[0].at_s, "fault", says, [struck[0].id])
+        return Chain(about, [*steps, Step(phase.start_s, SERVER, why)], root)
+    pool = row.prompt_server[0] if phase.name != ROOM else row.pool
+    wait = Wait(
+        pool or _answering(run),
+        phase.start_s,
+        phase.end_s,
+        "" if row.pool is None else _title(row.prompt_server),
+    )
+    chain = why_short(run.history, run.result, wait, about)
+    return Chain(about, [*steps, *chain.steps], chain.root)
+
+
+def _has_room(run: ReadRun, row: Row, phase: Phase) -> bool:
+    """Whether its server could have taken it at once, but for what it was doing just then."""
+    if phase.name != QUEUE or row.pool is None:
+        return False
+    came_s = _ready_s(run, row.prompt_server)
+    state = _numbers(run, row.prompt_server, run.series.sample_at(phase.start_s))
+    if state is None or (came_s is not None and came_s > phase.start_s):
+        return False
+    return bool(state["running"] < state["slots"] and state["kv"] < KV_FULL)
+
+
+def _answering(run: ReadRun) -> str:
+    """The pool that a request would have gone to that was sent nowhere."""
+    pools = run.scenario["pools"]
+    found = [pool["name"] for pool in pools if pool["role"] != "prefill"]
+    return str(found[0])
+
+
+def _title(owner: Owner) -> str:
+    return f"{owner[0]} {owner[1]}"
+
+
+def _first_steps(run: ReadRun, row: Row, phase: Phase) -> list[Step]:
+    """What the request itself met: other servers before, the gateway, the line at its server."""
+    steps = []
+    if row.retries or row.redirects:
+        lost = f"{count(row.retries, 'time')} because its server was lost" if row.retries else ""
+        sent = f"{count(row.redirects, 'time')} because it drained" if row.redirects else ""
+        says = f"it began anew on another server: {' and '.join(filter(None, (lost, sent)))}"
+        steps.append(Step(row.arrived, REQUEST, says))
+    if row.preemptions:
+        says = f"it was preempted {count(row.preemptions, 'time')}, and computed again"
+        steps.append(Step(phase.start_s, SERVER, says))
+    sample = run.series.sample_at(phase.start_s)
+    whole = run.series.whole
+    if phase.name == AT_GATEWAY:
+        waiting = int(whole["at_gateway"][sample])
+        says = f"{count(waiting, 'request')} waited at the gateway"
+        steps.append(Step(phase.start_s, GATEWAY, says))
+    elif phase.name in FOR_ROOM and row.pool is not None:
+        steps.append(_at_its_server(run, row, phase, sample))
+    elif phase.name == QUEUE:
+        says = "no server was ready to be sent to"
+        steps.append(Step(phase.start_s, SERVER, says))
+    return steps
+
+
+def _at_its_server(run: ReadRun, row: Row, phase: Phase, sample: int) -> Step:
+    owner = row.server if phase.name == ROOM else row.prompt_server
+    came_s = _ready_s(run, owner)
+    if came_s is not None and came_s > phase.start_s:
+        says = (
+            f"{_title(owner)}, to which it was sent in the end, was ready only at "
+            f"{moment(came_s)}, {took(came_s - phase.start_s)} later"
+        )
+        return Step(phase.start_s, SERVER, says, [], {"until it was ready": came_s - phase.start_s})
+    state = _numbers(run, owner, sample)
+    if state is None:
+        return Step(phase.start_s, SERVER, f"it waited at {_title(owner)}")
+    says = (
+        f"{_title(owner)} had {state['waiting']:,} in line and {state['running']:,} of "
+        f"{state['slots']:,} slots taken, {state['kv']:.0%} of its KV blocks in use"
+    )
+    return Step(phase.start_s, SERVER, says)
+
+
+def _ready_s(run: ReadRun, owner: Owner) -> float | None:
+    for life in run.history.lives:
+        if (life.pool, life.number) == owner:
+            return life.since.get("ready")
+    return None
+
+
+def _numbers(run: ReadRun, owner: Owner, sample: int) -> dict[str, Any] | None:
+    """The state of a server at a sample; None where it did not exist."""
+    place = run.series.place_of(owner)
+    if place is None:
+        return None
+    values = {
+        name: float(run.series.servers[name][sample, place])
+        for name in ("waiting", "running", "kv_used")
+    }
+    if any(math.isnan(value) for value in values.values()):
+        return None
+    return {
+        "waiting": int(values["waiting"]),
+        "running": int(values["running"]),
+        "kv": values["kv_used"],
+        "slots": run.slots[place],
+    }
