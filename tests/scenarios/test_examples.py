@@ -27,6 +27,7 @@ NAMES = (
     "sessions",
     "spike",
     "whole-loop",
+    "two-models",
 )
 
 
@@ -257,3 +258,15 @@ def test_the_whole_loop_keeps_less_than_one_without_machines_promises() -> None:
     costs = [result["cost"]["total"] for result in (promised, real, ready)]
     assert costs == pytest.approx([17.5, 26.7, 37.5], abs=0.5)
     assert real["fleet"]["pools"]["h200-a"]["created"] == 4
+
+
+def test_two_models_share_gpus_and_nothing_else() -> None:
+    eight = run("two-models")
+    small, large = eight["models"].values()
+    assert eight["pools"]["large"]["replicas"]["most"] == 3
+    assert small["attained"] > 0.99
+    assert 0.5 < large["attained"] < 0.7
+    six = run("two-models", "scaling.accelerators.h100=6")
+    assert six["pools"]["large"]["replicas"]["most"] == 2
+    assert six["models"]["llama-3.1-8b"] == small
+    assert six["models"]["qwen2.5-32b"]["latency"]["ttft"]["p50"] > large["latency"]["ttft"]["p50"]

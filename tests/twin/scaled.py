@@ -24,7 +24,7 @@ class Script:
         self.seen.append(snapshot)
         return [
             Decision(
-                snapshot.models[0].name,
+                model.name,
                 variant.name,
                 role=variant.role,
                 current=variant.target,
@@ -34,7 +34,8 @@ class Script:
                 metrics={"tick": float(number)},
                 limits=[],
             )
-            for variant in snapshot.models[0].variants
+            for model in snapshot.models
+            for variant in model.variants
         ]
 
 

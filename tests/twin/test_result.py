@@ -28,6 +28,7 @@ CONTRACT: dict[str, set[str] | None] = {
     "fairness": {"served_tokens", "goodput"},
     "sessions": {"count", "turns", "ended", "cold_ttft", "warm_ttft", "duration"},
     "adapters": None,
+    "models": None,
     "gateway": None,
     "routing": None,
     "encode": None,
@@ -44,6 +45,8 @@ CONTRACT: dict[str, set[str] | None] = {
     "trust": {"verdict", "findings", "pools", "saturated", "latency_intervals", "repeats"},
 }
 POOL = {
+    "model",
+    "cluster",
     "replica_seconds",
     "ready_seconds",
     "replicas",

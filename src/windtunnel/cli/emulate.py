@@ -156,7 +156,14 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
                 where=path,
                 hint="leave it out, or simulate it with `windtunnel simulate`",
             )
+    if len(plan.models) > 1:
+        what = f"the pools serve {len(plan.models)} models, and one server is emulated"
+        hint = "give all of them one model, or emulate a scenario for each"
+        raise InputError(what, where="serving.pools", hint=hint)
     for number, pool in enumerate(plan.pools):
+        if pool.overheads.network_s:
+            what = "requests to an emulated server are on a network already"
+            raise InputError(what, where=f"serving.clusters.{pool.cluster}", hint="leave it out")
         if pool.engine.offload is not None:
             raise InputError(
                 "an emulated server keeps KV on its accelerator alone",
@@ -199,11 +206,11 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     from windtunnel.workload.lengths import LengthDraw
     from windtunnel.workload.plan import Lengths
 
-    shape = shape_of(plan)
     servers: list[Server] = []
     arounds: list[Around] = []
     pools: list[str] = []
     for pool in plan.pools:
+        shape = shape_of(pool)
         limits, step_time, own = (
             limits_of(pool, shape),
             step_time_of(pool, shape),
@@ -218,7 +225,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
     streams = Streams(plan.seed)
     served = Served(
-        model=settings.served_name or plan.model or plan.name,
+        model=settings.served_name or plan.model_names[0],
         adapters={name: number for number, name in enumerate(adapters_of(plan))},
         max_model_len=min(int(server.limits.max_model_len) for server in servers),
         sharing=Sharing(int(servers[0].limits.block_size)) if caches else None,

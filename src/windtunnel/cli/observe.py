@@ -260,18 +260,24 @@ def _duration(text: str, where: str) -> float:
 async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: ScenarioPlan) -> str:
     """What the server calls the model; whatever keeps it from answering is an InputError."""
     from windtunnel.live.wire.greeting import models_of
+    from windtunnel.workload.plan import models_of as asked_models
     from windtunnel.workload.traces.record import LONGEST_NAME
 
     if wanted is not None and not 0 < len(wanted) <= LONGEST_NAME:
         allowed = f"1 to {LONGEST_NAME} characters"
         raise InputError(f"the name has {len(wanted)} characters", where="--model", allowed=allowed)
+    asked = {model for entry in plan.workload for model in asked_models(entry)}
+    if len(asked) > 1:
+        what = f"its requests are for {len(asked)} models, and one server is asked"
+        raise InputError(what, where="workload", hint="observe a scenario for each model")
     models = await models_of(server, wait_s)
     if wanted is not None:
         return wanted
     if models is not None and len(models) == 1 and 0 < len(models[0]) <= LONGEST_NAME:
         return models[0]
-    if models is not None and plan.model in models:
-        return plan.model
+    own = plan.model_names[0]
+    if models is not None and own in models:
+        return own
     said = f"it has {', '.join(models)[:200]}" if models else "it does not say which it has"
     what = f"the name of the model is not clear: {said}"
     raise InputError(what, where=server.url, hint="give it with --model NAME")

@@ -75,6 +75,18 @@ def class_tables(slos: dict[str, Entry], promised: set[str]) -> Iterable[Table]:
         yield table
 
 
+def model_tables(models: dict[str, Entry]) -> Iterable[Table]:
+    """Several models, each with its latencies."""
+    for many in range(len(CLASS_FIGURES), -1, -1):
+        figures = CLASS_FIGURES[:many]
+        table = _table(("model", "requests", "completed"), figures)
+        for name, one in models.items():
+            requests = one["requests"]
+            cells = (str(requests["arrived"]), str(requests["completed"]))
+            table.add_row(Text(name), *cells, *_cells(one["latency"], figures))
+        yield table
+
+
 def tenant_tables(tenants: dict[str, Entry]) -> Iterable[Table]:
     """The tenants with the most requests."""
     order = sorted(tenants, key=lambda name: -tenants[name]["requests"])

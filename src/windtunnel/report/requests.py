@@ -55,7 +55,12 @@ class RequestRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table(self._columns(requests, outcomes, names), schema=_schema())
+        columns = self._columns(requests, outcomes, names)
+        schema = _schema()
+        if len(names.models) > 1:
+            columns["model"] = [names.models[r.model] for r in requests]
+            schema = schema.append(pa.field("model", schema.field("source").type))
+        table = pa.table(columns, schema=schema)
         try:
             if self._writer is None:
                 # A file, since the library takes a name with a colon for an address.

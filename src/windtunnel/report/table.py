@@ -20,6 +20,7 @@ from windtunnel.report.layout import (
 from windtunnel.report.parts import (
     class_tables,
     ending_lines,
+    model_tables,
     part_lines,
     share,
     tenant_tables,
@@ -78,6 +79,9 @@ def show(
     console.print()
     if result["slo"]:
         print_fitting(console, class_tables(result["slo"], promised))
+        console.print()
+    if result.get("models"):
+        print_fitting(console, model_tables(result["models"]))
         console.print()
     if len(result["tenants"]) > 1:
         print_fitting(console, tenant_tables(result["tenants"]))
@@ -148,8 +152,9 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
 
 
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
+    told = differing(result["pools"])
     for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
-        table = plain_table(*columns)
+        table = plain_table(*columns, *told)
         for name, pool in result["pools"].items():
             servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
             cells = (
@@ -159,8 +164,14 @@ def _pools(result: dict[str, Any]) -> Iterable[Table]:
                 share(pool["kv_peak"]),
                 str(pool["preemptions"]),
             )
-            table.add_row(*cells[: len(columns)])
+            table.add_row(*cells[: len(columns)], *(Text(pool[key] or "-") for key in told))
         yield table
+
+
+def differing(pools: dict[str, dict[str, Any]]) -> list[str]:
+    """What is worth a word of each pool: its model and its cluster, where there are several."""
+    keys = ("model", "cluster")
+    return [key for key in keys if len({pool.get(key) for pool in pools.values()}) > 1]
 
 
 def dollars(amount: float) -> str:

@@ -220,7 +220,7 @@ def kinds_of(
         what = f"these are {len(frames) * len(hardware)} kinds of deployment"
         allowed = f"up to {MOST_LANES}"
         raise InputError(what, where="plan", allowed=allowed, hint="vary fewer settings at once")
-    shape = shape_of(base)
+    shape = shape_of(base.pools[0])
     bounds = _Bounds(demands, attained, base.duration_s, shape)
     kinds: list[Kind] = []
     for frame, own in itertools.product(frames, hardware):

@@ -38,12 +38,14 @@ class Names:
         tenants: list[str],
         adapters: list[str],
         owners: Owners | None = None,
+        models: list[str] | None = None,
     ) -> None:
         self.sources: Final = sources
         self.classes: Final = classes
         self.tenants: Final = tenants
         self.adapters: Final = adapters
         self.owners: Final = owners if owners is not None else Owners([])
+        self.models: Final[list[str]] = models if models is not None else []
 
 
 class Targets:
@@ -114,6 +116,31 @@ class ClassAccount(Tally):
         self.tpot: Final = Distribution()
         self.e2e: Final = Distribution()
         self.queue: Final = Distribution()
+
+    def fold(self) -> None:
+        """Gives up exact percentiles: there are too many values to keep."""
+        for values in (self.ttft, self.tpot, self.e2e, self.queue):
+            values.fold()
+
+
+class ModelAccount(Account):
+    """What was asked of a model, what came of it, and its latencies."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked_prompt_tokens: i64 = 0  # of all that arrived
+        self.asked_prompt_squares = 0.0
+        self.prefix_hit_tokens: i64 = 0
+        self.ttft: Final = Distribution()
+        self.tpot: Final = Distribution()
+        self.e2e: Final = Distribution()
+        self.queue: Final = Distribution()
+
+    def come(self, prompt_tokens: i64, output_tokens: i64) -> None:
+        """A request has arrived."""
+        self.arrive(prompt_tokens + output_tokens)
+        self.asked_prompt_tokens += prompt_tokens
+        self.asked_prompt_squares += float(prompt_tokens * prompt_tokens)
 
     def fold(self) -> None:
         """Gives up exact percentiles: there are too many values to keep."""

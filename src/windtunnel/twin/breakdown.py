@@ -8,10 +8,11 @@ from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
-from windtunnel.twin.accounts import Account, ClassAccount, Tally, TenantAccount
+from windtunnel.twin.accounts import Account, ClassAccount, ModelAccount, Tally, TenantAccount
 from windtunnel.twin.adapters import MOST_LISTED
 from windtunnel.twin.door import Door
 from windtunnel.twin.pools import offload_token_bytes, shape_of
+from windtunnel.twin.prices import cost_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.replicas import READY, STARTING, Pool
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
@@ -146,6 +147,61 @@ def gateway_of(doors: Sequence[Door | None]) -> dict[str, Any] | None:
     }
 
 
+def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
+    """How each of several models fared, with the keys of the whole; None where there is one."""
+    accounts, seconds = simulation.recorder.models, simulation.now_s
+    if not accounts:
+        return None
+    found = {}
+    for number, account in enumerate(accounts):
+        pools = [
+            (pool, own)
+            for pool, own in zip(plan.pools, simulation.cluster.pools, strict=True)
+            if own.model == number
+        ]
+        cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in pools)
+        found[account.name] = {
+            "pools": [pool.name for pool, _ in pools],
+            "attained": per(int(account.attained), int(account.requests)),
+            "cost": {
+                "total": cost,
+                "per_million_output_tokens": per(cost * 1e6, int(account.output_tokens)),
+            },
+            **_figures(account, [own for _, own in pools], seconds),
+        }
+    return found
+
+
+def _figures(account: ModelAccount, pools: list[Pool], seconds: float) -> dict[str, Any]:
+    gaps = Histogram()
+    for server in (server for pool in pools for server in pool.servers):
+        gaps.merge(server.token_gaps)
+    return {
+        "requests": {
+            "arrived": int(account.requests),
+            "completed": int(account.completed),
+            **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
+        },
+        "tokens": {
+            "prompt": int(account.prompt_tokens),
+            "output": int(account.output_tokens),
+            "prefix_hit": int(account.prefix_hit_tokens),
+        },
+        "latency": {
+            "ttft": summary(account.ttft),
+            "tpot": summary(account.tpot),
+            "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
+            "e2e": summary(account.e2e),
+            "queue": summary(account.queue),
+        },
+        "throughput": {
+            "requests_per_s": per(int(account.completed), seconds),
+            "output_tokens_per_s": per(int(account.output_tokens), seconds),
+            "goodput_requests_per_s": per(int(account.attained), seconds),
+        },
+    }
+
+
 def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None:
     """How LoRA adapters fared, in the order of their numbers; None where no server has slots."""
     slots = [server.slots for server in simulation.servers if server.slots is not None]
@@ -209,9 +265,7 @@ def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
     return listed
 
 
-def offload_of(
-    pool: PoolPlan, own: Pool, plan: ScenarioPlan, seconds: float
-) -> dict[str, Any] | None:
+def offload_of(pool: PoolPlan, own: Pool, seconds: float) -> dict[str, Any] | None:
     """What slower tiers held and gave back, by tier; None where there are none.
 
     `seconds` are those in which the pool's servers could serve, of all together.
@@ -219,7 +273,7 @@ def offload_of(
     offload = pool.engine.offload
     if offload is None:
         return None
-    block_bytes = pool.engine.block_size * offload_token_bytes(offload, shape_of(plan))
+    block_bytes = pool.engine.block_size * offload_token_bytes(offload, shape_of(pool))
     waits = Histogram()
     found: list[list[Tier]] = [[] for _ in offload.tiers]
     most = [int(tier.blocks) for tier in own.limits.tiers or []]

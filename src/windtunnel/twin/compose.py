@@ -27,12 +27,13 @@ from windtunnel.twin.ground.build import build_ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.lifecycle import Lifecycle, Startup
-from windtunnel.twin.observation import Observer, model_name
+from windtunnel.twin.observation import Observer
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.roll import Roll
-from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan
+from windtunnel.twin.scenario.ground_plan import MAIN
+from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan, SplitPlan
 from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.splitting import Splitting
@@ -60,11 +61,9 @@ def compose(
     queue = EventQueue()
     cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
-    traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan))
+    traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan), plan.models)
     labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
-    names = Names(
-        traffic.sources, traffic.classes, traffic.tenants, traffic.adapters, cluster.owners
-    )
+    names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     story = _story(plan, cluster, telemetry, names) if telemetry is not None else None
     services = [
@@ -130,13 +129,24 @@ class Routing:
         """Chooses who writes an answer."""
         return self._router(self._cluster.decoders(self._model), "router")
 
-    def prefill_router(self) -> Router | None:
-        """Chooses who computes a prompt; None where that is no choice of its own."""
-        if self._plan.split is None:
-            return None
-        return self._router(self._cluster.prefillers(self._model, 0), "router.prefill")
+    def prefill_routers(self) -> list[Router | None]:
+        """Choose who computes a prompt, by cluster; None where that is no choice of its own."""
+        return [
+            self._prefill_router(number, cluster)
+            for number, cluster in enumerate(self._plan.clusters)
+        ]
 
-    def _router(self, candidates: list[int], stream: str) -> Router:
+    def _prefill_router(self, site: int, cluster: str) -> Router | None:
+        here = (self._plan.models[self._model], cluster)
+        roles = [pool.role for pool in self._plan.pools if (pool.model, pool.cluster) == here]
+        if all(role == "both" for role in roles):
+            return None
+        stream = "router.prefill" if cluster == MAIN else f"router.prefill.{cluster}"
+        return self._router(self._cluster.prefillers(self._model, site), stream)
+
+    def _router(self, candidates: list[int], name: str) -> Router:
+        model = self._plan.models[self._model]
+        stream = name if model == self._plan.model else f"{name}/{model}"
         return build_router(
             self._plan.router,
             self._cluster.servers,
@@ -161,9 +171,20 @@ def _service(plan: ScenarioPlan, traffic: Traffic, routing: Routing) -> Service:
     return Service(
         routing.roster,
         routing.router(),
-        [routing.prefill_router()],
+        routing.prefill_routers(),
         routing.counterfactual(),
         _door(plan, routing.roster, traffic),
+    )
+
+
+def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> Names:
+    return Names(
+        traffic.sources,
+        traffic.classes,
+        traffic.tenants,
+        traffic.adapters,
+        cluster.owners,
+        list(plan.model_names),
     )
 
 
@@ -180,9 +201,9 @@ def _encoders(encode: EncodePlan | None) -> Encoders | None:
 
 def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
     """All pools with the servers that they begin with."""
-    shape = shape_of(plan)
     pools: list[Pool] = []
     for pool in plan.pools:
+        shape = shape_of(pool)
         model = step_time_of(pool, shape)
         if pool.name in step_scales:
             model = Scaled(model, step_scales[pool.name])
@@ -194,9 +215,11 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
                 limits=limits_of(pool, shape),
                 step_time=model,
                 overheads=overheads_of(pool),
+                model=plan.models.index(pool.model),
+                site=plan.clusters.index(pool.cluster),
             )
         )
-    cluster = Cluster(pools, _link(plan), plan.router.staleness_s)
+    cluster = Cluster(pools, _link(plan), plan.router.staleness_s, len(plan.models))
     if plan.ground is None:
         for own, pool in zip(pools, plan.pools, strict=True):
             cluster.begin_with(own, pool.replicas)
@@ -216,11 +239,11 @@ def _autoscaling(
     scaling = plan.scaling
     if scaling is None:
         return None
-    built = build_scaler(scaling, [model_name(plan)])
+    built = build_scaler(scaling, plan.model_names)
     lifecycle.begin()
     return Autoscaling(
         scaler=scaler or built,
-        build=lambda: scaler or build_scaler(scaling, [model_name(plan)]),
+        build=lambda: scaler or build_scaler(scaling, plan.model_names),
         timing=built.timing,
         lifecycle=lifecycle,
         pools=cluster.pools,
@@ -241,15 +264,23 @@ def _splitting(plan: ScenarioPlan, cluster: Cluster, queue: EventQueue) -> Split
     split, link = plan.split, cluster.link
     if split is None or link is None:
         return None
-    token_bytes = split.bytes_per_token
-    if token_bytes is None:
-        shape = shape_of(plan)
-        assert shape is not None, "a scenario with neither is refused when it is loaded"
-        token_bytes = kv_bytes_per_token(shape)
+    token_bytes = [_token_bytes(split, plan, model) for model in plan.models]
     return Splitting(
         Decider(split.decider, split.threshold),
         Handoff(cluster, link, queue, token_bytes),
     )
+
+
+def _token_bytes(split: SplitPlan, plan: ScenarioPlan, model: str | None) -> float:
+    """KV bytes of a token of a model; 0 where it is never moved, and nobody knows."""
+    if split.bytes_per_token is not None:
+        return split.bytes_per_token
+    pools = [pool for pool in plan.pools if pool.model == model]
+    shape = shape_of(pools[0])
+    if shape is None:
+        assert all(pool.role == "both" for pool in pools), "refused when it is loaded"
+        return 0.0
+    return kv_bytes_per_token(shape)
 
 
 def _door(plan: ScenarioPlan, roster: Roster, traffic: Traffic) -> Door | None:

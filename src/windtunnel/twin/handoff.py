@@ -44,12 +44,12 @@ class Handoff:
         cluster: Cluster,
         link: Link,
         queue: EventQueue,
-        bytes_per_token: float,
+        bytes_per_token: list[float],
     ) -> None:
         self._cluster: Final = cluster
         self._link: Final = link
         self._queue: Final = queue
-        self._bytes_per_token: Final = bytes_per_token
+        self._bytes_per_token: Final = bytes_per_token  # by model
         self.splits: Final[dict[int, Split]] = {}
         self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
         self.transfer: Final = Distribution()  # seconds from reservation to arrival
@@ -126,7 +126,8 @@ class Handoff:
         if missing == 0:
             self.arrived(request, now_s)
             return
-        split.transfer = self._link.start(request, missing * self._bytes_per_token, now_s)
+        token_bytes = self._bytes_per_token[request.model]
+        split.transfer = self._link.start(request, missing * token_bytes, now_s)
         self._cluster.agenda.moved(self._link)
 
     def _can_stay(self, split: Split) -> bool:

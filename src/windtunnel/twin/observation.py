@@ -20,6 +20,7 @@ from windtunnel.twin.prices import cost_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.workload.plan import models_of
 from windtunnel.workload.request import Request
 
 AN_HOUR_S = 3600.0
@@ -43,18 +44,22 @@ class EngineTimes(StepTimes):
 
 
 class Totals:
-    """Sums since the start of a run; a flow is the difference of two."""
+    """Sums of one model since the start of a run; a flow is the difference of two."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        servers = recorder.servers
-        self.arrived: Final = recorder.arrived
-        self.completed: Final = recorder.outcomes[COMPLETED]
-        self.met: Final = recorder.attained
-        self.asked: Final = float(recorder.asked_prompt_tokens)
-        self.asked_squares: Final = recorder.asked_prompt_squares
-        self.prompt: Final = float(recorder.prompt_tokens)
-        self.output: Final = float(recorder.output_tokens)
-        self.hits: Final = float(recorder.prefix_hit_tokens)
+    def __init__(self, recorder: Recorder, cluster: Cluster, model: int) -> None:
+        own = recorder.models[model] if recorder.models else None
+        of = recorder if own is None else own
+        self.arrived: Final = recorder.arrived if own is None else int(own.requests)
+        completed = recorder.outcomes[COMPLETED] if own is None else int(own.completed)
+        self.completed: Final = completed
+        self.met: Final = int(of.attained)
+        self.asked: Final = float(of.asked_prompt_tokens)
+        self.asked_squares: Final = of.asked_prompt_squares
+        self.prompt: Final = float(of.prompt_tokens)
+        self.output: Final = float(of.output_tokens)
+        self.hits: Final = float(of.prefix_hit_tokens)
+        replicas = zip(recorder.servers, cluster.replicas, strict=True)
+        servers = [account for account, one in replicas if one.pool.model == model]
         self.ttft_s: Final = sum(one.ttft_s for one in servers)
         self.writing_s: Final = sum(one.writing_s for one in servers)
 
@@ -100,31 +105,44 @@ class Observer:
         self._recorder: Final = recorder
         self._bounds: Final = scaling.bounds
         self._accelerators: Final = _accelerators(plan, scaling)
-        self._objective: Final = objective_of(plan)
+        self._names: Final = plan.model_names
+        self._objectives: Final = [objective_of(plan, model) for model in plan.models]
         self._startup_s: Final = [startup_s_of(plan, pool) for pool in plan.pools]
         self._step_times: Final = [EngineTimes(pool.step_time) for pool in cluster.pools]
         self._taken_s = 0.0
-        self._totals = Totals(recorder)
+        self._totals = self._sums()
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
 
     def look(self, elsewhere: dict[int, Request], now_s: float) -> Snapshot:
-        totals = Totals(self._recorder)
+        totals = self._sums()
         waiting = [one for one in elsewhere.values() if one.place in (AT_THE_DOOR, IN_LINE)]
-        model = Model(
-            model_name(self._plan),
+        models = [
+            self._model(model, flow_between(before, after, now_s - self._taken_s), waiting, now_s)
+            for model, (before, after) in enumerate(zip(self._totals, totals, strict=True))
+        ]
+        self._taken_s, self._totals = now_s, totals
+        return Snapshot(now_s, models, self._free())
+
+    def _sums(self) -> list[Totals]:
+        """Of each model."""
+        models = range(len(self._names))
+        return [Totals(self._recorder, self._cluster, model) for model in models]
+
+    def _model(self, model: int, flow: Flow, waiting: list[Request], now_s: float) -> Model:
+        pools = zip(self._plan.pools, self._cluster.pools, strict=True)
+        prompts = [int(one.prompt_tokens) for one in waiting if one.model == model]
+        return Model(
+            self._names[model],
             [
                 self._variant(number, plan, own, now_s)
-                for number, (plan, own) in enumerate(
-                    zip(self._plan.pools, self._cluster.pools, strict=True)
-                )
+                for number, (plan, own) in enumerate(pools)
+                if own.model == model
             ],
-            flow=flow_between(self._totals, totals, now_s - self._taken_s),
-            queued=len(waiting),
-            queued_prompt_tokens=float(sum(int(one.prompt_tokens) for one in waiting)),
-            objective=self._objective,
+            flow=flow,
+            queued=len(prompts),
+            queued_prompt_tokens=float(sum(prompts)),
+            objective=self._objectives[model],
         )
-        self._taken_s, self._totals = now_s, totals
-        return Snapshot(now_s, [model], self._free())
 
     def _free(self) -> dict[str, int] | None:
         """Accelerators that no replica has or will have, by kind; None where none is limited."""
@@ -212,14 +230,9 @@ def _accelerators(plan: ScenarioPlan, scaling: ScalingPlan) -> dict[str, int] | 
     return kinds
 
 
-def model_name(plan: ScenarioPlan) -> str:
-    """What the one model of a scenario is called."""
-    return plan.model or plan.name
-
-
-def objective_of(plan: ScenarioPlan) -> Objective:
-    """What the most important class with targets was promised, of those that requests have."""
-    names = {entry.slo for entry in plan.workload}
+def objective_of(plan: ScenarioPlan, model: str | None) -> Objective:
+    """What the most important class with targets was promised, of those that its requests have."""
+    names = {entry.slo for entry in plan.workload if model in models_of(entry)}
     classes = [slo for name, slo in plan.slos.items() if name in names]
     promising = [one for one in classes if one.ttft_s or one.tpot_s or one.e2e_s]
     if not promising:

@@ -49,26 +49,30 @@ UNMEASURED = {
 """Models that nobody held against measurements here."""
 
 
-def shape_of(plan: ScenarioPlan) -> ModelShape | None:
-    return resolve_model(plan.model) if plan.model is not None else None
+def shape_of(pool: PoolPlan) -> ModelShape | None:
+    return resolve_model(pool.model) if pool.model is not None else None
 
 
 def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
     """Everything that the catalogs, profiles and memories have against a plan, with its place."""
     faults: list[tuple[KeyPath, InputError]] = []
-    shape = None
-    try:
-        shape = shape_of(plan)
-    except InputError as fault:
-        faults += _each(("model",), fault)
+    shapes: dict[str | None, ModelShape | None] = {}  # by model; a fault is told once
     for number, pool in enumerate(plan.pools):
         here: KeyPath = ("serving", "pools", number)
+        if pool.model not in shapes:
+            shapes[pool.model] = None
+            try:
+                shapes[pool.model] = shape_of(pool)
+            except InputError as fault:
+                own = pool.model != plan.model
+                faults += _each((*here, "model") if own else ("model",), fault)
+        shape = shapes[pool.model]
         try:
             accelerator_of(pool)
         except InputError as fault:
             faults += _each((*here, "accelerator"), fault)
             continue
-        if shape is None and plan.model is not None:
+        if shape is None and pool.model is not None:
             continue
         try:
             limits_of(pool, shape)
@@ -258,15 +262,17 @@ def overheads_of(pool: PoolPlan) -> Overheads:
     """The pool's own, and for the peer's model the ones that are part of it."""
     own = pool.overheads
     if pool.step_time.model != BLIS:
-        return Overheads(own.queueing_s, own.per_token_s, own.completion_s)
+        to_queue_s = own.network_s + own.queueing_s
+        return Overheads(to_queue_s, own.per_token_s, own.completion_s, back_s=own.network_s)
     given = pool.step_time.parameters.get("alpha", DEFAULT_ALPHA_US)
     assert isinstance(given, tuple)
     alpha = tuple(math.floor(part) * MICROSECOND for part in given)
     return Overheads(
-        own.queueing_s + alpha[0],
+        own.network_s + own.queueing_s + alpha[0],
         own.per_token_s + alpha[2],
         own.completion_s + alpha[1],
         TICKS_PER_S,
+        own.network_s,
     )
 
 

@@ -12,6 +12,7 @@ from windtunnel.twin.accounts import (
     OTHERS,
     Account,
     ClassAccount,
+    ModelAccount,
     Names,
     ServerAccount,
     Targets,
@@ -20,7 +21,7 @@ from windtunnel.twin.accounts import (
 from windtunnel.twin.adapters import AdapterAccounts
 from windtunnel.twin.reasons import ReasonCounts, reason_of
 from windtunnel.twin.sessions import SessionAccounts
-from windtunnel.workload.request import Request
+from windtunnel.workload.request import UNSET, Request
 
 COMPLETED: Final = "completed"
 REJECTED: Final = "rejected"
@@ -47,11 +48,13 @@ class Overheads:
         per_token_s: float,
         completion_s: float,
         ticks_per_s: float = 0.0,
+        back_s: float = 0.0,
     ) -> None:
         self.queueing_s: Final = queueing_s
         self.per_token_s: Final = per_token_s
         self.completion_s: Final = completion_s
         self._ticks_per_s: Final = ticks_per_s
+        self._back_s: Final = back_s  # on the network, from the server to the client
 
     def queued_s(self, arrived_s: float) -> float:
         """When a request that comes to a server is in its queue, on the clock of its steps."""
@@ -59,8 +62,9 @@ class Overheads:
 
     def reach_client(self, request: Request) -> None:
         """Turns the times of a completed request from the server's into its client's."""
-        request.first_token_s += self.per_token_s
-        request.finished_s += self.per_token_s * float(request.output_tokens) + self.completion_s
+        request.first_token_s += self.per_token_s + self._back_s
+        after_s = self.per_token_s * float(request.output_tokens) + self.completion_s
+        request.finished_s += after_s + self._back_s
 
 
 class Recorder:
@@ -94,6 +98,9 @@ class Recorder:
         self.servers: Final = [ServerAccount() for _ in overheads]
         self.sessions: Final = SessionAccounts()
         self.adapters: Final = AdapterAccounts(names.adapters)
+        # By model. With one, what is kept of all is kept of it.
+        several = len(names.models) > 1
+        self.models: Final = [ModelAccount(name) for name in names.models] if several else []
         self.has_gateway = False  # whether requests may wait before they are let in
         self.gateway: Final = Distribution()
         self._open_accounts()
@@ -156,6 +163,8 @@ class Recorder:
             self.sessions.arrive(request)
         if request.adapter >= 0:
             self.adapters.arrive(request)
+        if self.models:
+            self.models[request.model].come(prompt, request.output_tokens)
 
     def end(self, request: Request, outcome: str) -> None:
         """The one way out of a run."""
@@ -185,6 +194,8 @@ class Recorder:
         self.tenants[min(request.tenant, MOST_TENANTS)].fail(outcome)
         if request.adapter >= 0:
             self.adapters.fail(request, outcome)
+        if self.models:
+            self.models[request.model].fail(outcome)
 
     def _measure(self, request: Request) -> None:
         around = self._overheads[request.server]
@@ -197,6 +208,7 @@ class Recorder:
         in_ttft = ttft_s <= targets.ttft_s
         in_e2e = e2e_s <= targets.e2e_s
         in_tpot = True
+        tpot_s = UNSET
         account.ttft.add(ttft_s)
         account.e2e.add(e2e_s)
         account.queue.add(request.scheduled_s - arrived_s)
@@ -217,10 +229,26 @@ class Recorder:
         self._count(request, good, ttft_s, e2e_s)
         if request.session >= 0:
             self.sessions.complete(request, ttft_s)
+        if self.models:
+            self._note_model(request, good, ttft_s, tpot_s, e2e_s)
         if self.outcomes[COMPLETED] == EXACT_VALUES:
             # One bound for all classes together: memory does not grow with their number.
             for one in self.classes:
                 one.fold()
+            for model in self.models:
+                model.fold()
+
+    def _note_model(
+        self, request: Request, good: i64, ttft_s: float, tpot_s: float, e2e_s: float
+    ) -> None:
+        account = self.models[request.model]
+        account.complete(request.prompt_tokens, request.output_tokens, good)
+        account.prefix_hit_tokens += request.prefix_hit_tokens
+        account.ttft.add(ttft_s)
+        account.e2e.add(e2e_s)
+        account.queue.add(request.scheduled_s - request.arrived_s)
+        if tpot_s != UNSET:
+            account.tpot.add(tpot_s)
 
     def _count(self, request: Request, good: i64, ttft_s: float, e2e_s: float) -> None:
         """Tokens and times, to everybody who has a share in them."""

@@ -13,6 +13,7 @@ from windtunnel.twin.breakdown import (
     fairness_of,
     gateway_of,
     kv_peak_of,
+    models_of,
     offload_of,
     per,
     replicas_of,
@@ -81,6 +82,7 @@ def result_of(
         "routing": _routing(simulation),
         "encode": _encode(simulation),
         "disaggregation": _disaggregation(simulation),
+        "models": models_of(plan, simulation),
         "pools": _pools(plan, simulation),
         "servers": servers_of(simulation),
         "cost": {
@@ -175,6 +177,8 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
         replica_seconds = own.paid_s(seconds)
         served = own.served_s(seconds)
         pools[pool.name] = {
+            "model": pool.model,
+            "cluster": pool.cluster,
             "replica_seconds": replica_seconds,
             "ready_seconds": served,
             "accelerator_seconds": replica_seconds * pool.tensor_parallel,
@@ -185,7 +189,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "kv_blocks": int(own.limits.usable_blocks),
             "price_per_hour": price_of(pool),
             "cost": cost_of(pool, replica_seconds),
-            "offload": offload_of(pool, own, plan, served),
+            "offload": offload_of(pool, own, served),
             "step_time": step_time_source(pool),
         }
     return pools

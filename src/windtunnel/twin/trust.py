@@ -115,9 +115,8 @@ PoolFacts = tuple[PoolPlan, Evidence, Pool]
 
 
 def _pools(plan: ScenarioPlan, owned: Sequence[Pool]) -> Iterator[PoolFacts]:
-    shape = shape_of(plan)
     for pool, own in zip(plan.pools, owned, strict=True):
-        yield pool, evidence_of(pool, shape, own.step_time), own
+        yield pool, evidence_of(pool, shape_of(pool), own.step_time), own
 
 
 def _pool_section(evidence: Evidence, own: Pool) -> dict[str, Any]:

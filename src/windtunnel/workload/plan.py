@@ -109,6 +109,8 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="from", 
     reasoning: Extra | None = None
     adapters: tuple[tuple[str, float], ...] = ()
     """LoRA adapters by weight; none: the base model."""
+    model: str | None = None
+    """Which its requests are for; None: one without a name."""
 
 
 def lengths_of(source: Source) -> dict[str, Lengths]:
@@ -142,7 +144,16 @@ class TraceReplay(msgspec.Struct, frozen=True, tag_field="from", tag="trace"):
     """Whether a turn of a session waits for the end of the last one."""
     think: Times | None = None
     """Then: the pause between the two; None: as far as the file says."""
+    model: str | None = None
+    """Which its requests are for, but those that `models` has by the file's name for theirs."""
+    models: dict[str, str] = {}
 
 
 Entry = Source | TraceReplay
 """One entry of a workload."""
+
+
+def models_of(entry: Entry) -> list[str | None]:
+    """The models that requests of an entry may be for."""
+    others = entry.models.values() if isinstance(entry, TraceReplay) else ()
+    return [entry.model, *others]

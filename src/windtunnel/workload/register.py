@@ -1,9 +1,13 @@
-"""Whom the numbers in requests stand for: sources, classes of service, tenants, adapters."""
+"""Whom the numbers in requests stand for: sources, classes, tenants, adapters, models."""
 
 from typing import Final
 
 LARGEST_KEY: Final = 2**62
 """Prefix keys stay below it, so that compiled code never needs more than a word for one."""
+
+
+NAMELESS: Final = ""
+"""Stands for the model of a scenario that names none."""
 
 
 class NameList:
@@ -35,6 +39,7 @@ class Register:
         self.classes: Final = NameList()
         self.tenants: Final = NameList()
         self.adapters: Final = NameList()
+        self.models: Final = NameList()
         self.priorities: Final[list[int]] = []
         self._entries: Final = entries
         self._largest: Final = LARGEST_KEY // entries

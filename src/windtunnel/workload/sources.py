@@ -10,7 +10,7 @@ from windtunnel.core.random import Stream, Streams
 from windtunnel.workload.arrivals import ArrivalTimes
 from windtunnel.workload.lengths import LengthDraw, TimeDraw, pick
 from windtunnel.workload.plan import Extra, Prefix, Source
-from windtunnel.workload.register import Register
+from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import NEVER, PrefixChain, Request
 
 RETRY_S: Final = 1.0
@@ -116,6 +116,7 @@ class Recipe:
         self.register: Final = register
         self.source: Final = register.sources.number(plan.name)
         self.slo: Final = register.classes.number(plan.slo)
+        self._model: Final = register.models.number(plan.model or NAMELESS)
         self.personas: Final = Personas(entry, plan, register)
         self.prompts: Final = LengthDraw(plan.prompt)
         self.outputs: Final = LengthDraw(plan.output)
@@ -136,6 +137,7 @@ class Recipe:
         request = Request(number, arrived_s, prompt, output, self._priority, self.source, prefix)
         request.slo = self.slo
         request.tenant = persona.tenant
+        request.model = self._model
         request.adapter = persona.adapter
         request.deadline_s = arrived_s + self._timeout_s
         return request

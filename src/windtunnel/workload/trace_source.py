@@ -8,7 +8,7 @@ from typing import Final
 from windtunnel.core.random import Streams
 from windtunnel.workload.lengths import TimeDraw
 from windtunnel.workload.plan import TraceReplay
-from windtunnel.workload.register import Register
+from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import PrefixChain, Request
 from windtunnel.workload.sessions import Sessions
 from windtunnel.workload.sources import RequestSource
@@ -42,6 +42,10 @@ class Replay(RequestSource):
         self._own_classes: Final = plan.slo is None
         self._slo: Final = register.classes.number(plan.slo or DEFAULT_SLO)
         self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else -1.0
+        self._model: Final = register.models.number(plan.model or NAMELESS)
+        self._models: Final[dict[str, int]] = {
+            name: register.models.number(model) for name, model in plan.models.items()
+        }
         self._has_slots: Final[bool] = plan.adapters
         self._adapters_left_out = 0
         self._sessions: Final[dict[str, int]] = {}
@@ -82,6 +86,9 @@ class Replay(RequestSource):
         if self._own_names and row.source is not None:
             request.source = self._register.sources.number(row.source)
         request.tenant = self._tenant_of(row)
+        request.model = self._model
+        if self._models and row.model is not None:
+            request.model = self._models.get(row.model, self._model)
         request.adapter = adapter
         request.answer_key = answer_key
         media = row.media_tokens

@@ -9,7 +9,7 @@ from typing import Final
 from windtunnel.core.agenda import Actor, Agenda
 from windtunnel.core.random import Streams
 from windtunnel.workload.plan import Entry, Source, TraceReplay
-from windtunnel.workload.register import Register
+from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import Request
 from windtunnel.workload.sessions import Sessions, SessionSource
 from windtunnel.workload.sources import ClosedSource, OpenSource, RequestSource
@@ -22,7 +22,8 @@ class Traffic:
 
     The numbers in a request count in the lists `sources`, `classes`, `tenants` and `adapters`, to
     which names are added as they are met. `priorities` are those of all classes by name; left out,
-    there are those that synthetic sources have.
+    there are those that synthetic sources have. `models` are those that requests may be for, by
+    number; left out, they are numbered as they are met.
     """
 
     def __init__(
@@ -31,11 +32,14 @@ class Traffic:
         streams: Streams,
         end_s: float,
         priorities: dict[str, int] | None = None,
+        models: tuple[str | None, ...] = (),
     ) -> None:
         self._end_s: Final = end_s
         if priorities is None:
             priorities = {plan.slo: plan.priority for plan in entries if isinstance(plan, Source)}
         self._register: Final = Register(priorities, len(entries))
+        for model in models:
+            self._register.models.number(model or NAMELESS)
         self.sources: Final = self._register.sources.names
         self.classes: Final = self._register.classes.names
         self.tenants: Final = self._register.tenants.names

@@ -72,7 +72,7 @@ def test_slots_take_memory_from_the_blocks() -> None:
     blocks = []
     for lora in ("{slots: 8}", "{slots: 8, memory: 256MiB}"):
         found = plan("{count: 9}", lora, *hardware)
-        blocks.append(limits_of(found.pools[0], shape_of(found)).kv_blocks)
+        blocks.append(limits_of(found.pools[0], shape_of(found.pools[0])).kv_blocks)
     per_block = 16 * 128 * 1024  # 32 layers of keys and values, 8 heads of 128, two bytes each
     assert blocks[0] - blocks[1] == 8 * 256 * 1024**2 // per_block
 

@@ -24,7 +24,7 @@ def sentence(offload: str, *sets: str) -> str:
 
 
 def tiers(found: ScenarioPlan) -> list[TierLimits]:
-    below = limits_of(found.pools[0], shape_of(found)).tiers
+    below = limits_of(found.pools[0], shape_of(found.pools[0])).tiers
     assert below is not None
     return below
 

@@ -277,11 +277,12 @@ TRACE_FAULTS = {
     "{trace: {path: x}, slo: vip}": "slo: 'vip' is not a class of service; allowed: critical, "
     "standard, batch, sheddable, background",
     "{trace: {path: x}, prompt_tokens: 5}": "prompt_tokens: unknown key; "
-    "allowed: trace, name, tenant, slo, count, timeout",
+    "allowed: trace, name, model, tenant, slo, count, timeout",
     "{trace: {path: x, format: asure}}": "trace.format: 'asure' is not known here; allowed: azure, "
     "burstgpt, mooncake, blis, windtunnel, csv, jsonl, parquet (did you mean 'azure'?)",
     "{trace: x.csv}": "trace: 'x.csv' is not a mapping; "
-    "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, skip_bad",
+    "allowed: a mapping with the keys path, format, speedup, sort, sessions, think, models, "
+    "skip_bad",
     "{trace: {path: x, think: 5s}}": "trace.think: turns come at the trace's times, and nobody "
     "thinks (add sessions: closed)",
     "{trace: {path: x, sessions: closed, think: {distribution: uniform, min: 5s, max: 1s}}}": (

@@ -9,7 +9,7 @@ import msgspec
 
 from windtunnel.core.units import format_count, format_duration, format_rate, format_size
 from windtunnel.report.layout import duration_cell
-from windtunnel.report.table import ENDINGS, dollars
+from windtunnel.report.table import ENDINGS, differing, dollars
 
 NOTHING = "\N{EN DASH}"
 """What stands where there is no value."""
@@ -47,8 +47,10 @@ def percent(share: float | None) -> str:
 
 
 def accounts(result: Entry) -> list[Table]:
-    """Who got what: by class, by tenant and by source, each where there are several."""
+    """Who got what: by model, class, tenant and source, each where there are several."""
     found = []
+    if result.get("models"):
+        found.append(_models(result["models"]))
     if len(result["slo"]) > 1:
         found.append(_classes(result["slo"]))
     if len(result["tenants"]) > 1:
@@ -83,6 +85,28 @@ def _largest(
     more = len(entries) - len(order)
     note = f"The {MOST_ROWS} with the most requests; result.json has {more} more {noun}."
     return [row(name, entries[name]) for name in order], note if more else ""
+
+
+def _models(models: dict[str, Entry]) -> Table:
+    def row(name: str, one: Entry) -> list[str]:
+        requests, latency, cost = one["requests"], one["latency"], one["cost"]
+        return [
+            name,
+            _not_completed(requests),
+            f"{requests['arrived']:,}",
+            percent(one["attained"]),
+            seconds(latency["queue"]["p99"]),
+            seconds(latency["ttft"]["p50"]),
+            seconds(latency["ttft"]["p99"]),
+            seconds(latency["tpot"]["p99"]),
+            seconds(latency["e2e"]["p99"]),
+            dollars(cost["total"]) if cost["total"] else NOTHING,
+        ]
+
+    columns = ["model", "not completed", "requests", "in time", "queue p99"]
+    columns += ["TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "cost"]
+    rows = [row(name, one) for name, one in models.items()]
+    return Table("By model", "", 2, columns, rows)
 
 
 def _classes(slos: dict[str, Entry]) -> Table:
@@ -279,13 +303,15 @@ def pools(result: Entry, scenario: Entry) -> Table:
     """What each pool did and cost."""
     plans = {pool["name"]: pool for pool in scenario["pools"]}
     priced = any(pool["cost"] for pool in result["pools"].values())
-    columns = ["pool", "runs on", "servers", "busy", "KV peak", "preemptions"]
+    told = differing(result["pools"])
+    columns = ["pool", *told, "runs on", "servers", "busy", "KV peak", "preemptions"]
     columns += ["$ per hour", "cost"] if priced else []
     rows = []
     for name, pool in result["pools"].items():
         plan = plans.get(name, {})
         count = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
-        cells = [name, _hardware(plan), f"{count:.1f}".removesuffix(".0")]
+        cells = [name, *(pool[key] or NOTHING for key in told)]
+        cells += [_hardware(plan), f"{count:.1f}".removesuffix(".0")]
         cells += [percent(pool["utilization"]), percent(pool["kv_peak"])]
         cells.append(f"{pool['preemptions']:,}")
         if priced:
@@ -293,7 +319,7 @@ def pools(result: Entry, scenario: Entry) -> Table:
             each = NOTHING if price is None else dollars(price * plan.get("tensor_parallel", 1))
             cells += [each, dollars(pool["cost"]) if pool["cost"] else NOTHING]
         rows.append(cells)
-    return Table("Pools", _cost(result), 2, columns, rows)
+    return Table("Pools", _cost(result), 2 + len(told), columns, rows)
 
 
 def _hardware(plan: Entry) -> str:

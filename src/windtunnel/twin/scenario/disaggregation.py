@@ -62,15 +62,33 @@ def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             what = "every pool has the role 'both', so that nothing is split"
             yield Fault(section, what, hint="give pools the roles 'prefill' and 'decode'")
         return
-    alone = False
-    for index, role in enumerate(roles):
-        partner = DECODES if role == "prefill" else PREFILLS
-        if role != "both" and not any(other in partner for other in roles):
-            what = f"'{role}', but no pool has the role '{partner[0]}' or 'both'"
-            alone = True
-            yield Fault(("serving", "pools", index, "role"), what)
+    alone = list(_alone(spec))
+    yield from alone
     if alone:
         return  # nothing would be moved
-    if spec.model is None and (split is None or split.transfer.bytes_per_token is None):
+    named = all(pool.model or spec.model for pool in serving.pools if pool.role != "both")
+    if not named and (split is None or split.transfer.bytes_per_token is None):
         what = "missing, and the scenario has no model that says how large the KV of a token is"
         yield Fault((*section, "transfer", "bytes_per_token"), what, "a size, such as 128KiB")
+
+
+def _alone(spec: ScenarioSpec) -> Iterator[Fault]:
+    """Pools that do one half of the work, where nobody does the other for the same requests."""
+    pools = spec.serving.pools
+    models = {pool.model or spec.model for pool in pools}
+    clusters = {pool.cluster for pool in pools}
+    for index, pool in enumerate(pools):
+        if pool.role == "both":
+            continue
+        partner = DECODES if pool.role == "prefill" else PREFILLS
+        roles = [
+            other.role
+            for other in pools
+            if (other.model or spec.model, other.cluster)
+            == (pool.model or spec.model, pool.cluster)
+        ]
+        if any(role in partner for role in roles):
+            continue
+        which = " for its model" * (len(models) > 1) + " in its cluster" * (len(clusters) > 1)
+        what = f"'{pool.role}', but no pool{which} has the role '{partner[0]}' or 'both'"
+        yield Fault(("serving", "pools", index, "role"), what)

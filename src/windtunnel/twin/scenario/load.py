@@ -20,7 +20,7 @@ from windtunnel.twin.scenario.workload import file_faults
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
-HARDWARE = ("accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
+HARDWARE = ("model", "accelerator", "tensor_parallel", "expert_parallel", "step_time", "engine")
 
 
 def load(path: str | Path, sets: Sequence[str] = (), seed: int | None = None) -> ScenarioPlan:
@@ -78,7 +78,7 @@ def _plan(document: Document) -> ScenarioPlan:
 def _fault(path: KeyPath, error: InputError) -> Fault:
     """What the catalogs say, at its place; an override that has a part in it is then the place."""
     what = f"{error.where}: {error.what}" if error.where else error.what
-    whole_pool = path[:2] == ("serving", "pools") and path[-1] != "accelerator"
+    whole_pool = path[:2] == ("serving", "pools") and path[-1] not in ("accelerator", "model")
     parts = [("model",), *((*path, name) for name in HARDWARE)] if whole_pool else [path]
     return Fault(path, what, error.allowed, error.hint, because_of=tuple(parts))
 

@@ -6,6 +6,7 @@ from windtunnel.core.spec.faults import Fault, dotted
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_size
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
+from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.plan import LoraPlan
 from windtunnel.twin.scenario.serving_spec import EngineSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
@@ -30,23 +31,31 @@ def adapters_plan(adapters: AdaptersSpec | None) -> tuple[tuple[str, float], ...
 
 
 def lora_faults(spec: ScenarioSpec) -> Iterator[Fault]:
-    asking: list[KeyPath] = []
-    any_slots = any(pool.engine.lora is not None for pool in spec.serving.pools)
-    traces = any(isinstance(entry, ReplaySpec) for entry in spec.workload)
+    pools = spec.serving.pools
+    askers: list[list[KeyPath]] = [[] for _ in pools]  # by pool: who asks its servers for some
+    traces: set[int] = set()  # pools that a trace may ask, which is known when it is read
+    slotted: set[int] = set()  # and where another pool for the same requests has slots
     for index, source in enumerate(spec.workload):
+        asked_pools = pools_for(source, spec)
         if isinstance(source, SourceSpec) and source.adapters is not None:
             path = ("workload", index, "adapters")
-            asking.append(path)
+            for number, _ in asked_pools:
+                askers[number].append(path)
             yield from _adapters_faults(path, source.adapters)
-    for index, pool in enumerate(spec.serving.pools):
+        elif isinstance(source, ReplaySpec):
+            traces.update(number for number, _ in asked_pools)
+            if any(pool.engine.lora is not None for _, pool in asked_pools):
+                slotted.update(number for number, _ in asked_pools)
+    for index, pool in enumerate(pools):
         section = ("serving", "pools", index, "engine", "lora")
+        asking = askers[index]
         if pool.engine.lora is not None:
-            asked = bool(asking) or traces  # what a trace asks for is known when it is read
+            asked = bool(asking) or index in traces
             yield from _lora_faults(section, pool.engine.lora, pool.engine, asked=asked)
-        elif asking or (traces and any_slots):
+        elif asking or index in slotted:
             who = dotted(asking[0]) if asking else "a trace perhaps"
             what = f"missing, but {who} asks for adapters"
-            hint = "every pool must have slots for them"
+            hint = "every pool of its model must have slots for them"
             yield Fault(section, what, hint=hint, because_of=tuple(asking))
 
 

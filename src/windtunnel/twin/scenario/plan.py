@@ -84,6 +84,8 @@ class OverheadsPlan(msgspec.Struct, frozen=True):
     queueing_s: float
     per_token_s: float
     completion_s: float
+    network_s: float = 0.0
+    """From the router to the server, and again from there to the client."""
 
 
 class StepTimePlan(msgspec.Struct, frozen=True):
@@ -109,6 +111,8 @@ class PoolPlan(msgspec.Struct, frozen=True):
     overheads: OverheadsPlan
     cluster: str = MAIN
     """Where its servers are."""
+    model: str | None = None
+    """What its servers serve; None: a model without a name."""
 
 
 class SplitPlan(msgspec.Struct, frozen=True):
@@ -199,6 +203,21 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     faults: tuple[FaultPlan, ...] = ()
     planning: PlanningPlan | None = None
     """What `windtunnel plan` chooses from; a run does without it."""
+
+    @property
+    def models(self) -> tuple[str | None, ...]:
+        """What is served, in the order of the pools."""
+        return tuple(dict.fromkeys(pool.model for pool in self.pools))
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The same as people know them; a model without a name is called after the scenario."""
+        return tuple(model or self.name for model in self.models)
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Where servers are, in the order of the pools."""
+        return tuple(dict.fromkeys(pool.cluster for pool in self.pools))
 
     @property
     def sources(self) -> tuple[Source, ...]:

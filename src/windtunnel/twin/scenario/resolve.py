@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from windtunnel.core.spec.fields import LONGEST_NAME
@@ -12,6 +13,7 @@ from windtunnel.twin.scenario.faults import faults_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.lora import lora_plan
+from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.offload import offload_plan
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
@@ -36,24 +38,24 @@ from windtunnel.twin.scenario.serving_spec import (
     TableStepTime,
 )
 from windtunnel.twin.scenario.spec import ScenarioSpec
-from windtunnel.twin.scenario.workload import workload_plan
+from windtunnel.twin.scenario.workload import entry_plan, path_or_name
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.workload_spec import SloSpec
+from windtunnel.workload.plan import Entry
 
 
 def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
     scaling = _scaling(spec, file)
-    slots = all(pool.engine.lora is not None for pool in spec.serving.pools)
     return ScenarioPlan(
         name=spec.name or _name_of(file),
         seed=spec.seed,
         duration_s=spec.duration,
-        model=_path_or_name(spec.model, file),
-        workload=workload_plan(spec.workload, slos, file, slots=slots),
+        model=path_or_name(spec.model, file),
+        workload=_workload(spec, slos, file),
         slos=slos,
-        pools=tuple(_pool(pool, file) for pool in spec.serving.pools),
+        pools=tuple(_pool(pool, spec, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
         gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
         split=split_plan(spec.serving),
@@ -108,13 +110,6 @@ def _name_of(file: Path) -> str:
     return word[:LONGEST_NAME] or "scenario"
 
 
-def _path_or_name(text: str | None, file: Path) -> str | None:
-    """A path counts from the scenario's folder; a catalog name stays as it is, slashes and all."""
-    if text is not None and (text.endswith(".json") or text.startswith((".", "/"))):
-        return str(file.parent / text)
-    return text
-
-
 def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
     slos = {}
     for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
@@ -124,8 +119,19 @@ def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
     return slos
 
 
-def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
+def _workload(spec: ScenarioSpec, slos: Mapping[str, SloPlan], file: Path) -> tuple[Entry, ...]:
+    """Each entry asks for a model, and for adapters where all servers of that have slots."""
+    entries: list[Entry] = []
+    for entry in spec.workload:
+        slots = all(pool.engine.lora is not None for _, pool in pools_for(entry, spec))
+        entries.append(entry_plan(entry, slos, file, model=spec.model, slots=slots))
+    return tuple(entries)
+
+
+def _pool(pool: PoolSpec, spec: ScenarioSpec, file: Path) -> PoolPlan:
     overheads = pool.overheads
+    cluster = spec.serving.clusters.get(pool.cluster)
+    network_s = cluster.latency if cluster is not None else 0.0
     return PoolPlan(
         name=pool.name,
         role=pool.role,
@@ -136,7 +142,11 @@ def _pool(pool: PoolSpec, file: Path) -> PoolPlan:
         price_per_hour=pool.price_per_hour,
         engine=_engine(pool.engine, pool.step_time),
         step_time=_step_time(pool.step_time, file),
-        overheads=OverheadsPlan(overheads.queueing, overheads.per_token, overheads.completion),
+        overheads=OverheadsPlan(
+            overheads.queueing, overheads.per_token, overheads.completion, network_s
+        ),
+        model=path_or_name(pool.model or spec.model, file),
+        cluster=pool.cluster,
     )
 
 
@@ -212,7 +222,7 @@ def _step_time(step: StepTime, file: Path) -> StepTimePlan:
         parameters["path"] = str(file.parent / step.path)
         parameters["per_step_s"] = step.per_step
     elif isinstance(step, PhysicsStepTime):
-        profile = _path_or_name(step.profile, file)
+        profile = path_or_name(step.profile, file)
         if profile is not None:
             parameters["profile"] = profile
     elif isinstance(step, BlisTrainedPhysicsStepTime):

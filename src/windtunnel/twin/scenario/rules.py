@@ -10,6 +10,7 @@ from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
+from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.offload import offload_faults
 from windtunnel.twin.scenario.planning import planning_faults
 from windtunnel.twin.scenario.router_spec import router_faults
@@ -26,6 +27,7 @@ def rule_faults(spec: ScenarioSpec) -> list[Fault]:
 
 def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
     yield from workload_faults(spec)
+    yield from model_faults(spec)
     yield from _repeated_names(("serving", "pools"), [pool.name for pool in spec.serving.pools])
     for name, slo in spec.slo.items():
         if slo.priority is None and name not in BUILT_IN_PRIORITIES:
@@ -59,7 +61,7 @@ def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         what = "no server is lost: the scenario has no `faults`"
         yield Fault(("serving", "retries"), what, hint="add `faults`, or leave it out")
     if spec.scaling is not None:
-        yield from scaling_faults(spec.scaling, serving.pools)
+        yield from scaling_faults(spec.scaling, serving.pools, spec.model)
         return
     stands = spec.fleet is not None or spec.gangs is not None
     if serving.drain is not None and not stands:
@@ -125,7 +127,7 @@ def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Itera
     if reason and pool.accelerator is None:
         what = f"missing, but {reason} needs one"
         yield Fault((*path, "accelerator"), what, hint=hint, because_of=because)
-    if reason and spec.model is None:
+    if reason and pool.model is None and spec.model is None:
         what = f"missing, but {reason} of {dotted(path)} needs one"
         yield Fault(("model",), what, hint=hint, because_of=because)
     if (

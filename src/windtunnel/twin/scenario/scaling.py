@@ -66,20 +66,25 @@ def _bounds(spec: ScalerSpec, pool: PoolSpec) -> BoundsPlan:
 
 
 def scaling_faults(
-    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec]
+    spec: ScalerSpec | ManifestScalerSpec, pools: Sequence[PoolSpec], model: str | None = None
 ) -> Iterator[Fault]:
     """Names of nobody, values that contradict each other, and options without a use.
 
-    All by the values in force, so that one that contradicts another's default is told too.
+    All by the values in force, so that one that contradicts another's default is told too. `model`
+    is that of pools which name none.
     """
     yield from _time_faults(spec)
     if isinstance(spec, ManifestScalerSpec):
         yield from manifest_faults(spec, pools, SECTION)
         return
     yield from _bound_faults(spec, pools)
-    yield from _nobody_serves(spec, pools)
+    by_model: dict[str | None, list[PoolSpec]] = {}
+    for pool in pools:
+        by_model.setdefault(pool.model or model, []).append(pool)
+    for alike in by_model.values():
+        yield from _nobody_serves(spec, alike)
     yield from _accelerator_faults(spec, pools)
-    yield from _useless(spec, pools)
+    yield from _useless(spec, list(by_model.values()))
     own = list(spec.policy_faults([pool.name for pool in pools]))
     for fault in own:
         because_of = tuple((*SECTION, *path) for path in fault.because_of)
@@ -151,8 +156,9 @@ def _time_faults(spec: TimedSpec) -> Iterator[Fault]:
         yield Fault((*SECTION, "freshness"), what, because_of=((*SECTION, "scrape_delay"),))
 
 
-def _useless(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+def _useless(spec: ScalerSpec, by_model: Sequence[Sequence[PoolSpec]]) -> Iterator[Fault]:
     """What would change nothing."""
+    pools = [pool for alike in by_model for pool in alike]
     if spec.rate is not None and spec.rate.up is None and spec.rate.down is None:
         what = "neither up nor down is limited"
         yield Fault((*SECTION, "rate"), what, hint="give one of them, or leave it out")
@@ -161,7 +167,6 @@ def _useless(spec: ScalerSpec, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
         what = "no pool may go to zero"
         hint = "set min: 0 for one under scaling.pools, or leave it out"
         yield Fault((*SECTION, "zero_after"), what, hint=hint, because_of=((*SECTION, "pools"),))
-    roles = {pool.role for pool in pools}
-    if spec.matched_roles and len(roles) == 1:
+    if spec.matched_roles and all(len({one.role for one in alike}) == 1 for alike in by_model):
         what = "all pools have the same role"
         yield Fault((*SECTION, "matched_roles"), what, hint="leave it out")

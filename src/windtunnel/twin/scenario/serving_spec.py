@@ -18,6 +18,7 @@ from windtunnel.core.spec.fields import (
 from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
 from windtunnel.twin.scenario.gateway_spec import AdmissionSpec, AlwaysSpec
+from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.limits import (
     HIGHEST_PRICE,
     LARGEST_BLOCK,
@@ -32,6 +33,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_TOKENS,
 )
 from windtunnel.twin.scenario.lora_spec import LoraSpec
+from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.offload_spec import TierSpec
 from windtunnel.twin.scenario.router_spec import RouterSpec
 
@@ -246,6 +248,16 @@ class PoolSpec(Section):
     """Servers that can stand in for each other."""
 
     name: Annotated[str, Name()] = Field(description="Its name in results.")
+    model: ModelName | None = Field(
+        default=None,
+        description="The model that its servers serve; left out: the scenario's. "
+        "A request goes to servers of its own model alone.",
+    )
+    cluster: Annotated[str, Name()] = Field(
+        default=MAIN,
+        description="Where its servers are. One router chooses among all clusters; a prompt that "
+        "is computed apart is computed in the cluster where it is answered.",
+    )
     role: Literal["both", "prefill", "decode"] = Field(
         default="both",
         description="What its servers do: `prefill` computes prompts, `decode` writes answers from "
@@ -299,6 +311,15 @@ class PoolSpec(Section):
     )
 
 
+class ClusterSpec(Section):
+    """A place with servers, at some distance."""
+
+    latency: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        description="Time on the network from the router to its servers, and again from there to "
+        "the client."
+    )
+
+
 class LoadSpec(Section):
     """A time that is drawn for every server: normal, and never below 0."""
 
@@ -348,11 +369,15 @@ class ServingSpec(Section):
         return {
             key: value
             for key, value in data.items()
-            if value is not None or key not in ("router", "admission")
+            if value is not None or key not in ("router", "admission", "clusters")
         }
 
     pools: list[PoolSpec] = Field(
         min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
+    )
+    clusters: dict[Annotated[str, Name()], ClusterSpec] = Field(
+        default_factory=dict,
+        description="How far clusters are away, by name; one that is left out is next door.",
     )
     router: RouterSpec = Field(
         default_factory=RouterSpec, description="How a server is chosen; left out: each in turn."

@@ -4,11 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Name, Text, Whole
+from windtunnel.core.spec.fields import Duration, Name, Whole
 from windtunnel.core.spec.section import Section
 from windtunnel.twin.scenario.faults_spec import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
+from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.planning_spec import PlanningSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
@@ -30,12 +31,10 @@ class ScenarioSpec(Section):
         description="Traffic stops and the run ends here; "
         "left out: the run ends when every request has ended.",
     )
-    model: (
-        Annotated[str, Text("a model's catalog name, or the path of a Hugging Face config.json")]
-        | None
-    ) = Field(
+    model: ModelName | None = Field(
         default=None,
-        description="The model that is served: a catalog name, or the path of a Hugging Face "
+        description="The model that is served, as far as pools and workloads name none of their "
+        "own: a catalog name, or the path of a Hugging Face "
         "config.json. "
         "A path (it ends in .json, or starts with '.' or '/') counts from the scenario's folder. "
         "Needed by every step time but `linear`, and for `kv_blocks: auto`.",

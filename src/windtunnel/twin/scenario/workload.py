@@ -57,19 +57,30 @@ from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.traces.formats import named
 
 
-def workload_plan(
-    entries: Sequence[WorkloadEntry], slos: Mapping[str, SloPlan], file: Path, *, slots: bool
-) -> tuple[Entry, ...]:
-    """The plans of all entries; paths in them count from the file's folder.
+def path_or_name(text: str | None, file: Path) -> str | None:
+    """A path counts from the scenario's folder; a catalog name stays as it is, slashes and all."""
+    if text is not None and (text.endswith(".json") or text.startswith((".", "/"))):
+        return str(file.parent / text)
+    return text
 
-    `slots` is whether every pool has some for LoRA adapters.
+
+def entry_plan(
+    entry: WorkloadEntry,
+    slos: Mapping[str, SloPlan],
+    file: Path,
+    *,
+    model: str | None,
+    slots: bool,
+) -> Entry:
+    """The plan of an entry; paths in it count from the file's folder.
+
+    `model` is the scenario's. `slots` is whether every server that may get its requests has some
+    for LoRA adapters.
     """
-    return tuple(
-        _replay(entry, file, slots=slots)
-        if isinstance(entry, ReplaySpec)
-        else _source(entry, slos, file)
-        for entry in entries
-    )
+    own = path_or_name(entry.model or model, file)
+    if isinstance(entry, ReplaySpec):
+        return _replay(entry, file, model=own, slots=slots)
+    return _source(entry, slos, file, model=own)
 
 
 def file_faults(entries: Sequence[Entry]) -> list[tuple[KeyPath, InputError]]:
@@ -95,8 +106,9 @@ def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], obje
     ]
 
 
-def _replay(entry: ReplaySpec, file: Path, *, slots: bool) -> TraceReplay:
+def _replay(entry: ReplaySpec, file: Path, *, model: str | None, slots: bool) -> TraceReplay:
     trace = entry.trace
+    models = {name: path_or_name(text, file) or "" for name, text in (trace.models or {}).items()}
     return TraceReplay(
         path=str(file.parent / trace.path),
         format=trace.format,
@@ -111,10 +123,14 @@ def _replay(entry: ReplaySpec, file: Path, *, slots: bool) -> TraceReplay:
         adapters=slots,
         closed=trace.sessions == "closed",
         think=pauses_plan(trace.think) if trace.think is not None else None,
+        model=model,
+        models=models,
     )
 
 
-def _source(source: SourceSpec, slos: Mapping[str, SloPlan], file: Path) -> Source:
+def _source(
+    source: SourceSpec, slos: Mapping[str, SloPlan], file: Path, *, model: str | None
+) -> Source:
     prefix, population = source.prefix, source.population
     own_prefixes = population is not None and population.prefixes == "per-member"
     return Source(
@@ -135,6 +151,7 @@ def _source(source: SourceSpec, slos: Mapping[str, SloPlan], file: Path) -> Sour
         media=_extra(source.media, file),
         reasoning=_extra(source.reasoning, file),
         adapters=adapters_plan(source.adapters),
+        model=model,
     )
 
 

@@ -26,6 +26,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_REQUESTS,
 )
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec
+from windtunnel.twin.scenario.model_spec import ModelName
 
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
@@ -92,6 +93,9 @@ class SourceSpec(Section):
     name: Annotated[str, Name()] = Field(
         description="Its name in results. "
         "Its random draws depend on it and on the seed, nothing else."
+    )
+    model: ModelName | None = Field(
+        default=None, description="The model that it asks for; left out: the scenario's."
     )
     tenant: Annotated[str, Name()] = Field(
         default="default", description="On whose behalf the requests come."
@@ -184,6 +188,12 @@ class TraceSpec(Section):
         "(its `think`, else the time between two arrivals less the E2E of the first, if known), "
         "divided by speedup.",
     )
+    models: dict[Annotated[str, Text("a model's name in the trace")], ModelName] | None = Field(
+        default=None,
+        min_length=1,
+        description="Which model a request is for, by the name that the trace has for it. Requests "
+        "of other names, or of none, are for the entry's `model`. Left out: all are.",
+    )
     skip_bad: Annotated[int, Whole(0, MOST_REQUESTS)] = Field(
         default=0, description="Up to this many rows that cannot be read are left out, and counted."
     )
@@ -197,6 +207,11 @@ class ReplaySpec(Section):
         default=None,
         description="Its name in results. Left out: the trace's own names of sources, "
         "or the file's name.",
+    )
+    model: ModelName | None = Field(
+        default=None,
+        description="The model that its requests ask for, but those that `trace.models` has; "
+        "left out: the scenario's.",
     )
     tenant: Annotated[str, Name()] | None = Field(
         default=None, description="On whose behalf. Left out: as the trace says, or `default`."
