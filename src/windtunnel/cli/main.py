@@ -49,9 +49,7 @@ COMMANDS = {
         "Find the cheapest deployment that keeps an SLO, or the load that one carries.",
     ),
     "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
-    "explain": Row(
-        "windtunnel.cli.explain:explain", "Say why something in a run was as it was."
-    ),
+    "explain": Row("windtunnel.cli.explain:explain", "Say why something in a run was as it was."),
     "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
     "batch": Row(
         "windtunnel.cli.batch:batch",

@@ -131,9 +131,10 @@ def _policy_digest(plan: ScenarioPlan) -> str | None:
     """Of the module of a router that somebody brought along; what it imports is not looked at."""
     import inspect
 
-    from windtunnel.routing.custom import is_custom, policy_class
+    from windtunnel.routing.build import POLICIES
+    from windtunnel.routing.custom import policy_class
 
-    if not is_custom(plan.router.policy):
+    if plan.router.policy in POLICIES:
         return None
     return digest_of(Path(inspect.getfile(policy_class(plan.router.policy, plan.router.folder))))
 

@@ -6,6 +6,7 @@ would call the smallest difference certain.
 
 import inspect
 
+from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.twin.faults.plan import EveryPlan
@@ -34,15 +35,15 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
 def _faults_draw(plan: ScenarioPlan) -> bool:
     """Faults that come by chance, or befall whom chance says, or end in a start that it times."""
     for fault in plan.faults:
-        befalls = fault.what.select
-        drawn = befalls.server is None and befalls.count is not None
+        select = getattr(fault.what, "select", None)  # some befall nobody in particular
+        drawn = select is not None and select.server is None and select.count is not None
         if drawn or isinstance(fault.timing, EveryPlan) or plan.startup.stddev_s > 0.0:
             return True
     return False
 
 
 def _router_draws(router: RouterPlan) -> bool:
-    if is_custom(router.policy):
+    if router.policy not in POLICIES and is_custom(router.policy):
         chosen = policy_class(router.policy, router.folder)
         return "stream" in inspect.signature(chosen).parameters
     return router.policy in DRAWING

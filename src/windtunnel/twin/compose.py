@@ -23,7 +23,6 @@ from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
 from windtunnel.twin.faults.build import build_faults
-from windtunnel.twin.ground.build import build_ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.lifecycle import Lifecycle, Startup
@@ -81,6 +80,9 @@ def compose(
     )
     ground = None
     if plan.ground is not None:
+        # It reads manifests, with a library that takes longer to import than many a run.
+        from windtunnel.twin.ground.build import build_ground
+
         ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
     else:
         lifecycle.open()

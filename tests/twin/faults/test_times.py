@@ -119,6 +119,7 @@ def test_a_fault_never_keeps_a_run_alive(fault: str) -> None:
     [
         ("at: 1500ms, kind: slow-machine, select: {pool: main, server: 1}, for: 1s", False),
         ("at: 1500ms, kind: slow-machine, select: {count: all}, for: 1s", False),
+        ("at: 1500ms, kind: metric-blackout, for: 1s", False),
         ("at: 1500ms, kind: slow-machine, select: {count: 1}, for: 1s", True),
         (
             "every: {mean: 1s}, kind: slow-machine, select: {pool: main, server: 1}, for: 1s",
