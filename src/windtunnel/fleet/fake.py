@@ -125,9 +125,9 @@ class FakeProvider:
         for name in free[places:]:
             self.remove(name)
         for _ in range(places - len(free)):
-            self._open(shape)
+            self.open(shape)
 
-    def _open(self, shape: Shape) -> None:
+    def open(self, shape: Shape) -> None:
         """One more place, under an id that nobody had before."""
         kind = self._kinds.setdefault(shape, len(self._kinds) + 1)
         number = self._places.get(kind, 0)
@@ -151,7 +151,7 @@ class FakeProvider:
         record = self._machines.get(machine)
         if record is not None:
             self.remove(machine)
-            self._open(record.shape)
+            self.open(record.shape)
 
     def lose(self, machine: str, error: str, now_s: float) -> None:
         """A machine fails by itself, and is listed as failed."""

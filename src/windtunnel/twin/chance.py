@@ -9,7 +9,7 @@ import inspect
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
-from windtunnel.twin.faults.plan import EveryPlan
+from windtunnel.twin.faults.plan import EveryPlan, SelectPlan
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
 
@@ -35,9 +35,13 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
 def _faults_draw(plan: ScenarioPlan) -> bool:
     """Faults that come by chance, or befall whom chance says, or end in a start that it times."""
     for fault in plan.faults:
-        select = getattr(fault.what, "select", None)  # some befall nobody in particular
-        drawn = select is not None and select.server is None and select.count is not None
-        if drawn or isinstance(fault.timing, EveryPlan) or plan.startup.stddev_s > 0.0:
+        if isinstance(fault.timing, EveryPlan) or plan.startup.stddev_s > 0.0:
+            return True
+        befalls = getattr(fault.what, "select", None)
+        if isinstance(befalls, SelectPlan):
+            if befalls.server is None and befalls.count is not None:
+                return True
+        elif befalls is not None and befalls.machine is None and befalls.count is not None:
             return True
     return False
 

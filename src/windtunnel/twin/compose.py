@@ -96,7 +96,9 @@ def compose(
         encoders=_encoders(plan.encode),
         lifecycle=lifecycle,
         autoscaling=autoscaling,
-        faults=build_faults(plan.faults, cluster, lifecycle, autoscaling, recorder, streams, told),
+        faults=build_faults(
+            plan.faults, cluster, lifecycle, autoscaling, ground, recorder, streams, told
+        ),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
         story=story,

@@ -12,19 +12,31 @@ from windtunnel.twin.faults.drill import Drill
 from windtunnel.twin.faults.effects import Effect, EngineCrash, Pace, SlowMachine
 from windtunnel.twin.faults.ledger import Ledger
 from windtunnel.twin.faults.looping import CrashLoop
+from windtunnel.twin.faults.machines import (
+    MachineLoss,
+    ProviderOutage,
+    QuotaExhaustion,
+    SpotReclaim,
+)
 from windtunnel.twin.faults.plan import (
     BlackoutPlan,
     CrashPlan,
     FaultPlan,
     LagPlan,
     LoopPlan,
+    MachineLossPlan,
+    OutagePlan,
     PartitionPlan,
+    QuotaPlan,
+    ReclaimPlan,
     RestartPlan,
     SkewPlan,
     SlowPlan,
 )
 from windtunnel.twin.faults.schedule import Schedule
 from windtunnel.twin.faults.sight import MetricBlackout, MetricLag, RouterPartition, Sight
+from windtunnel.twin.ground.ground import Ground
+from windtunnel.twin.ground.mishaps import Mishaps
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.recorder import Recorder
 
@@ -45,8 +57,10 @@ class Workshop:
         cluster: Cluster,
         lifecycle: Lifecycle,
         autoscaling: Autoscaling | None,
+        ground: Ground | None,
         schedule: Schedule,
     ) -> None:
+        self._ground: Final = ground
         self._autoscaling: Final = autoscaling
         self._sight: Final = Sight(cluster, autoscaling)
         self._cluster: Final = cluster
@@ -66,6 +80,13 @@ class Workshop:
                 return CrashLoop(what, self._cluster, self._lifecycle, self._schedule, stream)
             case PartitionPlan():
                 return RouterPartition(what, self._cluster, self._lifecycle, stream)
+            case MachineLossPlan() | ReclaimPlan() | OutagePlan() | QuotaPlan():
+                return self._machine_effect(what, stream)
+            case _:
+                return self._control_effect(what)
+
+    def _control_effect(self, what: BlackoutPlan | LagPlan | SkewPlan | RestartPlan) -> Effect:
+        match what:
             case BlackoutPlan():
                 return MetricBlackout(what, self._sight)
             case LagPlan():
@@ -76,12 +97,28 @@ class Workshop:
             case RestartPlan():
                 return ControllerRestart(what, self._autoscaling, self._lifecycle.ground)
 
+    def _machine_effect(
+        self, what: MachineLossPlan | ReclaimPlan | OutagePlan | QuotaPlan, stream: Stream
+    ) -> Effect:
+        assert self._ground is not None, "refused when it is loaded"
+        mishaps = Mishaps(self._ground)
+        match what:
+            case MachineLossPlan():
+                return MachineLoss(what, mishaps, stream)
+            case ReclaimPlan():
+                return SpotReclaim(what, mishaps, self._schedule, stream)
+            case OutagePlan():
+                return ProviderOutage(what, mishaps)
+            case QuotaPlan():
+                return QuotaExhaustion(what, mishaps)
+
 
 def build_faults(
     plans: tuple[FaultPlan, ...],
     cluster: Cluster,
     lifecycle: Lifecycle,
     autoscaling: Autoscaling | None,
+    ground: Ground | None,
     recorder: Recorder,
     streams: Streams,
     telemetry: Telemetry,
@@ -90,7 +127,7 @@ def build_faults(
     if not plans:
         return None
     schedule, ledger = Schedule(lifecycle.timetable), Ledger(telemetry)
-    workshop = Workshop(cluster, lifecycle, autoscaling, schedule)
+    workshop = Workshop(cluster, lifecycle, autoscaling, ground, schedule)
     for plan in plans:
         effect = workshop.effect(plan, streams[f"faults.{plan.name}.who"])
         gauge = Gauge(cluster, recorder)

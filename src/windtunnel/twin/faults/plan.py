@@ -109,6 +109,48 @@ class RestartPlan(msgspec.Struct, frozen=True, tag=True):
     controller: str
 
 
+MACHINE = "machine"
+RACK = "rack"
+ZONE = "zone"
+
+
+class MachineSelectPlan(msgspec.Struct, frozen=True):
+    """Which machines a fault befalls, of those that are there then; None: any."""
+
+    pool: str | None
+    zone: str | None
+    rack: int | None
+    machine: str | None
+    count: int | None
+    """How many machines, racks or zones are drawn; None: all."""
+
+
+class MachineLossPlan(msgspec.Struct, frozen=True, tag=True):
+    """Machines that stop."""
+
+    select: MachineSelectPlan
+    unit: str
+    """What is drawn and lost as a whole: a machine, a rack or a zone."""
+
+
+class ReclaimPlan(msgspec.Struct, frozen=True, tag=True):
+    """Spot machines that are taken back."""
+
+    select: MachineSelectPlan
+    notice_s: float
+
+
+class OutagePlan(msgspec.Struct, frozen=True, tag=True):
+    """A provider that answers nobody."""
+
+
+class QuotaPlan(msgspec.Struct, frozen=True, tag=True):
+    """No more machines than there are."""
+
+    pool: str | None
+    zone: str | None
+
+
 What = (
     SlowPlan
     | CrashPlan
@@ -118,6 +160,10 @@ What = (
     | LagPlan
     | SkewPlan
     | RestartPlan
+    | MachineLossPlan
+    | ReclaimPlan
+    | OutagePlan
+    | QuotaPlan
 )
 
 

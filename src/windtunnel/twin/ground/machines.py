@@ -30,6 +30,7 @@ from windtunnel.fleet.states import (
 from windtunnel.gangs.objects import Node
 from windtunnel.twin.ground.asks import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.twin.ground.meter import Meter
+from windtunnel.twin.ground.reach import Reach
 from windtunnel.twin.ground.rows import Kind, Row
 from windtunnel.twin.scenario.ground_plan import FleetPlan, MachinesPlan
 
@@ -95,10 +96,11 @@ class Machines:
                 for pool in plan.pools
             },
         )
+        self.reach: Final = Reach(self.provider)
         self.meter: Final = Meter([pool.name for pool in plan.pools])
         self.shard = Shard(SHARD)
         self.drill: Final = Drill(
-            self.provider, [self.shard], streams["fleet.fetch"], cycle_s=plan.cycle_s
+            self.reach, [self.shard], streams["fleet.fetch"], cycle_s=plan.cycle_s
         )
         self.drill.before_cycle = self._look
         self.drill.after_cycle = self._note
@@ -293,6 +295,12 @@ class Machines:
         self.provider.lose(machine, error, now_s)
         self.follow(now_s)
         self._plan(now_s + self.plan.replaced_after_s, "", machine)
+
+    def warn(self, machine: str, now_s: float) -> None:
+        """A machine is going to be taken away: its cluster empties it."""
+        record = self.provider.get(machine)
+        if record is not None and record.state == CONFIGURED:
+            self._tenants[record.cluster].empty(machine, now_s)
 
     def _plan(self, at_s: float, what: str, machine: str) -> None:
         self._later.append((at_s, what, machine))

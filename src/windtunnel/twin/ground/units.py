@@ -151,6 +151,8 @@ class Units:
                 self._stop(unit, replica, now_s)
         elif replica is not None and replica.state == STARTING and not unit.has(alive):
             self._lifecycle.lose(replica, now_s, self._why(unit))
+        elif replica is not None and replica.state == DRAINING and self._is_dead(unit):
+            self._lifecycle.lose(replica, now_s, MACHINE_LOST)
         replica = unit.replica
         if replica is not None and replica.state == GONE:
             self._forget(unit, replica, now_s + offset_s)
@@ -176,9 +178,8 @@ class Units:
     def _stop(self, unit: Unit, replica: Replica, now_s: float) -> None:
         """A server lost a pod: by an order it may finish what it does, else it is dead."""
         ending = [pod for pod in unit.pods.values() if pod.terminating]
-        dead = any(pod.node and not self._view.nodes[pod.node].ready for pod in unit.pods.values())
         others = [pod for pod in unit.pods.values() if pod.active and not pod.ready]
-        if not ending or dead or others:
+        if not ending or self._is_dead(unit) or others:
             self._lifecycle.lose(replica, now_s, self._why(unit))
             return
         why = PODS_ENDING if len(ending) == len(unit.pods) else POD_MOVED
@@ -188,10 +189,14 @@ class Units:
             self.deadlines.append((over_s, unit.key))
             self.deadlines.sort()
 
+    def _is_dead(self, unit: Unit) -> bool:
+        """Whether a machine that it is on has stopped."""
+        nodes = self._view.nodes
+        return any(pod.node and not nodes[pod.node].ready for pod in unit.pods.values())
+
     def _why(self, unit: Unit) -> str:
-        for pod in unit.pods.values():
-            if pod.node and not self._view.nodes[pod.node].ready:
-                return MACHINE_LOST
+        if self._is_dead(unit):
+            return MACHINE_LOST
         if not unit.pods:
             return MACHINE_TAKEN
         ending = any(pod.terminating for pod in unit.pods.values())

@@ -7,14 +7,17 @@ from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.twin.faults.conditions import OF_RUNS
 from windtunnel.twin.faults.plan import AtPlan, EveryPlan, FaultPlan, Timing, WhenPlan
+from windtunnel.twin.scenario.fault_times_spec import FaultSpec, SelectSpec, WhenSpec
 from windtunnel.twin.scenario.faults_spec import (
     CrashLoopSpec,
-    FaultSpec,
     MetricSpec,
     RestartSpec,
-    SelectSpec,
     SkewSpec,
-    WhenSpec,
+)
+from windtunnel.twin.scenario.machine_faults_spec import (
+    MachineFaultSpec,
+    MachineLossSpec,
+    SpotReclaimSpec,
 )
 from windtunnel.twin.scenario.spec import ScenarioSpec
 
@@ -82,6 +85,53 @@ def _kind_faults(path: KeyPath, fault: FaultSpec, spec: ScenarioSpec) -> Iterato
         yield from _restart_faults(path, fault, spec)
     if isinstance(fault, CrashLoopSpec):
         yield from _loop_faults(path, fault, spec)
+    if isinstance(fault, MachineFaultSpec):
+        yield from _machine_faults(path, fault, spec)
+
+
+def _machine_faults(path: KeyPath, fault: MachineFaultSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+    if spec.fleet is None:
+        what = "there are no machines: the scenario has no `fleet`"
+        yield Fault((*path, "kind"), what, hint="add `fleet`, or leave the fault out")
+        return
+    pools = {pool.name: pool for pool in spec.fleet.pools}
+    select = fault.where
+    pool = getattr(select, "pool", None)
+    known = sorted({one.zone for one in pools.values()})
+    for key, word, words in (
+        ("pool", pool, list(pools)),
+        ("zone", getattr(select, "zone", None), known),
+    ):
+        if word is not None and word not in words:
+            what = f"the fleet has no {key} {word!r}"
+            yield Fault((*path, "select", key), what, ", ".join(words), nearest(word, words))
+    rack = getattr(select, "rack", None)
+    if rack is not None and pool is None:
+        what = "a number, and no pool that it counts in"
+        yield Fault((*path, "select", "rack"), what, hint="add pool")
+    elif rack is not None and pool in pools:
+        own = pools[pool]
+        racks = -(-own.machines.max // own.machines_per_rack) if own.machines_per_rack else 1
+        if rack >= racks:
+            what = f"{rack}, and the pool has {racks}, counted from 0"
+            yield Fault((*path, "select", "rack"), what, f"a whole number from 0 to {racks - 1}")
+    yield from _single_faults(path, fault)
+    spot = [one.name for one in pools.values() if one.capacity == "spot"]
+    if isinstance(fault, SpotReclaimSpec) and pool not in (*spot, *([None] if spot else [])):
+        what = f"{pool} has no spot machines" if pool in pools else "there are no spot machines"
+        yield Fault((*path, "select", "pool") if pool else (*path, "kind"), what)
+
+
+def _single_faults(path: KeyPath, fault: MachineFaultSpec) -> Iterator[Fault]:
+    """A machine that is named is one."""
+    if not isinstance(fault, MachineLossSpec | SpotReclaimSpec):
+        return
+    select = fault.select
+    if select.machine is not None:
+        for key in ("count", "pool", "zone", "rack"):
+            if key in select.model_fields_set:
+                what = "one machine is named"
+                yield Fault((*path, "select", key), what, hint=f"leave out {key} or machine")
 
 
 def _restart_faults(path: KeyPath, fault: RestartSpec, spec: ScenarioSpec) -> Iterator[Fault]:

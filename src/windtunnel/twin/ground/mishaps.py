@@ -1,0 +1,80 @@
+"""What can happen to the machines of a run from outside: faults act on the fleet through here."""
+
+from typing import Final, NamedTuple
+
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.shape import SPOT, Shape
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DRAINING, IDLE, SPECULATIVE
+from windtunnel.twin.ground.ground import Ground
+
+THERE: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
+
+
+class Place(NamedTuple):
+    """A machine that is there, and where."""
+
+    machine: str
+    pool: str
+    zone: str
+    rack: int
+    """Counts in its pool."""
+    spot: bool
+
+
+class Mishaps:
+    """Loses, reclaims and withholds machines. Times are those of the run."""
+
+    def __init__(self, ground: Ground) -> None:
+        assert ground.machines is not None, "refused when it is loaded"
+        self._ground: Final = ground
+        self._machines: Final = ground.machines
+
+    def there(self) -> list[Place]:
+        """Every machine that is there, by its name."""
+        records = self._machines.provider.records()
+        return [self._place(one) for one in records if one.state in THERE]
+
+    def _place(self, machine: Machine) -> Place:
+        pool = self._machines.pool_of[machine.shape.instance_type]
+        number = int(machine.id.replace("/", "-").rpartition("-")[2])
+        rack = number // pool.per_rack if pool.per_rack else 0
+        spot = machine.shape.capacity_type == SPOT
+        return Place(machine.id, pool.name, pool.zone, rack, spot)
+
+    def lose(self, machines: list[str], error: str, now_s: float) -> None:
+        """They stop, and do not come back; those among them that have gone already do nothing."""
+        for machine in machines:
+            self._machines.lose(machine, error, now_s + self._ground.offset_s)
+        self._ground.wake(now_s)
+
+    def warn(self, machines: list[str], now_s: float) -> None:
+        """They will be taken away: their clusters empty them."""
+        for machine in machines:
+            self._machines.warn(machine, now_s + self._ground.offset_s)
+        self._ground.wake(now_s)
+
+    def shut(self, pool: str | None, zone: str | None, now_s: float) -> list[Shape]:
+        """No more machines can be had than there are; gives what could have been."""
+        gone: list[Shape] = []
+        for machine in self._machines.provider.records():
+            own = self._machines.pool_of[machine.shape.instance_type]
+            if (
+                machine.state == SPECULATIVE
+                and pool in (None, own.name)
+                and zone in (None, own.zone)
+            ):
+                gone.append(machine.shape)
+                self._machines.provider.remove(machine.id)
+        self._ground.wake(now_s)
+        return gone
+
+    def open(self, shapes: list[Shape], now_s: float) -> None:
+        """They can be had again."""
+        for shape in shapes:
+            self._machines.provider.open(shape)
+        self._ground.wake(now_s)
+
+    def reach(self, by: int, now_s: float) -> None:
+        """One fault more, or one fewer, that keeps the provider from answering."""
+        self._machines.reach.out += by
+        self._ground.wake(now_s)
