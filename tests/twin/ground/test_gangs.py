@@ -201,3 +201,19 @@ def test_contradictions_are_told_together(tmp_path: Path) -> None:
     text = str(refused.value)
     assert "9 is more than max" in text
     assert "scaled by two owners: pool main has 'engine' already" in text
+
+
+def test_a_set_is_in_one_cluster(tmp_path: Path) -> None:
+    manifest = SET + "      - {name: other, cliqueNames: [spare], replicas: 1}\n"
+    manifest = manifest.replace(
+        "    podCliqueScalingGroups:",
+        "      - {name: spare, spec: {roleName: spare, replicas: 1, podSpec: *pod}}\n"
+        "    podCliqueScalingGroups:",
+    )
+    pool = (
+        "clique: engine, tensor_parallel: 16,\n       "
+        "engine: {kv_blocks: 500}, step_time: {model: linear, fixed: 20ms}}\n"
+        "    - {name: twin, cluster: west, accelerator: h200, clique: other, tensor_parallel: 8,"
+    )
+    with pytest.raises(InputError, match="the set 'chat' is in 'main'"):
+        planned(tmp_path, pool=pool, manifest=manifest)

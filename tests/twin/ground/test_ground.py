@@ -172,3 +172,28 @@ def test_a_pool_of_higher_priority_takes_a_machine(policy: str) -> None:
     assert low.lost == 0
     assert (low.redirected > 0) == (policy != "wait")
     assert simulation.recorder.outcomes["completed"] == 100
+
+
+def test_a_machine_moves_to_the_cluster_of_higher_priority() -> None:
+    """The fleet drains it, its requests end, and it joins the other cluster."""
+    text = PRIORITIES.replace("POLICY", "wait").replace("name: high,", "name: high, cluster: west,")
+    text = text.replace("replicas: 2", "replicas: 1").replace("replicas: 0", "replicas: 1")
+    text = text.replace("high: {min: 0, max: 1}", "high: {min: 0, max: 2}")
+    simulation, ground = composed(load_text(text))
+    low, high = simulation.cluster.pools
+    checker = InvariantChecker(EVERY_INVARIANT)
+    asked = False
+
+    def look(_: object) -> None:
+        nonlocal asked
+        checker.run(simulation, "test")
+        if simulation.now_s > 10.0 and not asked:
+            asked = True
+            simulation.lifecycle.set_target(high, 2, simulation.now_s, "test")
+
+    simulation.run(nothing, look)
+    assert ground.machines is not None
+    assert ground.machines.actions == {"preempt": 1, "bootstrap": 1}
+    assert (high.counts[READY], low.counts[READY], low.counts[PENDING]) == (2, 0, 1)
+    assert (low.lost, low.drained) == (0, 1)
+    assert simulation.recorder.outcomes["completed"] == 100

@@ -177,6 +177,7 @@ def backing_faults(spec: ScenarioSpec, sets: Sequence[NamedSet]) -> Iterator[Fau
     known = everything(sets)
     names = ", ".join(name for name, one in known.items() if one is not None) or "none"
     owners: dict[tuple[str, str], str] = {}
+    homes: dict[str, str] = {}
     members = {
         role: f"{one.name}/{group.name}"
         for one in sets
@@ -201,6 +202,10 @@ def backing_faults(spec: ScenarioSpec, sets: Sequence[NamedSet]) -> Iterator[Fau
                 hint = f"name the group: {group}"
             yield Fault((*path, "clique"), what, names, hint)
             continue
+        home = homes.setdefault(found.set_name, pool.cluster)
+        if home != pool.cluster:
+            what = f"{pool.cluster!r}, and the set {found.set_name!r} is in {home!r}"
+            yield Fault((*path, "cluster"), what, hint="a set is in one cluster; write another set")
         yield from _owner_faults((*path, "clique"), pool, found, owners)
         yield from _size_faults(path, pool, found, spec)
 
