@@ -6,6 +6,7 @@ would call the smallest difference certain.
 
 import inspect
 
+from windtunnel.gangs.cluster.times import EXPONENTIAL
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
@@ -19,7 +20,9 @@ DRAWING = ("random", "power-of-two")
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    if _router_draws(plan.router) or _scaling_draws(plan) or _faults_draw(plan):
+    if _router_draws(plan.router) or _scaling_draws(plan):
+        return True
+    if _faults_draw(plan) or _ground_draws(plan):
         return True
     return any(_source_draws(source) for source in plan.sources)
 
@@ -44,6 +47,17 @@ def _faults_draw(plan: ScenarioPlan) -> bool:
         elif befalls is not None and befalls.machine is None and befalls.count is not None:
             return True
     return False
+
+
+def _ground_draws(plan: ScenarioPlan) -> bool:
+    """Machines and pods that do not always take the same time."""
+    if plan.ground is None:
+        return False
+    times, fleet = plan.ground.times, plan.ground.fleet
+    delays = (times.scheduling, times.image_pull, times.startup, times.readiness, times.ending)
+    if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays):
+        return True
+    return fleet is not None and any(pool.provisioning_cv > 0.0 for pool in fleet.pools)
 
 
 def _router_draws(router: RouterPlan) -> bool:

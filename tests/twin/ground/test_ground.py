@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.twin.ground.worlds import SCALING, composed, scenario, told
+from tests.twin.ground.worlds import FLEET, PLAIN, SCALING, composed, scenario, told
 from windtunnel.core.errors import InputError
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.twin.chance import draws
 from windtunnel.twin.observation import startup_s_of
 from windtunnel.twin.replicas import PENDING, READY
 from windtunnel.twin.run import EVERY_INVARIANT, simulate
@@ -197,3 +198,13 @@ def test_a_machine_moves_to_the_cluster_of_higher_priority() -> None:
     assert (high.counts[READY], low.counts[READY], low.counts[PENDING]) == (2, 0, 1)
     assert (low.lost, low.drained) == (0, 1)
     assert simulation.recorder.outcomes["completed"] == 100
+
+
+def test_machines_that_always_take_the_same_time_are_the_same_with_any_seed() -> None:
+    text = PLAIN.format(
+        replicas=2, tp=8, count=20, duration="", more=FLEET.format(machines="{max: 4}")
+    )
+    assert not draws(load_text(text))
+    one, other = (simulate(load_text(text, seed=seed)) for seed in (1, 2))
+    assert one["latency"] == other["latency"]
+    assert draws(load_text(text.replace("{mean: 60s}", "{mean: 60s, stddev: 60s}")))
