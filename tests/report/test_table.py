@@ -10,11 +10,14 @@ import pytest
 from rich.console import Console
 
 from tests.report.page.runs import GATED, SPLIT, TALKS
+from tests.twin.ground.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
+from windtunnel.report.ground import short_lines
 from windtunnel.report.page.headline import tiles
 from windtunnel.report.table import show
+from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.plan import SloPlan
 
 BY_HAND = """\
@@ -306,3 +309,20 @@ def test_the_gateway_and_the_router_have_a_line_each_when_there_is_something_to_
     out = shown(run(GATED, router, check=False), 80, slos=SLOS | {"sheddable": SLOS["batch"]})
     assert re.search(r"^at most \d+ requests waited at the gateway$", out, re.M)
     assert re.search(r"^[0-9.]+% of the router's choices had a better server; regret ", out, re.M)
+
+
+def test_gangs_and_machines_are_told_where_there_are_any() -> None:
+    plan = scenario(replicas=1, count=150, machines="{initial: 1, max: 2}")
+    text = shown(simulate(plan), 80)
+    assert "gangs: 1 pod at the end, 0 waiting for a machine; 0 gangs terminated" in text
+    assert re.search(
+        r"^machines  on average  most  created  lost +cost  machine hours$", text, re.M
+    )
+    assert re.search(r"^big +1 +1 +0 +0 +\$1\.\d\d +0\.\d$", text, re.M)
+
+
+def test_what_a_fleet_was_short_of_is_said_with_the_first_named() -> None:
+    short = {f"main/main.{number}": "NO_MATCHING_SUPPLY: too few" for number in range(5)}
+    lines = short_lines({"short": short})
+    assert lines[0] == "main/main.0: NO_MATCHING_SUPPLY: too few"
+    assert lines[3:] == ["and 2 more, in result.json"]

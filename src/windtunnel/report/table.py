@@ -10,6 +10,7 @@ from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
+from windtunnel.report.ground import ground_lines, machine_tables, short_lines
 from windtunnel.report.layout import (
     SECONDS,
     duration_cell,
@@ -72,7 +73,11 @@ def show(
     console.print(_counts(result))
     for line in ending_lines(result, ENDINGS):
         console.print(Text(indented(console, line)[0]), soft_wrap=True)
-    for line in [*_sentences(result, goodput=bool(promised)), *part_lines(result)]:
+    for line in [
+        *_sentences(result, goodput=bool(promised)),
+        *part_lines(result),
+        *ground_lines(result),
+    ]:
         console.print(Text(line))
     console.print()
     print_fitting(console, _latencies(latencies_of(result)))
@@ -88,6 +93,11 @@ def show(
         console.print()
     print_fitting(console, _pools(result))
     console.print()
+    if result["fleet"] is not None:
+        print_fitting(console, machine_tables(result["fleet"], result["simulated_seconds"]))
+        for line in short_lines(result["fleet"]):
+            console.print(Text(indented(console, f"short of {line}")[0]), soft_wrap=True)
+        console.print()
     show_trust(result["trust"], console)
     if folder is not None:
         console.print()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_explain import SURGE
 from tests.report.page.browser import CHROMIUM, Browser
 from tests.report.page.runs import GATED, SPLIT, STUCK, full, run_into
 
@@ -158,3 +159,23 @@ def test_levels_are_written_beside_the_curves(browser: Browser, tmp_path: Path, 
     )
     assert len(gaps) >= 18
     assert min(min(pair) for pair in gaps) >= 0.0
+
+
+def test_marks_of_decisions_and_faults_say_why(browser: Browser, tmp_path: Path) -> None:
+    run_into(tmp_path, SURGE + "faults: [{at: 10s, kind: slow-machine, for: 5s}]\n")
+    browser.complaints.clear()
+    browser.open(tmp_path / "report.html", 1180)
+    titles = browser.value("[...document.querySelectorAll('.strip h3')].map((e) => e.textContent)")
+    layers = ["Servers of main", "Pods and gangs", "Machines big", "Cost"]
+    assert [title for title in titles if title in layers] == layers
+    number = titles.index("Servers of main")
+    plot = f'.plot[data-chart="{number}"]'
+    x = float(browser.value(f"document.querySelector('{plot} .mark').getAttribute('x1')")[:-1])
+    browser.point_at(plot, x / 100)
+    assert "1 min 15 s: scaling-5: 2 to 4. " in browser.value(TIP)
+    end_s = float(browser.value("JSON.parse(document.getElementById('hover').textContent).end"))
+    browser.point_at(plot, 12.0 / end_s)
+    assert "fault-1 at 10 s until 15 s: slow-machine of main-" in browser.value(TIP)
+    browser.point_at(plot, 0.99)
+    assert "wanted 4" in browser.value(TIP)
+    assert browser.complaints == []

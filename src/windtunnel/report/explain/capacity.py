@@ -62,7 +62,7 @@ def why_short(history: History, result: dict[str, Any], wait: Wait, about: str) 
     faults = [
         one
         for one in history.faults.values()
-        if one.overlaps(wait.start_s, wait.end_s) or any(_took(one, life) for life in lost)
+        if one.overlaps(wait.start_s, wait.end_s) or any(life.is_struck_by(one) for life in lost)
     ]
     steps += [_fault(one) for one in faults[:MOST_NAMED]]
     steps += [_loss(history, life) for life in lost[:MOST_NAMED]]
@@ -286,16 +286,9 @@ def _limited(history: History, wait: Wait) -> list[Step]:
 def _blamed(faults: list[Fault], lost: list[Life], wait: Wait) -> Fault | None:
     """The fault that took a server, or that made slow the one that was waited at."""
     slowed = wait.server.replace(" ", "-")
-    found = [one for one in faults if any(_took(one, life) for life in lost)]
+    found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
     found += [one for one in faults if slowed in one.subjects]
     return found[0] if found else None
-
-
-def _took(fault: Fault, life: Life) -> bool:
-    """Whether a server was lost to a fault, or with a machine that was."""
-    gone_s = life.since[GONE]
-    names = {f"{life.pool}-{life.number}", *life.machines}
-    return fault.overlaps(gone_s, gone_s) and bool(names.intersection(fault.subjects))
 
 
 def _nobody_coming(history: History, result: dict[str, Any], wait: Wait) -> Step:

@@ -214,15 +214,16 @@ def _of_fault(history: History, fault: Fault) -> ExplainedDecision:
     until = "until the end" if fault.until_s is None else f"until {moment(fault.until_s)}"
     head = f"{fault.kind}, from {moment(fault.at_s)} {until}"
     based = [f"It began {fault.reason}.", f"It struck {', '.join(fault.subjects) or 'nobody'}."]
+    lost = {
+        life.server: life for life in history.lives if life.was_lost and life.is_struck_by(fault)
+    }
     steps = [
         Step(life.since[GONE], SERVER, f"{life.title} was lost: {life.ended}")
-        for life in history.lives
-        if life.was_lost
-        and fault.overlaps(life.since[GONE], life.since[GONE])
-        and {f"{life.pool}-{life.number}", *life.machines}.intersection(fault.subjects)
+        for life in lost.values()
     ]
-    for life in history.lives:
-        lost = life.instead_of
-        if lost is not None and any(step.says.startswith(f"{lost.title} ") for step in steps):
-            steps.append(_life(history, life, fault.at_s))
+    steps += [
+        _life(history, life, fault.at_s)
+        for life in history.lives
+        if life.instead_of is not None and life.instead_of.server in lost
+    ]
     return ExplainedDecision(fault.id, fault.at_s, "fault", head, based, steps, [])

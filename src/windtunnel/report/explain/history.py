@@ -80,6 +80,12 @@ class Life(msgspec.Struct):
         """Whether it served and went without draining."""
         return GONE in self.since and self.ended != DRAINED and READY in self.since
 
+    def is_struck_by(self, fault: "Fault") -> bool:
+        """Whether it went while a fault struck it, or a machine that it was on."""
+        gone_s = self.since.get(GONE, float("inf"))
+        names = {f"{self.pool}-{self.number}", *self.machines}
+        return fault.overlaps(gone_s, gone_s) and bool(names.intersection(fault.subjects))
+
     def state_at(self, time_s: float) -> str | None:
         """None before it was asked for."""
         found = None

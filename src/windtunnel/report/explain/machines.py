@@ -7,7 +7,7 @@ from windtunnel.report.explain.steps import took
 
 ORDERS = ("fleet.provision", "fleet.bootstrap", "fleet.adopt", "fleet.preempt")
 CREATING, IDLE = "machine.creating", "machine.idle"
-CONFIGURED = "machine.configured"
+CONFIGURING, CONFIGURED = "machine.configuring", "machine.configured"
 
 
 class Arrival(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
 from windtunnel.report.explain.history import Happening
-from windtunnel.report.explain.machines import CREATING, IDLE
+from windtunnel.report.explain.machines import CONFIGURING, CREATING
 from windtunnel.report.explain.run import ReadRun
 from windtunnel.report.explain.steps import (
     FAULT,
@@ -110,7 +110,7 @@ def _fleet(run: ReadRun, at_s: float) -> list[Step]:
         steps.append(Step(at_s, MACHINE, says))
     for machine, told in run.history.of_machine.items():
         before = [one for one in told if one.time <= at_s]
-        if before and before[-1].kind in (CREATING, IDLE):
+        if before and before[-1].kind in (CREATING, CONFIGURING):
             order = next((one for one in reversed(before) if one.id), None)
             ids = [order.id] if order is not None else []
             state = before[-1].kind.removeprefix("machine.")

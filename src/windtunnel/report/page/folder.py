@@ -16,9 +16,10 @@ from windtunnel.report.contents import (
     TIMELINE,
     TOKEN_GAPS,
 )
-from windtunnel.report.decisions import Decided, decisions_of
+from windtunnel.report.explain.history import History, read_history
 from windtunnel.report.page.ended import Ended, Owner
 from windtunnel.report.page.endings import Endings
+from windtunnel.report.page.first_tokens import FirstTokens
 from windtunnel.report.page.latencies import Counts, Latencies
 from windtunnel.report.page.shares import Shares
 from windtunnel.report.page.worst import Worst
@@ -44,6 +45,7 @@ PER_RUN = (
     "in_flight",
     "transfers",
     "transferred_bytes",
+    "cost",
     "replicas",
     "replicas_ready",
     "replicas_wanted",
@@ -79,7 +81,8 @@ class RunFiles(msgspec.Struct, frozen=True):
     shares: Shares
     worst: Worst
     endings: Endings
-    decisions: list[Decided]  # of an autoscaler; none where there is none
+    first_tokens: FirstTokens
+    history: History  # of the control plane; empty in folders of older versions
 
 
 def read_run(folder: Path) -> RunFiles:
@@ -88,8 +91,10 @@ def read_run(folder: Path) -> RunFiles:
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), Shares(result)
     worst, endings = Worst(result), Endings(result)
+    first_tokens = FirstTokens(result)
     for batch in batches_of(folder / REQUESTS):
         latencies.add(batch)
+        first_tokens.add(batch)
         shares.add(batch)
         worst.add(batch)
         endings.add(batch)
@@ -103,7 +108,8 @@ def read_run(folder: Path) -> RunFiles:
         shares,
         worst,
         endings,
-        decisions_of(folder) if (folder / CONTROL).is_file() else [],
+        first_tokens,
+        read_history(folder) if (folder / CONTROL).is_file() else History([]),
     )
 
 

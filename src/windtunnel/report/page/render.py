@@ -17,13 +17,14 @@ from windtunnel.report.page.ended import Owner
 from windtunnel.report.page.folder import RunFiles, read_run
 from windtunnel.report.page.headline import attainments, settings, tiles, verdict
 from windtunnel.report.page.heat import heat_map
+from windtunnel.report.page.layers import fleet_size, layer_charts
+from windtunnel.report.page.marks import troubles
 from windtunnel.report.page.saturation import (
     bandwidth_of,
     link_full_s,
     slots_of,
     stretches_of,
 )
-from windtunnel.report.page.scaling import fleet_size, scaling_charts
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
 from windtunnel.report.page.trust import trust_box
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
@@ -68,7 +69,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
     bandwidth = bandwidth_of(scenario)
     groups = run.shares.groups()
     end_s = float(series.times[-1])
-    drawn = charts(series, slots, bandwidth)
+    drawn = charts(series, slots, bandwidth, run.first_tokens.lines())
     heat = heat_map(series, slots) if drawn and series.names else None
     accounts = tables.accounts(result)
     others = (
@@ -78,7 +79,9 @@ def _values(run: RunFiles) -> dict[str, Any]:
         tables.tiers(result),
     )
     accounts += [table for table in others if table is not None]
-    drawn += scaling_charts(result, run.decisions, end_s)
+    if drawn:
+        drawn += layer_charts(result, run.history, series, end_s)
+    faults = troubles(run.history.faults.values(), end_s) if drawn else []
     return {
         "result": result,
         "verdict": verdict(result, found, link_full_s(series, bandwidth)),
@@ -100,6 +103,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "height": HEIGHT,
         "across": ACROSS,
         "bands": bands(found, end_s) if drawn else [],
+        "troubles": faults,
         "stretches": found[:MOST_STRETCHES],
         "more_stretches": len(found) - MOST_STRETCHES,
         "rule": {"kv": KV_FULL, "samples": LEAST_SAMPLES, "share": LEAST_SHARE},
@@ -119,6 +123,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
         "hover": {
             "end": end_s,
             "charts": hover_data(drawn),
+            "faults": [[one.x, one.width, one.says] for one in faults],
             "heat": heat.values if heat is not None else None,
         },
     }

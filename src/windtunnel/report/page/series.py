@@ -16,6 +16,7 @@ from windtunnel.report.page.axes import (
     percent,
     round_up,
 )
+from windtunnel.report.page.marks import Mark
 from windtunnel.twin.saturation import Stretch
 
 if TYPE_CHECKING:
@@ -42,13 +43,6 @@ class Line(msgspec.Struct, frozen=True):
     path: str
     area: str
     values: list[float]
-
-
-class Mark(msgspec.Struct, frozen=True):
-    """A moment that is marked above a chart."""
-
-    x: float
-    says: str
 
 
 class Chart(msgspec.Struct, frozen=True):
@@ -124,7 +118,12 @@ class Drawing:
         return draw_chart((title, note, unit), self._middles, values, self.end_s, limit=limit)
 
 
-def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Chart]:
+def charts(
+    series: Series,
+    slots: list[int],
+    bandwidth: float | None,
+    first_tokens: tuple[Floats, dict[str, Floats]],
+) -> list[Chart]:
     """The charts of a run, from what came to what it cost; those of nothing are left out."""
     import numpy as np
 
@@ -153,6 +152,9 @@ def charts(series: Series, slots: list[int], bandwidth: float | None) -> list[Ch
             limit=None if changing else ("slots", float(sum(slots))),
         ),
     ]
+    if len(first_tokens[0]):
+        about = ("First tokens", "seconds since arrival, as they came", " s")
+        drawn.append(draw_chart(about, *first_tokens, draw.end_s))
     if whole["transfers"].any():
         on_the_way = {"transfers": whole["transfers"]}
         drawn += [
@@ -253,6 +255,7 @@ def hover_data(drawn: list[Chart]) -> list[dict[str, Any]]:
             "unit": chart.unit,
             "t": chart.times,
             "lines": [[line.name, line.values] for line in chart.lines],
+            "marks": [[mark.x, mark.says] for mark in chart.marks],
         }
         for chart in drawn
     ]

@@ -36,9 +36,21 @@
     }
     return low > 0 && t - times[low - 1] < times[low] - t ? low - 1 : low;
   }
-  function at(share, x, y) {
+  function decided(share, plot) {
+    const near = 600 / plot.getBoundingClientRect().width;  // six pixels, in percent
+    const marks = data.charts[+plot.dataset.chart].marks.filter(([x]) => Math.abs(x - 100 * share) <= near);
+    const faults = data.faults.filter(([x, width]) => 100 * share >= x - near && 100 * share <= x + width + near);
+    return [...marks.map(([, says]) => says), ...faults.map(([, , says]) => says)];
+  }
+  function at(share, x, y, plot) {
     const t = share * data.end;
     const lines = [seconds(t)];
+    const told = decided(share, plot);
+    if (told.length) {
+      mark(share);
+      say([seconds(t), ...told].join("\n"), x, y);
+      return;
+    }
     for (const chart of data.charts) {
       const i = nearest(chart.t, t);
       for (const [name, values] of chart.lines) lines.push(`${name} ${value(values[i], chart.unit)}`);
@@ -52,7 +64,7 @@
     let share = 0.5;
     plot.addEventListener("pointermove", (event) => {
       share = within(event, plot.getBoundingClientRect());
-      at(share, event.clientX, event.clientY);
+      at(share, event.clientX, event.clientY, plot);
     });
     plot.addEventListener("pointerleave", hush);
     plot.addEventListener("blur", hush);
@@ -62,7 +74,7 @@
       event.preventDefault();
       share = Math.min(1, Math.max(0, share + way / 100));
       const box = plot.getBoundingClientRect();
-      at(share, box.left + share * box.width, box.top + 20);
+      at(share, box.left + share * box.width, box.top + 20, plot);
     });
   }
 

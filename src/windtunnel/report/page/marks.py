@@ -1,0 +1,86 @@
+"""Decisions and faults as marks on charts: those that would touch each other are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windtunnel.core.units import format_duration
+from windtunnel.report.page.axes import percent
+
+if TYPE_CHECKING:
+    from windtunnel.report.explain.history import Fault, Happening
+
+PLACES = 200
+"""Across a chart: two marks in one place are one."""
+MOST_SAID = 4
+"""Of the decisions that share a mark."""
+MOST_FAULTS = 60
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A moment that is marked above a chart; `many` when several share it."""
+
+    x: float
+    says: str
+    many: bool = False
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """A fault, from when to when in percent of the run."""
+
+    x: float
+    width: float
+    says: str
+
+
+def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[Mark]:
+    """Marks for moments, in the order of time."""
+    places: dict[int, list[tuple[float, str]]] = {}
+    for time_s, says in sorted(moments):
+        places.setdefault(int(PLACES * time_s / end_s), []).append((time_s, says))
+    marks = []
+    for found in places.values():
+        said = [f"{format_duration(time_s)}: {says}" for time_s, says in found[:MOST_SAID]]
+        more = len(found) - MOST_SAID
+        if more > 0:
+            said.append(f"and {more} more")
+        middle_s = (found[0][0] + found[-1][0]) / 2.0
+        marks.append(Mark(percent(middle_s / end_s), "\n".join(said), len(found) > 1))
+    return marks
+
+
+def of_scaling(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
+    """Decisions that changed a size."""
+    return [
+        (one.time, f"{one.id}: {one.data['current']} to {one.data['target']}. {one.reason}")
+        for one in happenings
+        if one.data["target"] != one.data["current"]
+    ]
+
+
+def of_others(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
+    """What gangs and fleet decided."""
+    told = []
+    for one in happenings:
+        word = one.kind.partition(".")[2]
+        name = f"{one.id}: " if one.id else ""
+        reason = f". {one.reason}" if one.reason else ""
+        told.append((one.time, f"{name}{word} {one.name}{reason}"))
+    return told
+
+
+def troubles(faults: Iterable[Fault], end_s: float) -> list[Trouble]:
+    """Faults, as they are drawn through every chart; of very many the first."""
+    found = []
+    for one in list(faults)[:MOST_FAULTS]:
+        until_s = end_s if one.until_s is None else min(one.until_s, end_s)
+        when = format_duration(one.at_s)
+        whom = ", ".join(one.subjects[:MOST_SAID]) or "nobody"
+        long = f" until {format_duration(until_s)}" if until_s > one.at_s else ""
+        says = f"{one.id} at {when}{long}: {one.kind} of {whom}"
+        width = percent((until_s - one.at_s) / end_s)
+        found.append(Trouble(percent(one.at_s / end_s), width, says))
+    return found
