@@ -73,6 +73,16 @@ def test_a_spot_machine_is_emptied_before_it_is_taken() -> None:
     assert result["requests"]["completed"] == 100
 
 
+def test_another_is_ordered_when_the_notice_comes_and_not_when_it_is_taken() -> None:
+    """The row of a machine that is going is kept: another row would be given that machine."""
+    _, events = faulty("at: 20s, kind: spot-reclaim, notice: 5m", machines=SPOT, count=800)
+    ordered = [event.time for event in events if event.kind == "fleet.provision"]
+    assert len(ordered) == 1
+    assert 20.0 < ordered[0] <= 40.0
+    ready = [event.time for event in events if event.kind == "replica.ready"]
+    assert max(ready) < 320.0
+
+
 def test_without_a_notice_its_requests_begin_anew() -> None:
     result, _ = faulty("at: 20s, kind: spot-reclaim, notice: 0s", machines=SPOT)
     assert result["pools"]["main"]["replicas"]["retried"] > 0

@@ -127,11 +127,15 @@ class Rows:
                 used[holders[pod.node]] = None
                 for name, amount in pod.requests.items():
                     room[name] = room.get(name, 0.0) - amount
-        bins = [
-            Bin(room, self._view.nodes[name].labels, holders[name], self._since[name])
-            for name, room in free.items()
-            if usable(self._view.nodes[name])
-        ]
+        bins = []
+        for name, room in free.items():
+            node = self._view.nodes[name]
+            if usable(node):
+                bins.append(Bin(room, node.labels, holders[name], self._since[name]))
+            elif (
+                node.cordoned
+            ):  # it is going, and would be given to the next row if this were dropped
+                used[holders[name]] = None
         return bins, used
 
     def _recall(self, name: str, machine: str, now_s: float) -> None:
