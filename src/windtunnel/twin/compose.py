@@ -61,14 +61,10 @@ def compose(
     cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan), plan.models)
-    labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     story = _story(plan, cluster, telemetry, names) if telemetry is not None else None
-    services = [
-        _service(plan, traffic, Routing(plan, model, cluster, streams, labels))
-        for model in range(len(cluster.rosters))
-    ]
+    services = _services(plan, traffic, cluster, streams)
     told = scaling or Telemetry()
     lifecycle = Lifecycle(
         cluster=cluster,
@@ -169,6 +165,17 @@ class Routing:
             return None
         candidates = self._cluster.decoders(self._model)
         return build_counterfactual(plan, roster.ready, candidates, roster.signals, self._journal)
+
+
+def _services(
+    plan: ScenarioPlan, traffic: Traffic, cluster: Cluster, streams: Streams
+) -> list[Service]:
+    """One for each model."""
+    labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
+    return [
+        _service(plan, traffic, Routing(plan, model, cluster, streams, labels))
+        for model in range(len(cluster.rosters))
+    ]
 
 
 def _service(plan: ScenarioPlan, traffic: Traffic, routing: Routing) -> Service:
