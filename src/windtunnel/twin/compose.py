@@ -23,6 +23,7 @@ from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
 from windtunnel.twin.faults.build import build_faults
+from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.lifecycle import Lifecycle, Startup
@@ -102,13 +103,20 @@ def compose(
         attempts=plan.retry_attempts,
     )
     if ground is not None:
-        sizes = [pool.replicas for pool in plan.pools]
-        telling = Telling(ground, told)
-        lifecycle.roll.footing = telling.replica
-        ground.begin(list(zip(cluster.pools, sizes, strict=True)))
-        lifecycle.begin()
-        telling.follow()
+        _settle(ground, plan, cluster, lifecycle, told)
     return simulation
+
+
+def _settle(
+    ground: Ground, plan: ScenarioPlan, cluster: Cluster, lifecycle: Lifecycle, told: Telemetry
+) -> None:
+    """Lets the ground come to rest with the servers that a run begins with."""
+    sizes = [pool.replicas for pool in plan.pools]
+    telling = Telling(ground, told)
+    lifecycle.roll.footing = telling.replica
+    ground.begin(list(zip(cluster.pools, sizes, strict=True)))
+    lifecycle.begin()
+    telling.follow()
 
 
 class Routing:
