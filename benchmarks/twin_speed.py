@@ -32,7 +32,7 @@ slo:
 serving:
   pools: [{name: main, accelerator: h200, replicas: 64}]
   router: {policy: least-loaded}
-  admission: {policy: tier-shed}
+  admission: {policy: tier-shed, threshold: 100}
   startup: {load: {mean: 60s, stddev: 5s}}
 scaling: {policy: saturation, interval: 15s, pools: {main: {min: 64, max: 80}}}
 fleet:
