@@ -1,6 +1,6 @@
 """The policies, each with the knobs that its users turn, over the range in which they turn them.
 
-Everyone has eight tries: four values of its own, and two floors (`min`) below each.
+Everyone has eight tries at most: four values of its own, from lax to strict, on two floors (`min`).
 """
 
 from collections.abc import Callable
@@ -82,27 +82,27 @@ Knob = tuple[float, ...]
 """The last of it is the floor."""
 
 
-def _each(*values: float | Knob) -> list[Knob]:
+def _each(*values: float | Knob) -> list[list[Knob]]:
     own = [value if isinstance(value, tuple) else (value,) for value in values]
-    return [(*value, floor) for value in own for floor in FLOORS]
+    return [[(*value, floor) for value in own] for floor in FLOORS]
 
 
-CONTESTANTS: dict[str, tuple[Callable[..., str], list[Knob]]] = {
-    "hpa, requests": (_hpa, _each(20, 40, 60, 80)),
-    "hpa, KV cache": (_hpa_kv, _each(0.05, 0.08, 0.15, 0.25)),
-    "keda, requests": (_keda, _each(20, 40, 60, 80)),
-    "knative": (_knative, _each(20, 40, 60, 80)),
-    "aibrix APA": (_aibrix, _each(20, 30, 40, 60)),
-    "kthena": (_kthena, _each(20, 40, 60, 80)),
-    "wva v1": (_wva_v1, _each(0.5, 2, 5, 10)),
-    "wva v2": (_wva, _each(0.06, 0.1, 0.2, 0.3)),
-    "saturation": (_saturation, _each(0.06, 0.1, 0.2, 0.3)),
-    "blis": (_blis, _each(0.06, 0.1, 0.2, 0.3)),
-    "dynamo": (_dynamo, _each(25, 30, 40, 60)),
-    "fixed": (_fixed, [(size,) for size in (6, 7, 8, 9, 10)]),
+CONTESTANTS: dict[str, tuple[Callable[..., str], list[list[Knob]]]] = {
+    "hpa, requests": (_hpa, _each(80, 60, 40, 20)),
+    "hpa, KV cache": (_hpa_kv, _each(0.25, 0.15, 0.08, 0.05)),
+    "keda, requests": (_keda, _each(80, 60, 40, 20)),
+    "knative": (_knative, _each(80, 60, 40, 20)),
+    "aibrix APA": (_aibrix, _each(60, 40, 30, 20)),
+    "kthena": (_kthena, _each(80, 60, 40, 20)),
+    "wva v1": (_wva_v1, _each(10, 5, 2, 0.5)),
+    "wva v2": (_wva, _each(0.3, 0.2, 0.1, 0.06)),
+    "saturation": (_saturation, _each(0.3, 0.2, 0.1, 0.06)),
+    "blis": (_blis, _each(0.3, 0.2, 0.1, 0.06)),
+    "dynamo": (_dynamo, _each(60, 40, 30, 25)),
+    "fixed": (_fixed, [[(size,) for size in (6, 7, 8, 9, 10)]]),
     "predictive": (_predictive, _each((0.9, 0), (0.9, 0.1), (0.9, 0.2), (0.98, 0.4))),
 }
-"""By name: what makes its section from the values of its knobs, and the values that are tried."""
+"""By name: what makes its section from the values of its knobs, and for each floor those values."""
 
 OURS = "predictive"
 FIXED = "fixed"
