@@ -176,14 +176,21 @@ class Lifecycle:
             self.timetable.cancel(replica.planned)
             replica.planned = None
         if replica.state == READY:
-            self._services[replica.pool.model].roster.ready.remove(replica.server)
-            self._choose_anew(replica.pool)
+            self.shun([replica])
         elif replica.state == DRAINING:
             cluster.draining -= 1
         self._bury(replica, now_s, reason)
         if served:
             self.inside.lose(replica.server, reason)
             self.retire(now_s)
+
+    def shun(self, replicas: list[Replica]) -> None:
+        """They are lost in this instant: no request of one shall begin anew on the next."""
+        for replica in replicas:
+            ready = self._services[replica.pool.model].roster.ready
+            if replica.state == READY and replica.server in ready:
+                ready.remove(replica.server)
+                self._choose_anew(replica.pool)
 
     def hide(self, replica: Replica) -> None:
         """Routers no longer see it; it finishes what it has."""

@@ -46,6 +46,17 @@ def test_a_rack_is_lost_whole() -> None:
     assert result["requests"]["unfinished"] == 0
 
 
+def test_no_request_begins_anew_on_a_server_that_is_lost_with_its_own() -> None:
+    """One attempt is enough for everybody: those of the first went to others of the rack once."""
+    result, _ = faulty(
+        "at: 20s, kind: rack-loss, select: {pool: big, rack: 0}", replicas=3, machines="{max: 8}"
+    )
+    replicas = result["pools"]["main"]["replicas"]
+    assert (replicas["lost"], replicas["failed"]) == (2, 0)
+    assert replicas["retried"] > 2
+    assert result["requests"]["completed"] == 100
+
+
 def test_a_zone_is_lost_whole() -> None:
     result, _ = faulty("at: 20s, kind: zone-loss, select: {zone: zone-1}", machines="{max: 8}")
     assert result["faults"][0]["subjects"] == ["zone-1"]

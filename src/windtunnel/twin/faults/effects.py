@@ -71,6 +71,7 @@ class Crash(Strike):
             for replica in self._replicas:
                 ground.crash(replica, now_s)
             return
+        self._lifecycle.shun(self._replicas)
         for replica in self._replicas:
             self._lifecycle.lose(replica, now_s, ENGINE_CRASHED)
         for replica in self._replicas:

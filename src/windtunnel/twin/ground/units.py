@@ -6,6 +6,7 @@ requests left or their grace is over. When one dies, the replica is lost with wh
 next one of the same pods is another replica.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
@@ -103,6 +104,7 @@ class Units:
             if followed is not None:
                 touched[followed.key] = followed
         changes.clear()
+        self._lifecycle.shun(self._doomed(touched.values()))
         for unit in touched.values():
             self._move(unit, now_s, offset_s)
         return True
@@ -188,6 +190,17 @@ class Units:
             over_s = min(pod.deleted_s + grace_s(pod) for pod in ending)
             self.deadlines.append((over_s, unit.key))
             self.deadlines.sort()
+
+    def _doomed(self, units: Iterable[Unit]) -> list[Replica]:
+        """Servers that a machine takes with it which has stopped."""
+        found = []
+        for unit in units:
+            replica = unit.replica
+            if replica is not None and replica.state == READY and self._is_dead(unit):
+                alive = [pod for pod in unit.pods.values() if pod.active and pod.ready]
+                if not unit.has([pod for pod in alive if self._view.nodes[pod.node].ready]):
+                    found.append(replica)
+        return found
 
     def _is_dead(self, unit: Unit) -> bool:
         """Whether a machine that it is on has stopped."""
