@@ -180,9 +180,10 @@ def _runners_up(found: Mapping[str, Any]) -> Table:
 
 
 def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of each kind of deployment that is not the answer, whoever came closest; the cheapest first.
+    """Of each kind of deployment that is not the answer, whoever had the best chance for less.
 
-    That is who attained most of those that cost less than the answer, else the cheapest.
+    That is the one with the most servers of those that cost no more than the answer, else the
+    cheapest. Where there is no answer, whoever attained most.
     """
     best = found["best"]
     taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}
@@ -193,11 +194,12 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     for rows in kinds.values():
         if any(row["number"] in taken for row in rows):
             continue
-        limit = float("inf") if best is None else best["cost_per_hour"]
-        tried = [row for row in rows if row["attained"] is not None]
-        below = [row for row in tried if row["cost_per_hour"] <= limit]
+        if best is None:
+            chosen.append(max(rows, key=lambda row: (row["attained"] or 0.0, row["number"])))
+            continue
+        below = [row for row in rows if row["cost_per_hour"] <= best["cost_per_hour"]]
         if below:
-            chosen.append(max(below, key=lambda row: (row["attained"], row["number"])))
+            chosen.append(max(below, key=lambda row: (row["cost_per_hour"], row["number"])))
         else:
             chosen.append(min(rows, key=lambda row: (row["cost_per_hour"], row["number"])))
     return sorted(chosen, key=lambda row: (row["cost_per_hour"], row["number"]))

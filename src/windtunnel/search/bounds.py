@@ -11,6 +11,7 @@ from typing import NamedTuple
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.models.steptime import StepTimeModel, StepWork
 from windtunnel.search.demand import Asked, Demand
+from windtunnel.twin.scenario.plan import SloPlan
 
 DOUBT = 0.9
 """Times are taken for this much of what they are, since a model need not grow with its work."""
@@ -117,91 +118,134 @@ def _at_least(misses: Sequence[bool]) -> float:
     return share - DEVIATIONS * math.sqrt(share * (1.0 - share) / count) - 1.0 / count
 
 
-class Work(NamedTuple):
-    """The tokens that must be computed and written within a time, for targets to be kept."""
+class Due(NamedTuple):
+    """Work of a request: so many seconds of a server, to be done so soon after its arrival."""
 
-    new_tokens: float
-    decodes: float
-    context: float
-    """That a decode has before it, on average, of which `shared` may be one for many."""
-    shared: float
+    seconds: float
     within_s: float
 
 
-def work_of(engine: Engine, demand: Demand, attained: float, end_s: float) -> Work | None:
-    """Of those requests of a class that must keep its targets, and the least of them all.
+class Prices(NamedTuple):
+    """What work costs at least, in seconds of a server."""
 
-    None: nothing says by when. `end_s` is when the run ends, and infinite when it ends by itself.
+    token_s: float
+    """Of a new token, in the best step of prompts alone."""
+    decode_s: float
+    """Of a decode, in the best step of decodes alone."""
+    mixed: float
+    """The least that a step of both takes, of the sum of these."""
+
+
+def fewest_servers(
+    engine: Engine, demands: Sequence[Demand], attained: float, end_s: float
+) -> tuple[int, int]:
+    """No fewer servers of this kind can do all of this in time: in all, and for answers alone.
+
+    `end_s` is when the run ends, and infinite when it ends by itself. By any time t, whatever was
+    due by then must be done: n servers have n * t seconds for it, whoever is served first.
     """
-    slo = demand.slo
-    answers = slo.tpot_s is not None or slo.e2e_s is not None
-    sizes = sorted(
-        ((engine.new_tokens(one), one._replace(output=engine.answer(one))) for one in demand.asked),
-        key=lambda pair: (pair[0] + pair[1].output, pair[1]),
-    )
-    kept = sizes[: max(1, math.floor(attained * len(sizes)))]
-    each = demand.total / len(demand.asked)
-    decodes = sum(one.output - 1 for _, one in kept) if answers else 0
-    late_s = max(_deadline_s(demand, one) for _, one in kept)
-    within_s = min(demand.span_s + late_s, max(end_s, demand.span_s))
-    if not math.isfinite(within_s) or within_s <= 0.0:
-        return None
-    weight = sum(one.output for _, one in kept)
-    context = sum(one.output * (one.prompt + one.output / 2.0) for _, one in kept) / weight
-    shared = sum(one.output * (one.prompt - new) for new, one in kept) / weight
-    new = sum(tokens for tokens, _ in kept)
-    return Work(each * new, each * decodes, context, shared, within_s)
+    moments = sorted({_moment(demand, part) for demand in demands for part in PARTS})
+    if math.isfinite(end_s):
+        moments.append(end_s)
+    kinds = [_dues(engine, demand) for demand in demands]
+    most = answers = 0.0
+    for moment in moments:
+        load = writing = 0.0
+        for demand, dues in zip(demands, kinds, strict=True):
+            asked = [_due_by(moment, one, demand, attained, end_s) for one in dues]
+            load += max(asked, default=0.0)
+            writing += asked[-1] if asked else 0.0
+        most = max(most, DOUBT * load / moment)
+        answers = max(answers, DOUBT * writing / moment)
+    return max(1, math.ceil(most - 1e-9)), max(1, math.ceil(answers - 1e-9))
 
 
-def _deadline_s(demand: Demand, asked: Asked) -> float:
-    """After its arrival; infinite where no target says."""
+PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Of the time in which requests come: moments at which the work is counted."""
+
+
+def _moment(demand: Demand, part: float) -> float:
+    return part * demand.span_s
+
+
+def _due_by(
+    moment: float, dues: Sequence[Due], demand: Demand, attained: float, end_s: float
+) -> float:
+    """Seconds of work that is due by a moment, but for the requests that may be late.
+
+    Arrivals are spread over the span; those that may be late are the ones with the most work.
+    """
+    span_s = max(demand.span_s, 1e-9)
+    parts = []
+    for due in dues:
+        share = 1.0 if moment >= end_s else (moment - due.within_s) / span_s
+        parts.append(due.seconds * min(1.0, max(0.0, share)))
+    kept = sorted(parts)[: math.floor(attained * len(parts))]
+    return math.fsum(kept) * demand.total / len(dues)
+
+
+def _dues(engine: Engine, demand: Demand) -> list[list[Due]]:
+    """Work by each of the bounds that hold for it; the last of them is that of answers alone."""
     slo = demand.slo
-    if slo.tpot_s is None and slo.e2e_s is None:
-        return math.inf if slo.ttft_s is None else slo.ttft_s
-    late_s = math.inf
+    answered = slo.tpot_s is not None or slo.e2e_s is not None
+    requests = [one._replace(output=engine.answer(one)) for one in demand.asked]
+    new = [engine.new_tokens(one) for one in requests]
+    prices = prices_of(engine, requests)
+    found: list[list[Due]] = []
+    if slo.ttft_s is not None:
+        ttft_s = slo.ttft_s
+        found.append([Due(prices.token_s * tokens, ttft_s) for tokens in new])
+    if answered:
+        late = [_deadline_s(slo, one) for one in requests]
+        both, answers = [], []
+        for one, tokens, within_s in zip(requests, new, late, strict=True):
+            prompt_s, answer_s = prices.token_s * tokens, prices.decode_s * (one.output - 1)
+            both.append(Due(prices.mixed * (prompt_s + answer_s), within_s))
+            answers.append(Due(answer_s, within_s))
+        found += [both, answers]
+    elif found:
+        found.append([Due(0.0, 0.0) for _ in requests])
+    return found
+
+
+def _deadline_s(slo: SloPlan, asked: Asked) -> float:
+    """Of its last token, after its arrival; infinite where no target says."""
+    late_s = math.inf if slo.e2e_s is None else slo.e2e_s
     if slo.tpot_s is not None and slo.ttft_s is not None:
-        late_s = slo.ttft_s + (asked.output - 1) * slo.tpot_s
-    return late_s if slo.e2e_s is None else min(late_s, slo.e2e_s)
+        late_s = min(late_s, slo.ttft_s + (asked.output - 1) * slo.tpot_s)
+    return late_s
 
 
-def fewest_servers(engine: Engine, works: Sequence[Work]) -> int:
-    """No fewer servers of this kind can do all of this in time."""
-    needed = 0.0
-    for work in works:
-        needed += DOUBT * seconds_of(engine, work) / work.within_s
-    return max(1, math.ceil(needed - 1e-9))
-
-
-def seconds_of(engine: Engine, work: Work) -> float:
-    """The least time that one server takes for all of it.
+def prices_of(engine: Engine, requests: Sequence[Asked]) -> Prices:
+    """The least that work costs, whatever steps an engine makes of it.
 
     Of any step with t new tokens and d decodes, and any prices a and b of these, the time is at
     least m * (a * t + b * d), where m is the least of time / (a * t + b * d) over all steps. So all
     steps together take m * (a * T + b * D). With prices for which pure steps come out even, a mixed
     step that does both for the time of one has a small m, and one that takes the sum an m of 1.
     """
-    most = _most_decodes(engine, work)
+    weight = sum(one.output for one in requests)
+    context = sum(one.output * (one.prompt + one.output / 2.0) for one in requests) / weight
+    shared = sum(one.output * (one.prompt - engine.new_tokens(one)) for one in requests) / weight
+    most = _most_decodes(engine, context - shared)
     budget = int(engine.limits.max_num_batched_tokens)
     sizes = sorted({max(1, budget >> power) for power in range(0, 16, 2)})
     batches = sorted({max(1, most >> power) for power in range(16)})
-    pure = [(t, 0, _step_s(engine, work, t, 0)) for t in sizes]
-    writing = [(0, d, _step_s(engine, work, 0, d)) for d in batches]
-    a = min(time_s / t for t, _, time_s in pure)
-    b = min(time_s / d for _, d, time_s in writing)
-    mixed = [(t, d, _step_s(engine, work, t, d)) for t in sizes for d in batches if t + d <= budget]
-    least = min(
-        (time_s / (a * t + b * d) for t, d, time_s in mixed),
-        default=1.0,
+    a = min(_step_s(engine, context, t, 0) / t for t in sizes)
+    b = min(_step_s(engine, context, 0, d) / d for d in batches)
+    mixed = (
+        _step_s(engine, context, t, d) / (a * t + b * d)
+        for t in sizes
+        for d in batches
+        if t + d <= budget
     )
-    both = min(1.0, least) * (a * work.new_tokens + b * work.decodes)
-    return max(both, a * work.new_tokens, b * work.decodes)
+    return Prices(a, b, min(1.0, min(mixed, default=1.0)))
 
 
-def _most_decodes(engine: Engine, work: Work) -> int:
+def _most_decodes(engine: Engine, own_context: float) -> int:
     limits = engine.limits
     most = min(int(limits.max_num_seqs), int(limits.max_num_batched_tokens))
-    own = max(1.0, work.context - work.shared)
-    held = int(limits.usable_blocks) * int(limits.block_size) / own
+    held = int(limits.usable_blocks) * int(limits.block_size) / max(1.0, own_context)
     return max(1, min(most, math.ceil(ROOM * held)))
 
 
@@ -209,16 +253,15 @@ PIECES = (1, 8, 64)
 """Into how many prompts the new tokens of a step are cut: short ones have less to attend to."""
 
 
-def _step_s(engine: Engine, work: Work, new: int, decodes: int) -> float:
-    context = round(decodes * work.context)
+def _step_s(engine: Engine, mean_context: float, new: int, decodes: int) -> float:
+    context = round(decodes * mean_context)
     if new == 0:
         return engine.model.step_s(StepWork([], decodes, context, decodes))
     times = []
     for pieces in PIECES:
         size = new // pieces
         if size:
-            chunks = [(size, 0, size)] * pieces
             first = new - size * (pieces - 1)
-            chunks[0] = (first, 0, first)
+            chunks = [(first, 0, first)] + [(size, 0, size)] * (pieces - 1)
             times.append(engine.model.step_s(StepWork(chunks, decodes, context, decodes)))
     return min(times)

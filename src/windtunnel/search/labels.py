@@ -87,8 +87,8 @@ class Labels:
             return "not tried to the end"
         if reason == FEWER:
             assert verdict.instead is not None
-            more = self.of(self._candidates[verdict.instead])
-            return f"fewer servers than {more}"
+            more = " + ".join(str(one) for one in self._candidates[verdict.instead].servers)
+            return f"even {more} servers attain {percent(verdict.reached or 0.0)}"
         return self._attained(verdict, kept)
 
     def _too_slow(self, candidate: Candidate) -> str:

@@ -87,6 +87,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Dollars an hour, as measured where it scales."""
     instead: int | None = None
     """The entrant with more servers that misses too, or the answer that is cheaper."""
+    reached: float | None = None
+    """What the former attains."""
     sentence: str = ""
 
 
@@ -354,8 +356,10 @@ class Race:
         self._verdicts[loser.number] = said
         for fewer in entrants[standing.at : at]:
             reason = UNTRIED if failure else FEWER
-            said = Verdict(reason, cost=self._cost(fewer), instead=loser.number)
-            self._verdicts.setdefault(fewer.number, said)
+            less = Verdict(
+                reason, cost=self._cost(fewer), instead=loser.number, reached=said.attained
+            )
+            self._verdicts.setdefault(fewer.number, less)
         standing.at = at + 1
 
     def _left(self, number: int) -> Verdict:

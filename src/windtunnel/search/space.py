@@ -10,7 +10,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.models.shapes import ModelShape
-from windtunnel.search.bounds import Engine, Ruled, Work, fewest_servers, ruled_out, work_of
+from windtunnel.search.bounds import Engine, Ruled, fewest_servers, ruled_out
 from windtunnel.search.choices import Choices, Section, template_of
 from windtunnel.search.demand import Demand
 from windtunnel.search.point import Origin, Settings
@@ -370,19 +370,12 @@ class _Bounds:
     def _of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
         engines = [self._engine(pool) for pool in pools]
         prefill, decode = engines[0], engines[-1]
-        works: list[Work] = []
         for demand in self._demands:
             ruled = ruled_out(prefill, decode, demand, self._attained)
             if ruled is not None:
                 return ruled, 1, 1
-            work = work_of(decode, demand, self._attained, self._end_s)
-            if work is not None:
-                works.append(work)
-        fewest = fewest_servers(decode, works)
-        if len(pools) == 1:
-            return None, fewest, fewest
-        writing = [work._replace(new_tokens=0.0) for work in works]
-        return None, max(2, fewest), fewest_servers(decode, writing)
+        fewest, writing = fewest_servers(decode, self._demands, self._attained, self._end_s)
+        return None, max(len(pools), fewest), writing
 
     def _engine(self, pool: PoolPlan) -> Engine:
         model = step_time_of(pool, self._shape)
