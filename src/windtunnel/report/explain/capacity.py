@@ -9,6 +9,7 @@ from windtunnel.report.explain.history import (
     GONE,
     READY,
     STARTING,
+    UNSCHEDULABLE,
     Fault,
     Happening,
     History,
@@ -170,6 +171,7 @@ def _came(history: History, coming: list[Life], wait: Wait) -> tuple[list[Step],
     elif first.instead_of is None:
         steps.append(Step(first.asked_s, POOL, f"asked for: {first.reason}"))
     steps.append(_way(first))
+    steps += _unplaced(history, first)
     for came in arrivals_of(history, first):
         order = came.order
         says = (
@@ -177,13 +179,34 @@ def _came(history: History, coming: list[Life], wait: Wait) -> tuple[list[Step],
             f"{took(max(0.0, order.time - first.asked_s))} later, {came.in_words()}"
         )
         steps.append(Step(order.time, MACHINE, says, [order.id], came.seconds))
-    missing = [life for life in coming if STARTING not in life.since]
+    ready_s = first.since.get(READY, INFINITE)
+    if wait.server and wait.server != first.title and ready_s < wait.end_s:
+        rest_s = wait.end_s - max(ready_s, wait.start_s)
+        says = f"for the other {took(rest_s)} it kept its place in the line of {wait.server}"
+        steps.append(Step(ready_s, SERVER, says, [], {"in that line": rest_s}))
+    missing = [life for life in coming[1:] if STARTING not in life.since]
     if missing:
         steps += _held(history, missing, wait)
     if READY not in first.since:
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
     return steps, _longest(_parts(history, first, wait), first)
+
+
+def _unplaced(history: History, life: Life) -> list[Step]:
+    """What the gangs of a replica said while it was on no machine."""
+    placed_s = life.since.get(STARTING, INFINITE)
+    told = {
+        one.name: one
+        for one in history.happenings
+        if one.kind == UNSCHEDULABLE
+        and one.name in life.gangs
+        and life.asked_s <= one.time < placed_s
+    }
+    return [
+        Step(one.time, GANG, f"the gang {name} found no place: {one.reason}", [one.id])
+        for name, one in list(told.items())[:MOST_NAMED]
+    ]
 
 
 def _decided(decision: Happening, wait: Wait) -> Step:
@@ -215,11 +238,7 @@ def _way(life: Life) -> Step:
 
 def _held(history: History, lives: list[Life], wait: Wait) -> list[Step]:
     """What kept replicas from being placed: their gang, or a fleet that has no machine."""
-    gangs = [gang for life in lives for gang in life.gangs]
-    told = [
-        Step(one.time, GANG, f"{one.name} found no place: {one.reason}", [one.id])
-        for one in history.unplaced(wait.end_s, gangs)[:MOST_NAMED]
-    ]
+    told = [step for life in lives[:1] for step in _unplaced(history, life)]
     told += [
         Step(one.time, FLEET, f"the fleet could not give {one.name}: {one.reason}", [one.id])
         for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]

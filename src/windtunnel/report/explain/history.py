@@ -233,7 +233,7 @@ class History:
                 open_.pop(one.subject, None)
         return [one for one in open_.values() if pool is None or one.data.get("pool") == pool]
 
-    def unplaced(self, time_s: float, gangs: list[str] | None = None) -> list[Happening]:
+    def unplaced(self, time_s: float) -> list[Happening]:
         """Gangs that no place could be found for then, each as it was last told."""
         open_: dict[str, Happening] = {}
         for one in self.happenings:
@@ -243,7 +243,7 @@ class History:
                 open_[one.subject] = one
             elif one.kind == SCHEDULED:
                 open_.pop(one.subject, None)
-        return [one for one in open_.values() if gangs is None or one.name in gangs]
+        return list(open_.values())
 
     def of_pod(self, pod: str) -> Life | None:
         return next((life for life in self.lives if pod in life.pods), None)

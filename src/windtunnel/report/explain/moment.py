@@ -91,9 +91,15 @@ def _gangs(run: ReadRun, at_s: float) -> list[Step]:
         waiting = count(int(row[5]), "gang")
         says = f"pods in {cluster}: {', '.join(counts) or 'none'}; pods of {waiting} wait"
         steps.append(Step(at_s, GANG, says))
-    for one in run.history.unplaced(at_s)[:MOST_NAMED]:
-        says = f"{one.name} has no place since {moment(one.time)}: {one.reason}"
-        steps.append(Step(one.time, GANG, says, [one.id]))
+    alike: dict[str, list[Happening]] = {}
+    for one in run.history.unplaced(at_s):
+        alike.setdefault(one.reason, []).append(one)
+    for reason, found in list(alike.items())[:MOST_NAMED]:
+        first, more = found[0], len(found) - 1
+        whose = f"{first.name} and {more} more have" if more else f"{first.name} has"
+        ids = [one.id for one in found[:MOST_NAMED]]
+        says = f"{whose} no place, the first since {moment(first.time)}: {reason}"
+        steps.append(Step(first.time, GANG, says, ids))
     return steps
 
 

@@ -88,7 +88,7 @@ def _chain(run: ReadRun, row: Row, phase: Phase) -> Chain:
         return Chain(about, [*steps, Step(phase.start_s, SERVER, why)], root)
     pool = row.prompt_server[0] if phase.name != ROOM else row.pool
     wait = Wait(
-        pool or _answering(run),
+        pool or _answering(run, row),
         phase.start_s,
         phase.end_s,
         "" if row.pool is None else _title(row.prompt_server),
@@ -108,11 +108,11 @@ def _has_room(run: ReadRun, row: Row, phase: Phase) -> bool:
     return bool(state["running"] < state["slots"] and state["kv"] < KV_FULL)
 
 
-def _answering(run: ReadRun) -> str:
-    """The pool that a request would have gone to that was sent nowhere."""
-    pools = run.scenario["pools"]
-    found = [pool["name"] for pool in pools if pool["role"] != "prefill"]
-    return str(found[0])
+def _answering(run: ReadRun, row: Row) -> str:
+    """The first pool that a request could have gone to that was sent nowhere."""
+    pools = [pool for pool in run.scenario["pools"] if pool["role"] != "prefill"]
+    ours = [pool for pool in pools if row.model in (None, pool.get("model"))]
+    return str((ours or pools)[0]["name"])
 
 
 def _title(owner: Owner) -> str:

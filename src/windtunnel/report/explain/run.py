@@ -32,6 +32,8 @@ class Row(Ended, frozen=True, kw_only=True):
     redirects: int
     retries: int
     deadline: float | None
+    model: str | None = None
+    """Which of several models it was for."""
 
 
 class ReadRun:
@@ -75,6 +77,7 @@ class ReadRun:
 
         columns = [*OF_REQUESTS, *ALSO]
         file = parquet_of(self.folder / REQUESTS, columns)
+        columns += [name for name in ("model",) if name in file.schema_arrow.names]
         low, high = sys.maxsize, -1
         for batch in file.iter_batches(columns=columns):
             ids = np.asarray(batch["id"])

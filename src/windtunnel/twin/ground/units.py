@@ -242,10 +242,13 @@ class Units:
         """What a server stands on; while one is asked for, whose it will be."""
         return self.by_server.get(server, self._asking)
 
-    def pool_of(self, pod: str) -> str:
-        """The pool that a pod is a part of; empty for one that is nobody's."""
-        unit = self._by_pod.get(pod)
-        return unit.backing.pool.name if unit is not None else ""
+    def pool_of(self, name: str) -> str:
+        """The pool that a pod is a part of; empty for one that is nobody's, or gone."""
+        pod = self._view.pods.get(name)
+        if pod is None:
+            return ""
+        found = (one for one in self._backings if one.key_of(pod) is not None)
+        return next((one.pool.name for one in found), "")
 
     def check(self) -> str | None:
         """What is wrong with the books, as a sentence."""
