@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.admission.gateway.plan import FlowControlPlan
-from windtunnel.fuzz.documents import text_of
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.drawing.scaling import POLICIES as SCALERS
+from windtunnel.fuzz.trial import load_document
 from windtunnel.routing.build import POLICIES as ROUTERS
-from windtunnel.twin.scenario.load import load_text
 
 SEEDS = st.integers(0, 2**40)
 
 
 @given(SEEDS)
 def test_the_loader_takes_what_is_drawn(seed: int) -> None:
-    plan = load_text(text_of(draw(seed)))
+    plan = load_document(draw(seed))
     assert plan.seed == seed
 
 

@@ -4,17 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.telemetry import MemorySink
-from windtunnel.fuzz.documents import text_of
 from windtunnel.fuzz.draw import draw
+from windtunnel.fuzz.trial import load_document
 from windtunnel.twin.run import run
-from windtunnel.twin.scenario.load import load_text
 
 
 @given(st.integers(0, 2**40))
 def test_a_run_ends_and_loses_nobody(seed: int) -> None:
     document = draw(seed)
     sink = MemorySink()
-    result = run(load_text(text_of(document)), events=sink).result
+    result = run(load_document(document), events=sink).result
     requests = result["requests"]
     left = sum(requests[name] for name in requests if name != "arrived")
     assert requests["arrived"] == left

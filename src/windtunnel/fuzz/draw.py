@@ -1,8 +1,11 @@
 """Draws a whole scenario from a seed: plain data, as a file of a user would have it."""
 
 from windtunnel.core.random import Streams
+from windtunnel.fuzz.documents import BESIDE, FILES
 from windtunnel.fuzz.drawing.dice import Section, Swarm
+from windtunnel.fuzz.drawing.faults import World, draw_faults, draw_retries
 from windtunnel.fuzz.drawing.gateway import draw_gateway, looks_at_servers
+from windtunnel.fuzz.drawing.ground import draw_ground
 from windtunnel.fuzz.drawing.scaling import draw_scaling
 from windtunnel.fuzz.drawing.serving import (
     MODEL,
@@ -25,6 +28,11 @@ def draw(seed: int) -> Section:
     traffic = draw_traffic(swarm, duration_s)
     pools = draw_pools(swarm, traffic)
     scaling = draw_scaling(swarm, pools, traffic.lasts_s)
+    file = f"gangs-{seed}{BESIDE}"
+    ground = draw_ground(swarm, pools, scaling, traffic.lasts_s, file)
+    moves = scaling is not None or ground.gangs is not None or ground.fleet is not None
+    world = World(pools, ground, traffic.lasts_s, scales=scaling is not None)
+    faults = draw_faults(swarm, world)
     gateway = draw_gateway(swarm, traffic)
     serving: Section = {
         "pools": pools.pools,
@@ -32,7 +40,8 @@ def draw(seed: int) -> Section:
         "admission": gateway,
         "disaggregation": draw_split(swarm, pools),
         "encode": draw_encoders(swarm, traffic),
-        **(draw_coming_and_going(swarm, traffic.lasts_s) if scaling is not None else {}),
+        "retries": draw_retries(swarm) if world.stands or faults else None,
+        **(draw_coming_and_going(swarm, traffic.lasts_s) if moves else {}),
     }
     scenario: Section = {
         "name": f"fuzz-{seed}",
@@ -43,5 +52,9 @@ def draw(seed: int) -> Section:
         "slo": traffic.classes or None,
         "serving": {key: value for key, value in serving.items() if value is not None},
         "scaling": scaling,
+        "gangs": ground.gangs,
+        "fleet": ground.fleet,
+        "faults": faults or None,
+        FILES: {file: ground.manifests} if ground.gangs is not None else None,
     }
     return {key: value for key, value in scenario.items() if value is not None}

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from windtunnel.fuzz.documents import FILES
 from windtunnel.fuzz.drawing.dice import Section
 from windtunnel.fuzz.trial import Breach
 
@@ -12,6 +13,14 @@ MOST_TRIES = 400
 
 KEPT = ("name", "seed")
 """Of the whole scenario: nothing would become simpler without them."""
+
+ALONG = {
+    "gangs": ("clique", "tensor_parallel"),
+    "fleet": ("priority",),
+    "scaling": ("startup", "drain"),
+    "faults": ("retries",),
+}
+"""Keys of `serving` that have no use without a section, and go with it."""
 
 Attempt = Callable[[Section], Breach | None]
 Path = tuple[str | int, ...]
@@ -130,6 +139,11 @@ def _without(document: Section, path: Path) -> Section:
     """A copy without what is at `path`; who is named there is forgotten everywhere."""
     made = copy.deepcopy(document)
     gone = _find(made, path[:-1]).pop(path[-1])
+    if len(path) == 1 and isinstance(made.get("serving"), dict):
+        for key in ALONG.get(str(path[0]), ()):
+            _forget(made["serving"], key)
+    if path == ("gangs",):
+        made.pop(FILES, None)
     if isinstance(gone, dict) and isinstance(gone.get("name"), str):
         _forget(made, gone["name"])
     return made

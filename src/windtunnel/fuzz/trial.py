@@ -11,7 +11,7 @@ import msgspec
 
 from windtunnel.core.errors import InputError, InvariantBroken
 from windtunnel.core.telemetry import CountingSink
-from windtunnel.fuzz.documents import text_of
+from windtunnel.fuzz.documents import write_document
 from windtunnel.fuzz.drawing.dice import Section
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import Run, run
@@ -60,7 +60,7 @@ def attempt(document: Section, *, twice: bool = False) -> Breach | None:
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
     """
     try:
-        plan = _load(document)
+        plan = load_document(document)
     except InputError as refusal:
         return Breach(REFUSED, _without_place(refusal), FOLDER.sub("", str(refusal)))
     except Exception as error:  # noqa: BLE001 - whatever escapes is what we look for
@@ -87,7 +87,7 @@ def attempt(document: Section, *, twice: bool = False) -> Breach | None:
 def probe(document: Section) -> Breach | None:
     """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
     try:
-        _load(document)
+        load_document(document)
     except InputError:
         return None
     except Exception as error:  # noqa: BLE001 - as above
@@ -95,11 +95,11 @@ def probe(document: Section) -> Breach | None:
     return None
 
 
-def _load(document: Section) -> ScenarioPlan:
+def load_document(document: Section) -> ScenarioPlan:
     """By way of a file, so that everything is looked up that a user's file has looked up."""
     with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
         path = Path(folder, "scenario.yaml")
-        path.write_text(text_of(document), encoding="utf-8")
+        write_document(path, document)
         return load(path)
 
 

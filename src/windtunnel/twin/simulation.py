@@ -155,9 +155,11 @@ class Simulation(Journey):
         if self.autoscaling is not None:
             under_way += self.autoscaling.under_way
             seen_s = self.autoscaling.seen_s
+        ended = 0
         if self.lifecycle.ground is not None:
             under_way += self.lifecycle.ground.under_way
-        return self._patience.ends(self.events, self.now_s, seen_s, under_way)
+            ended = self.lifecycle.ground.gangs_ended
+        return self._patience.ends(self.events, self.now_s, seen_s, under_way, ended)
 
     # What happens
 

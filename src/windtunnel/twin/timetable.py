@@ -43,6 +43,10 @@ MOST_UNSETTLED: Final = 1_000_000
 """The same while something may come of what was begun: a start-up, an order, a look at it all."""
 
 
+MOST_ENDED: Final = 300
+"""Gangs that are terminated meanwhile: those that are ended before they are ready never will be."""
+
+
 class Patience:
     """How long a run waits for somebody to start a server, when nothing else can happen."""
 
@@ -51,17 +55,28 @@ class Patience:
         self._quiet_s = 0.0  # since when all events are the control plane's
         self._idle = 0  # so many of them
         self._settled = 0  # and so many with nothing under way
+        self._ended = 0  # gangs that had been terminated when it began
 
-    def ends(self, events: int, now_s: float, seen_s: float, under_way: int) -> bool:
+    def ends(
+        self,
+        events: int,
+        now_s: float,
+        seen_s: float,
+        under_way: int,
+        ended: int = 0,
+    ) -> bool:
         """Whether the next event, again the control plane's, is one too many.
 
         `seen_s`: of when the latest decision knew. One that did not know how things stand now says
-        nothing about what the next will do.
+        nothing about what the next will do. `ended`: gangs that were terminated so far.
         """
         if self._latest != events:
             self._quiet_s = now_s
             self._idle = self._settled = 0
+            self._ended = ended
         self._latest = events + 1
         self._idle += 1
         self._settled = 0 if under_way or seen_s < self._quiet_s else self._settled + 1
+        if ended - self._ended > MOST_ENDED:
+            return True
         return self._settled > MOST_IDLE or self._idle > MOST_UNSETTLED

@@ -210,7 +210,7 @@ def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Section:
     dice = swarm.dice("lifecycle")
     drawn: Section = {}
     if swarm.has("startup"):
-        mean_s = dice.pick(0.0, lasts_s * dice.span(0.01, 0.5))
+        mean_s = dice.pick(0.0, min(lasts_s * dice.span(0.01, 0.5), 20.0))
         drawn["startup"] = {"load": {"mean": mean_s, "stddev": dice.pick(0.0, 0.5 * mean_s, 3.0)}}
     if dice.chance(0.8):
         drawn["drain"] = {"policy": dice.pick("wait", "redirect", "immediate", "immediate")}

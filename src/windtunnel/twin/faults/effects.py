@@ -73,7 +73,8 @@ class Crash(Strike):
             return
         self._lifecycle.shun(self._replicas)
         for replica in self._replicas:
-            self._lifecycle.lose(replica, now_s, ENGINE_CRASHED)
+            if replica.state != GONE:  # one that drained had nothing more to do but with another
+                self._lifecycle.lose(replica, now_s, ENGINE_CRASHED)
         for replica in self._replicas:
             self._lifecycle.fill(replica.pool, now_s, ENGINE_CRASHED)
 

@@ -22,6 +22,9 @@ MOST_ROUNDS: Final = 10_000
 """Of one instant: more is controllers that never have enough."""
 QUIET_CYCLES: Final = 3
 LONGEST_PAST_S: Final = 86_400.0
+LOOKS_PER_POD: Final = 20
+"""A pod that comes to rest takes some five looks to; gangs that die before they are ready never do,
+and the run begins in the middle of that."""
 
 
 class Ground(Footing):
@@ -42,6 +45,8 @@ class Ground(Footing):
         self.offset_s = 0.0
         self._entry: Entry | None = None
         self._entry_s = float("inf")
+        self._stirred = False  # something changed from outside, and nobody looked yet
+        self._due_s = 0.0  # what the ground has planned for itself, on its own clock
         self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
         self.terminations = 0
         self.version = 0
@@ -62,10 +67,11 @@ class Ground(Footing):
             yard, backing = self._backings[pool.name]
             yard.scale(backing, replicas, 0.0)
         self._settle(0.0)
-        quiet, cycles = 0, 0
+        quiet, cycles, looks = 0, 0, 0
         while quiet < QUIET_CYCLES and self.offset_s < LONGEST_PAST_S:
             due_s = self._next_s()
-            if due_s == float("inf"):
+            looks += 1
+            if due_s == float("inf") or looks > LOOKS_PER_POD * (QUIET_CYCLES + self._pods()):
                 break
             self.offset_s = max(self.offset_s, due_s)
             self._settle(0.0)
@@ -83,6 +89,9 @@ class Ground(Footing):
         if self.machines is not None:
             self.machines.begin(self.offset_s)
         self._replan(0.0)
+
+    def _pods(self) -> int:
+        return sum(len(yard.cluster.view.pods) for yard in self.yards)
 
     def _pods_rest(self) -> bool:
         """Whether nothing happens to pods by itself; timers of controllers may go on."""
@@ -127,12 +136,13 @@ class Ground(Footing):
 
     def wake(self, now_s: float) -> None:
         """Something changed from outside: it is looked at in this same instant."""
+        self._stirred = True
         self._plan(now_s)
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing has changed that was not looked at."""
-        return not self._gone
+        return not self._gone and not self._stirred
 
     def pools(self) -> list[Pool]:
         return [backing.pool for _, backing in self._backings.values()]
@@ -146,7 +156,10 @@ class Ground(Footing):
     def _settle(self, now_s: float) -> None:
         """Everything that is due, until all controllers have enough."""
         self.version += 1
+        self._stirred = False
         ground_s = now_s + self.offset_s
+        if self._due_s - self.offset_s <= now_s:
+            ground_s = max(ground_s, self._due_s)  # what a difference and a sum lose is not early
         for _ in range(MOST_ROUNDS):
             gone = self._gone[:]
             self._gone.clear()
@@ -177,7 +190,8 @@ class Ground(Footing):
         return due_s if self.machines is None else min(due_s, self.machines.next_s())
 
     def _replan(self, now_s: float) -> None:
-        self._plan(max(now_s, self._next_s() - self.offset_s))
+        self._due_s = self._next_s()
+        self._plan(max(now_s, self._due_s - self.offset_s))
 
     def _plan(self, at_s: float) -> None:
         """Plans the one event that the timetable has of the ground."""
@@ -188,6 +202,10 @@ class Ground(Footing):
             timetable.cancel(self._entry)
         self._entry = timetable.push(at_s, GROUND, self)
         self._entry_s = at_s
+
+    @property
+    def gangs_ended(self) -> int:
+        return self.terminations
 
     @property
     def under_way(self) -> int:
