@@ -53,13 +53,9 @@ def main() -> None:
     arrived = simulate(whole)["requests"]["arrived"]
     ours, theirs = least_cpu_s(lambda: simulate(whole), 2), least_cpu_s(lambda: simulate(alone), 2)
     name = f"an hour of 64 servers and {arrived:,} requests with every layer and faults, compiled"
+    report(Claim(name, ours=ours, baseline=MOST_S, most=1.0, unit="CPU s", against="the target"))
     report(
-        Claim(name, ours=ours, baseline=MOST_S, most=1.0, unit="CPU s", against="the target")
-    )
-    report(
-        Claim(
-            name, ours=ours, baseline=theirs, most=1.5, unit="CPU s", against="its servers alone"
-        )
+        Claim(name, ours=ours, baseline=theirs, most=1.5, unit="CPU s", against="its servers alone")
     )
 
 
