@@ -16,6 +16,7 @@ import pytest
 import windtunnel
 from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
+from windtunnel.search.outcome import measured
 
 Run = Callable[..., tuple[int, str, str]]
 REPLICAS = "serving.pools.0.replicas"
@@ -141,16 +142,14 @@ def test_two_sweeps_may_share_a_cache_at_once(sweep: Run, tmp_path: Path) -> Non
 
 
 def test_an_interrupt_says_how_to_go_on(sweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.search import workers
-
-    real, count = workers.measured, iter(range(10))
+    real, count = measured, iter(range(10))
 
     def interrupted(plan: Any) -> Any:
         if next(count) == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return real(plan)
 
-    monkeypatch.setattr(workers, "measured", interrupted)
+    monkeypatch.setattr("windtunnel.search.workers.measured", interrupted)
     asked = ["--vary", f"{REPLICAS}=1..4", "--seeds", "1", "--jobs", "1", "-o", "out"]
     code, out, err = sweep(*asked)
     assert (code, out) == (130, "")
