@@ -15,7 +15,7 @@ from windtunnel.report.explain.history import (
     History,
     Life,
 )
-from windtunnel.report.explain.machines import arrivals_of
+from windtunnel.report.explain.machines import arrival_of, arrivals_of
 from windtunnel.report.explain.steps import (
     AUTOSCALER,
     FAULT,
@@ -107,21 +107,20 @@ def _ready(history: History, wait: Wait) -> Step:
 
 
 def _fault(fault: Fault) -> Step:
-    until = "until the end" if fault.until_s is None else f"until {moment(fault.until_s)}"
     whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nobody"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
-    says = f"{fault.kind} ({fault.reason}) struck {whom}{others}, {until}"
+    says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"
     return Step(fault.at_s, FAULT, says, [fault.id])
 
 
 def _lost(history: History, wait: Wait) -> list[Life]:
     """Servers that were lost before or while it waited, and not made good for when it began."""
-    back = {
-        one.instead_of.server: one.since.get(READY, INFINITE)
-        for one in history.lives
-        if one.instead_of is not None
-    }
+    back: dict[int, float] = {}
+    for one in history.lives:
+        if one.instead_of is not None:
+            server = one.instead_of.server
+            back[server] = min(back.get(server, INFINITE), one.since.get(READY, INFINITE))
     return [
         life
         for life in history.lives
@@ -239,6 +238,13 @@ def _way(life: Life) -> Step:
 def _held(history: History, lives: list[Life], wait: Wait) -> list[Step]:
     """What kept replicas from being placed: their gang, or a fleet that has no machine."""
     told = [step for life in lives[:1] for step in _unplaced(history, life)]
+    for machine in history.of_machine:
+        came = arrival_of(history, machine, wait.end_s)
+        if came is None or came.order.data.get("pool") != wait.pool:
+            continue
+        if came.end_s is None or came.end_s > wait.end_s:
+            says = f"the machine {machine} was ordered, and had not come"
+            told.append(Step(came.order.time, MACHINE, says, [came.order.id]))
     told += [
         Step(one.time, FLEET, f"the fleet could not give {one.name}: {one.reason}", [one.id])
         for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]

@@ -211,8 +211,7 @@ def _of_gang(history: History, one: Happening) -> ExplainedDecision:
 
 
 def _of_fault(history: History, fault: Fault) -> ExplainedDecision:
-    until = "until the end" if fault.until_s is None else f"until {moment(fault.until_s)}"
-    head = f"{fault.kind}, from {moment(fault.at_s)} {until}"
+    head = f"{fault.kind} at {moment(fault.at_s)}{fault.until}"
     based = [f"It began {fault.reason}.", f"It struck {', '.join(fault.subjects) or 'nobody'}."]
     lost = {
         life.server: life for life in history.lives if life.was_lost and life.is_struck_by(fault)

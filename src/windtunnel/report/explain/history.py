@@ -12,6 +12,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.report.contents import CONTROL, EVENTS
 from windtunnel.report.control_log import CUT
+from windtunnel.report.explain.steps import moment
 from windtunnel.twin.roll import BEGINNING
 from windtunnel.twin.story import APPLIED, FAULT_BEGAN, FAULT_ENDED, KEPT, RESIZED, SUPERSEDED
 
@@ -106,6 +107,13 @@ class Fault(msgspec.Struct):
     subjects: list[str]
     reason: str
 
+    @property
+    def until(self) -> str:
+        """When it ended, in words; nothing for one that took no time."""
+        if self.until_s is None:
+            return " until the end"
+        return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
+
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
 
@@ -178,7 +186,7 @@ class History:
             life.cluster = data.get("cluster", "")
             self._servers[server] = life
             self.lives.append(life)
-            if one.reason != BEGINNING:
+            if one.time > 0.0 or one.reason != BEGINNING:
                 self._whence(life)
         life.since = {**life.since, state: one.time}
         life.gangs = data.get("gangs", life.gangs)
@@ -186,8 +194,9 @@ class History:
         life.machines = data.get("machines", life.machines)
         if state == GONE:
             life.ended = one.reason
-            if life.was_lost:
-                self._lost.setdefault(life.pool, deque()).append(life)
+            lost = life if life.was_lost else life.instead_of
+            if lost is not None and (life.was_lost or READY not in life.since):
+                self._lost.setdefault(life.pool, deque()).append(lost)  # it is still to be replaced
 
     def _whence(self, life: Life) -> None:
         """Who asked for it: a decision that has not all that it asked for, or a loss before it."""
