@@ -32,14 +32,20 @@ class Paced(StepTimeModel):
 
 
 class Change(NamedTuple):
-    """From a time on, steps take so many times longer."""
+    """From a time on, steps take so many times longer; and so many blocks are lost then."""
 
     at: int
     factor: int
+    leak: int
 
 
 def changes() -> st.SearchStrategy[list[Change]]:
-    one = st.builds(Change, at=st.integers(0, 4000), factor=st.sampled_from([1, 2, 3, 8]))
+    one = st.builds(
+        Change,
+        at=st.integers(0, 4000),
+        factor=st.sampled_from([1, 2, 3, 8]),
+        leak=st.sampled_from([0, 0, 1, 3]),
+    )
     return st.lists(one, min_size=1, max_size=6).map(sorted)
 
 
@@ -59,18 +65,38 @@ def drive(
         elif change <= server.wake_s:
             if isinstance(server, Server):
                 server.slow_down(slow[changed].factor, change)
+                server.leak(slow[changed].leak, change)
+                assert server.pool.recount()[0] == server.pool.free
             else:
                 paced.factor = slow[changed].factor
+                for _ in range(min(slow[changed].leak, len(server.blocks.free))):
+                    server.blocks.take()
             changed += 1
         else:
             server.advance(server.wake_s)
     raise AssertionError("the run does not end")
 
 
+def keep_room(slow: list[Change], limits: EngineLimits, shapes: list[Shape]) -> list[Change]:
+    """The same, but that no request is left without room: a driver would take it away."""
+    sizes = [
+        -(-(one.prompt + limits.answer_tokens(one.prompt, one.output) - 1) // limits.block_size)
+        for one in shapes
+        if not limits.refusal(one.prompt, one.output)
+    ]
+    spare = limits.usable_blocks - max(sizes, default=0)
+    kept: list[Change] = []
+    for change in slow:
+        kept.append(change._replace(leak=min(change.leak, spare)))
+        spare -= kept[-1].leak
+    return kept
+
+
 @given(limits(), models(), traffic(), changes())
 def test_a_slow_server_is_slow_from_the_next_step_on(
     limits: EngineLimits, model: StepTimeModel, shapes: list[Shape], slow: list[Change]
 ) -> None:
+    slow = keep_room(slow, limits, shapes)
     paced = Paced(model)
     obvious, fast = ReferenceServer(0, limits, paced), Server(0, limits, model)
     for server in (obvious, fast):

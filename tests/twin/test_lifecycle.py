@@ -97,6 +97,7 @@ def test_sizes_and_counts_are_told() -> None:
         "retried": 0,
         "failed": 0,
         "lost_tokens": 0,
+        "rate_limited": 0,
     }
 
 

@@ -55,6 +55,7 @@ POOL = {
     "preemptions",
     "kv_peak",
     "kv_blocks",
+    "kv_leaked",
     "offload",
     "price_per_hour",
     "cost",

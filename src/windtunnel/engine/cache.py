@@ -60,6 +60,7 @@ class BlockPool:
         self._listed: i64 = 0  # free and in runs
         self.free: i64 = self.blocks
         self.lowest_free: i64 = self.blocks
+        self.leaked: i64 = 0  # neither free nor anybody's, for good
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
         self._ends: Final = Run(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
@@ -119,6 +120,11 @@ class BlockPool:
                     chain.runs.pop(0)
                     if chain.resident == chain.first and not chain.users:
                         self._forget(chain)
+
+    def leak(self, count: i64) -> None:
+        """Free blocks are lost: nobody has them, and nobody can."""
+        self.take(count)
+        self.leaked += count
 
     def _offload(self, run: Run, count: i64) -> None:
         """Evicted blocks go to the tiers, and may push others out of the last one."""

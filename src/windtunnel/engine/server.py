@@ -73,7 +73,13 @@ class Server(Occupancy):
 
     def refusal(self, request: Request) -> str:
         """Why a request can never run here; empty when it can."""
-        return self.limits.refusal(request.prompt_tokens, request.output_tokens)
+        reason = self.limits.refusal(request.prompt_tokens, request.output_tokens)
+        if reason or not self.pool.leaked:
+            return reason
+        answer = self.limits.answer_tokens(request.prompt_tokens, request.output_tokens)
+        blocks = -(-(request.prompt_tokens + answer - 1) // self._size)
+        left = self.pool.blocks - self.pool.leaked
+        return f"needs {blocks} KV blocks, {left} have not leaked" if blocks > left else ""
 
     def cached_tokens(self, request: Request) -> i64:
         """Tokens of a newcomer's prompt that need not be computed here."""
@@ -228,6 +234,16 @@ class Server(Occupancy):
         self.steps += whole
         self.busy_s += now - step.start_s
 
+    def leak(self, blocks: i64, now: float) -> i64:
+        """So many blocks become unusable, or all that are free; how many did.
+
+        Whoever can never be served here any more is still here: `refusal` tells.
+        """
+        self._catch_up(now)
+        blocks = min(blocks, self.pool.free)
+        self.pool.leak(blocks)
+        return blocks
+
     def slow_down(self, factor: float, now: float) -> None:
         """Steps that are planned from now on take so many times longer than the model says."""
         self._catch_up(now)
@@ -258,7 +274,7 @@ class Server(Occupancy):
         limits = self.limits
         assert request.stage == AWAY
         request.server = self.index
-        reason = limits.refusal(request.prompt_tokens, request.output_tokens)
+        reason = self.refusal(request)
         if reason:
             request.reason = reason
             request.dropped = True

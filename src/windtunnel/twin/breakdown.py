@@ -237,6 +237,7 @@ def replicas_of(plan: PoolPlan, pool: Pool) -> dict[str, int]:
         "retried": int(pool.retried),
         "failed": int(pool.failed),
         "lost_tokens": int(pool.lost_tokens),
+        "rate_limited": int(pool.rate_limited),
     }
 
 

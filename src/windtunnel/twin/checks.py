@@ -32,8 +32,10 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
     for server in simulation.servers:
         free, _ = server.pool.recount()
         held = server.blocks_held()
-        if free != server.pool.free or free + held != server.pool.blocks:
+        leaked = server.pool.leaked
+        if free != server.pool.free or free + held + leaked != server.pool.blocks:
             counted = f"{free} listed free, {server.pool.free} counted free, {held} held"
+            counted += f", {leaked} leaked"
             return f"server {server.index}: {counted}, {server.pool.blocks} in all"
     return None
 
@@ -190,7 +192,9 @@ INVARIANTS = (
     ),
     Invariant("traffic-counted", "every request that was made has arrived", _traffic_is_counted),
     Invariant(
-        "blocks-conserved", "every KV block is free or held by requests", _blocks_are_conserved
+        "blocks-conserved",
+        "every KV block is free, held by requests or leaked",
+        _blocks_are_conserved,
     ),
     Invariant(
         "work-conserving",

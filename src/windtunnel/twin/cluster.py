@@ -154,6 +154,12 @@ class Cluster:
         self.agenda.moved(server)
         self.left(server.index)
 
+    def leak(self, server: Server, blocks: int, now_s: float) -> int:
+        """How many KV blocks of a server became unusable."""
+        leaked = server.leak(blocks, now_s)
+        self.agenda.moved(server)
+        return int(leaked)
+
     def slow_down(self, server: Server, factor: float, now_s: float) -> None:
         """From the next step that it plans on."""
         server.slow_down(factor, now_s)

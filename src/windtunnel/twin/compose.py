@@ -101,6 +101,7 @@ def compose(
         story=story,
         horizon_s=horizon_s,
         attempts=plan.retry_attempts,
+        backoff_s=plan.retry_backoff_s,
     )
     if ground is not None:
         _settle(ground, plan, cluster, lifecycle, told)

@@ -26,6 +26,10 @@ class Inside:
         """A server is gone with all that it had: its requests begin anew elsewhere, or end."""
         raise NotImplementedError
 
+    def shed(self, server: Server) -> None:
+        """Requests end that can never be served by a server any more, where they are."""
+        raise NotImplementedError
+
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001 - see below
         """Requests of a server go back to the router; with `begun` those, too, that it computes."""
         raise NotImplementedError

@@ -21,21 +21,27 @@ from windtunnel.twin.places import (
     IN_LINE,
     ON_THE_WAY,
     SPLIT,
+    TURNED_BACK,
 )
-from windtunnel.twin.reasons import SERVER_LOST, stage_of
+from windtunnel.twin.reasons import RATE_LIMITED, SERVER_LOST, stage_of
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
+from windtunnel.twin.storms import Storms
 from windtunnel.twin.story import Story
 from windtunnel.twin.verdicts import Verdicts
 from windtunnel.twin.whereabouts import who_goes_back, who_is_lost
-from windtunnel.workload.request import NEVER, UNSET, Request
+from windtunnel.workload.request import CLOSING, ENDING, NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
 
 # What can be planned beside the handoff's and the gateway's own, by who goes first of one instant.
 ENQUEUE: Final = 0
 ENCODED: Final = 1
+AGAIN: Final = 4
 TIMEOUT: Final = 9
+
+LONGEST_WAIT_S: Final = 3600.0
+"""The most that a request waits before it is sent again, however often it was."""
 
 
 class Journey(Inside):
@@ -52,6 +58,7 @@ class Journey(Inside):
         recorder: Recorder,
         story: Story | None,
         attempts: int,
+        backoff_s: float,
     ) -> None:
         self.traffic: Final = traffic
         self.services: Final = services  # by the model that a request is for
@@ -67,6 +74,8 @@ class Journey(Inside):
         self.legs = 0  # prefill halves at servers: no requests of their own
         self._overheads: Final = cluster.overheads
         self._attempts: Final = attempts  # how often a request begins anew when it was lost
+        self._backoff_s: Final = backoff_s  # before it is sent again to who answered 429
+        self.storms: Storms | None = None  # while servers do
         self._queue: Final = queue
         self._story: Final = story
         for service in services:
@@ -136,6 +145,9 @@ class Journey(Inside):
         if self._story is not None:
             opinions = router.explain(request, self.now_s)
         server = self.servers[router.choose(request, self.now_s)]
+        if self.storms is not None and self.storms.refuse(server.index):
+            self._turn_back(request, server)
+            return
         judgement: Judgement | None = None
         if service.counterfactual is not None:
             judgement = service.counterfactual.look(request, server.index, self.now_s)
@@ -234,6 +246,45 @@ class Journey(Inside):
                 self._end(request, DROPPED)
         if gate is not None:
             gate.release(before, self.now_s)
+
+    def shed(self, server: Server) -> None:
+        doomed: list[tuple[Request, str]] = []
+        for request in who_is_lost(server, self.elsewhere, self._handoff):
+            if request.stage in {ENDING, CLOSING}:
+                continue  # it needs nothing any more
+            reason = server.refusal(request) if request.server == server.index else ""
+            if not reason and request.place == SPLIT:
+                assert self._handoff is not None
+                leg = self._handoff.splits[request.id].leg
+                reason = server.refusal(leg) if leg.server == server.index else ""
+            if reason:
+                doomed.append((request, reason))
+        if not doomed:
+            return
+        gate = self.services[doomed[0][0].model].gate
+        before = gate.hold() if gate is not None else False
+        for request, reason in doomed:
+            self._withdraw(request)
+            request.reason = reason
+            request.finished_s = self.now_s
+            self._end(request, DROPPED)
+        if gate is not None:
+            gate.release(before, self.now_s)
+
+    def _turn_back(self, request: Request, server: Server) -> None:
+        """A server answered 429: the request is sent again after a while, or ends."""
+        pool = self.cluster.replicas[server.index].pool
+        pool.rate_limited += 1
+        if request.retries >= self._attempts:
+            self._reject(request, RATE_LIMITED)
+            return
+        wait_s = self._backoff_s * 2.0 ** min(int(request.retries), 60)
+        request.retries += 1
+        if self._story is not None:
+            had = int(server.index)
+            self._story.tell(self.now_s, told.RETRIED, request, RATE_LIMITED, server=had)
+        self._keep(request, TURNED_BACK)
+        request.planned = self._queue.push(self.now_s + min(wait_s, LONGEST_WAIT_S), AGAIN, request)
 
     def _renew(self, request: Request) -> Request:
         """A request that was taken off its server, as if that had never had it."""

@@ -9,3 +9,4 @@ SPLIT: Final = 4  # its prompt is computed elsewhere, or its KV moves
 AT_SERVER: Final = 5
 ENDED: Final = 6
 IN_LINE: Final = 7  # let in while no server was ready
+TURNED_BACK: Final = 8  # its server answered 429, and it will be sent again

@@ -8,11 +8,14 @@ one of the few sentences that the program can say.
 import re
 from typing import Final
 
-from windtunnel.twin.places import IN_LINE
+from windtunnel.twin.places import IN_LINE, TURNED_BACK
 from windtunnel.workload.request import UNSET, Request
 
 SERVER_LOST: Final = "its server was lost"
 """Of a request that had begun anew as often as it may, when its server was lost again."""
+
+RATE_LIMITED: Final = "its server said that there are too many requests"
+"""Of a request that had been sent again as often as it may."""
 
 MOST_REASONS: Final = 64
 """Different reasons of one outcome that are told apart; the rest share one name."""
@@ -25,8 +28,9 @@ MOST_KNOWN: Final = 256
 
 def stage_of(request: Request) -> str:
     """How far a request has come, in words."""
-    if request.place == IN_LINE:
-        return "while it waited for a server to be ready"
+    if request.place in (IN_LINE, TURNED_BACK):
+        wanted = "for a server to be ready" if request.place == IN_LINE else "to be sent again"
+        return f"while it waited {wanted}"
     if request.first_token_s != UNSET:
         return "while its answer was written"
     stayed = request.prefilled_s != UNSET and request.server == request.prefill_server

@@ -94,6 +94,7 @@ class Pool:
         self.retried: i64 = 0  # requests that began anew because of that
         self.failed: i64 = 0  # and those that had done so too often already
         self.lost_tokens: i64 = 0  # computed for nothing
+        self.rate_limited: i64 = 0  # how often its servers answered 429
         self._paid_s = 0.0
         self._served_s = 0.0
         self._settled_s = 0.0

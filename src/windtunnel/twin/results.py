@@ -187,6 +187,7 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "preemptions": sum(server.preemptions for server in servers),
             "kv_peak": max((kv_peak_of(server) for server in servers), default=0.0),
             "kv_blocks": int(own.limits.usable_blocks),
+            "kv_leaked": sum(int(server.pool.leaked) for server in servers),
             "price_per_hour": price_of(pool),
             "cost": cost_of(pool, replica_seconds),
             "offload": offload_of(pool, own, served),

@@ -12,7 +12,7 @@ from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.faults.build import Faults
 from windtunnel.twin.faults.schedule import FAULT
 from windtunnel.twin.handoff import RETRY
-from windtunnel.twin.journey import ENCODED, TIMEOUT, Journey
+from windtunnel.twin.journey import AGAIN, ENCODED, TIMEOUT, Journey
 from windtunnel.twin.lifecycle import GROUND, STARTED, Lifecycle
 from windtunnel.twin.recorder import UNFINISHED, Recorder
 from windtunnel.twin.replicas import Replica
@@ -48,6 +48,7 @@ class Simulation(Journey):
         story: Story | None,
         horizon_s: float,
         attempts: int,
+        backoff_s: float,
     ) -> None:
         super().__init__(
             traffic=traffic,
@@ -59,6 +60,7 @@ class Simulation(Journey):
             recorder=recorder,
             story=story,
             attempts=attempts,
+            backoff_s=backoff_s,
         )
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
@@ -68,6 +70,8 @@ class Simulation(Journey):
         self._patience: Final = Patience()
         self.faults: Final = faults
         lifecycle.inside = self
+        if faults is not None and faults.storms.expected:
+            self.storms = faults.storms
 
     def run(
         self,
@@ -187,7 +191,9 @@ class Simulation(Journey):
             return
         if request.parent is None:
             del self.elsewhere[request.id]
-        if kind == ENCODED:
+        if kind == AGAIN:
+            self._route(request)
+        elif kind == ENCODED:
             request.encoded_s = self.now_s
             self._route(request)
         else:

@@ -29,6 +29,9 @@ KINDS = (
     "kind: clock-skew, ahead: 5s",
     "kind: clock-skew, behind: 1s",
     "kind: controller-restart, controller: autoscaler",
+    "kind: kv-leak, rate: 5/s",
+    "kind: kv-leak, rate: 100/s, select: {count: all}",
+    "kind: rate-limit-storm, share: 0.5",
 )
 OTHERS = (
     "kind: engine-crash",

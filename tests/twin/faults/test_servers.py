@@ -97,3 +97,63 @@ def test_who_waits_for_a_server_that_crashes_for_ever_is_given_up_in_the_end() -
     loop = "at: 500ms, kind: crash-loop, after: 0s, backoff: {first: 0s, most: 0s}, for: 300d"
     result, _ = faulty(plain(loop, load="500ms", count=3))
     assert result["requests"]["dropped"] == 3
+
+
+def test_leaked_blocks_are_counted_and_shed_who_no_longer_fits() -> None:
+    # 999 blocks of 16 tokens; an answer of 1,590 tokens to a prompt of 10 needs 100 of them. At 10
+    # blocks a second 99 are left after 90 s; the first began at 1 s, and takes 15.9 s.
+    leak = "at: 0s, kind: kv-leak, rate: 10/s"
+    result, events = faulty(plain(leak, count=3, rate="0.0125/s", output=1590))
+    # They come at 80 s, 160 s and 240 s: the first has ended by 96 s but for the leak.
+    assert [event.data["outcome"] for event in events if event.kind == "request.ended"] == [
+        "dropped",
+        "dropped",
+        "dropped",
+    ]
+    assert ends(events) == [90.0, 160.0, 240.0]
+    assert set(result["reasons"]["dropped"]) == {"needs # KV blocks, # have not leaked"}
+    assert result["pools"]["main"]["kv_leaked"] > 900
+
+
+def test_a_leak_that_ends_and_one_that_a_restart_mends() -> None:
+    leak = "at: 1s, kind: kv-leak, rate: 100/s, for: 3s"
+    result, _ = faulty(plain(leak, count=9))
+    assert result["pools"]["main"]["kv_leaked"] == 300
+    assert result["requests"]["completed"] == 9
+    assert result["pools"]["main"]["kv_peak"] > 0.3
+    result, _ = faulty(plain(leak, "at: 5s, kind: engine-crash", count=9, output=1590))
+    assert result["requests"]["completed"] == 9
+
+
+def test_a_storm_turns_requests_back_and_they_are_sent_again() -> None:
+    storm = "at: 500ms, kind: rate-limit-storm, for: 1900ms"
+    result, events = faulty(plain(storm), "serving.retries={attempts: 3, backoff: 500ms}")
+    # Sent at 1.0 s, again 0.5 s later, again 1 s after that: the storm was over at 2.4 s.
+    retried = [event.time for event in events if event.kind == "request.retried"]
+    assert retried == [1.0, 1.5]
+    assert ends(events) == [pytest.approx(3.5)]
+    replicas = result["pools"]["main"]["replicas"]
+    assert (replicas["rate_limited"], replicas["retried"], replicas["lost"]) == (2, 0, 0)
+
+
+def test_who_was_turned_back_too_often_is_rejected() -> None:
+    result, _ = faulty(plain("at: 0s, kind: rate-limit-storm", count=4))
+    assert result["requests"]["rejected"] == 4
+    assert result["reasons"]["rejected"] == {"its server said that there are too many requests": 4}
+    assert result["pools"]["main"]["replicas"]["rate_limited"] == 8
+    assert result["simulated_seconds"] == 5.0  # the last came at 4 s, and was sent again at 5 s
+
+
+def test_a_storm_refuses_its_share() -> None:
+    storm = "at: 0s, kind: rate-limit-storm, share: 0.3"
+    result, _ = faulty(
+        plain(storm, count=200, rate="100/s", output=1), "serving.retries={attempts: 0}"
+    )
+    assert 40 < result["requests"]["rejected"] < 80
+
+
+def test_a_client_may_leave_while_its_request_waits_to_be_sent_again() -> None:
+    storm = "at: 0s, kind: rate-limit-storm"
+    sets = ("workload.0.timeout=700ms", "serving.retries={attempts: 9, backoff: 400ms}")
+    result, _ = faulty(plain(storm), *sets)
+    assert result["reasons"]["timed_out"] == {"the client left while it waited to be sent again": 1}

@@ -90,6 +90,8 @@ from windtunnel.twin.scenario.load import load_text
             "at: 1s, kind: controller-restart, controller: fleet",
             ["faults[0].controller", "the scenario has no `fleet`"],
         ),
+        ("at: 1s, kind: kv-leak", ["faults[0].rate", "missing"]),
+        ("at: 1s, kind: rate-limit-storm, share: 0", ["faults[0].share", "too small"]),
         ("when: {metric: queue, below: 0}, kind: engine-crash", ["nothing is ever below 0"]),
         (
             "when: {metric: arrivals, pool: main, above: 1}, kind: engine-crash",

@@ -10,6 +10,7 @@ from windtunnel.twin.faults.conditions import Gauge
 from windtunnel.twin.faults.controllers import ClockSkew, ControllerRestart
 from windtunnel.twin.faults.drill import Drill
 from windtunnel.twin.faults.effects import Effect, EngineCrash, Pace, SlowMachine
+from windtunnel.twin.faults.leaking import KvLeak
 from windtunnel.twin.faults.ledger import Ledger
 from windtunnel.twin.faults.looping import CrashLoop
 from windtunnel.twin.faults.machines import (
@@ -23,6 +24,7 @@ from windtunnel.twin.faults.plan import (
     CrashPlan,
     FaultPlan,
     LagPlan,
+    LeakPlan,
     LoopPlan,
     MachineLossPlan,
     OutagePlan,
@@ -32,19 +34,23 @@ from windtunnel.twin.faults.plan import (
     RestartPlan,
     SkewPlan,
     SlowPlan,
+    StormPlan,
 )
+from windtunnel.twin.faults.refusing import RateLimitStorm
 from windtunnel.twin.faults.schedule import Schedule
 from windtunnel.twin.faults.sight import MetricBlackout, MetricLag, RouterPartition, Sight
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.mishaps import Mishaps
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.storms import Storms
 
 
 class Faults:
     """The faults of one run: what is planned, and what has happened."""
 
-    def __init__(self, schedule: Schedule, ledger: Ledger) -> None:
+    def __init__(self, schedule: Schedule, ledger: Ledger, storms: Storms) -> None:
+        self.storms: Final = storms
         self.schedule: Final = schedule
         self.ledger: Final = ledger
 
@@ -67,6 +73,7 @@ class Workshop:
         self._lifecycle: Final = lifecycle
         self._schedule: Final = schedule
         self._pace: Final = Pace(cluster)
+        self.storms: Final = Storms()
 
     def effect(self, plan: FaultPlan, stream: Stream) -> Effect:
         """What a fault does; `stream` draws whom it befalls."""
@@ -80,6 +87,10 @@ class Workshop:
                 return CrashLoop(what, self._cluster, self._lifecycle, self._schedule, stream)
             case PartitionPlan():
                 return RouterPartition(what, self._cluster, self._lifecycle, stream)
+            case LeakPlan():
+                return KvLeak(what, self._cluster, self._lifecycle, self._schedule, stream)
+            case StormPlan():
+                return RateLimitStorm(what, self._cluster, self.storms, stream)
             case MachineLossPlan() | ReclaimPlan() | OutagePlan() | QuotaPlan():
                 return self._machine_effect(what, stream)
             case _:
@@ -133,4 +144,4 @@ def build_faults(
         gauge = Gauge(cluster, recorder)
         times = streams[f"faults.{plan.name}"]
         Drill(plan, effect, schedule, ledger, gauge, times).start()
-    return Faults(schedule, ledger)
+    return Faults(schedule, ledger, workshop.storms)

@@ -109,6 +109,20 @@ class RestartPlan(msgspec.Struct, frozen=True, tag=True):
     controller: str
 
 
+class LeakPlan(msgspec.Struct, frozen=True, tag=True):
+    """KV blocks that become unusable."""
+
+    select: SelectPlan
+    blocks_per_s: float
+
+
+class StormPlan(msgspec.Struct, frozen=True, tag=True):
+    """Servers that answer 429."""
+
+    select: SelectPlan
+    share: float
+
+
 MACHINE = "machine"
 RACK = "rack"
 ZONE = "zone"
@@ -160,6 +174,8 @@ What = (
     | LagPlan
     | SkewPlan
     | RestartPlan
+    | LeakPlan
+    | StormPlan
     | MachineLossPlan
     | ReclaimPlan
     | OutagePlan

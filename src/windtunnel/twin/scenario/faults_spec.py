@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Number, chosen_by, variant
+from windtunnel.core.spec.fields import Number, Rate, chosen_by, variant
 from windtunnel.core.spec.section import Section
 from windtunnel.twin.faults.plan import (
     READERS,
@@ -12,11 +12,13 @@ from windtunnel.twin.faults.plan import (
     BlackoutPlan,
     CrashPlan,
     LagPlan,
+    LeakPlan,
     LoopPlan,
     PartitionPlan,
     RestartPlan,
     SkewPlan,
     SlowPlan,
+    StormPlan,
     What,
 )
 from windtunnel.twin.scenario.fault_times_spec import (
@@ -192,6 +194,48 @@ class RestartSpec(LastingSpec):
         return RestartPlan(self.controller)
 
 
+class KvLeakSpec(LastingSpec):
+    """KV blocks of some servers become unusable, for as long as their engines run."""
+
+    kind: Literal["kv-leak"]
+    select: SelectSpec = Field(
+        default_factory=SelectSpec, description="Which servers; left out: one of all."
+    )
+    rate: Annotated[float, Rate("0.001/s", "1000000/s")] = Field(
+        description="Blocks of each of them."
+    )
+
+    @property
+    def selected(self) -> SelectSpec:
+        return self.select
+
+    def what(self) -> What:
+        return LeakPlan(self.select.plan(), self.rate)
+
+
+class StormSpec(LastingSpec):
+    """Servers answer 429 to some of the requests that are sent to them.
+
+    What becomes of those is said by `serving.retries`.
+    """
+
+    kind: Literal["rate-limit-storm"]
+    select: SelectSpec = Field(
+        default_factory=lambda: SelectSpec(count="all"),
+        description="Which servers; left out: all.",
+    )
+    share: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=1.0, description="The share of requests that they refuse, drawn for each."
+    )
+
+    @property
+    def selected(self) -> SelectSpec:
+        return self.select
+
+    def what(self) -> What:
+        return StormPlan(self.select.plan(), self.share)
+
+
 Fault = Annotated[
     Annotated[SlowSpec, variant("slow-machine")]
     | Annotated[CrashSpec, variant("engine-crash")]
@@ -201,6 +245,8 @@ Fault = Annotated[
     | Annotated[LagSpec, variant("metric-lag")]
     | Annotated[SkewSpec, variant("clock-skew")]
     | Annotated[RestartSpec, variant("controller-restart")]
+    | Annotated[KvLeakSpec, variant("kv-leak")]
+    | Annotated[StormSpec, variant("rate-limit-storm")]
     | Annotated[MachineLossSpec, variant("machine-loss")]
     | Annotated[RackLossSpec, variant("rack-loss")]
     | Annotated[ZoneLossSpec, variant("zone-loss")]
@@ -217,6 +263,8 @@ Fault = Annotated[
         "metric-lag",
         "clock-skew",
         "controller-restart",
+        "kv-leak",
+        "rate-limit-storm",
         "machine-loss",
         "rack-loss",
         "zone-loss",

@@ -195,7 +195,9 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     drain: str = "wait"
     """What a server that is to go does with its requests: wait, redirect or immediate."""
     retry_attempts: int = 1
-    """How often a request begins anew whose server is lost."""
+    """How often a request begins anew whose server is lost, or answers 429."""
+    retry_backoff_s: float = 1.0
+    """How long the latter waits the first time; then twice as long every time."""
     scaling: ScalingPlan | None = None
     """None: the servers are those that a run begins with."""
     ground: GroundPlan | None = None

@@ -33,6 +33,7 @@ from windtunnel.twin.scenario.serving_spec import (
     LinearStepTime,
     PhysicsStepTime,
     PoolSpec,
+    RetriesSpec,
     ServingSpec,
     StepTime,
     TableStepTime,
@@ -47,6 +48,7 @@ from windtunnel.workload.plan import Entry
 def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
+    retries = spec.serving.retries or RetriesSpec()
     scaling = _scaling(spec, file)
     return ScenarioPlan(
         name=spec.name or _name_of(file),
@@ -65,7 +67,8 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
         scaling=scaling,
         ground=ground_plan(spec, file),
-        retry_attempts=1 if spec.serving.retries is None else spec.serving.retries.attempts,
+        retry_attempts=retries.attempts,
+        retry_backoff_s=retries.backoff,
         faults=faults_plan(spec),
         planning=planning_plan(spec.plan),
     )

@@ -348,12 +348,18 @@ class DrainSpec(Section):
 
 
 class RetriesSpec(Section):
-    """What becomes of requests whose server is lost with them."""
+    """What becomes of requests whose server is lost with them, or answers 429."""
 
     attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
         default=1,
         description="How often a request begins anew, with its prompt, on another server; after "
-        "that it is dropped. 0: never. Its timeout keeps running.",
+        "that it is dropped, or rejected if its server answered 429. 0: never. Its timeout keeps "
+        "running.",
+    )
+    backoff: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=1.0,
+        description="How long a request waits whose server answered 429 before it is sent again; "
+        "twice as long every time, an hour at most.",
     )
 
 
