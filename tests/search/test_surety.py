@@ -27,8 +27,8 @@ def test_one_run_counts_for_few_requests() -> None:
 
 
 def test_all_tests_together_have_the_confidence() -> None:
-    assert spent(0.95, 0) == pytest.approx(0.975)
-    assert sum(1.0 - spent(0.95, test) for test in range(50)) <= 0.05 + 1e-12
+    assert spent(0.95, 0) == pytest.approx(0.9696, abs=1e-4)
+    assert sum(1.0 - spent(0.95, test) for test in range(1000)) <= 0.05
 
 
 def test_the_bound_is_wrong_as_rarely_as_it_says() -> None:
