@@ -46,11 +46,16 @@ def test_a_rack_is_lost_whole() -> None:
     assert result["requests"]["unfinished"] == 0
 
 
-def test_no_request_begins_anew_on_a_server_that_is_lost_with_its_own() -> None:
-    """One attempt is enough for everybody: those of the first went to others of the rack once."""
-    result, _ = faulty(
-        "at: 20s, kind: rack-loss, select: {pool: big, rack: 0}", replicas=3, machines="{max: 8}"
-    )
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "kind: rack-loss, select: {pool: big, rack: 0}",
+        "kind: engine-crash, select: {pool: main, count: 2}",
+    ],
+)
+def test_no_request_begins_anew_on_a_server_that_is_lost_with_its_own(fault: str) -> None:
+    """One attempt is enough for everybody: those of the first went to the next to go once."""
+    result, _ = faulty(f"at: 20s, {fault}", replicas=3, machines="{max: 8}")
     replicas = result["pools"]["main"]["replicas"]
     assert (replicas["lost"], replicas["failed"]) == (2, 0)
     assert replicas["retried"] > 2

@@ -149,7 +149,7 @@ class Units:
         alive = [pod for pod in active if pod.node and self._view.nodes[pod.node].ready]
         replica = unit.replica
         if replica is not None and replica.state == READY:
-            if not unit.has([pod for pod in alive if pod.ready]):
+            if not unit.has(self._ready_pods(unit)):
                 self._stop(unit, replica, now_s)
         elif replica is not None and replica.state == STARTING and not unit.has(alive):
             self._lifecycle.lose(replica, now_s, self._why(unit))
@@ -179,11 +179,10 @@ class Units:
 
     def _stop(self, unit: Unit, replica: Replica, now_s: float) -> None:
         """A server lost a pod: by an order it may finish what it does, else it is dead."""
-        ending = [pod for pod in unit.pods.values() if pod.terminating]
-        others = [pod for pod in unit.pods.values() if pod.active and not pod.ready]
-        if not ending or self._is_dead(unit) or others:
+        if self._is_lost(unit):
             self._lifecycle.lose(replica, now_s, self._why(unit))
             return
+        ending = [pod for pod in unit.pods.values() if pod.terminating]
         why = PODS_ENDING if len(ending) == len(unit.pods) else POD_MOVED
         self._lifecycle.drain(replica, now_s, why)
         if replica.state == DRAINING:
@@ -192,15 +191,26 @@ class Units:
             self.deadlines.sort()
 
     def _doomed(self, units: Iterable[Unit]) -> list[Replica]:
-        """Servers that a machine takes with it which has stopped."""
-        found = []
-        for unit in units:
-            replica = unit.replica
-            if replica is not None and replica.state == READY and self._is_dead(unit):
-                alive = [pod for pod in unit.pods.values() if pod.active and pod.ready]
-                if not unit.has([pod for pod in alive if self._view.nodes[pod.node].ready]):
-                    found.append(replica)
-        return found
+        """Servers that end now, with all that is on them."""
+        return [
+            unit.replica
+            for unit in units
+            if unit.replica is not None
+            and unit.replica.state == READY
+            and not unit.has(self._ready_pods(unit))
+            and self._is_lost(unit)
+        ]
+
+    def _ready_pods(self, unit: Unit) -> list[Pod]:
+        nodes = self._view.nodes
+        active = [pod for pod in unit.pods.values() if pod.active and pod.ready]
+        return [pod for pod in active if pod.node and nodes[pod.node].ready]
+
+    def _is_lost(self, unit: Unit) -> bool:
+        """Whether a server that lacks a pod is dead, and has not been told to end."""
+        ending = any(pod.terminating for pod in unit.pods.values())
+        others = any(pod.active and not pod.ready for pod in unit.pods.values())
+        return not ending or others or self._is_dead(unit)
 
     def _is_dead(self, unit: Unit) -> bool:
         """Whether a machine that it is on has stopped."""
