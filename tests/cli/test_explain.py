@@ -165,6 +165,24 @@ def test_a_fault_is_the_root_of_what_it_caused(tmp_path: Path) -> None:
     assert "main: 1 starting" in " ".join(step["says"] for step in at["layers"])
 
 
+def test_who_is_turned_away_hears_the_verdict(tmp_path: Path) -> None:
+    bucket = "  admission: {policy: token-bucket, capacity: 10, refill: 10/s}\n"
+    run = run_of(CRASH.replace("faults:", f"{bucket}faults:").replace("1/s", "5/s"), tmp_path)
+    (chain,) = data(run, "--request", "1")["chains"]
+    assert chain["about"] == "it was turned away at once"
+    assert chain["root"]["layer"] == "gateway"
+    assert chain["root"]["says"].startswith("the gateway turned it away: ")
+
+
+def test_a_request_that_was_lost_with_its_server_says_so(tmp_path: Path) -> None:
+    text = CRASH.replace("faults:", "  retries: {attempts: 0}\nfaults:").replace("2s", "2500ms")
+    found = data(run_of(text, tmp_path), "--request", "1")
+    assert found["outcome"] == "dropped"
+    chain = found["chains"][-1]
+    assert "main 0 was lost: its engine crashed" in [step["says"] for step in chain["steps"]]
+    assert chain["root"]["ids"] == ["fault-1"]
+
+
 def test_json_into_a_file(surge: Path, tmp_path: Path) -> None:
     assert told(surge, "--at", "60s", "--json", str(tmp_path / "at.json")) == ""
     assert json.loads((tmp_path / "at.json").read_text())["time"] == 60.0

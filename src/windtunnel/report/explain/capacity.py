@@ -58,15 +58,15 @@ class Wait(msgspec.Struct, frozen=True):
 
 def why_short(history: History, result: dict[str, Any], wait: Wait, about: str) -> Chain:
     """From a wait to what made it: the whole way through pool, autoscaler, gangs and machines."""
-    steps = [_ready(history, wait)]
+    steps = [ready(history, wait)]
     lost = _lost(history, wait)
     faults = [
         one
         for one in history.faults.values()
         if one.overlaps(wait.start_s, wait.end_s) or any(life.is_struck_by(one) for life in lost)
     ]
-    steps += [_fault(one) for one in faults[:MOST_NAMED]]
-    steps += [_loss(history, life) for life in lost[:MOST_NAMED]]
+    steps += [of_fault(one) for one in faults[:MOST_NAMED]]
+    steps += [loss(history, life) for life in lost[:MOST_NAMED]]
     coming = _coming(history, wait)
     root = None
     if coming:
@@ -76,11 +76,11 @@ def why_short(history: History, result: dict[str, Any], wait: Wait, about: str) 
     steps += limited
     blamed = _blamed(faults, lost, wait)
     if blamed is not None:
-        root = _fault(blamed)
+        root = of_fault(blamed)
     elif limited and (root is None or _outlasts(coming, wait)):
         root = limited[0]
     elif lost and root is None:
-        root = _loss(history, lost[0])
+        root = loss(history, lost[0])
     elif root is None:
         root = _nobody_coming(history, result, wait)
     return Chain(about, steps, root)
@@ -92,7 +92,8 @@ def _outlasts(coming: list[Life], wait: Wait) -> bool:
     return wait.end_s - last_s > last_s - wait.start_s
 
 
-def _ready(history: History, wait: Wait) -> Step:
+def ready(history: History, wait: Wait) -> Step:
+    """How many servers of a pool could serve when a wait began."""
     states = history.in_states(wait.pool, wait.start_s)
     here = sum(len(lives) for lives in states.values())
     told = []
@@ -106,7 +107,8 @@ def _ready(history: History, wait: Wait) -> Step:
     return Step(wait.start_s, POOL, says)
 
 
-def _fault(fault: Fault) -> Step:
+def of_fault(fault: Fault) -> Step:
+    """What went wrong, with whom, and for how long."""
     whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nobody"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
@@ -131,7 +133,8 @@ def _lost(history: History, wait: Wait) -> list[Life]:
     ]
 
 
-def _loss(history: History, life: Life) -> Step:
+def loss(history: History, life: Life) -> Step:
+    """How a server was lost, and with which machine."""
     gone_s = life.since[GONE]
     says = f"{life.title} was lost: {life.ended}"
     for machine in life.machines:

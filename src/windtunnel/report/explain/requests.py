@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.report.explain.capacity import Wait, why_short
+from windtunnel.report.explain.capacity import Wait, loss, of_fault, ready, why_short
+from windtunnel.report.explain.history import Life
 from windtunnel.report.explain.run import ReadRun, Row
 from windtunnel.report.explain.steps import (
     GATEWAY,
@@ -25,6 +26,7 @@ from windtunnel.twin.saturation import KV_FULL
 
 FOR_ROOM = (AT_GATEWAY, QUEUE, ROOM)
 """Phases in which a request waits for servers to have room."""
+REJECTED = "rejected"
 WORTH_S = 1e-3
 """Waits that are shorter need no explanation."""
 
@@ -53,10 +55,23 @@ def explain_request(run: ReadRun, number: int) -> ExplainedRequest:
         for phase in phases
         if phase.name == DECODE and phase.took_s > max((one.took_s for one in longest), default=0.0)
     ]
-    chains = [_chain(run, row, phase) for phase in longest]
+    chains = [_chain(run, row, phase) for phase in longest or phases[-1:]]
+    if row.outcome == REJECTED:
+        chains = chains if longest else [_turned_away(run, row, phases[0])]
     return ExplainedRequest(
         number, _headline(row, ttft, end_s), row.outcome, ttft, end_s - row.arrived, phases, chains
     )
+
+
+def _turned_away(run: ReadRun, row: Row, phase: Phase) -> Chain:
+    """A request that was refused as it came: nothing was waited for."""
+    wait = Wait(_answering(run, row), phase.start_s, phase.end_s, "")
+    steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
+    return Chain("it was turned away at once", steps, _verdict(row, phase))
+
+
+def _verdict(row: Row, phase: Phase) -> Step:
+    return Step(phase.end_s, GATEWAY, f"the gateway turned it away: {row.reason}")
 
 
 def _headline(row: Row, ttft: float | None, end_s: float) -> str:
@@ -73,19 +88,7 @@ def _chain(run: ReadRun, row: Row, phase: Phase) -> Chain:
     about = f"{took(phase.took_s)} {NAMES[phase.name]}"
     steps = _first_steps(run, row, phase)
     if phase.name not in FOR_ROOM or _has_room(run, row, phase):
-        why = Worst(run.result).why(row, phase, run.series, run.slots)
-        faults = run.history.faults.values()
-        struck = [
-            fault
-            for fault in faults
-            if fault.overlaps(phase.start_s, phase.end_s)
-            and "-".join(map(str, row.server)) in fault.subjects
-        ]
-        root = Step(phase.start_s, SERVER, why)
-        if struck:
-            says = f"{struck[0].kind} ({struck[0].reason}) struck its server"
-            root = Step(struck[0].at_s, "fault", says, [struck[0].id])
-        return Chain(about, [*steps, Step(phase.start_s, SERVER, why)], root)
+        return _at_work(run, row, phase, about, steps)
     pool = row.prompt_server[0] if phase.name != ROOM else row.pool
     wait = Wait(
         pool or _answering(run, row),
@@ -95,6 +98,27 @@ def _chain(run: ReadRun, row: Row, phase: Phase) -> Chain:
     )
     chain = why_short(run.history, run.result, wait, about)
     return Chain(about, [*steps, *chain.steps], chain.root)
+
+
+def _at_work(run: ReadRun, row: Row, phase: Phase, about: str, before: list[Step]) -> Chain:
+    """Time that went to the request itself: unless its server was slowed, or lost with it."""
+    why = Worst(run.result).why(row, phase, run.series, run.slots)
+    steps = [*before, Step(phase.start_s, SERVER, why)]
+    root = steps[-1]
+    life = _life_of(run, row.server)
+    if life is not None:
+        if row.outcome == "dropped" and life.since.get("gone") == row.finished:
+            root = loss(run.history, life)
+            steps.append(root)
+        names = {f"{life.pool}-{life.number}", *life.machines}
+        struck = [
+            fault
+            for fault in run.history.faults.values()
+            if fault.overlaps(phase.start_s, phase.end_s) and names.intersection(fault.subjects)
+        ]
+        if struck:
+            root = of_fault(struck[0])
+    return Chain(about, steps, root)
 
 
 def _has_room(run: ReadRun, row: Row, phase: Phase) -> bool:
@@ -136,6 +160,8 @@ def _first_steps(run: ReadRun, row: Row, phase: Phase) -> list[Step]:
         waiting = int(whole["at_gateway"][sample])
         says = f"{count(waiting, 'request')} waited at the gateway"
         steps.append(Step(phase.start_s, GATEWAY, says))
+        if row.outcome == REJECTED:
+            steps.append(_verdict(row, phase))
     elif phase.name in FOR_ROOM and row.pool is not None:
         steps.append(_at_its_server(run, row, phase, sample))
     elif phase.name == QUEUE:
@@ -163,11 +189,14 @@ def _at_its_server(run: ReadRun, row: Row, phase: Phase, sample: int) -> Step:
     return Step(phase.start_s, SERVER, says)
 
 
+def _life_of(run: ReadRun, owner: Owner) -> Life | None:
+    found = (life for life in run.history.lives if (life.pool, life.number) == owner)
+    return next(found, None)
+
+
 def _ready_s(run: ReadRun, owner: Owner) -> float | None:
-    for life in run.history.lives:
-        if (life.pool, life.number) == owner:
-            return life.since.get("ready")
-    return None
+    life = _life_of(run, owner)
+    return None if life is None else life.since.get("ready")
 
 
 def _numbers(run: ReadRun, owner: Owner, sample: int) -> dict[str, Any] | None:
