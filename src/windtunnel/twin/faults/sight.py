@@ -7,7 +7,14 @@ from windtunnel.routing.veil import Veil
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.faults.effects import Effect, Strike
-from windtunnel.twin.faults.plan import AUTOSCALER, ROUTERS, BlackoutPlan, LagPlan, PartitionPlan
+from windtunnel.twin.faults.plan import (
+    AUTOSCALER,
+    READERS,
+    ROUTERS,
+    BlackoutPlan,
+    LagPlan,
+    PartitionPlan,
+)
 from windtunnel.twin.faults.select import chosen, names_of
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import READY, Replica
@@ -55,6 +62,11 @@ class Sight:
         self._autoscaling: Final = autoscaling
         self._lags: Final[dict[str, list[float]]] = {ROUTERS: [], AUTOSCALER: []}
 
+    def readers(self, named: tuple[str, ...]) -> list[str]:
+        """Those of them that there are."""
+        there = (ROUTERS,) if self._autoscaling is None else READERS
+        return [one for one in named if one in there]
+
     def darken(self, reader: str, by: int) -> None:
         """One fault more, or one fewer, that hides all metrics."""
         if reader == ROUTERS:
@@ -89,7 +101,7 @@ class MetricBlackout(Effect):
         self._sight: Final = sight
 
     def choose(self) -> Strike:
-        return Darkness(list(self._plan.readers), self._sight)
+        return Darkness(self._sight.readers(self._plan.readers), self._sight)
 
 
 class Darkness(Strike):
@@ -116,7 +128,8 @@ class MetricLag(Effect):
         self._sight: Final = sight
 
     def choose(self) -> Strike:
-        return Lateness(list(self._plan.readers), self._plan.lag_s, self._sight)
+        readers = self._sight.readers(self._plan.readers)
+        return Lateness(readers, self._plan.lag_s, self._sight)
 
 
 class Lateness(Strike):
