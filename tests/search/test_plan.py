@@ -15,7 +15,7 @@ from windtunnel.search.point import Origin
 from windtunnel.search.stages import lengths_of, shortened
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.workload.plan import Source
+from windtunnel.workload.plan import Source, TraceReplay
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def test_prefill_and_decode_are_told_apart(shop: Path) -> None:
     data: Any = Origin.read(shop).data()
     pool = data["serving"]["pools"][0]
     roles: list[Any] = [{**pool, "name": role, "role": role} for role in ("prefill", "decode")]
+    roles[0] |= {"price_per_hour": 1.0, "engine": {**pool["engine"], "max_num_seqs": 16}}
     sets: dict[str, Any] = {
         "serving.pools": roles,
         "serving.disaggregation": {"transfer": {"bytes_per_token": 1000}},
@@ -86,6 +87,9 @@ def test_prefill_and_decode_are_told_apart(shop: Path) -> None:
     settings = [*sets.items(), *((path, value) for path, value in table.best["settings"])]
     plan = Origin.read(shop).plan(tuple(settings))
     assert [pool.replicas for pool in plan.pools] == table.best["servers"]
+    assert [pool.engine.max_num_seqs for pool in plan.pools] == [16, 8]
+    prefill, decode = table.best["servers"]
+    assert table.best["cost_per_hour"] == 1.0 * prefill + 2.5 * decode
 
 
 def test_what_cannot_be_built_is_told(shop: Path) -> None:
@@ -172,6 +176,10 @@ def test_loads_scale_whatever_makes_requests() -> None:
     source = loaded(load_text(SHOP), 0.5).workload[0]
     assert isinstance(source, Source)
     assert (source.arrivals.rate_per_s, source.count) == (20.0, 160)
+    trace = TraceReplay("t.csv", None, 3.0, 0, False, None, None, None, None, 50)
+    replayed = loaded(msgspec.structs.replace(load_text(SHOP), workload=(trace,)), 2.0).workload[0]
+    assert isinstance(replayed, TraceReplay)
+    assert (replayed.speedup, replayed.count) == (6.0, 50)
     heavy = loaded(load_text(SHOP), 2.0).workload[0]
     assert isinstance(heavy, Source)
     assert heavy.count == 320

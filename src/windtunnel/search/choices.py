@@ -40,10 +40,10 @@ class Choices(msgspec.Struct, frozen=True):
     """All that is combined. None stands for what the scenario has, whatever that is."""
 
     accelerators: tuple[str | None, ...]
-    tensor_parallel: tuple[int, ...]
-    max_num_seqs: tuple[int, ...]
-    max_num_batched_tokens: tuple[int, ...]
-    memory_utilization: tuple[float, ...]
+    tensor_parallel: tuple[int | None, ...]
+    max_num_seqs: tuple[int | None, ...]
+    max_num_batched_tokens: tuple[int | None, ...]
+    memory_utilization: tuple[float | None, ...]
     together: bool
     replicas: CountsPlan | None
     prefill: CountsPlan | None
@@ -77,6 +77,8 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     if planning.prefill is None and roles == {"prefill", "decode"}:
         together = together and plan.planning is not None
         split = _around(plan, "prefill"), _around(plan, "decode")
+    if split[0] is not None and free:
+        notes.append("prefill and decode on different accelerators")
     if split[0] is None:
         notes.append("prefill and decode on servers of their own: plan.prefill_decode is left out")
     engine = pool.engine
@@ -91,11 +93,9 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     return Choices(
         accelerators=accelerators,
         tensor_parallel=degrees,
-        max_num_seqs=planning.max_num_seqs or (engine.max_num_seqs,),
-        max_num_batched_tokens=(
-            planning.max_num_batched_tokens or (engine.max_num_batched_tokens,)
-        ),
-        memory_utilization=planning.memory_utilization or (engine.memory_utilization,),
+        max_num_seqs=planning.max_num_seqs or (None,),
+        max_num_batched_tokens=planning.max_num_batched_tokens or (None,),
+        memory_utilization=planning.memory_utilization or (None,),
         together=together,
         replicas=planning.replicas,
         prefill=split[0],
@@ -137,12 +137,11 @@ def _accelerators(
         return tuple(names)
     if free:
         return tuple(ACCELERATORS)
-    own = pool.accelerator and resolve_accelerator(pool.accelerator).name
     kind = pool.step_time.model
     profile = "profile" in pool.step_time.parameters
     what = "a profile of one accelerator" if profile else f"the step time {kind!r}"
     notes.append(f"other accelerators and tensor_parallel: {what} says nothing of them")
-    return (own,)
+    return (None,)
 
 
 def _around(plan: ScenarioPlan, role: str) -> CountsPlan:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 import windtunnel
-from windtunnel.core.errors import InputError
 from windtunnel.routing.custom import is_custom
 from windtunnel.search.choices import Choices, choices_of
 from windtunnel.search.demand import demands_of
@@ -64,17 +63,8 @@ def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> Spac
 
 
 def _unit(kinds: Sequence[Kind]) -> str:
-    """Dollars; or accelerators, where nobody has said what any of them costs."""
-    without = [kind for kind in kinds if kind.price is None and kind.plan is not None]
-    if not without:
-        return DOLLARS
-    if len(without) == sum(kind.plan is not None for kind in kinds):
-        return ACCELERATORS
-    raise InputError(
-        f"the price of {without[0].accelerator} is not known, that of others is",
-        where="plan.prices",
-        hint="give it one, as dollars for an hour of one accelerator",
-    )
+    """Dollars; or accelerators, where nobody has said what they cost."""
+    return DOLLARS if any(kind.prices for kind in kinds) else ACCELERATORS
 
 
 class Search:
@@ -191,11 +181,12 @@ def _prices(space: Space, number: int) -> dict[str, float]:
 def _cost(space: Space, candidate: Candidate) -> float:
     """Of an hour of its servers; of what scales, of those that it never goes below."""
     kind = candidate.kind
-    each = kind.tensor_parallel * 1.0 if space.unit == ACCELERATORS else kind.price or 0.0
+    each = kind.prices if space.unit == DOLLARS else kind.accelerators
+    counts: Sequence[int] = candidate.servers
     if kind.scales and kind.plan is not None and kind.plan.scaling is not None:
-        least = [bounds.minimum for bounds in kind.plan.scaling.bounds.values()]
-        return each * sum(least)
-    return each * candidate.total
+        bounds = kind.plan.scaling.bounds
+        counts = [bounds[pool.name].minimum for pool in kind.plan.pools]
+    return sum(count * price for count, price in zip(counts, each, strict=False))
 
 
 def _lanes(space: Space) -> list[Lane]:

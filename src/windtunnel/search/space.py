@@ -45,8 +45,10 @@ class Kind(msgspec.Struct, frozen=True):
     settings: Settings
     plan: ScenarioPlan | None
     """None: it cannot be built, and `sentence` says why."""
-    price: float | None = None
-    """Dollars for an hour of one server."""
+    prices: tuple[float, ...] = ()
+    """Dollars for an hour of one server of each pool; none where nobody has said."""
+    accelerators: tuple[int, ...] = ()
+    """Of one server of each pool."""
     ruled: Ruled | None = None
     fewest: int = 1
     """Servers below which there is too little time for the work, in all."""
@@ -191,13 +193,13 @@ def _scaling_settings(
 
 
 class Hardware(NamedTuple):
-    """What every server of a kind is."""
+    """What every server of a kind is. None: as its pool has it."""
 
     accelerator: str | None
-    tensor_parallel: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    memory_utilization: float
+    tensor_parallel: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    memory_utilization: float | None
 
 
 def kinds_of(
@@ -214,7 +216,7 @@ def kinds_of(
             choices.max_num_batched_tokens,
             choices.memory_utilization,
         )
-        if values[2] <= values[3]
+        if values[2] is None or values[3] is None or values[2] <= values[3]
     ]
     if len(frames) * len(hardware) > MOST_LANES:
         what = f"these are {len(frames) * len(hardware)} kinds of deployment"
@@ -236,14 +238,15 @@ def _kind(
     choices: Choices,
     bounds: "_Bounds",
 ) -> Kind:
+    shown = _with(template_of(base), own, choices.prices)
     kind = Kind(
         number=number,
         shape=frame.shape,
-        accelerator=own.accelerator,
-        tensor_parallel=own.tensor_parallel,
-        max_num_seqs=own.max_num_seqs,
-        max_num_batched_tokens=own.max_num_batched_tokens,
-        memory_utilization=own.memory_utilization,
+        accelerator=_name_of(shown.accelerator),
+        tensor_parallel=shown.tensor_parallel,
+        max_num_seqs=shown.engine.max_num_seqs,
+        max_num_batched_tokens=shown.engine.max_num_batched_tokens,
+        memory_utilization=shown.engine.memory_utilization,
         router=frame.router,
         scaling=frame.scaling,
         settings=(),
@@ -252,12 +255,18 @@ def _kind(
     )
     if frame.plan is None:
         return msgspec.structs.replace(kind, settings=frame.settings)
-    template = template_of(base)
-    pools = [_with(pool, own, template, choices.prices) for pool in frame.plan.pools]
-    settings = _merged(frame.settings, [_changes(template, pool) for pool in pools])
-    price = price_of(pools[0])
-    costs = None if price is None else price * own.tensor_parallel
-    kind = msgspec.structs.replace(kind, settings=settings, price=costs)
+    pools = [_with(pool, own, choices.prices) for pool in frame.plan.pools]
+    changes = [_changes(old, new) for old, new in zip(frame.plan.pools, pools, strict=True)]
+    prices = [price_of(pool) for pool in pools]
+    each = tuple(
+        (price or 0.0) * pool.tensor_parallel for price, pool in zip(prices, pools, strict=True)
+    )
+    kind = msgspec.structs.replace(
+        kind,
+        settings=_merged(frame.settings, changes),
+        prices=each if None not in prices else (),
+        accelerators=tuple(pool.tensor_parallel for pool in pools),
+    )
     try:
         found = bounds.of(pools)
     except InputError as error:
@@ -269,50 +278,45 @@ def _kind(
     )
 
 
-def _with(pool: PoolPlan, own: Hardware, template: PoolPlan, prices: dict[str, float]) -> PoolPlan:
+def _with(pool: PoolPlan, own: Hardware, prices: dict[str, float]) -> PoolPlan:
     """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
-    same = _same_hardware(template, own)
-    engine = msgspec.structs.replace(
-        pool.engine,
-        max_num_seqs=own.max_num_seqs,
-        max_num_batched_tokens=own.max_num_batched_tokens,
-        memory_utilization=own.memory_utilization,
-        kv_blocks=pool.engine.kv_blocks if same else None,
-    )
-    price = pool.price_per_hour
-    if own.accelerator in prices:
-        price = prices[own.accelerator]
-    elif not _same_accelerator(template, own):
-        price = None
+    name = _name_of(pool.accelerator)
+    wanted = own.accelerator or name
+    degree = own.tensor_parallel or pool.tensor_parallel
+    same = wanted == name and degree == pool.tensor_parallel
+    engine = pool.engine
+    price = pool.price_per_hour if wanted == name else None
     return msgspec.structs.replace(
         pool,
-        accelerator=pool.accelerator if _same_accelerator(template, own) else own.accelerator,
-        tensor_parallel=own.tensor_parallel,
-        price_per_hour=price,
-        engine=engine,
+        accelerator=pool.accelerator if wanted == name else wanted,
+        tensor_parallel=degree,
+        price_per_hour=price if wanted is None else prices.get(wanted, price),
+        engine=msgspec.structs.replace(
+            engine,
+            max_num_seqs=own.max_num_seqs or engine.max_num_seqs,
+            max_num_batched_tokens=own.max_num_batched_tokens or engine.max_num_batched_tokens,
+            memory_utilization=own.memory_utilization or engine.memory_utilization,
+            kv_blocks=engine.kv_blocks if same else None,
+        ),
     )
 
 
-def _same_accelerator(template: PoolPlan, own: Hardware) -> bool:
-    name = template.accelerator
-    return own.accelerator == (None if name is None else resolve_accelerator(name).name)
+def _name_of(accelerator: str | None) -> str | None:
+    """In the catalog."""
+    return None if accelerator is None else resolve_accelerator(accelerator).name
 
 
-def _same_hardware(template: PoolPlan, own: Hardware) -> bool:
-    return _same_accelerator(template, own) and own.tensor_parallel == template.tensor_parallel
-
-
-def _changes(template: PoolPlan, pool: PoolPlan) -> dict[str, Any]:
+def _changes(old: PoolPlan, pool: PoolPlan) -> dict[str, Any]:
     """What is written differently in a pool."""
     changes: dict[str, Any] = {
         name: getattr(pool, name)
         for name in ("accelerator", "tensor_parallel", "price_per_hour")
-        if getattr(pool, name) != getattr(template, name)
+        if getattr(pool, name) != getattr(old, name)
     }
     for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization"):
-        if getattr(pool.engine, name) != getattr(template.engine, name):
+        if getattr(pool.engine, name) != getattr(old.engine, name):
             changes[f"engine.{name}"] = getattr(pool.engine, name)
-    if pool.engine.kv_blocks != template.engine.kv_blocks:
+    if pool.engine.kv_blocks != old.engine.kv_blocks:
         changes["engine.kv_blocks"] = "auto"
     return changes
 
