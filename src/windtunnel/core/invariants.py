@@ -30,7 +30,7 @@ class InvariantChecker(Generic[State]):
         self._invariants = tuple(invariants)
         self.checked = 0
 
-    def run(self, state: State, context: str) -> None:
+    def run(self, state: State, context: str | Callable[[], str]) -> None:
         """Raises InvariantBroken for the first that fails; `context` says how to get there."""
         for invariant in self._invariants:
             self.checked += 1
@@ -38,6 +38,6 @@ class InvariantChecker(Generic[State]):
             if seen is not None:
                 raise InvariantBroken(
                     f"invariant {invariant.name!r} is broken: {invariant.sentence}; saw {seen}",
-                    where=context,
+                    where=context if isinstance(context, str) else context(),
                     hint="a bug in Windtunnel: please report it with the scenario and the seed",
                 )

@@ -54,6 +54,10 @@ class Roster:
         self.ready.insert(place, server)
 
 
+Mark = tuple[int, int, int, int, float]
+"""Requests, free blocks, requests that run and that wait, and the next event of a server."""
+
+
 class Cluster:
     """Servers by model, and the link between them when there is one.
 
@@ -71,6 +75,7 @@ class Cluster:
         self.owners: Final = Owners([pool.name for pool in pools])
         self.rosters: Final = [Roster(staleness_s) for _ in range(models)]
         self.draining = 0
+        self.marks: Final[list[Mark]] = []  # by server: how it was when it was last checked
         self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
         self._journals = False
         self.agenda: Final = Agenda([link if link is not None else Actor(LAST_TURN)])

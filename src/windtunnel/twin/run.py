@@ -68,8 +68,10 @@ def run(
     simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)
 
     def check_now(state: Simulation) -> None:
-        context = f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s"
-        checker.run(state, context)
+        checker.run(
+            state,
+            lambda: f"{plan.name}, seed {plan.seed}, event {state.events} at {state.now_s} s",
+        )
 
     with _no_collection():
         simulation.run(look or breathe, check_now if check else None)

@@ -8,6 +8,7 @@ from windtunnel.fuzz.drawing.serving import Pools
 
 MOST_FAULTS = 4
 METRICS = ("queue", "in_flight", "ready", "kv_use", "arrivals", "inside")
+OF_MACHINES = ("machine-loss", "rack-loss", "zone-loss", "provider-outage", "quota-exhaustion")
 OF_RUNS = ("arrivals", "inside")
 
 
@@ -17,9 +18,17 @@ class World:
     def __init__(self, pools: Pools, ground: Ground, lasts_s: float, *, scales: bool) -> None:
         self.pools = pools
         self.stands = ground.gangs is not None or ground.fleet is not None
-        self.has_fleet = ground.fleet is not None
+        self.machines: list[Section] = ground.fleet["pools"] if ground.fleet is not None else []
         self.scales = scales
         self.lasts_s = lasts_s
+
+    def knows(self, kind: str) -> bool:
+        """Whether there is anybody whom such a fault can befall."""
+        if kind == "clock-skew":
+            return self.scales
+        if kind == "spot-reclaim":
+            return any(one["capacity"] == "spot" for one in self.machines)
+        return bool(self.machines) or kind not in OF_MACHINES
 
     def span_s(self, dice: Dice) -> float:
         """A time that passes within the run."""
@@ -33,8 +42,7 @@ def draw_faults(swarm: Swarm, world: World) -> list[Section]:
     faults = []
     for number in range(dice.few(1, MOST_FAULTS)):
         one = swarm.dice(f"faults.{number}")
-        kinds = [kind for kind in KINDS if world.scales or kind != "clock-skew"]
-        kind = one.pick(*kinds)
+        kind = one.pick(*[kind for kind in KINDS if world.knows(kind)])
         faults.append({"kind": kind, **_time(one, world), **KINDS[kind](one, world)})
     return faults
 
@@ -115,12 +123,41 @@ def _skew(dice: Dice, world: World) -> Section:
 def _restart(dice: Dice, world: World) -> Section:
     controllers = ["autoscaler"] if world.scales else []
     controllers += ["gangs"] if world.stands else []
-    controllers += ["fleet"] if world.has_fleet else []
+    controllers += ["fleet"] if world.machines else []
     if not controllers:
         return {"kind": "engine-crash", **_select(dice, world)}
     controller = dice.pick(*controllers)
     lasts = _lasts(dice, world) if controller == "autoscaler" and dice.chance(0.5) else {}
     return {"controller": controller, **lasts}
+
+
+def _leak(dice: Dice, world: World) -> Section:
+    return {**_lasts(dice, world), "rate": dice.span(0.1, 50.0), **_select(dice, world)}
+
+
+def _storm(dice: Dice, world: World) -> Section:
+    return {**_lasts(dice, world), "share": dice.span(0.05, 1.0), **_select(dice, world)}
+
+
+def _machines(dice: Dice, world: World) -> Section:
+    """Machines, or racks, by pool; spot ones are drawn of all."""
+    select: Section = {"count": dice.pick(1, 2, "all")}
+    if dice.chance(0.5):
+        select["pool"] = dice.pick(*[one["name"] for one in world.machines])
+    return {"select": select}
+
+
+def _zones(dice: Dice, world: World) -> Section:
+    return {"select": {"zone": dice.pick(*[one["zone"] for one in world.machines])}}
+
+
+def _reclaim(dice: Dice, world: World) -> Section:
+    return {"notice": world.span_s(dice), "select": {"count": dice.pick(1, "all")}}
+
+
+def _quota(dice: Dice, world: World) -> Section:
+    pool = dice.pick(*[one["name"] for one in world.machines])
+    return {**_lasts(dice, world), **({"select": {"pool": pool}} if dice.chance(0.5) else {})}
 
 
 KINDS: dict[str, Callable[[Dice, World], Section]] = {
@@ -132,5 +169,13 @@ KINDS: dict[str, Callable[[Dice, World], Section]] = {
     "metric-lag": _lag,
     "clock-skew": _skew,
     "controller-restart": _restart,
+    "kv-leak": _leak,
+    "rate-limit-storm": _storm,
+    "machine-loss": _machines,
+    "rack-loss": _machines,
+    "zone-loss": _zones,
+    "spot-reclaim": _reclaim,
+    "provider-outage": _lasts,
+    "quota-exhaustion": _quota,
 }
 """By kind: what it has beside its time."""

@@ -112,10 +112,12 @@ class Yard:
         self.cluster.drain(machine, now_s)
 
     def leave(self, machine: str, now_s: float) -> None:
-        self.cluster.remove_node(machine, now_s)
+        if machine in self.cluster.view.nodes:  # it may have been lost before it was here
+            self.cluster.remove_node(machine, now_s)
 
     def is_empty(self, machine: str) -> bool:
         return self.cluster.is_empty(machine)
 
     def fail(self, machine: str, now_s: float) -> None:
-        self.cluster.fail(machine, now_s)
+        if machine in self.cluster.view.nodes:  # one on its way here, or away, is no node of it
+            self.cluster.fail(machine, now_s)
