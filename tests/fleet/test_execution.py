@@ -187,6 +187,21 @@ def test_a_provider_that_does_not_answer_is_asked_again_and_then_given_up() -> N
     assert shard.executor.next_deadline_s() == math.inf
 
 
+def test_nothing_is_given_up_while_the_provider_answers_nobody() -> None:
+    """A machine that nobody could be asked about has not failed."""
+    shard = Shard([quota("m1")])
+    shard.want(ask())
+    shard.cycle()
+    shard.executor.unreachable = True
+    for number in range(1, 6):
+        (again,) = shard.executor.expire(600.0 * number)
+        assert again.operation == CREATE
+    shard.executor.unreachable = False
+    assert len(shard.executor.expire(3600.0)) == len(shard.executor.expire(4200.0)) == 1
+    assert shard.executor.expire(4800.0) == []
+    assert shard.state("m1") == FAILED
+
+
 def test_an_answer_that_comes_twice_counts_once() -> None:
     shard = Shard([idle("m1")])
     shard.want(ask())

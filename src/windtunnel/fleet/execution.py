@@ -123,6 +123,8 @@ class Executor:
         """The kill switch: nothing begins. What has begun goes on, since half a drain is worse."""
         self.dry_run = False
         """Plans are counted and taken back; nothing begins. What waited before goes on waiting."""
+        self.unreachable = False
+        """The provider answers nobody: what is asked meanwhile does not count as an attempt."""
 
     @property
     def running(self) -> int:
@@ -406,7 +408,9 @@ class Executor:
             if running.operation == FETCH:
                 self._inventory.transition(running.entry, IDLE, now_s)
                 self._end(running, ROLLED_BACK, "", now_s)
-            elif running.attempts < self._limits.attempts:
+            elif running.attempts < self._limits.attempts or self.unreachable:
+                if self.unreachable:
+                    running.attempts -= 1
                 self._ask(running, running.operation, now_s, orders)
             else:
                 error = f"{running.operation} was not answered {running.attempts} times"

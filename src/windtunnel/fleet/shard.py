@@ -107,6 +107,7 @@ class Shard:
 
     def fold(self, page: Page, now_s: float) -> bool:
         """Takes a page of what its provider lists. True when another page must be asked for."""
+        self.executor.unreachable = page.unreachable
         if page.unreachable:
             return False
         if page.expired:
