@@ -164,3 +164,12 @@ def test_what_cannot_be_is_said(fault: str, sentence: str) -> None:
     with pytest.raises(InputError) as caught:
         faulty(f"at: 1s, {fault}")
     assert sentence in str(caught.value)
+
+
+def test_a_machine_that_is_not_in_its_cluster_yet_can_be_lost() -> None:
+    """One is ordered for the second server; it is lost as soon as it is there, and often."""
+    losses = "every: {mean: 1s, until: 3m}, kind: machine-loss"
+    result, _ = faulty(losses, count=400, machines="{initial: 1, max: 4}")
+    assert result["requests"]["arrived"] == 400
+    assert result["requests"]["unfinished"] == 0
+    assert result["fleet"]["pools"]["big"]["lost"] >= 2

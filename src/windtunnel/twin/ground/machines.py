@@ -289,7 +289,7 @@ class Machines:
         record = self.provider.get(machine)
         if record is None or record.state in (SPECULATIVE, CREATING, FAILED):
             return
-        if record.cluster:
+        if record.state in (CONFIGURED, DRAINING):  # a node of its cluster
             self._tenants[record.cluster].fail(machine, now_s)
             self._plan(now_s + self._lost_after_s, record.cluster, machine)
         self.provider.lose(machine, error, now_s)
