@@ -14,6 +14,7 @@ NAMES = (
     "closed-loop",
     "disaggregation",
     "elastic",
+    "faults",
     "first",
     "kthena",
     "lora",
@@ -148,6 +149,18 @@ def test_offload_brings_history_back() -> None:
     assert both["pools"]["main"]["kv_blocks"] * 16 == pytest.approx(190_000, rel=0.01)
     tier = both["pools"]["main"]["offload"]["tiers"]["cpu"]
     assert 0.035 < tier["loaded_bytes"] / tier["loads"] / 25e9 < 0.045
+
+
+def test_faults_do_little_harm_to_a_router_that_counts() -> None:
+    counts, blind = run("faults"), run("faults", "serving.router.policy=round-robin")
+    assert counts["slo"]["critical"]["attained"] == pytest.approx(0.987, abs=0.005)
+    replicas = counts["pools"]["main"]["replicas"]
+    assert (replicas["lost"], replicas["failed"]) == (2, 0)
+    assert replicas["retried"] == pytest.approx(16, abs=4)
+    assert counts["latency"]["ttft"]["p99"] < 0.5
+    assert 30 < blind["latency"]["ttft"]["p99"] < 42
+    assert 300 < blind["requests"]["timed_out"] < 480
+    assert blind["requests"]["rejected"] > 0
 
 
 def test_elastic_sleeps_wakes_up_and_is_small_again() -> None:
