@@ -7,6 +7,8 @@ from windtunnel.fuzz.drawing.serving import Pools
 
 METRICS = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
 MOST_REPLICAS = 5
+SHORTEST_S = 0.05
+"""Of an interval: servers that take long to come make a run far longer than its traffic."""
 MOST_LOOKS = 200
 """While requests come, an autoscaler looks at most about so often."""
 
@@ -18,7 +20,7 @@ def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Section | None:
     dice = swarm.dice("scaling")
     policy = dice.pick(*POLICIES)
     scaling: Section = {"policy": policy, **POLICIES[policy](dice, pools)}
-    scaling["interval"] = lasts_s * dice.span(1.0 / MOST_LOOKS, 0.3)
+    scaling["interval"] = max(SHORTEST_S, lasts_s * dice.span(1.0 / MOST_LOOKS, 0.3))
     _bounds(scaling, dice, pools)
     _delays(scaling, dice)
     if not policy.startswith("kthena"):
