@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from windtunnel.report.explain.capacity import Wait, why_short
 from windtunnel.report.explain.history import Happening, History
 from windtunnel.report.explain.steps import moment, took
+from windtunnel.twin.faults.machines import LOST, RECLAIMED
 
 
 def replica(time: float, state: str, server: int, reason: str = "", **data: Any) -> Happening:
@@ -18,8 +21,10 @@ def scaling(kind: str, time: float, id_: str, current: int, target: int) -> Happ
     return Happening(time, f"scaling.{kind}", "pool/main", "Full.", data)
 
 
-def fault(time: float, *subjects: str, until: float | None = None) -> Happening:
-    data = {"kind": "machine-loss", "subjects": list(subjects), "until": until}
+def fault(
+    time: float, *subjects: str, until: float | None = None, kind: str = "machine-loss"
+) -> Happening:
+    data = {"kind": kind, "subjects": list(subjects), "until": until}
     return Happening(time, "fault.began", "fault/0", f"at {time:.0f} s", data)
 
 
@@ -91,6 +96,34 @@ def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -
     assert "for the other 5.0 s it kept its place in the line of main 0" in said
     later = why_short(log, result, Wait("main", 100.0, 120.0, "main 0"), "a wait")
     assert "a fixed number of servers" in later.root.says
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "failed_s", "error"),
+    [
+        ("rack-loss", "big-rack-0", 30.0, LOST),
+        ("zone-loss", "zone", 30.0, LOST),
+        ("spot-reclaim", "big-1", 40.0, RECLAIMED),
+    ],
+)
+def test_a_fault_of_a_rack_a_zone_or_of_later_took_the_servers_on_its_machines(
+    kind: str, subject: str, failed_s: float, error: str
+) -> None:
+    log = History(
+        [
+            *BEGINNING,
+            fault(10.0, "other", until=10.0),
+            fault(30.0, subject, until=30.0, kind=kind),
+            Happening(failed_s, "machine.failed", "machine/big-1", error, {"kind": "big"}),
+            replica(failed_s, "gone", 1, "its machine was lost"),
+            replica(failed_s, "pending", 2, "the run begins"),
+            replica(60.0, "starting", 2, machines=["big-2"]),
+            replica(90.0, "ready", 2, machines=["big-2"]),
+        ]
+    )
+    chain = why_short(log, {"scaling": None}, Wait("main", 50.0, 80.0, "main 0"), "a wait")
+    assert (chain.root.layer, chain.root.ids) == ("fault", ["fault-2"])
+    assert [life.is_struck_by(log.faults["fault-2"]) for life in log.lives] == [False, True, False]
 
 
 def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:

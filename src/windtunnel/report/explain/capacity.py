@@ -7,6 +7,7 @@ import msgspec
 
 from windtunnel.report.explain.history import (
     GONE,
+    MACHINE_FAILED,
     READY,
     STARTING,
     UNSCHEDULABLE,
@@ -141,7 +142,7 @@ def loss(history: History, life: Life) -> Step:
         failed = [
             one
             for one in history.of_machine.get(machine, [])
-            if one.kind == "machine.failed" and one.time <= gone_s
+            if one.kind == MACHINE_FAILED and one.time <= gone_s
         ]
         if failed:
             says += f" ({machine} failed at {moment(failed[-1].time)}: {failed[-1].reason})"

@@ -13,6 +13,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.report.contents import CONTROL, EVENTS
 from windtunnel.report.control_log import CUT
 from windtunnel.report.explain.steps import moment
+from windtunnel.twin.faults.machines import LOST, RECLAIMED
 from windtunnel.twin.roll import BEGINNING
 from windtunnel.twin.story import APPLIED, FAULT_BEGAN, FAULT_ENDED, KEPT, RESIZED, SUPERSEDED
 
@@ -20,6 +21,9 @@ OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
 """In lines that are about single requests, and need not be read."""
 DRAINED = "drained"
 SHORT, MET = "fleet.short", "fleet.met"
+MACHINE_FAILED = "machine.failed"
+LOSSES = ("machine-loss", "rack-loss", "zone-loss")
+"""Faults that take machines as they begin; what is told of each follows at once."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -85,7 +89,10 @@ class Life(msgspec.Struct):
         """Whether it went while a fault struck it, or a machine that it was on."""
         gone_s = self.since.get(GONE, float("inf"))
         names = {f"{self.pool}-{self.number}", *self.machines}
-        return fault.overlaps(gone_s, gone_s) and bool(names.intersection(fault.subjects))
+        if fault.overlaps(gone_s, gone_s) and names.intersection(fault.subjects):
+            return True
+        failed = (fault.failed.get(machine, -1.0) for machine in self.machines)
+        return any(self.asked_s <= failed_s <= gone_s for failed_s in failed)
 
     def state_at(self, time_s: float) -> str | None:
         """None before it was asked for."""
@@ -105,7 +112,10 @@ class Fault(msgspec.Struct):
     at_s: float
     until_s: float | None
     subjects: list[str]
+    """As it was told: servers or machines, and racks, zones or a fleet as a whole."""
     reason: str
+    failed: dict[str, float] = {}
+    """When which machines failed with it."""
 
     @property
     def until(self) -> str:
@@ -161,12 +171,23 @@ class History:
             self.faults[id_] = Fault(
                 id_, one.name, data["kind"], one.time, data["until"], data["subjects"], one.reason
             )
+        if one.kind == MACHINE_FAILED:
+            self._failed(one)
         if one.kind == FAULT_ENDED:
             for fault in self.faults.values():
                 if (fault.name, fault.at_s) == (one.name, one.data["at"]):
                     fault.until_s = one.time
         if one.kind == CUT:
             self.cut = one
+
+    def _failed(self, one: Happening) -> None:
+        """A machine failed: by the fault that has just begun, or by one that had told it before."""
+        for fault in reversed(self.faults.values()):
+            at_once = fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST
+            told = one.reason == RECLAIMED and one.name in fault.subjects
+            if at_once or told:
+                fault.failed = {**fault.failed, one.name: one.time}
+                return
 
     def _credit(self, one: Happening) -> None:
         if one.kind == SUPERSEDED:
