@@ -37,10 +37,10 @@ def test_the_answer_comes_first(plan: Run) -> None:
     code, out, err = plan("--routers", "round-robin,least-loaded", "--replicas", "1..4", *QUICK)
     assert (code, err) == (0, "")
     first, second, third, *rest = out.splitlines()
-    assert first == "3 servers, round-robin: $7.50/h"
+    assert first == "2 servers, least-loaded: $5.00/h"
     assert second.startswith("It attains critical ")
     assert "(95% sure of at least 9" in second
-    assert third.startswith("windtunnel simulate shop.yaml --set serving.pools.0.replicas=3")
+    assert third.startswith("windtunnel simulate shop.yaml --set serving.pools.0.replicas=2")
     assert any(line.startswith("runners-up") for line in rest)
     assert any(line.startswith("8 candidates of 2 kinds: ") for line in rest)
     assert "  autoscalers: plan.autoscalers is left out" in rest
@@ -48,9 +48,9 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert all(len(line) <= 80 for line in rest)
     folder = Path("runs/plan-shop")
     found: dict[str, Any] = json.loads((folder / "plan.json").read_text())
-    assert found["best"]["servers"] == [3]
+    assert found["best"]["servers"] == [2]
     page = (folder / "report.html").read_text()
-    assert "3 servers, round-robin: $7.50/h" in page
+    assert "2 servers, least-loaded: $5.00/h" in page
     assert "<circle" in page
     assert "Why not the others" in page
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,66 @@ def test_good_on_average_is_not_enough() -> None:
     assert ended.best == 1
     assert ended.tests == 2
     assert ended.verdicts[1].confidence == spent(0.95, 1)
+
+
+def spread(sizes: dict[int, list[float]]) -> Callable[[Wish], Trial]:
+    """Runs that differ from seed to seed; of a few requests, which say little of others."""
+
+    def run(wish: Wish) -> Trial:
+        return Trial((sizes[wish.number][wish.seed],), (600,), 0.0)
+
+    return run
+
+
+WHOLE = RULES._replace(
+    stages=(Stage(1.0, (0,)), Stage(1.0, (0, 1, 2))),
+    doubtful=(Stage(1.0, (0, 1, 2, 7, 8, 9)),),
+)
+UNLUCKY = [0.90, 0.99, 0.93]
+"""94% on average, which says little: runs spread widely."""
+
+
+def test_bad_luck_with_the_seeds_that_choose_rules_nobody_out() -> None:
+    good = [*UNLUCKY, 0.972, 0.975, 0.971, 0.974, 0.97, 0.98, 0.97]
+    ended, _ = played([lane(0, 1.0, 2)], WHOLE, spread({0: good, 1: [0.99] * 10}))
+    assert ended.best == 0
+    assert ended.tests == 1
+
+
+def test_of_those_that_cost_the_same_the_best_is_tested_first() -> None:
+    """Each test asks for more than the one before: none is spent on the worse of two."""
+    worse = [0.99, 0.95, 0.93, 0.93, 0.96, 0.94, 0.96]
+    good = [0.97, 0.96, 0.97, 0.965, 0.96, 0.965, 0.96]
+    lanes = [Lane((Entrant(number, (1,), 1.0),), rising=False) for number in range(2)]
+    ended, _ = played(lanes, WHOLE, spread({0: worse, 1: good}))
+    assert ended.best == 1
+    assert ended.tests == 1
+    assert ended.verdicts[0].reason == NOT_SURE
+
+
+def test_a_miss_is_what_cannot_attain_and_the_rest_is_not_sure() -> None:
+    doubtful = [*UNLUCKY, 0.90, 0.98, 0.93, 0.96, 0.90, 0.99, 0.93]
+    runs = {0: [0.89, 0.90, 0.88], 1: doubtful, 2: [0.99] * 10}
+    ended, asked = played([lane(0, 1.0, 3)], WHOLE, spread(runs))
+    assert [ended.verdicts[number].reason for number in range(3)] == [MISSES, NOT_SURE, BEST]
+    assert sum(wish.number == 1 for wish in asked) == 6
+    assert ended.verdicts[1].runs == 6
+    assert ended.tests == 1
+    for number in range(2):
+        said = ended.verdicts[number]
+        assert said.high is not None
+        assert (said.high < 0.95) == (said.reason == MISSES)
+
+
+def test_who_is_not_ruled_out_when_the_budget_ends_has_its_numbers_and_is_no_miss() -> None:
+    rules = WHOLE._replace(budget=5.0)
+    ended, _ = played([lane(0, 1.0, 1)], rules, spread({0: UNLUCKY}))
+    assert ended.out_of_budget
+    said = ended.verdicts[0]
+    assert (said.reason, said.runs) == (UNTRIED, 3)
+    assert said.attained == pytest.approx(0.94)
+    assert said.high is not None
+    assert said.high > 0.95
 
 
 def test_whoever_scales_is_judged_by_its_measured_cost() -> None:

@@ -23,7 +23,7 @@ REASONS = {
     "runner-up": "runners-up",
     "dearer": "cost more than the answer",
     "misses-slo": "miss the SLO in simulation",
-    "not-sure-enough": "attain it, but not surely enough",
+    "not-sure-enough": "may attain it, but not surely enough",
     "fewer-servers": "have fewer servers than one that misses",
     "too-little-throughput": "cannot do the work in time, however well they are used",
     "ttft-floor": "are too slow to the first token even when empty",

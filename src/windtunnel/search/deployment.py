@@ -87,6 +87,7 @@ class Search:
             stages=space.lengths.stages,
             test=space.lengths.test,
             budget=self._budget,
+            doubtful=space.lengths.doubtful,
         )
         lanes = _lanes(space)
         race = Race(lanes, rules)
@@ -263,6 +264,7 @@ def _answer(
             "out_of_budget": ended.out_of_budget,
             "tests": ended.tests,
             "stages": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.stages],
+            "doubtful": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.doubtful],
             "test_seeds": list(lengths.test),
             "whole_runs_because": lengths.whole_because or None,
             "reasons": dict(sorted(Counter(str(one["reason"]) for one in rows).items())),

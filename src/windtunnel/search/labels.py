@@ -84,7 +84,7 @@ class Labels:
         if reason == DEARER:
             return "costs more than the answer"
         if reason == UNTRIED:
-            return "not tried to the end"
+            return self._untried(verdict)
         if reason == FEWER:
             assert verdict.instead is not None
             more = " + ".join(str(one) for one in self._candidates[verdict.instead].servers)
@@ -96,6 +96,12 @@ class Labels:
         if candidate.total < kind.fewest:
             return f"the work takes {kind.fewest} servers or more"
         return f"the answers take {kind.fewest_decode} decode servers or more"
+
+    def _untried(self, verdict: Verdict) -> str:
+        if verdict.attained is None or verdict.low is None or verdict.high is None:
+            return "not tried to the end"
+        between = f"{percent(verdict.low)} to {percent(verdict.high)}"
+        return f"not sure: attains {percent(verdict.attained)} so far, which may be {between}"
 
     def _attained(self, verdict: Verdict, kept: Mapping[str, float]) -> str:
         if verdict.attained is None or verdict.low is None:
@@ -113,7 +119,8 @@ class Labels:
             missed = f": {', '.join(targets)}" if len(targets) > 1 else ""
             return f"attains {share}{part}{missed}"
         if verdict.reason == NOT_SURE:
-            return f"attains {share}, of which only {low} is sure"
+            most = percent(verdict.high or 0.0)
+            return f"not sure: attains {share}, which may be {low} to {most}"
         assert verdict.reason in (BEST, RUNNER_UP), verdict.reason
         if verdict.low == verdict.high:
             return f"attains {share}; nothing is left to chance"

@@ -40,7 +40,7 @@ RUNNERS_UP = 3
 FAR_DEARER = 2.0
 """Runners-up cost at most so many times what the answer does."""
 CLEARLY = 0.02
-"""A part of a run may be this much worse than all of it: caches are cold at first."""
+"""A run alone may be this much worse than many: caches are cold at first, and chance is in it."""
 SURE_OF_A_MISS = 0.999
 
 
@@ -156,6 +156,7 @@ class Race:
 
     def __init__(self, lanes: Sequence[Lane], rules: Rules) -> None:
         self._rules = rules
+        self._stages = (*rules.stages, *rules.doubtful)
         self._standings = [_Standing(lane) for lane in lanes]
         self._entrants = {one.number: one for lane in lanes for one in lane.entrants}
         self._trials: dict[Wish, Trial] = {}
@@ -201,21 +202,52 @@ class Race:
             if unseen:
                 yield from self._screen([one for one in running if not one.screened][:SCREENED])
                 continue
-            stages = self._rules.stages
-            if running[0].stage == len(stages):
-                yield from self._test(running[0])
+            # Of those that cost the same, whoever did best so far: a first test asks least.
+            least = self._cost(running[0].entrant)
+            cheapest = [one for one in running[:WIDTH] if self._cost(one.entrant) == least]
+            if all(one.stage == len(self._stages) for one in cheapest):
+                yield from self._test(max(cheapest, key=self._promise))
                 continue
-            ahead = [one for one in running[:WIDTH] if one.stage < len(stages)]
-            # Who scales costs what a run says, and a short one says nothing of a day.
-            for one in ahead:
-                if one.entrant.scales:
-                    one.stage = max(one.stage, len(stages) - 1)
-            yield from self._run([(one.entrant, stages[one.stage]) for one in ahead])
-            for one in ahead:
-                if self._fails(one.entrant, stages[one.stage]):
-                    self._dismiss_up_to(one, one.at, stages[one.stage])
-                else:
-                    one.stage += 1
+            sifted = len(self._rules.stages)
+            ahead = [one for one in running[:WIDTH] if one.stage < sifted]
+            ahead += [one for one in cheapest if sifted <= one.stage < len(self._stages)]
+            yield from self._further(ahead)
+
+    def _further(self, ahead: Sequence[_Standing]) -> Asking:
+        """A stage further for each: then it is out, or goes on, or is ready for its test."""
+        last = len(self._rules.stages) - 1
+        # Who scales costs what a run says, and a short one says nothing of a day.
+        for one in ahead:
+            if one.entrant.scales:
+                one.stage = max(one.stage, last)
+        yield from self._run([(one.entrant, self._stages[one.stage]) for one in ahead])
+        for one in ahead:
+            stage = self._stages[one.stage]
+            if self._fails(one.entrant, stage):
+                self._dismiss_up_to(one, one.at, stage)
+            elif one.stage < last:
+                one.stage += 1
+            elif worst_of(self._of(one.entrant, stage)) >= self._rules.attained:
+                one.stage = len(self._stages)
+            elif one.stage + 1 < len(self._stages):
+                one.stage += 1
+            else:
+                sure = self._sure(one.entrant, stage, self._rules.confidence)
+                self._doubt(one, stage, sure, self._rules.confidence)
+
+    def _promise(self, standing: _Standing) -> tuple[float, int]:
+        """What its whole runs attained, of the seeds that all have run; then the first of them."""
+        trials = self._of(standing.entrant, self._rules.stages[-1])
+        return worst_of(trials), -standing.entrant.number
+
+    def _doubt(self, standing: _Standing, stage: Stage, sure: Surety, confidence: float) -> None:
+        """It is not sure to attain: one with more servers takes its place."""
+        entrant = standing.entrant
+        reason = MISSES if sure.high < self._rules.attained else NOT_SURE
+        said = self._verdict(reason, entrant, stage, sure, confidence)
+        self._verdicts[entrant.number] = said
+        standing.at += 1
+        standing.stage = len(self._rules.stages) - 1
 
     def _running(self) -> list[_Standing]:
         """Lanes that may still bring something, the cheapest first."""
@@ -263,12 +295,7 @@ class Race:
         sure = self._sure(entrant, stage, confidence)
         self._tests += judged
         if sure.low < rules.attained:
-            misses = sure.share < rules.attained
-            self._verdicts[entrant.number] = self._verdict(
-                MISSES if misses else NOT_SURE, entrant, stage, sure, confidence
-            )
-            standing.at += 1
-            standing.stage = max(0, len(rules.stages) - 1)
+            self._doubt(standing, stage, sure, confidence)
             return
         standing.done = True
         said = self._verdict(BEST if judged else RUNNER_UP, entrant, stage, sure, confidence)
@@ -305,13 +332,16 @@ class Race:
         return failure_of(self._of(entrant, stage))
 
     def _fails(self, entrant: Entrant, stage: Stage) -> bool:
-        """Whether it is out: its whole runs miss, or a part of one misses by far."""
+        """Whether it is out: all that its runs leave possible is below the target.
+
+        A run alone must say so with more confidence, and by far: it does not know how runs spread.
+        """
         if self._failure(entrant, stage):
             return True
-        if stage.share >= 1.0 or entrant.scales:
-            return worst_of(self._of(entrant, stage)) < self._rules.attained
-        sure = self._sure(entrant, stage, SURE_OF_A_MISS)
-        return sure.high < self._rules.attained - CLEARLY
+        rules = self._rules
+        if rules.test and len(stage.seeds) == 1:
+            return self._sure(entrant, stage, SURE_OF_A_MISS).high < rules.attained - CLEARLY
+        return self._sure(entrant, stage, rules.confidence).high < rules.attained
 
     def _sure(self, entrant: Entrant, stage: Stage, confidence: float) -> Surety:
         return sure_of(self._of(entrant, stage), confidence, chance=bool(self._rules.test))
@@ -366,7 +396,7 @@ class Race:
         """Of somebody who was never out: dearer than the answer, or nothing was left to spend."""
         entrant = self._entrants[number]
         cost = self._cost(entrant)
-        stages = [stage for stage in reversed(self._rules.stages) if self._ran(entrant, stage)]
+        stages = [stage for stage in reversed(self._stages) if self._ran(entrant, stage)]
         reason, instead = UNTRIED, None
         if self._best is not None and cost >= self._cost(self._entrants[self._best]):
             reason, instead = DEARER, self._best

@@ -20,14 +20,20 @@ FEWEST_REQUESTS = 1_000
 """Of a short run."""
 CHOOSING = 3
 """Seeds with which whole runs choose who is tested."""
+DOUBTFUL = (6, 12)
+"""Seeds of whole runs for who misses on average but not surely: so many, then more."""
 
 
 class Lengths(NamedTuple):
-    """The stages of a search, the seeds of its test, and why runs are not cut short, if so."""
+    """The stages of a search, the seeds of its test, and why runs are not cut short, if so.
+
+    `doubtful` are further stages of who may yet attain; their seeds come after those of the test.
+    """
 
     stages: tuple[Stage, ...]
     test: tuple[int, ...]
     whole_because: str
+    doubtful: tuple[Stage, ...] = ()
 
 
 def lengths_of(plan: ScenarioPlan, seeds: int) -> Lengths:
@@ -37,9 +43,13 @@ def lengths_of(plan: ScenarioPlan, seeds: int) -> Lengths:
         return Lengths((Stage(1.0, (first,)),), (), "nothing in it is left to chance")
     chosen = tuple(range(first, first + CHOOSING))
     test = tuple(range(first + CHOOSING, first + CHOOSING + seeds))
+    after = first + CHOOSING + seeds
+    doubtful = tuple(
+        Stage(1.0, (*chosen, *range(after, after + many - CHOOSING))) for many in DOUBTFUL
+    )
     why = why_whole(plan)
     if why:
-        return Lengths((Stage(1.0, (first,)), Stage(1.0, chosen)), test, why)
+        return Lengths((Stage(1.0, (first,)), Stage(1.0, chosen)), test, why, doubtful)
     shares = []
     share = max(SHORTEST, FEWEST_REQUESTS / max(1.0, requests_of(plan)))
     while share < NEARLY_WHOLE:
@@ -48,7 +58,7 @@ def lengths_of(plan: ScenarioPlan, seeds: int) -> Lengths:
     stages = [Stage(share, (first,)) for share in shares]
     if not stages:
         stages = [Stage(1.0, (first,))]
-    return Lengths((*stages, Stage(1.0, chosen)), test, "")
+    return Lengths((*stages, Stage(1.0, chosen)), test, "", doubtful)
 
 
 def why_whole(plan: ScenarioPlan) -> str:

@@ -33,11 +33,13 @@ class Rules(NamedTuple):
     attained: float
     confidence: float
     stages: tuple[Stage, ...]
-    """From short to whole runs. The last one decides who is tested."""
+    """From short to whole runs. Who attains in the last one is tested."""
     test: tuple[int, ...]
     """Seeds of the test; none where nothing is left to chance."""
     budget: float
     """Whole runs; a run of a quarter of the length is a quarter of one."""
+    doubtful: tuple[Stage, ...] = ()
+    """Whole runs with more seeds, for who misses on average and may yet attain."""
 
 
 class OutOfBudget(Exception):
