@@ -87,6 +87,36 @@ def test_faults(section: str, says: str) -> None:
     assert "plan" in str(caught.value)
 
 
+PRICED = SCENARIO + "plan: {accelerators: [l40s, h100, h200], prices: {l40s: 0.9, h100-sxm: 2.6}}\n"
+
+
+def test_prices_of_what_an_override_leaves_out_are_not_used() -> None:
+    found = load_text(PRICED, sets=["plan.accelerators=[h100-sxm, h200]"]).planning
+    assert found is not None
+    assert found.accelerators == ("h100-sxm", "h200")
+    assert found.prices == {"h100-sxm": 2.6}
+    anything = PRICED.replace("accelerators: [l40s, h100, h200], ", "")
+    found = load_text(anything, sets=["plan.accelerators=[h200]"]).planning
+    assert found is not None
+    assert found.prices == {}
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (["plan.accelerators=[h200]", "plan.prices.l40s=1"], "none of the accelerators to try"),
+        (["plan.accelerators=[h200]", "plan.prices={l40s: 1}"], "none of the accelerators to try"),
+        (["plan.prices.l4=1"], "none of the accelerators to try"),
+        (["plan.accelerators=[h2000]"], "'h2000' is not in the catalog"),
+    ],
+)
+def test_prices_that_somebody_asks_for_in_vain(sets: list[str], says: str) -> None:
+    with pytest.raises(WindtunnelError, match=says):
+        load_text(PRICED, sets=sets)
+    with pytest.raises(WindtunnelError, match="'l40x' is not in the catalog"):
+        load_text(PRICED.replace("l40s: 0.9", "l40x: 0.9"), sets=["plan.accelerators=[h200]"])
+
+
 def test_step_times_that_know_no_accelerator() -> None:
     text = SCENARIO.replace(
         "accelerator: h200", "step_time: {model: linear, fixed: 5ms}, engine: {kv_blocks: 500}"

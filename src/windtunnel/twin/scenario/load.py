@@ -13,6 +13,7 @@ from windtunnel.twin.pools import KeyPath, hardware_faults
 from windtunnel.twin.scenario.ground import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.overrides import apply_override
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.scenario.planning import choice_of, drop_unused_prices
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.spec import ScenarioSpec
@@ -54,8 +55,10 @@ def load_text(
 def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> Document:
     """What a scenario says before anything of it is checked; overrides are in it."""
     document = parse_document(text, file)
+    written = choice_of(document.data)
     for override in sets:
         apply_override(document, override)
+    drop_unused_prices(document.data, written, sets)
     if seed is not None:
         document.data["seed"] = seed
         document.put_place(("seed",), f"--seed {seed}")

@@ -1,7 +1,7 @@
 """Planning: what the section `plan` means, and what is wrong with it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.spec.faults import Fault
 from windtunnel.core.spec.yaml_source import KeyPath
-from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.twin.scenario.gateway import reads_signals
 from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
 from windtunnel.twin.scenario.planning_spec import CountSpec, PlanningSpec
@@ -66,6 +66,47 @@ def _written(sections: Sequence[BaseModel] | None) -> tuple[str, ...] | None:
     return tuple(
         json.dumps(section.model_dump(mode="json", exclude_unset=True)) for section in sections
     )
+
+
+def choice_of(data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Accelerators and prices of the section as it is written, before anything is checked."""
+    section = data.get("plan")
+    if not isinstance(section, dict):
+        return None, {}
+    prices = section.get("prices")
+    chosen = section.get("accelerators")
+    own = list(chosen) if isinstance(chosen, list) else chosen
+    return own, dict(prices) if isinstance(prices, dict) else {}
+
+
+def drop_unused_prices(
+    data: dict[str, Any], written: tuple[Any, dict[str, Any]], sets: Sequence[str]
+) -> None:
+    """Takes out prices of the file that nobody asks for once an override has changed the choice.
+
+    A price that fitted nothing in the file, or that an override gives, stays, and is a fault.
+    """
+    (was, listed), (chosen, prices) = written, choice_of(data)
+    paths = [text.partition("=")[0].strip() for text in sets]
+    if chosen == was or not isinstance(chosen, list) or {"plan", "plan.prices"} & {*paths}:
+        return
+    before, after = _named(was), _named(chosen)
+    for name in prices:
+        known = _named([name])[0]
+        fitted = name in listed and known in (before or ACCELERATORS)
+        if fitted and known not in after and f"plan.prices.{name}" not in paths:
+            del data["plan"]["prices"][name]
+
+
+def _named(names: Any) -> list[Any]:
+    """Accelerators by the names of the catalog; what it does not know as it is."""
+    found = []
+    for name in names if isinstance(names, list) else ():
+        try:
+            found.append(resolve_accelerator(name).name if isinstance(name, str) else name)
+        except InputError:
+            found.append(name)
+    return found
 
 
 def planning_faults(scenario: ScenarioSpec) -> Iterator[Fault]:
