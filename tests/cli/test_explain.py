@@ -49,6 +49,25 @@ faults: [{at: 2s, kind: engine-crash}]
 """
 
 
+NOBODY = """\
+name: nobody
+duration: 30s
+workload:
+  - {name: chat, count: 10, arrivals: {process: constant, rate: 1/s}, prompt_tokens: 10,
+     output_tokens: 10}
+serving:
+  pools:
+    - {name: main, accelerator: h200, tensor_parallel: 4, engine: {kv_blocks: 100},
+       step_time: {model: linear, fixed: 10ms}}
+fleet:
+  pools:
+    - {name: big, accelerator: h200, accelerators: 8, machines: {initial: 0, max: 2},
+       price_per_hour: 36, provisioning: {mean: 60s}}
+faults: [{at: 0s, kind: quota-exhaustion}]
+"""
+"""No server ever comes: there is no machine, and none can be had."""
+
+
 def run_of(text: str, place: Path) -> Path:
     scenario, folder = place / "scenario.yaml", place / "run"
     scenario.write_text(text)
@@ -163,6 +182,25 @@ def test_a_fault_is_the_root_of_what_it_caused(tmp_path: Path) -> None:
     assert steps[1]["seconds"]["ready"] == pytest.approx(5.0)
     at = data(run, "--at", "3s")
     assert "main: 1 starting" in " ".join(step["says"] for step in at["layers"])
+
+
+@pytest.fixture(scope="module")
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of(NOBODY, tmp_path_factory.mktemp("nobody"))
+
+
+def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobody: Path) -> None:
+    found = data(nobody, "--request", "3")
+    assert [phase["name"] for phase in found["phases"]] == ["queue"]
+    (chain,) = found["chains"]
+    says = [step["says"] for step in chain["steps"]]
+    assert says[:2] == [
+        "no server was ready to be sent to",
+        "main had 0 of 1 server ready; 1 pending, the first since 0 s",
+    ]
+    assert any(one.startswith("the fleet could not give main/") for one in says), says
+    assert (chain["root"]["layer"], chain["root"]["ids"]) == ("fault", ["fault-1"])
+    assert chain["root"]["says"] == "quota-exhaustion (at 0 s) struck fleet until the end"
 
 
 def test_who_is_turned_away_hears_the_verdict(tmp_path: Path) -> None:

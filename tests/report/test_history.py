@@ -145,6 +145,21 @@ def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:
     assert log.short(90.0) == []
 
 
+@pytest.mark.parametrize(("since_s", "layer"), [(15.0, "fault"), (25.0, "fleet")])
+def test_a_fault_is_blamed_for_missing_machines_only_if_the_fleet_had_none_since(
+    since_s: float, layer: str
+) -> None:
+    data = {"id": "fleet-1", "cluster": "main", "row": "main.4", "pool": "main"}
+    log = [
+        replica(10.0, "pending", 2, "Full.", gangs=["main-0"]),
+        Happening(20.0, "fleet.short", "need/main/main.4", "NO_MATCHING_SUPPLY", data),
+        fault(since_s, "fleet", kind="quota-exhaustion"),
+    ]
+    history = History([*BEGINNING, *sorted(log, key=lambda one: one.time)])
+    chain = why_short(history, {"scaling": None}, Wait("main", 30.0, 60.0, ""), "a wait")
+    assert chain.root.layer == layer
+
+
 def test_moments_and_durations_are_exact_enough_to_be_compared() -> None:
     assert [moment(time_s) for time_s in (0.0, 7.94, 60.0, 75.2, 3725.3)] == [
         "0 s",

@@ -12,6 +12,7 @@ from windtunnel.report.page.ended import Ended
 from windtunnel.report.requests import times_of
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.compose import compose
+from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import Request
 
@@ -104,7 +105,7 @@ def phases_of(request: Request, end_s: float) -> list[tuple[str, float]]:
         source="chat",
         slo="standard",
         outcome="unfinished",
-        reason=None,
+        reason=reason_of(request, "unfinished"),
         prompt_tokens=request.prompt_tokens,
         output_tokens=request.output_tokens,
         prefix_hit_tokens=0,

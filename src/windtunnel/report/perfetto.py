@@ -20,6 +20,7 @@ import msgspec
 from windtunnel.report.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
 from windtunnel.report.requests import times_of
 from windtunnel.twin.accounts import Names
+from windtunnel.twin.reasons import reason_of, was_encoded
 from windtunnel.twin.replicas import GONE
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -166,7 +167,8 @@ class PerfettoTrace:
     def _slices(self, request: Request, outcome: str, end_s: float) -> list[Event]:
         """A request from arrival to end, its phases inside; what never came ends with the run."""
         split = request.prefill_server >= 0 and request.prefill_server != request.server
-        passed = phases(times_of(request), end_s, split=split, sent=request.server >= 0)
+        encoding = was_encoded(reason_of(request, outcome))
+        passed = phases(times_of(request), end_s, split=split, encoding=encoding)
         pid = self._pools[request.server] if request.server >= 0 else self._cluster
         about = {
             "request": int(request.id),

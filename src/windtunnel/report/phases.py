@@ -54,15 +54,16 @@ class Times(msgspec.Struct, frozen=True):
     finished: float | None
 
 
-def phases(times: Times, end_s: float, *, split: bool, sent: bool) -> list[Phase]:
+def phases(times: Times, end_s: float, *, split: bool, encoding: bool) -> list[Phase]:
     """The phases that a request came to, of which the last may be cut short.
 
     They follow each other without gaps from its arrival to its end, or to that of the run. `split`:
-    its prompt was computed on another server than its answer. `sent`: it was sent to a server.
+    its prompt was computed on another server than its answer. `encoding`: its media were being
+    encoded when it ended.
     """
     left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted)]
-    if times.encoded is not None or not sent:
-        left.append((ENCODE, times.encoded))  # between the gateway and a server is nothing else
+    if times.encoded is not None or encoding:
+        left.append((ENCODE, times.encoded))
     left.append((QUEUE, times.scheduled))
     if split:
         left += [

@@ -17,6 +17,9 @@ SERVER_LOST: Final = "its server was lost"
 RATE_LIMITED: Final = "its server said that there are too many requests"
 """Of a request that had been sent again as often as it may."""
 
+ENCODED: Final = "its media were encoded"
+"""How far a request has come that was let in, and is neither in line nor with a server."""
+
 MOST_REASONS: Final = 64
 """Different reasons of one outcome that are told apart; the rest share one name."""
 OTHER: Final = "other reasons"
@@ -46,7 +49,12 @@ def stage_of(request: Request) -> str:
         waits = request.fetching_s == UNSET
         return f"while {'it waited for a server' if waits else 'its KV was loaded'}"
     encodes = request.admitted_s != UNSET
-    return f"while {'its media were encoded' if encodes else 'it waited at the gateway'}"
+    return f"while {ENCODED if encodes else 'it waited at the gateway'}"
+
+
+def was_encoded(reason: str) -> bool:
+    """Whether a request ended, as it says, while its media were encoded."""
+    return reason.endswith(ENCODED)
 
 
 def reason_of(request: Request, outcome: str) -> str:

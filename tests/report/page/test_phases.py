@@ -14,6 +14,7 @@ from windtunnel.report.page.folder import read_run
 from windtunnel.report.page.shares import MOMENTS, Shares, moments_of, phases_of_many
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
 from windtunnel.report.phases import PHASES
+from windtunnel.twin.reasons import ENCODED
 
 END_S = 1000.0
 
@@ -45,6 +46,8 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> Ended:
     if media and times["encoded"] is None:
         owner = dict.fromkeys(owner)  # it was sent nowhere
     about: dict[str, Any] = {"source": "chat", "slo": "standard", "reason": None}
+    if media and outcome != "completed" and reached == 1:
+        about["reason"] = f"the run ended while {ENCODED}"
     about |= {"prompt_tokens": 10, "output_tokens": 5, "prefix_hit_tokens": 0, "preemptions": 0}
     about |= times
     return Ended(id=0, outcome=outcome, **about, **owner)

@@ -34,6 +34,8 @@ from windtunnel.report.explain.steps import (
 
 MOST_NAMED = 3
 """Faults, losses and reasons that are told one by one."""
+SHUTS = ("quota-exhaustion", "provider-outage")
+"""Faults in which no machine can be had."""
 INFINITE = float("inf")
 
 
@@ -75,7 +77,7 @@ def why_short(history: History, result: dict[str, Any], wait: Wait, about: str) 
         steps += more
     limited = _limited(history, wait)
     steps += limited
-    blamed = _blamed(faults, lost, wait)
+    blamed = _blamed(faults, lost, wait) or _shut(faults, coming, root)
     if blamed is not None:
         root = of_fault(blamed)
     elif limited and (root is None or _outlasts(coming, wait)):
@@ -187,9 +189,9 @@ def _came(history: History, coming: list[Life], wait: Wait) -> tuple[list[Step],
         rest_s = wait.end_s - max(ready_s, wait.start_s)
         says = f"for the other {took(rest_s)} it kept its place in the line of {wait.server}"
         steps.append(Step(ready_s, SERVER, says, [], {"in that line": rest_s}))
-    missing = [life for life in coming[1:] if STARTING not in life.since]
+    missing = [life for life in coming if STARTING not in life.since]
     if missing:
-        steps += _held(history, missing, wait)
+        steps += [step for step in _held(history, missing, wait) if step not in steps]
     if READY not in first.since:
         held = _held(history, [first], wait)
         return steps, held[-1] if held else _way(first)
@@ -317,6 +319,18 @@ def _blamed(faults: list[Fault], lost: list[Life], wait: Wait) -> Fault | None:
     slowed = wait.server.replace(" ", "-")
     found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
     found += [one for one in faults if slowed in one.subjects]
+    return found[0] if found else None
+
+
+def _shut(faults: list[Fault], coming: list[Life], root: Step | None) -> Fault | None:
+    """The fault that kept machines from being had, where the first who was coming waited for one.
+
+    A fleet that had said before that there is none was not kept from it by the fault.
+    """
+    if root is None or (STARTING in coming[0].since and root.layer != FLEET):
+        return None
+    told = root.layer == FLEET and READY not in coming[0].since
+    found = [one for one in faults if one.kind in SHUTS and (not told or one.at_s <= root.time)]
     return found[0] if found else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.report.phases import Phase, Times, phases
+from windtunnel.twin.reasons import was_encoded
 
 Owner = tuple[str | None, int | None]
 """A server: its pool and its number there; nothing for a request that was sent nowhere."""
@@ -40,4 +41,4 @@ class Ended(Times, frozen=True, kw_only=True):
     def phases(self, end_s: float) -> list[Phase]:
         """Where its time went, in a run that ended so."""
         split = self.prompt_server != self.server
-        return phases(self, end_s, split=split, sent=self.pool is not None)
+        return phases(self, end_s, split=split, encoding=was_encoded(self.reason or ""))

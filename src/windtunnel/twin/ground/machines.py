@@ -113,6 +113,7 @@ class Machines:
         self._later: Final[list[tuple[float, str, str]]] = []  # when, what, machine
         self.actions: Final[dict[str, int]] = {}
         self.verdicts: dict[str, str] = {}
+        self._said: dict[str, str] = {}  # of these, what whoever listens has heard
         """Of the needs that are not satisfied: why."""
         self._closed: Final[list[Machine]] = []  # places that open when the run begins
         for pool in plan.pools:
@@ -238,6 +239,11 @@ class Machines:
 
     # Decisions.
 
+    def listen(self, told: Told) -> None:
+        """From now on this one is told; what it has not heard is said in the next cycle."""
+        self.told = told
+        self._said = {}
+
     def holders(self, cluster: str) -> dict[str, str]:
         """The row of every machine that is in a cluster."""
         return {
@@ -266,12 +272,12 @@ class Machines:
         for one in plan.shortfalls:
             name = f"{one.need.cluster}/{one.need.group}"
             why = verdicts[name] = f"{VERDICTS[one.verdict]}: {one.reason}"
-            if self.verdicts.get(name) != why:
+            if self._said.get(name) != why:
                 self.told(now_s, "fleet.short", f"need/{name}", why, self._decision(one.need))
-        for name in self.verdicts:
+        for name in self._said:
             if name not in verdicts:
                 self.told(now_s, "fleet.met", f"need/{name}", "", {})
-        self.verdicts = verdicts
+        self.verdicts = self._said = verdicts
 
     def _decision(self, need: NeedKey | None) -> dict[str, Plain]:
         """The id of a decision, and for whom it was made."""

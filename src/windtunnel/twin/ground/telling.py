@@ -30,7 +30,7 @@ class Telling:
             self._last[yard.name] = next(reversed(yard.cluster.view.events), "")
         self._ground.on_round = self.round
         if self._ground.machines is not None:
-            self._ground.machines.told = self.machine
+            self._ground.machines.listen(self.machine)
 
     def machine(
         self, ground_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
