@@ -42,6 +42,12 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "(95% sure of at least 9" in second
     assert third.startswith("windtunnel simulate shop.yaml --set serving.pools.0.replicas=2")
     assert any(line.startswith("runners-up") for line in rest)
+    at = next(place for place, line in enumerate(rest) if line.startswith("why not"))
+    assert [line.split("  ")[0] for line in rest[at + 1 : at + 3]] == [
+        "2 servers, round-robin",
+        "1 server, least-loaded",
+    ]
+    assert rest[at + 1].endswith(": not sure enough")
     assert any(line.startswith("8 candidates of 2 kinds: ") for line in rest)
     assert "  autoscalers: plan.autoscalers is left out" in rest
     assert rest[-1] == "open runs/plan-shop/report.html"
@@ -53,6 +59,15 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "2 servers, least-loaded: $5.00/h" in page
     assert "<circle" in page
     assert "Why not the others" in page
+
+
+def test_why_not_has_rows_or_is_not_there(plan: Run) -> None:
+    _, out, _ = plan("--replicas", "1..4", *QUICK)
+    assert out.splitlines()[4].startswith("why not")
+    assert out.splitlines()[5].startswith("1 server, least-loaded")
+    _, out, _ = plan("--replicas", "3..4", *QUICK)
+    assert out.startswith("3 servers, least-loaded")
+    assert "why not" not in out
 
 
 def test_what_has_ended_is_not_run_again(plan: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,8 +144,10 @@ def _show_deployment(found: Mapping[str, Any], scenario: Path, console: Console)
     if found["runners_up"]:
         console.print()
         print_fitting(console, [_runners_up(found)])
-    console.print()
     rows = why_not(found)
+    if not rows:
+        return
+    console.print()
     print_fitting(console, _why_tables(rows[:MOST_KINDS], found))
     if len(rows) > MOST_KINDS:
         more = counted(len(rows) - MOST_KINDS, "more kind")
@@ -180,10 +182,10 @@ def _runners_up(found: Mapping[str, Any]) -> Table:
 
 
 def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of each kind of deployment that is not the answer, whoever had the best chance for less.
+    """Of each kind of deployment, whoever had the best chance for less; the closest first.
 
-    That is the one with the most servers of those that cost no more than the answer, else the
-    cheapest. Where there is no answer, whoever attained most.
+    That is the one with the most servers of those that cost no more than the answer; else the
+    cheapest, unless it is a runner-up. Where there is no answer, whoever attained most.
     """
     best = found["best"]
     taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}
@@ -192,17 +194,18 @@ def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         kinds.setdefault(row["kind"], []).append(row)
     chosen = []
     for rows in kinds.values():
-        if any(row["number"] in taken for row in rows):
-            continue
         if best is None:
             chosen.append(max(rows, key=lambda row: (row["attained"] or 0.0, row["number"])))
             continue
-        below = [row for row in rows if row["cost_per_hour"] <= best["cost_per_hour"]]
+        others = [row for row in rows if row["number"] not in taken]
+        below = [row for row in others if row["cost_per_hour"] <= best["cost_per_hour"]]
         if below:
             chosen.append(max(below, key=lambda row: (row["cost_per_hour"], row["number"])))
-        else:
+        elif len(others) == len(rows):
             chosen.append(min(rows, key=lambda row: (row["cost_per_hour"], row["number"])))
-    return sorted(chosen, key=lambda row: (row["cost_per_hour"], row["number"]))
+    return sorted(
+        chosen, key=lambda row: (-(row["attained"] or 0.0), row["cost_per_hour"], row["number"])
+    )
 
 
 def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> Iterable[Table]:

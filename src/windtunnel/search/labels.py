@@ -101,7 +101,8 @@ class Labels:
         if verdict.attained is None or verdict.low is None or verdict.high is None:
             return "not tried to the end"
         between = f"{percent(verdict.low)} to {percent(verdict.high)}"
-        return f"not sure: attains {percent(verdict.attained)} so far, which may be {between}"
+        so_far = f"attains {percent(verdict.attained)} ({between}) so far"
+        return f"{so_far}: not sure, the budget was spent"
 
     def _attained(self, verdict: Verdict, kept: Mapping[str, float]) -> str:
         if verdict.attained is None or verdict.low is None:
@@ -120,7 +121,7 @@ class Labels:
             return f"attains {share}{part}{missed}"
         if verdict.reason == NOT_SURE:
             most = percent(verdict.high or 0.0)
-            return f"not sure: attains {share}, which may be {low} to {most}"
+            return f"attains {share} ({low} to {most}): not sure enough"
         assert verdict.reason in (BEST, RUNNER_UP), verdict.reason
         if verdict.low == verdict.high:
             return f"attains {share}; nothing is left to chance"
