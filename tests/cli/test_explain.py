@@ -203,6 +203,24 @@ def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobod
     assert chain["root"]["says"] == "quota-exhaustion (at 0 s) struck fleet until the end"
 
 
+def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
+    slow = data(nobody)["requests"]
+    assert [one["why"] for one in slow[:2]] == [
+        "waited 29 s for a server to be ready, 1 in line",
+        "waited 28 s for a server to be ready, 2 in line",
+    ]
+    says = [step["says"] for step in data(nobody, "--at", "20s")["layers"]]
+    assert "10 requests in line for a server to be ready" in says
+    page = (nobody / "report.html").read_text()
+    assert "requests in line, for a server to be ready and at servers" in page
+
+
+def test_who_was_sent_to_a_server_that_came_later_waited_for_it(tmp_path: Path) -> None:
+    run = run_of(CRASH, tmp_path)
+    why = {one["request"]: one["why"] for one in data(run)["requests"]}
+    assert why[2] == "waited 4 s for a server to be ready, 2 in line"
+
+
 def test_who_is_turned_away_hears_the_verdict(tmp_path: Path) -> None:
     bucket = "  admission: {policy: token-bucket, capacity: 10, refill: 10/s}\n"
     run = run_of(CRASH.replace("faults:", f"{bucket}faults:").replace("1/s", "5/s"), tmp_path)

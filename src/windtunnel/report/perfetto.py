@@ -132,6 +132,7 @@ class PerfettoTrace:
         cluster: dict[str, float] = {
             "in flight": sample.in_flight,
             "at the gateway": sample.at_gateway,
+            "in line for a server": sample.in_line,
             "KV transfers": sample.transfers,
         }
         yield self._cluster, "cluster", cluster

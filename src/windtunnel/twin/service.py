@@ -47,6 +47,11 @@ class Service:
                 router.gone(server)
 
 
+def waiting_for_servers(services: list[Service]) -> int:
+    """How many requests were let in while no server was ready, and are with none."""
+    return sum([len(one.line) for one in services])
+
+
 def waiting_outside(services: list[Service]) -> int:
     """How many requests wait at gateways."""
     return sum([one.door.gateway.waiting for one in services if one.door is not None])

@@ -11,7 +11,7 @@ from windtunnel.twin.accounts import Owners
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 from windtunnel.twin.replicas import DRAINING, READY
-from windtunnel.twin.service import Service, waiting_outside
+from windtunnel.twin.service import Service, waiting_for_servers, waiting_outside
 
 SAMPLES: Final = 240
 FEWEST_SAMPLES: Final = 8
@@ -40,6 +40,7 @@ class Sample:
         self.dropped: Final = outcomes[DROPPED]
         self.output_tokens: Final = recorder.output_tokens
         self.at_gateway: Final = waiting_outside(services)
+        self.in_line: Final = waiting_for_servers(services)
         self.in_flight: Final = recorder.arrived - recorder.ended - self.at_gateway
         self.transfers: Final = int(link.active) if link is not None else 0
         self.carried_bytes: Final = link.carried_until(time_s) if link is not None else 0.0

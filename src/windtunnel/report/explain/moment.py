@@ -60,8 +60,13 @@ def _load(run: ReadRun, at_s: float) -> list[Step]:
     if run.result["gateway"] is not None:
         waiting = count(int(whole["at_gateway"]), "request")
         steps.append(Step(at_s, GATEWAY, f"{waiting} waited to be let in"))
+    if whole["in_line"]:
+        for_one = count(int(whole["in_line"]), "request")
+        steps.append(Step(at_s, SERVER, f"{for_one} in line for a server to be ready"))
+    waiting, running = count(int(whole["waiting"]), "request"), int(whole["running"])
+    where = " at servers" if whole["in_line"] else ""
     says = (
-        f"{int(whole['waiting']):,} requests in line, {int(whole['running']):,} in batches; on "
+        f"{waiting} in line{where}, {running:,} in batches; on "
         f"average {whole['kv_used']:.0%} of KV blocks in use, busy {whole['busy']:.0%} of the time"
     )
     return [*steps, Step(at_s, SERVER, says)]

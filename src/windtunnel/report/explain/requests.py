@@ -165,7 +165,8 @@ def _first_steps(run: ReadRun, row: Row, phase: Phase) -> list[Step]:
     elif phase.name in FOR_ROOM and row.pool is not None:
         steps.append(_at_its_server(run, row, phase, sample))
     elif phase.name == QUEUE:
-        says = "no server was ready to be sent to"
+        nobody = bool(whole["in_line"][sample])
+        says = "no server was ready to be sent to" if nobody else "no server had taken it"
         steps.append(Step(phase.start_s, SERVER, says))
     return steps
 

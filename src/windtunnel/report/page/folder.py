@@ -42,6 +42,7 @@ PER_RUN = (
     "dropped",
     "output_tokens",
     "at_gateway",
+    "in_line",
     "in_flight",
     "transfers",
     "transferred_bytes",

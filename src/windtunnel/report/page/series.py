@@ -143,8 +143,12 @@ def charts(
     if whole["at_gateway"].any():
         waiting = {"at the gateway": whole["at_gateway"]}
         drawn.append(draw.levels("At the gateway", "requests that are not let in yet", waiting))
+    lines, where = {"waiting": whole["waiting"]}, "requests in line at servers"
+    if whole["in_line"].any():
+        lines = {"for a server to be ready": whole["in_line"], "at servers": whole["waiting"]}
+        where = "requests in line, for a server to be ready and at servers"
     drawn += [
-        draw.levels("Waiting", "requests in line at servers", {"waiting": whole["waiting"]}),
+        draw.levels("Waiting", where, lines),
         draw.levels(
             "Running",
             "requests in batches",

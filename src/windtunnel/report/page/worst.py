@@ -163,12 +163,18 @@ def _of_server(series: Series, name: str, owner: Owner, sample: int) -> float | 
 def _why_it_waited(request: Ended, series: Series, sample: int, slots: list[int]) -> str:
     """What its server looked like when it came."""
     owner = request.prompt_server
+    in_line = int(series.whole["in_line"][sample])
+    none_ready = f" for a server to be ready, {in_line:,} in line"
+    if request.pool is None:
+        return none_ready if in_line else " to be sent to a server"
     ahead, running, kv_used = (
         _of_server(series, name, owner, sample) for name in ("waiting", "running", "kv_used")
     )
     place = series.place_of(owner)
     if place is None or ahead is None or running is None or kv_used is None:
-        return ""
+        return none_ready if in_line else ""
+    if in_line and not ahead and not running:
+        return none_ready  # it is with no server then: its own came later
     most = slots[place]
     if running >= most:
         cause = f"all {most} slots of its server were taken"
