@@ -249,6 +249,7 @@ def test_json_into_a_file(surge: Path, tmp_path: Path) -> None:
     [
         (("--request", "400"), "there is no request 400; allowed: 0 to 399"),
         (("--at", "9h"), "--at: 9 h is too late; allowed: 0 s to "),
+        (("--at", "-5s"), "--at: the run begins at 0 s; allowed: 0 s to "),
         (("--at", "soon"), "--at"),
         (("--decision", "fleet-99"), "there is no fleet-99; allowed: scaling-1 to scaling-"),
         (("--decision", "fleet-1", "--at", "1s"), "--decision: not together with --at"),

@@ -39,9 +39,10 @@ class ExplainedMoment(msgspec.Struct, frozen=True):
 
 def explain_moment(run: ReadRun, at_s: float) -> ExplainedMoment:
     """All layers at a time, from traffic down to machines."""
-    if at_s > run.end_s:
+    if not 0.0 <= at_s <= run.end_s:
         allowed = f"0 s to {format_duration(run.end_s)}, when the run ended"
-        raise InputError(f"{format_duration(at_s)} is too late", where="--at", allowed=allowed)
+        what = f"{format_duration(at_s)} is too late" if at_s > 0.0 else "the run begins at 0 s"
+        raise InputError(what, where="--at", allowed=allowed)
     layers = [*_load(run, at_s), *_pools(run, at_s)]
     layers += [*_gangs(run, at_s), *_fleet(run, at_s), *_faults(run, at_s)]
     history = run.history
