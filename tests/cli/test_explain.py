@@ -143,6 +143,12 @@ def test_a_decision_of_the_fleet_leads_back_to_the_autoscaler(surge: Path) -> No
     assert (found["kind"], found["behind"]) == ("fleet.provision", ["scaling-5"])
     machine, *servers = found["steps"]
     assert machine["seconds"]["to be created"] == pytest.approx(60.0)
+    for one in servers:
+        before, after = found["time"] - one["time"], one["seconds"]["placed"]
+        assert (
+            f": asked for {before:.1f} s before the decision, placed {after:.1f} s after it"
+            in (one["says"])
+        )
     assert [one["says"].partition(":")[0] for one in servers] == [
         "main 2 on big-1",
         "main 3 on big-1",

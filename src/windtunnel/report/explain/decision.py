@@ -31,6 +31,7 @@ from windtunnel.report.explain.steps import (
 )
 from windtunnel.twin.story import SUPERSEDED
 
+DECISION = "the decision"
 MOST_LIVES = 24
 """Replicas that are told one by one."""
 NUMBERED = re.compile(r"(.+)-(\d+)")
@@ -99,7 +100,7 @@ def _of_scaling(run: ReadRun, one: Happening) -> ExplainedDecision:
     elif changes:
         steps.append(Step(run.end_s, POOL, "the run ended before it was carried out"))
     lives = [life for life in history.lives if life.by == one.id and life.instead_of is None]
-    steps += [_life(history, life, one.time) for life in lives[:MOST_LIVES]]
+    steps += [_life(history, life, one.time, DECISION) for life in lives[:MOST_LIVES]]
     if lives:
         steps.append(_sum(lives, one.time, run.end_s))
     gone = _let_go(history, one, applied)
@@ -110,14 +111,24 @@ def _of_scaling(run: ReadRun, one: Happening) -> ExplainedDecision:
     return ExplainedDecision(one.id, one.time, one.kind, head, decision_lines(one), steps, [])
 
 
-def _life(history: History, life: Life, since_s: float) -> Step:
-    """From a decision to a replica that serves, with the machine that it waited for."""
+def _life(history: History, life: Life, since_s: float, cause: str) -> Step:
+    """From a cause to a replica that serves, with the machine that it waited for.
+
+    The step has the time at which the replica was asked for; what is said counts from the cause.
+    """
     parts = []
     seconds = {}
+    if life.asked_s < since_s:
+        parts.append(f"asked for {took(since_s - life.asked_s)} before {cause}")
+        cause = "it"
+    elif life.asked_s > since_s:
+        parts.append(f"asked for {took(life.asked_s - since_s)} after {cause}")
+        cause = "it"
     for state, word in ((STARTING, "placed"), (READY, "ready"), (GONE, "gone")):
         if state in life.since:
             seconds[word] = life.since[state] - since_s
-            parts.append(f"{word} after {took(seconds[word])}")
+            parts.append(f"{word} {took(seconds[word])} after {cause}")
+            cause = "it"
     if READY not in life.since and GONE not in life.since:
         parts.append("never ready")
     machines = f" on {', '.join(life.machines)}" if life.machines else ""
@@ -131,7 +142,8 @@ def _sum(lives: list[Life], since_s: float, end_s: float) -> Step:
     missing = len(lives) - len(ready)
     if not ready:
         return Step(end_s, POOL, f"none of {count(len(lives), 'server')} ever served")
-    says = f"the first served after {took(min(ready))}, the last after {took(max(ready))}"
+    first, last = took(min(ready)), took(max(ready))
+    says = f"the first served {first} after {DECISION}, the last {last} after it"
     if missing:
         says += f"; {missing} of {len(lives)} never did"
     return Step(since_s + max(ready), POOL, says, [], {"first": min(ready), "last": max(ready)})
@@ -177,7 +189,7 @@ def _of_fleet(history: History, one: Happening) -> ExplainedDecision:
             for life in history.lives
             if one.name in life.machines and life.since.get(STARTING, -1.0) >= one.time
         ]
-        steps += [_life(history, life, one.time) for life in lives[:MOST_LIVES]]
+        steps += [_life(history, life, one.time, DECISION) for life in lives[:MOST_LIVES]]
     first = history.of_pod(pod) if pod else None
     behind = list(
         dict.fromkeys(life.by for life in [*([first] if first else []), *lives] if life.by)
@@ -200,7 +212,7 @@ def _of_gang(history: History, one: Happening) -> ExplainedDecision:
         if life.pool in pools and life.since.get(GONE) == one.time
     ]
     steps += [
-        _life(history, life, one.time)
+        _life(history, life, one.time, DECISION)
         for life in history.lives
         if one.name in life.gangs and life.since.get(READY, -1.0) >= one.time >= life.asked_s
     ][:MOST_LIVES]
@@ -221,7 +233,7 @@ def _of_fault(history: History, fault: Fault) -> ExplainedDecision:
         for life in lost.values()
     ]
     steps += [
-        _life(history, life, fault.at_s)
+        _life(history, life, fault.at_s, "the fault")
         for life in history.lives
         if life.instead_of is not None and life.instead_of.server in lost
     ]
