@@ -1,6 +1,7 @@
 """`windtunnel plan`: what it prints and leaves, how it exits, and how it refuses."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ def test_the_answer_comes_first(plan: Run) -> None:
     assert "Why not the others" in page
 
 
+def test_the_line_that_simulates_the_answer_has_what_was_asked(plan: Run) -> None:
+    """But for what a plan chooses from, which a run does without."""
+    asked = ("--set", "workload.0.count=120", "--set", "plan.replicas={max: 4}", "--seed", "5")
+    _, out, _ = plan(*asked, *QUICK)
+    words = shlex.split(out.splitlines()[2])
+    assert words[:5] == ["windtunnel", "simulate", "shop.yaml", "--set", "workload.0.count=120"]
+    assert words[-2:] == ["--seed", "5"]
+    assert "plan.replicas" not in out.splitlines()[2]
+    assert "--seed 5" in Path("runs/plan-shop/report.html").read_text()
+
+
 def test_why_not_has_rows_or_is_not_there(plan: Run) -> None:
     _, out, _ = plan("--replicas", "1..4", *QUICK)
     assert out.splitlines()[4].startswith("why not")
@@ -108,7 +120,8 @@ def test_loads(plan: Run, find: str) -> None:
     assert "x its traffic" in out
     found: dict[str, Any] = json.loads(Path("found.json").read_text())
     assert found["find"] == find
-    assert "Loads that were tried" in Path("runs/plan-shop/report.html").read_text()
+    assert "Loads that were tried" in Path(f"runs/plan-shop-{find}/report.html").read_text()
+    assert not Path("runs/plan-shop").exists()
 
 
 def test_nothing_is_good_enough(plan: Run) -> None:

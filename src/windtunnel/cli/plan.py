@@ -86,7 +86,10 @@ EXIT_NONE = 1
     help="Write plan.json to FILE; `-` prints it alone on standard output.",
 )
 @click.option(
-    "-o", "--output", metavar="DIR", help="Where to write the results. [default: runs/plan-NAME]"
+    "-o",
+    "--output",
+    metavar="DIR",
+    help="Where to write the results. [default: runs/plan-NAME, with -load or -knee for these]",
 )
 def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
     """Find the cheapest deployment that keeps an SLO, or the load that one carries.
@@ -98,7 +101,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.layout import screen
     from windtunnel.report.page.plan import plan_page
-    from windtunnel.report.plan import DATA, FILES, PAGE, show
+    from windtunnel.report.plan import DATA, FILES, PAGE, Asked, show
     from windtunnel.search.point import Origin
 
     for option, place in (("-o", output), ("--json", json_to), ("--cache", asked["cache"])):
@@ -107,9 +110,12 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     question = _question(asked)
     origin = Origin.read(scenario, [*asked["sets"], *_space_sets(asked)])
     base = origin.plan(seed=asked["seed"])
+    told = Asked(scenario, asked["sets"], asked["seed"])
     alone = json_to == STANDARD_OUTPUT
     if output is None and not alone:
-        output = str(Path("runs", f"plan-{base.name}"))
+        # Each question has a folder of its own: the answer to one says nothing of the others.
+        ending = "" if question.find == "deployment" else f"-{question.find}"
+        output = str(Path("runs", f"plan-{base.name}{ending}"))
     read = {"the scenario": scenario, **traces_of(base)}
     keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
     with ExitStack() as places:
@@ -122,13 +128,13 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
         found = _answer(origin, question, asked, output)
         content = result_bytes(found)
         if folder is not None:
-            folder.put({DATA: content, PAGE: plan_page(found, scenario).encode()})
+            folder.put({DATA: content, PAGE: plan_page(found, told).encode()})
         if file is not None:
             file.finish(content)
     if alone:
         click.echo(content, nl=False)
     else:
-        show(found, scenario, folder.path if folder is not None else None, screen())
+        show(found, told, folder.path if folder is not None else None, screen())
     nothing = any(key in found and found[key] is None for key in ("best", "carried", "knee"))
     return EXIT_NONE if nothing else 0
 

@@ -1,9 +1,10 @@
 """What a person sees after a plan: the answer, then the next best, then why not the others."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -36,14 +37,22 @@ REASONS = {
 }
 
 
-def show(found: Mapping[str, Any], scenario: Path, folder: Path | None, console: Console) -> None:
+class Asked(NamedTuple):
+    """What was planned: the scenario, and what the command line made of it."""
+
+    scenario: Path
+    sets: Sequence[str] = ()
+    seed: int | None = None
+
+
+def show(found: Mapping[str, Any], asked: Asked, folder: Path | None, console: Console) -> None:
     """Prints a plan, the answer first, and where the page is."""
     first, *others = answer_lines(found)
     console.print(Text(first, "bold"), soft_wrap=True)
     for line in others:
         console.print(Text(line), soft_wrap=True)
     if found["find"] == "deployment":
-        _show_deployment(found, scenario, console)
+        _show_deployment(found, asked, console)
     else:
         _show_curve(found, console)
     _show_search(found, console)
@@ -135,10 +144,10 @@ def _load(row: Mapping[str, Any]) -> str:
 # Tables
 
 
-def _show_deployment(found: Mapping[str, Any], scenario: Path, console: Console) -> None:
+def _show_deployment(found: Mapping[str, Any], asked: Asked, console: Console) -> None:
     best = found["best"]
     if best is not None:
-        command = command_of(best, scenario)
+        command = command_of(best, asked)
         if len(command) <= LONGEST_COMMAND:
             console.print(Text(command, "dim"), soft_wrap=True)
     if found["runners_up"]:
@@ -154,15 +163,21 @@ def _show_deployment(found: Mapping[str, Any], scenario: Path, console: Console)
         console.print(Text(f"and {more}", "dim"))
 
 
-def command_of(row: Mapping[str, Any], scenario: Path) -> str:
-    """What simulates a candidate."""
+def command_of(row: Mapping[str, Any], asked: Asked) -> str:
+    """What simulates a candidate, of the scenario as it was asked about.
+
+    A run does without the section `plan`, and so without what was set in it.
+    """
     import json
 
-    sets = []
+    sets = [text for text in asked.sets if re.match(r"\s*plan\b", text) is None]
     for path, value in row["settings"]:
         written = value if isinstance(value, str) else json.dumps(value)
-        sets.append(f"--set {shlex.quote(f'{path}={written}')}")
-    return " ".join(["windtunnel simulate", shlex.quote(str(scenario)), *sets])
+        sets.append(f"{path}={written}")
+    words = ["windtunnel", "simulate", str(asked.scenario)]
+    words += [word for text in sets for word in ("--set", text)]
+    words += [] if asked.seed is None else ["--seed", str(asked.seed)]
+    return shlex.join(words)
 
 
 def _runners_up(found: Mapping[str, Any]) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from windtunnel.report.page.axes import ACROSS, Tick, anchor_at, path, percent, 
 from windtunnel.report.page.document import document
 from windtunnel.report.plan import (
     REASONS,
+    Asked,
     answer_lines,
     command_of,
     cost,
@@ -67,7 +67,7 @@ class Chart(msgspec.Struct, frozen=True):
     mark_text: str = ""
 
 
-def plan_page(found: Mapping[str, Any], scenario: Path) -> str:
+def plan_page(found: Mapping[str, Any], asked: Asked) -> str:
     """The page of a plan, as HTML."""
     deployment = found["find"] == "deployment"
     lines = answer_lines(found)
@@ -82,7 +82,7 @@ def plan_page(found: Mapping[str, Any], scenario: Path) -> str:
         "tiles": _tiles(found),
         "goal": _goal(found),
         "searched": searched(found),
-        "command": command_of(found["best"], scenario) if found.get("best") else None,
+        "command": command_of(found["best"], asked) if found.get("best") else None,
         "runners_up": [_row(row, found) for row in found.get("runners_up", ())],
         "why": [_row(row, found) for row in why_not(found)] if deployment else [],
         "reasons": _reasons(found) if deployment else [],
