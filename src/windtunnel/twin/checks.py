@@ -18,8 +18,9 @@ EVERYTHING_EVERY: Final = 64
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
     recorder = simulation.recorder
-    at_servers = sum(server.load for server in simulation.servers) - simulation.legs
-    inside = len(simulation.elsewhere) + at_servers
+    inside = len(simulation.elsewhere) - simulation.legs
+    for server in simulation.servers:
+        inside += server.load
     if recorder.outcomes[UNFINISHED]:
         inside = 0  # the run is over: whatever was inside has been counted as unfinished
     if recorder.arrived == recorder.ended + inside:
@@ -129,11 +130,13 @@ def _in_flight_is_exact(simulation: Simulation) -> str | None:
 def _replicas_are_counted(simulation: Simulation) -> str | None:
     cluster = simulation.cluster
     for pool in cluster.pools:
-        states = [int(replica.state) for replica in pool.replicas]
-        counts = [states.count(state) for state in range(len(STATES))]
+        counts = [0] * len(STATES)
+        paid_s = 0.0
+        for replica in pool.replicas:
+            counts[replica.state] += 1
+            paid_s += replica.paid_s(simulation.now_s)
         if counts != pool.counts:
             return f"pool {pool.name} has {counts} replicas by state and counts {pool.counts}"
-        paid_s = sum(replica.paid_s(simulation.now_s) for replica in pool.replicas)
         counted_s = pool.paid_s(simulation.now_s)
         if not math.isclose(paid_s, counted_s, rel_tol=1e-9, abs_tol=1e-6):
             return f"pool {pool.name} pays for {counted_s} s, its replicas for {paid_s} s"
