@@ -157,6 +157,9 @@ def test_a_controller_that_begins_anew_changes_nothing_that_works(controller: st
         ("kind: spot-reclaim", "there are no spot machines"),
         ("kind: spot-reclaim, select: {pool: big}", "big has no spot machines"),
         ("kind: machine-loss, select: {machine: big-0, count: 2}", "one machine is named"),
+        ("kind: machine-loss, select: {machine: nope-7}", "never has a machine 'nope-7'"),
+        ("kind: machine-loss, select: {machine: big-99}", "allowed: big-0 to big-"),
+        ("kind: machine-loss, select: {machine: big-00}", "never has a machine 'big-00'"),
         ("kind: crash-loop, for: 1s, after: 1s", "it is the cluster that says"),
     ],
 )

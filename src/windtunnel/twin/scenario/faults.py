@@ -14,6 +14,7 @@ from windtunnel.twin.scenario.faults_spec import (
     RestartSpec,
     SkewSpec,
 )
+from windtunnel.twin.scenario.ground_spec import MachinesSpec
 from windtunnel.twin.scenario.machine_faults_spec import (
     MachineFaultSpec,
     MachineLossSpec,
@@ -115,23 +116,39 @@ def _machine_faults(path: KeyPath, fault: MachineFaultSpec, spec: ScenarioSpec) 
         if rack >= racks:
             what = f"{rack}, and the pool has {racks}, counted from 0"
             yield Fault((*path, "select", "rack"), what, f"a whole number from 0 to {racks - 1}")
-    yield from _single_faults(path, fault)
+    yield from _single_faults(path, fault, pools)
     spot = [one.name for one in pools.values() if one.capacity == "spot"]
     if isinstance(fault, SpotReclaimSpec) and pool not in (*spot, *([None] if spot else [])):
         what = f"{pool} has no spot machines" if pool in pools else "there are no spot machines"
         yield Fault((*path, "select", "pool") if pool else (*path, "kind"), what)
 
 
-def _single_faults(path: KeyPath, fault: MachineFaultSpec) -> Iterator[Fault]:
-    """A machine that is named is one."""
+def _single_faults(
+    path: KeyPath, fault: MachineFaultSpec, pools: dict[str, MachinesSpec]
+) -> Iterator[Fault]:
+    """A machine that is named is one, and one that there can be."""
     if not isinstance(fault, MachineLossSpec | SpotReclaimSpec):
         return
     select = fault.select
     if select.machine is not None:
+        if not _can_be(select.machine, pools):
+            most = [(one.name, one.machines.max) for one in pools.values() if one.machines.max]
+            names = [f"{name}-0" if n == 1 else f"{name}-0 to {name}-{n - 1}" for name, n in most]
+            what = f"the fleet never has a machine {select.machine!r}"
+            yield Fault((*path, "select", "machine"), what, ", ".join(names) or "none")
         for key in ("count", "pool", "zone", "rack"):
             if key in select.model_fields_set:
                 what = "one machine is named"
                 yield Fault((*path, "select", key), what, hint=f"leave out {key} or machine")
+
+
+def _can_be(machine: str, pools: dict[str, MachinesSpec]) -> bool:
+    """Whether a pool can have a machine of this name: those that replace others have a slash."""
+    if machine.partition("/")[0] in pools and "/" in machine:
+        return True
+    pool, _, number = machine.rpartition("-")
+    own = pools.get(pool)
+    return own is not None and number in map(str, range(own.machines.max))
 
 
 def _restart_faults(path: KeyPath, fault: RestartSpec, spec: ScenarioSpec) -> Iterator[Fault]:
