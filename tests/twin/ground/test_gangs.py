@@ -184,6 +184,23 @@ def test_contradictions(tmp_path: Path, pool: str, sentences: list[str]) -> None
         assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("manifests", "sentence"),
+    [
+        ("set.yaml, set.yaml", "gangs.manifests[1]: {}/set.yaml: the set chat is defined twice"),
+        ("set.yaml, none.yaml", "gangs.manifests[1]: {}/none.yaml: there is no such file"),
+        ("scenario.yaml", "gangs.manifests[0]: {}/scenario.yaml"),
+    ],
+)
+def test_what_is_wrong_with_manifests_has_its_place(
+    tmp_path: Path, manifests: str, sentence: str
+) -> None:
+    planned(tmp_path)
+    with pytest.raises(InputError) as refused:
+        load(tmp_path / "scenario.yaml", [f"gangs.manifests=[{manifests}]"])
+    assert str(refused.value).startswith(sentence.format(tmp_path))
+
+
 def test_an_accelerator_that_no_machine_has(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no pool of `fleet` has 'h200'; allowed: a100"):
         planned(tmp_path, more=FLEET.replace("accelerator: h200", "accelerator: a100"))

@@ -147,15 +147,26 @@ def _room(machines: MachinesSpec, accelerators: int) -> float:
 
 
 def read_sets(spec: ScenarioSpec, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
-    """The sets of all manifests, and the texts that they come from."""
+    """The sets of all manifests, and the texts that they come from; no two have one name."""
     assert spec.gangs is not None
-    sets: list[NamedSet] = []
+    sets: dict[str, NamedSet] = {}
     files = []
-    for name in spec.gangs.manifests:
-        text = read_text(folder / name, NOUN)
-        sets += load_manifests_text(text, str(folder / name)).sets
-        files.append((str(folder / name), text))
-    return sets, files
+    for number, name in enumerate(spec.gangs.manifests):
+        file = str(folder / name)
+        try:
+            text = read_text(file, NOUN)
+            own = load_manifests_text(text, file).sets
+            names = [*sets, *(one.name for one in own)]
+            twice = next((one for one in names if names.count(one) > 1), None)
+            if twice is not None:
+                hint = "write each manifest once, and give every set its own name"
+                raise InputError(f"the set {twice} is defined twice", where=file, hint=hint)
+        except InputError as error:
+            error.say_of(dotted(("gangs", "manifests", number)))
+            raise
+        sets |= {one.name: one for one in own}
+        files.append((file, text))
+    return list(sets.values()), files
 
 
 def everything(sets: Sequence[NamedSet]) -> dict[str, Found | None]:
