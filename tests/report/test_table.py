@@ -14,7 +14,7 @@ from tests.twin.ground.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
-from windtunnel.report.ground import short_lines
+from windtunnel.report.ground import fault_lines, short_lines
 from windtunnel.report.page.headline import tiles
 from windtunnel.report.table import show
 from windtunnel.twin.run import simulate
@@ -319,6 +319,27 @@ def test_gangs_and_machines_are_told_where_there_are_any() -> None:
         r"^machines  on average  most  created  lost +cost  machine hours$", text, re.M
     )
     assert re.search(r"^big +1 +1 +0 +0 +\$1\.\d\d +0\.\d$", text, re.M)
+
+
+def test_faults_are_told_by_kind_and_by_whom_they_befell() -> None:
+    def fault(kind: str, *subjects: str) -> dict[str, Any]:
+        return {"kind": kind, "subjects": list(subjects)}
+
+    losses = [fault("machine-loss", "big-0", "big-1"), fault("rack-loss", "big-rack-0")]
+    lost = [
+        *losses,
+        fault("machine-loss"),
+        fault("machine-loss", "big-2"),
+        fault("metric-lag", "a"),
+    ]
+    assert fault_lines({"faults": lost, "decisions": {"faults": 7}}) == [
+        "faults: 2 machine-loss (3 machines), 1 rack-loss (1 rack), 1 metric-lag, "
+        "1 that befell nobody, 2 more, which are only counted"
+    ]
+    assert fault_lines({"faults": [], "decisions": {"faults": 0}}) == []
+    crash = "faults=[{at: 100ms, kind: engine-crash}]"
+    text = shown(run(one_server(), crash, check=False), 80)
+    assert re.search("^faults: 1 engine-crash .1 server.$", text, re.M)
 
 
 def test_what_a_fleet_was_short_of_is_said_with_the_first_named() -> None:

@@ -1,4 +1,4 @@
-"""Gangs and machines of a run, for the table that a person sees after it."""
+"""Gangs, machines and faults of a run, for the table that a person sees after it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +13,14 @@ Entry = dict[str, Any]
 COLUMNS = ("machines", "on average", "most", "created", "lost", "cost", "machine hours")
 """What is left out first on a narrow screen is the last of them."""
 FEWEST_COLUMNS = 4
+TAKEN = {
+    "machine-loss": "machine",
+    "rack-loss": "rack",
+    "zone-loss": "zone",
+    "spot-reclaim": "machine",
+    "engine-crash": "server",
+}
+"""Faults after which somebody is gone, and who."""
 MOST_SHORT = 3
 AN_HOUR_S = 3600.0
 
@@ -31,6 +39,27 @@ def ground_lines(result: Entry) -> list[str]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())
         lines.append(f"fleet: {actions}")
     return lines
+
+
+def fault_lines(result: Entry) -> list[str]:
+    """A sentence on what went wrong on purpose, where anything did."""
+    faults = result["faults"]
+    if not faults:
+        return []
+    befallen: dict[str, list[int]] = {}
+    for one in faults:
+        if one["subjects"]:
+            befallen.setdefault(one["kind"], []).append(len(one["subjects"]))
+    told = []
+    for kind, sizes in befallen.items():
+        noun = TAKEN.get(kind)
+        whom = f" ({_count(sum(sizes), noun)})" if noun else ""
+        told.append(f"{len(sizes)} {kind}{whom}")
+    nobody = sum(not one["subjects"] for one in faults)
+    told += [f"{nobody} that befell nobody"] if nobody else []
+    more = result["decisions"]["faults"] - len(faults)
+    told += [f"{more} more, which are only counted"] if more > 0 else []
+    return [f"faults: {', '.join(told)}"]
 
 
 def _count(number: int, noun: str) -> str:

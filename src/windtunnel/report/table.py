@@ -10,7 +10,7 @@ from rich.text import Text
 
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.contents import REPORT
-from windtunnel.report.ground import ground_lines, machine_tables, short_lines
+from windtunnel.report.ground import fault_lines, ground_lines, machine_tables, short_lines
 from windtunnel.report.layout import (
     SECONDS,
     duration_cell,
@@ -77,6 +77,7 @@ def show(
         *_sentences(result, goodput=bool(promised)),
         *part_lines(result),
         *ground_lines(result),
+        *fault_lines(result),
     ]:
         console.print(Text(line))
     console.print()
