@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 
 from tests.report.page.runs import GATED, SPLIT, TALKS, full, run_into
+from tests.twin.ground.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
 from windtunnel.report import contents
 from windtunnel.report.page import tables
 from windtunnel.report.page.folder import read_run
+from windtunnel.report.table import dollars
+from windtunnel.twin.run import simulate
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,15 @@ def test_pools_have_what_they_run_on_and_what_they_cost(tmp_path: Path) -> None:
     table = tables.pools(free, scenario)
     assert (table.lead, table.columns[-1]) == ("", "preemptions")
     assert table.rows[0][1] == "2 x given step times"
+
+
+def test_with_a_fleet_the_total_is_said_to_be_that_of_machines() -> None:
+    plan = scenario(replicas=1, count=20, machines="{initial: 1, max: 2}")
+    result = simulate(plan)
+    lead = tables.pools(result, {"pools": []}).lead
+    machines = dollars(result["fleet"]["pools"]["big"]["cost"])
+    assert lead.startswith(f"{dollars(result['cost']['total'])} in all")
+    assert f"what the machines of the fleet cost (big {machines})" in lead
 
 
 def test_servers_that_make_requests_wait_are_named(busy: dict[str, Any]) -> None:

@@ -337,7 +337,15 @@ def _cost(result: Entry) -> str:
         return ""
     each = cost["per_million_output_tokens"]
     per = f", {dollars(each)} per million output tokens" if each else ""
-    return f"{dollars(cost['total'])} in all{per}. A server costs whether it is busy or not."
+    total = f"{dollars(cost['total'])} in all{per}"
+    if result["fleet"] is not None:
+        kinds = result["fleet"]["pools"].items()
+        each_kind = ", ".join(f"{name} {dollars(kind['cost'])}" for name, kind in kinds)
+        return (
+            f"{total}: what the machines of the fleet cost ({each_kind}). The rows are the list "
+            "prices of accelerators for the time of their servers, and do not add up to it."
+        )
+    return f"{total}. A server costs whether it is busy or not."
 
 
 def servers(result: Entry) -> Table:

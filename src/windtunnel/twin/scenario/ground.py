@@ -152,19 +152,19 @@ def read_sets(spec: ScenarioSpec, folder: Path) -> tuple[list[NamedSet], list[tu
     sets: dict[str, NamedSet] = {}
     files = []
     for number, name in enumerate(spec.gangs.manifests):
-        file = str(folder / name)
+        file, place = str(folder / name), dotted(("gangs", "manifests", number))
         try:
             text = read_text(file, NOUN)
             own = load_manifests_text(text, file).sets
-            names = [*sets, *(one.name for one in own)]
-            twice = next((one for one in names if names.count(one) > 1), None)
-            if twice is not None:
-                hint = "write each manifest once, and give every set its own name"
-                raise InputError(f"the set {twice} is defined twice", where=file, hint=hint)
         except InputError as error:
-            error.say_of(dotted(("gangs", "manifests", number)))
+            error.say_of(place)
             raise
-        sets |= {one.name: one for one in own}
+        for one in own:
+            if one.name in sets:
+                what = f"the set {one.name} is defined twice"
+                hint = "write each manifest once, and give every set its own name"
+                raise InputError(what, where=f"{place}: {file}", hint=hint)
+            sets[one.name] = one
         files.append((file, text))
     return list(sets.values()), files
 
