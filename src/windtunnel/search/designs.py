@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
 from windtunnel.search.axes import Axis
 from windtunnel.search.point import Settings, written
@@ -28,6 +28,9 @@ def settings_of(
     axes: Sequence[Axis], design: str = GRID, points: int | None = None, seed: int = 0
 ) -> list[Settings]:
     """The settings of all points, in the order of the design."""
+    if design not in DESIGNS:
+        what, allowed = f"{design!r} is not a design", ", ".join(DESIGNS)
+        raise InputError(what, where="design", allowed=allowed, hint=nearest(str(design), DESIGNS))
     if len(axes) > MOST_AXES:
         raise InputError(f"{len(axes)} settings are varied", allowed=f"up to {MOST_AXES}")
     if design == GRID:
@@ -43,7 +46,6 @@ def settings_of(
             what = f"{count:,} points are more than the {whole:,} that there are"
             raise InputError(what, where="--points", hint="--design grid runs all of them")
         count = whole
-    assert design in (RANDOM, SOBOL)
     shares = _drawn(len(axes), seed) if design == RANDOM else _spread(len(axes), count, seed)
     return _distinct(axes, shares, count)
 

@@ -1,10 +1,12 @@
 """What Python code asks of a search: `wt.sweep` and `wt.sensitivity`, which give tables."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.core.errors import InputError
+from windtunnel.core.spec.fields import shown
 from windtunnel.core.spec.yaml_source import Plain
 from windtunnel.search.axes import Axis, axes_of, axis_of, listed_axis
 from windtunnel.search.cache import Cache
@@ -17,8 +19,9 @@ from windtunnel.search.sweep import FAILED, POINT, prepare, run_sweep, table_of
 from windtunnel.search.table import Table
 from windtunnel.search.workers import LOCAL, Workers
 
-Varied = Mapping[str, "str | Sequence[Any]"]
+Varied = Mapping[str, "str | Iterable[Any]"]
 """Settings by path: values, or a range as text, such as `2..16`."""
+EXAMPLE = '{"serving.pools.0.replicas": [2, 3, 4]}, or "2..4" in place of the list'
 USUAL_SEEDS = 5
 SEEDS_OF_A_STUDY = 3
 
@@ -134,17 +137,51 @@ def sensitivity(
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
     """The scenario of a file, with what is set for all points."""
-    texts = [f"{path}={json.dumps(value)}" for path, value in (sets or {}).items()]
+    texts = [
+        f"{path}={json.dumps(_plain(value, f'sets {path}'))}"
+        for path, value in (sets or {}).items()
+    ]
     return Origin.read(scenario, texts)
 
 
 def axes_in(vary: Varied) -> list[Axis]:
     """The axes that a mapping asks for."""
+    given: object = vary
+    if not isinstance(given, Mapping):
+        what = f"{shown(given)} has no paths with their values"
+        raise InputError(what, where="vary", allowed=EXAMPLE)
     if not vary:
         return axes_of([])
-    return [
-        axis_of(f"{path}={values}")
-        if isinstance(values, str)
-        else listed_axis(path, list(values), f"vary {path}")
-        for path, values in vary.items()
-    ]
+    return [_axis(path, values) for path, values in vary.items()]
+
+
+def _axis(path: Any, values: Any) -> Axis:
+    if not isinstance(path, str):
+        raise InputError(f"{shown(path)} is not a path", where="vary", allowed=EXAMPLE)
+    if isinstance(values, str):
+        return axis_of(f"{path}={values}")
+    where = f"vary {path}"
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
+        raise InputError(f"{shown(values)} is not a list of values", where=where, allowed=EXAMPLE)
+    listed = [_plain(value, where) for value in values]
+    if not listed:
+        raise InputError("the list of values is empty", where=where, allowed=EXAMPLE)
+    return listed_axis(path, listed, where)
+
+
+def _plain(value: Any, where: str) -> Plain:
+    """A value as a scenario may have it; numbers and arrays of NumPy become those of Python."""
+    try:
+        found: Plain = json.loads(json.dumps(value, default=_of_numpy))
+    except (TypeError, ValueError):
+        what = f"a scenario cannot have the value {shown(value)}"
+        allowed = "text, numbers, true and false, and lists and mappings of them"
+        raise InputError(what, where=where, allowed=allowed) from None
+    return found
+
+
+def _of_numpy(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError

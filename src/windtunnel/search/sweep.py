@@ -73,6 +73,8 @@ def prepare_points(
     A value that no point could run with is an error here. A combination of values is a failed point
     when others can run.
     """
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}", allowed="1 or more")
     _refuse_too_many(len(settings), seeds)
     plans: dict[int, ScenarioPlan] = {}
     faults: dict[int, InputError] = {}

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from windtunnel.core.clock import monotonic_s
+from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Died, Processes, Raised, processors
 from windtunnel.search.cache import Cache
 from windtunnel.search.outcome import Answers, Failed, Measured, Outcome, measured
@@ -44,7 +45,8 @@ class Workers:
         `jobs` is how many run at once, None: as many as pay. What a `cache` has is not run again,
         and what ends is kept there; failures are not.
         """
-        assert jobs is None or jobs >= 1
+        if jobs is not None and jobs < 1:
+            raise InputError(f"jobs is {jobs}", allowed="1 or more, or None for as many as pay")
         check_place(on)
         self._on = on
         self._jobs = jobs
