@@ -54,6 +54,16 @@ def test_a_value_that_is_refused_everywhere_is_told_before_anything_runs() -> No
     ]
 
 
+def test_a_path_that_is_none_is_told_once_and_not_for_every_value() -> None:
+    with pytest.raises(InputError) as raised:
+        a_sweep("serving.pools.0.replica=2..16", "serving.router.polcy=random,round-robin")
+    lines = str(raised.value).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        "--vary serving.pools.0.replica=2",
+        "--vary serving.router.polcy=random",
+    ]
+
+
 def test_a_combination_that_is_refused_is_a_failed_point() -> None:
     sweep = a_sweep(
         "serving.pools.0.engine.max_num_batched_tokens=64,4096",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windtunnel.core.errors import InputError, one_sentence_per
+from windtunnel.core.errors import InputError, InputFaults, one_sentence_per
 from windtunnel.search.axes import Axis
 from windtunnel.search.designs import GRID, MOST_RUNS, settings_of
 from windtunnel.search.measure import Metrics
@@ -111,7 +111,10 @@ def _refuse_too_many(points: int, seeds: int) -> None:
 def _refuse_bad_values(
     axes: Sequence[Axis], settings: Sequence[Settings], faults: dict[int, InputError]
 ) -> None:
-    """Values of which every point is refused, each with what is said of the first such point."""
+    """Values of which every point is refused, each with what is said of the first such point.
+
+    What is said of several values alike, such as of a path that is none, is said once.
+    """
     found: dict[str, InputError] = {}
     for place, axis in enumerate(axes):
         if axis.levels is None and len(faults) < len(settings):
@@ -121,9 +124,22 @@ def _refuse_bad_values(
             whose.setdefault(written(chosen[place][1]), []).append(number)
         for numbers in whose.values():
             if all(number in faults for number in numbers):
-                found.setdefault(str(faults[numbers[0]]), faults[numbers[0]])
+                for fault in _apart(faults[numbers[0]]):
+                    found.setdefault(_without_values(fault, settings[numbers[0]]), fault)
     if found:
         raise one_sentence_per(list(found.values())[:MOST_FAULTS])
+
+
+def _apart(fault: InputError) -> Sequence[InputError]:
+    return fault.faults if isinstance(fault, InputFaults) else (fault,)
+
+
+def _without_values(fault: InputError, chosen: Settings) -> str:
+    """What it says, the place without the value that was tried there."""
+    text = str(fault)
+    for path, value in chosen:
+        text = text.replace(f"{path}={written(value)}", path, 1)
+    return text
 
 
 def run_sweep(sweep: Sweep, workers: Workers, done: Progress) -> list[Outcome]:
