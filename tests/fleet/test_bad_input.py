@@ -83,7 +83,9 @@ def amount(cpu: int, unit: int, *wishes: Any, **more: Any) -> Need:
     return need("east", profile(wishes, **more), {"cpu": cpu}, {"cpu": unit})
 
 
-NOTHING_MATCHES = "no machine matches the requirements and can host the smallest unit"
+NOTHING_MATCHES = (
+    "no machine that is there, or can be had now, matches and can host the smallest unit"
+)
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,8 @@ def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
     fleet.drill.after_cycle = lambda _, plan: verdicts.extend(one.reason for one in plan.shortfalls)
     fleet.drill.run_until(100.0)
     assert set(verdicts) == {
-        "short of 8 cpu, 32 memory: no machine matches the requirements and can host the "
-        "smallest unit"
+        "short of 8 cpu, 32 memory: no machine that is there, or can be had now, matches and can "
+        "host the smallest unit"
     }
 
 

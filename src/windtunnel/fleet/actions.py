@@ -116,7 +116,7 @@ WHY: Final = (
     "the rest is being drained from needs of lower priority",
     "machines would suffice, but not within one domain or evenly enough",
     "all machines that match belong to needs of the same or a higher priority",
-    "no machine matches the requirements and can host the smallest unit",
+    "no machine that is there, or can be had now, matches and can host the smallest unit",
     "what needs of lower priority hold is not enough",
 )
 """By verdict: the reason in words."""
