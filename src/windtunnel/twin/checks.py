@@ -14,6 +14,9 @@ from windtunnel.twin.simulation import Simulation
 
 EVERYTHING_EVERY: Final = 64
 """Of so many events, one has every server looked at as if it had changed."""
+LISTS_EVERY: Final = 8
+"""Of so many events, one has the lists of free blocks walked, which are as long as a cache is."""
+UNSEEN: Final = (-1, -1, -1, -1, 0.0)
 
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
@@ -36,12 +39,13 @@ def _traffic_is_counted(simulation: Simulation) -> str | None:
 def _blocks_are_conserved(simulation: Simulation) -> str | None:
     """Counts the blocks of servers that changed since they were counted, and now and then of all.
 
-    To count them takes as long as a server has requests; an event is about one server or two.
+    To count them takes as long as a server has requests; an event is about one server or two. To
+    walk its list of free blocks takes longer still, and is done less often.
     """
     marks = simulation.cluster.marks
     all_of_them = simulation.events % EVERYTHING_EVERY == 0
     while len(marks) < len(simulation.servers):
-        marks.append((-1, -1, -1, -1, 0.0))
+        marks.append(UNSEEN)
     for server in simulation.servers:
         mark = (
             int(server.load),
@@ -52,8 +56,9 @@ def _blocks_are_conserved(simulation: Simulation) -> str | None:
         )
         if mark == marks[server.index] and not all_of_them:
             continue
+        walked = simulation.events % LISTS_EVERY == 0 or marks[server.index] == UNSEEN
         marks[server.index] = mark
-        free, _ = server.pool.recount()
+        free = server.pool.recount()[0] if walked else int(server.pool.free)
         held = server.blocks_held()
         leaked = server.pool.leaked
         if free != server.pool.free or free + held + leaked != server.pool.blocks:
