@@ -228,7 +228,7 @@ def test_who_pinned_its_machines_is_no_victim() -> None:
 def test_a_unit_that_no_machine_can_host_is_a_verdict() -> None:
     plan = Both([idle("m1")], [ask(kind="large")]).cycle()
     assert verdicts(plan) == [NO_MATCHING_SUPPLY]
-    assert "no machine matches" in plan.shortfalls[0].reason
+    assert "no machine that is there, or can be had now, matches" in plan.shortfalls[0].reason
 
 
 def test_a_need_of_more_than_there_is_starves_for_nobody() -> None:
