@@ -8,7 +8,7 @@ from hypothesis import settings
 
 import windtunnel
 
-settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("quick", max_examples=20, deadline=None)
 settings.register_profile("long", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
