@@ -8,7 +8,9 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 INSTALLED := $(VENV)/installed
 DEVELOPED := $(VENV)/installed-dev
-PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+# What hypothesis draws and the order of tests follow from the commit, so that a red run repeats.
+SEED ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null | $(PYTHON) -c "print(int(input() or '0', 16))" 2>/dev/null || echo 0)
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup -p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED)
 EXAMPLE ?= examples/first.yaml
 
 .DEFAULT_GOAL := help
@@ -58,7 +60,7 @@ check: $(DEVELOPED)  ## style, types and import rules
 	@$(BIN)/lint-imports >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
 test-interpreted: $(DEVELOPED)  ## every test, on plain Python
-	@echo "== tests, interpreted"
+	@echo "== tests, interpreted (SEED=$(SEED) repeats this run)"
 	@WINDTUNNEL_FORM=interpreted $(PYTEST)
 
 test-compiled: compile  ## the tests again, on compiled modules

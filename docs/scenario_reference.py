@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from windtunnel.core.spec.fields import Bandwidth, Duration, Leaf, Rate, Size
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
+from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 

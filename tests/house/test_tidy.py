@@ -1,4 +1,4 @@
-"""The house style, as far as a machine can see it. Exceptions are listed here, with reasons."""
+"""The house style, as far as a machine can see it."""
 
 import ast
 import re
@@ -9,12 +9,6 @@ import pytest
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[2]
-LONGEST_FUNCTION = 70
-LONGEST_MODULE = 500
-LONG_FUNCTIONS: dict[str, str] = {}
-"""`path::function` -> why it may be longer."""
-LONG_MODULES: dict[str, str] = {}
-"""path -> why it may be longer."""
 BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|managers?|misc)(_|$)|^base_|_impl$")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 
@@ -41,17 +35,10 @@ def faults(name: str, text: str, tree: ast.Module) -> list[str]:
     found = []
     if text and not (ast.get_docstring(tree) or "").strip():
         found.append("its first line does not say what it is for")
-    if text.count("\n") > LONGEST_MODULE and name not in LONG_MODULES:
-        found.append(f"it has more than {LONGEST_MODULE} lines")
     if UNFINISHED.search(text):
         found.append("it says that it is unfinished")
     if BANNED_NAMES.search(Path(name).stem.removeprefix("test_")):
         found.append("its name says nothing")
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    for function in functions:
-        lines = (function.end_lineno or 0) - function.lineno + 1
-        if lines > LONGEST_FUNCTION and f"{name}::{function.name}" not in LONG_FUNCTIONS:
-            found.append(f"{function.name} has {lines} lines, more than {LONGEST_FUNCTION}")
     for node in ast.walk(tree):
         named = node.name if isinstance(node, ast.ClassDef) else ""
         if re.search(r"(Manager|Helper|Utils?|Impl)$", named) or named.startswith("Base"):
@@ -63,18 +50,10 @@ def faults(name: str, text: str, tree: ast.Module) -> list[str]:
     ("name", "text", "fault"),
     [
         ("src/a.py", "x = 1\n", "its first line"),
-        ("src/a.py", '"""A."""\n' + "x = 1\n" * 500, "more than 500 lines"),
         ("src/a.py", '"""A."""\n# TO' + "DO: later\n", "unfinished"),
         ("src/string_utils.py", '"""A."""\n', "its name says nothing"),
-        ("src/a.py", '"""A."""\ndef f():\n' + "    x = 1\n" * 70, "f has 71 lines"),
         ("src/a.py", '"""A."""\nclass PodManager: ...\n', "PodManager says nothing"),
     ],
 )
 def test_each_rule_can_be_broken(name: str, text: str, fault: str) -> None:
     assert [found for found in faults(name, text, ast.parse(text)) if fault in found]
-
-
-def test_no_exception_outlives_its_reason() -> None:
-    for place, reason in (LONG_FUNCTIONS | LONG_MODULES).items():
-        assert place.partition("::")[0] in IDS
-        assert len(reason) > 20

@@ -247,8 +247,8 @@ def _check_columns(
 
 
 def _body(sets: tuple[str, ...]) -> dict[str, Any]:
-    from windtunnel.core.spec.yaml_source import parse_value
     from windtunnel.live.batch.columns_file import OURS
+    from windtunnel.settings.document import parse_value
 
     body: dict[str, Any] = {}
     for text in sets:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
-from windtunnel.core.spec.yaml_source import parse_document, parse_documents, read_text
 from windtunnel.fuzz.drawing.dice import Section
+from windtunnel.settings.document import parse_document, parse_documents, read_text
 
 ENDING = ".yaml"
 FILES = "files"

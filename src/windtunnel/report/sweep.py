@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.core.spec.fields import one_line
 from windtunnel.report.comparison import NOTHING, value_cell
 from windtunnel.report.layout import indented, plain_table, print_fitting
 from windtunnel.search.folder import PAGE, RESULTS
 from windtunnel.search.measure import about
 from windtunnel.search.point import written
 from windtunnel.search.summary import best_of, mean_of
+from windtunnel.settings.fields import one_line
 
 MOST_ROWS = 40
 """Points that a terminal shows; of more, those that nothing beats."""

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.fields import shown
-from windtunnel.core.spec.yaml_source import Plain
 from windtunnel.search.axes import Axis, axes_of, axis_of, listed_axis
 from windtunnel.search.cache import Cache
 from windtunnel.search.designs import GRID
@@ -18,6 +16,8 @@ from windtunnel.search.summary import mean_of, summary_of
 from windtunnel.search.sweep import FAILED, POINT, prepare, run_sweep, table_of
 from windtunnel.search.table import Table
 from windtunnel.search.workers import LOCAL, Workers
+from windtunnel.settings.document import Plain
+from windtunnel.settings.fields import shown
 
 Varied = Mapping[str, "str | Iterable[Any]"]
 """Settings by path: values, or a range as text, such as `2..16`."""

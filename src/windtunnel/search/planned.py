@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windtunnel.core.spec.yaml_source import Plain
 from windtunnel.search.cache import Cache
 from windtunnel.search.library import origin_of
 from windtunnel.search.planner import (
@@ -16,6 +15,7 @@ from windtunnel.search.planner import (
 )
 from windtunnel.search.table import Table
 from windtunnel.search.workers import LOCAL, Workers
+from windtunnel.settings.document import Plain
 
 SHOWN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
 

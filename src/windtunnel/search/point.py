@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel._forms import PACKAGE, digest_of
-from windtunnel.core.spec.fields import one_line
-from windtunnel.core.spec.yaml_source import Plain, read_text
+from windtunnel.settings.document import Plain, read_text
+from windtunnel.settings.fields import one_line
+from windtunnel.settings.overrides import put_value
 from windtunnel.twin.scenario.load import document_of, load_document
-from windtunnel.twin.scenario.overrides import put_value
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 LONGEST_PLACE = 80

@@ -14,9 +14,9 @@ from windtunnel.search.bounds import Engine, Ruled, fewest_servers, ruled_out
 from windtunnel.search.choices import Choices, Section, template_of
 from windtunnel.search.demand import Demand
 from windtunnel.search.point import Origin, Settings
+from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.prices import price_of
-from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.plan import CountsPlan, PoolPlan, ScenarioPlan
 
 MOST_CANDIDATES = 50_000

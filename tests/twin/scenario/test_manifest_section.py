@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import checker_faults, dotted
-from windtunnel.core.spec.section import Section
 from windtunnel.scaling.build import build_scaler, notes_of
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.settings.faults import checker_faults, dotted
+from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.manifest_spec import ManifestScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from windtunnel.core.spec.faults import dotted
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.peers.plans import (
     AibrixPlan,
@@ -20,6 +19,7 @@ from windtunnel.scaling.peers.plans import (
 )
 from windtunnel.scaling.plan import PolicyPlan
 from windtunnel.scaling.predictive.build import PredictivePlan
+from windtunnel.settings.faults import dotted
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
 from windtunnel.twin.scenario.scaling_spec import PolicySpec

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from windtunnel.core.spec.faults import dotted
 from windtunnel.scaling.build import BUILDERS, build_scaler, notes_of
 from windtunnel.scaling.plan import BoundsPlan, PolicyPlan, SaturationPlan
+from windtunnel.settings.faults import dotted
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults, scaling_plan
 from windtunnel.twin.scenario.scaling_spec import PolicySpec

@@ -6,7 +6,7 @@ import pytest
 
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError, InputFaults
-from windtunnel.core.spec.yaml_source import MOST_BYTES
+from windtunnel.settings.document import MOST_BYTES
 from windtunnel.twin.scenario.load import load, load_text
 
 KEYS = "name, seed, duration, model, workload, slo, serving, scaling, gangs, fleet, faults, plan"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.twin.scenario.scenario_texts import EVERYTHING, LARGE, SMALL
-from windtunnel.core.spec.fields import Bandwidth, Duration, Number, Rate, Size
+from windtunnel.settings.fields import Bandwidth, Duration, Number, Rate, Size
 from windtunnel.twin.scenario.load import json_schema, load, load_text
 
 ROOT = Path(__file__).parents[3]

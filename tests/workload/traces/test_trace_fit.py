@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.core.units import parse_rate
-from windtunnel.twin.scenario.limits import FASTEST_RATE
+from windtunnel.settings.limits import FASTEST_RATE
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.plan import Arrivals, Curve, Lengths, Prefix, Source
 from windtunnel.workload.traces import fit

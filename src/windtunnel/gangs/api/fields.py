@@ -3,8 +3,8 @@
 import re
 from typing import Annotated, Any
 
-from windtunnel.core.spec.fields import Duration, Flag, Leaf, Whole, is_not, shown
 from windtunnel.gangs.templates import OFF
+from windtunnel.settings.fields import Duration, Flag, Leaf, Whole, is_not, shown
 
 MOST_REPLICAS = 100_000
 LONGEST_DELAY = "100000h"

@@ -6,10 +6,6 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.core.spec.faults import Fault, checker_faults, input_error
-from windtunnel.core.spec.fields import shown
-from windtunnel.core.spec.section import ApiSection
-from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
 from windtunnel.gangs.api.other_kinds import (
     ClusterTopologyBindingSpec,
     GangManifest,
@@ -27,6 +23,10 @@ from windtunnel.gangs.api.set_spec import PodCliqueSetSpec
 from windtunnel.gangs.api.topology_rules import topology_warnings
 from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
+from windtunnel.settings.document import Document, parse_documents, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.fields import shown
+from windtunnel.settings.section import ApiSection
 
 NOUN = "manifest"
 KEYS = "apiVersion, kind, metadata and spec"

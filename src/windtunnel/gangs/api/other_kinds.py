@@ -5,9 +5,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Text
-from windtunnel.core.spec.section import ApiSection
 from windtunnel.gangs.api.fields import (
     Count,
     DnsName,
@@ -17,6 +14,9 @@ from windtunnel.gangs.api.fields import (
 )
 from windtunnel.gangs.api.pod_spec import pod_spec_faults
 from windtunnel.gangs.api.set_spec import CliqueSpec, Metadata
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Text
+from windtunnel.settings.section import ApiSection
 
 MOST_LEVELS = 32
 TOPOLOGY_SCHEDULERS = ("kai-scheduler",)

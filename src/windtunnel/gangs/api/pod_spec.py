@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import is_not, shown
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.fields import DNS_LABEL
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import is_not, shown
 
 DEFAULT_SCHEDULER = "default-scheduler"
 HASH_FORM = "1"

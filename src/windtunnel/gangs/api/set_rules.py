@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.fields import DNS_LABEL
 from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
 from windtunnel.gangs.api.set_spec import (
@@ -20,6 +18,8 @@ from windtunnel.gangs.api.sharing_rules import sharing_faults
 from windtunnel.gangs.api.topology_rules import Levels, topology_faults
 from windtunnel.gangs.order import cycle_in
 from windtunnel.gangs.templates import EXPLICIT, MNNVL, ON_DELETE
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 NAME_BUDGET = 45
 """Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""

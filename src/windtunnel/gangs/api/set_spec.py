@@ -4,8 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Whole
-from windtunnel.core.spec.section import ApiSection
 from windtunnel.gangs.api.fields import (
     LONGEST_DELAY,
     Count,
@@ -19,6 +17,8 @@ from windtunnel.gangs.api.fields import (
     Switch,
     Words,
 )
+from windtunnel.settings.fields import Duration, Whole
+from windtunnel.settings.section import ApiSection
 
 MOST_CLIQUES = 100
 GROVE = "grove.io/v1alpha1"

@@ -1,9 +1,9 @@
 """The rules of shared resource claims."""
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.set_spec import SetTemplateSpec, SharingSpec
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 TEMPLATE: KeyPath = ("spec", "template")
 

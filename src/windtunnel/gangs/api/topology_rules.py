@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.set_spec import SetTemplateSpec, TopologySpec
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 Levels = Mapping[str, Mapping[str, str]]
 """Topologies by name: from domain to the key of the node label, broadest first."""

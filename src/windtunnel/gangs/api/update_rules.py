@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import shown
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.gangs.api.pod_spec import scheduler_of
 from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, clique_counts, group_counts
 from windtunnel.gangs.api.set_spec import (
@@ -16,6 +13,9 @@ from windtunnel.gangs.api.set_spec import (
 )
 from windtunnel.gangs.api.topology_rules import TEMPLATE, preferred_of, required_of
 from windtunnel.gangs.templates import ANY_ORDER, MNNVL
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import shown
 
 MAKE_ANOTHER = "make another set instead"
 NOT_PROPAGATED = (

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault, checker_faults, input_error
-from windtunnel.core.spec.fields import (
+from windtunnel.gangs.api.pod_spec import quantity
+from windtunnel.settings.document import parse_document, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.fields import (
     Duration,
     Leaf,
     Name,
@@ -18,9 +20,7 @@ from windtunnel.core.spec.fields import (
     is_not,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.core.spec.yaml_source import parse_document, read_text
-from windtunnel.gangs.api.pod_spec import quantity
+from windtunnel.settings.section import Section
 
 NOUN = "cluster"
 MOST_NODES = 100_000

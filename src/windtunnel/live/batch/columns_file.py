@@ -7,13 +7,13 @@ from pydantic import Field, ValidationError
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault, checker_faults, input_error
-from windtunnel.core.spec.fields import Leaf, Name, Text, Whole, is_not
-from windtunnel.core.spec.section import Section
-from windtunnel.core.spec.yaml_source import parse_document, read_text
 from windtunnel.live.batch.plan import ColumnPlan, EndpointPlan
 from windtunnel.live.batch.templates import Template
 from windtunnel.live.wire.addresses import Api
+from windtunnel.settings.document import parse_document, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
+from windtunnel.settings.section import Section
 
 NOUN = "columns"
 MOST_COLUMNS = 256

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.core.spec.fields import one_line
 from windtunnel.report.comparison import value_cell
 from windtunnel.report.page.document import document
 from windtunnel.report.sweep import figure_cell, label, short_names
 from windtunnel.search.point import written
 from windtunnel.search.summary import best_of, mean_of, varies
+from windtunnel.settings.fields import one_line
 
 STYLES = ("report.css", "sweep.css")
 MOST_DRAWN = 1_000

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Leaf, Number, Whole, is_not, shown
-from windtunnel.core.spec.section import ApiSection
+from windtunnel.settings.fields import Duration, Leaf, Number, Whole, is_not, shown
+from windtunnel.settings.section import ApiSection
 
 MOST_REPLICAS = 1_000_000
 LONGEST_VALUE = 262_144

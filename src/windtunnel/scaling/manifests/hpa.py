@@ -7,10 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Whole
-from windtunnel.core.spec.section import ApiSection
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.manifests.fields import (
     Amount,
     AnyText,
@@ -25,6 +21,10 @@ from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.peers.hpa import AVERAGE, TOTAL, VALUE
 from windtunnel.scaling.peers.plans import HpaDirection, HpaMetric, HpaPlan, HpaRule
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Whole
+from windtunnel.settings.section import ApiSection
 
 INTERVAL_S = 15.0
 UP_WINDOW_S = 0.0

@@ -5,10 +5,6 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Flag, Whole
-from windtunnel.core.spec.section import ApiSection
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.manifests.fields import (
     AnyText,
     Count,
@@ -23,6 +19,10 @@ from windtunnel.scaling.manifests.queries import SUM, asked
 from windtunnel.scaling.peers.hpa import TOTAL, VALUE
 from windtunnel.scaling.peers.plans import HpaMetric, KedaPlan
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Flag, Whole
+from windtunnel.settings.section import ApiSection
 
 INTERVAL_S = 15.0
 """Above one replica its HPA decides, which looks more often than KEDA asks."""

@@ -5,14 +5,14 @@ from typing import Final
 from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.section import ApiSection
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import parse_duration
 from windtunnel.scaling.manifests.fields import AnyText, Manifest, Opaque, number_in
 from windtunnel.scaling.manifests.pools import Assignment, Pools
 from windtunnel.scaling.peers.plans import KnativePlan
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.section import ApiSection
 
 INTERVAL_S = 2.0
 PREFIX: Final = "autoscaling.knative.dev/"

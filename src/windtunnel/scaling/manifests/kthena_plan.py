@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.kthena.settings import (
     DISAGGREGATED,
     DOWN,
@@ -38,6 +36,8 @@ from windtunnel.scaling.manifests.pools import Assignment, Pools
 from windtunnel.scaling.manifests.queries import asked
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 
 class Reader:

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.kthena.coordinate import coordination_faults
 from windtunnel.scaling.kthena.ratio import Bounds, is_possible
 from windtunnel.scaling.kthena.settings import Band, Coordination, Ratio
@@ -25,6 +23,8 @@ from windtunnel.scaling.manifests.kthena_spec import (
     StablePolicySpec,
     TargetSpec,
 )
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 SPEC: KeyPath = ("spec",)
 LONGEST_S = 30 * 60.0

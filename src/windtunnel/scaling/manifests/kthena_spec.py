@@ -4,8 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Text, Whole
-from windtunnel.core.spec.section import ApiSection
 from windtunnel.scaling.manifests.fields import (
     Amount,
     AnyText,
@@ -17,6 +15,8 @@ from windtunnel.scaling.manifests.fields import (
     Reference,
     Span,
 )
+from windtunnel.settings.fields import Text, Whole
+from windtunnel.settings.section import ApiSection
 
 Percent = Annotated[int, Whole(0, 1000)]
 MetricName = Annotated[str, Text("the name of a metric")]

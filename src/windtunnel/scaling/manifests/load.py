@@ -7,9 +7,6 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.core.spec.faults import Fault, checker_faults, input_error
-from windtunnel.core.spec.fields import shown
-from windtunnel.core.spec.yaml_source import Document, parse_documents, read_text
 from windtunnel.scaling.manifests.fields import Manifest
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
 from windtunnel.scaling.manifests.keda import ScaledObject
@@ -18,6 +15,9 @@ from windtunnel.scaling.manifests.kthena_plan import Reader
 from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
 from windtunnel.scaling.manifests.kthena_spec import AutoscalingPolicy, AutoscalingPolicyBinding
 from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.settings.document import Document, parse_documents, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.fields import shown
 
 NOUN = "manifest"
 KEYS = "apiVersion, kind, metadata and spec"

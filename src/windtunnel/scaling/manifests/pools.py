@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.plan import BoundsPlan, PolicyPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 
 
 class Assignment(NamedTuple):

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.fields import (
+from windtunnel.core.units import parse_duration
+from windtunnel.settings.fields import (
     Duration,
     Leaf,
     Number,
@@ -17,10 +18,7 @@ from windtunnel.core.spec.fields import (
     shown,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.core.units import parse_duration
-from windtunnel.twin.scenario.lengths_spec import Pauses
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.limits import (
     FASTEST_RATE,
     LARGEST_CV,
     LARGEST_FACTOR,
@@ -29,6 +27,8 @@ from windtunnel.twin.scenario.limits import (
     MOST_USERS,
     SLOWEST_RATE,
 )
+from windtunnel.settings.section import Section
+from windtunnel.twin.scenario.lengths_spec import Pauses
 
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
 RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from windtunnel.core.spec.faults import Fault
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec
 from windtunnel.twin.scenario.plan import EncodePlan, SplitPlan
 from windtunnel.twin.scenario.serving_spec import ServingSpec

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Bandwidth, Duration, Flag, Size, Whole
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.limits import LONGEST_STEP_COST, MOST_REPLICAS, MOST_TOKENS
+from windtunnel.settings.fields import Bandwidth, Duration, Flag, Size, Whole
+from windtunnel.settings.limits import LONGEST_STEP_COST, MOST_REPLICAS, MOST_TOKENS
+from windtunnel.settings.section import Section
 
 
 class TransferSpec(Section):

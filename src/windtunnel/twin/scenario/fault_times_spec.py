@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Name, Number, Whole
-from windtunnel.core.spec.section import Section
+from windtunnel.settings.fields import Duration, Name, Number, Whole
+from windtunnel.settings.limits import LONGEST_RUN, MOST_REPLICAS, MOST_REQUESTS
+from windtunnel.settings.section import Section
 from windtunnel.twin.faults.plan import SelectPlan, What
-from windtunnel.twin.scenario.limits import LONGEST_RUN, MOST_REPLICAS, MOST_REQUESTS
 
 Moment = Annotated[float, Duration("0s", LONGEST_RUN)]
 Length = Annotated[float, Duration("0s", LONGEST_RUN, above=True)]

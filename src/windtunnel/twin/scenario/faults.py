@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.faults.conditions import OF_RUNS
 from windtunnel.twin.faults.plan import AtPlan, EveryPlan, FaultPlan, Timing, WhenPlan
 from windtunnel.twin.scenario.fault_times_spec import FaultSpec, SelectSpec, WhenSpec

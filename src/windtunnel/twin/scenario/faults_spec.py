@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Number, Rate, chosen_by, variant
-from windtunnel.core.spec.section import Section
+from windtunnel.settings.fields import Number, Rate, chosen_by, variant
+from windtunnel.settings.limits import MOST_FAULTS
+from windtunnel.settings.section import Section
 from windtunnel.twin.faults.plan import (
     READERS,
     SLOWEST,
@@ -28,7 +29,6 @@ from windtunnel.twin.scenario.fault_times_spec import (
     Moment,
     SelectSpec,
 )
-from windtunnel.twin.scenario.limits import MOST_FAULTS
 from windtunnel.twin.scenario.machine_faults_spec import (
     MachineLossSpec,
     ProviderOutageSpec,

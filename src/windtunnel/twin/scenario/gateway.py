@@ -14,9 +14,10 @@ from windtunnel.admission.gateway.plan import (
 )
 from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_duration
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.limits import MOST_WAITING
 from windtunnel.twin.scenario.gateway_spec import (
     AdmissionSpec,
     AlwaysSpec,
@@ -28,7 +29,6 @@ from windtunnel.twin.scenario.gateway_spec import (
     TokenBucketSpec,
     UtilizationSpec,
 )
-from windtunnel.twin.scenario.limits import MOST_WAITING
 from windtunnel.twin.scenario.router_spec import STALENESS_S
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec

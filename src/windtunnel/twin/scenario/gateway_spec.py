@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import (
+from windtunnel.settings.fields import (
     Duration,
     Flag,
     Name,
@@ -14,8 +14,7 @@ from windtunnel.core.spec.fields import (
     chosen_by,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.limits import (
     HIGHEST_PRIORITY,
     LARGEST_WEIGHT,
     LONGEST_STALENESS,
@@ -23,6 +22,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_SEQUENCES,
     MOST_WAITING,
 )
+from windtunnel.settings.section import Section
 
 Tenant = Annotated[str, Name()]
 Switch = Annotated[bool, Flag()]

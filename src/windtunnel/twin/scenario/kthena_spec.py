@@ -7,10 +7,6 @@ import msgspec
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Duration, Name, Number, Text, Whole
-from windtunnel.core.spec.section import Section
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.kthena.coordinate import coordination_faults
 from windtunnel.scaling.kthena.ratio import Bounds, is_possible
 from windtunnel.scaling.kthena.settings import (
@@ -28,7 +24,11 @@ from windtunnel.scaling.kthena.settings import (
     Ratio,
 )
 from windtunnel.scaling.plan import PolicyPlan
-from windtunnel.twin.scenario.limits import LARGEST_FACTOR, MOST_REPLICAS
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Name, Number, Text, Whole
+from windtunnel.settings.limits import LARGEST_FACTOR, MOST_REPLICAS
+from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
 
 Percent = Annotated[int, Whole(0, 1000)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from windtunnel.core.spec.fields import (
+from windtunnel.settings.fields import (
     Duration,
     Leaf,
     Number,
@@ -15,14 +15,14 @@ from windtunnel.core.spec.fields import (
     shown,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.limits import (
     LARGEST_CV,
     LARGEST_WEIGHT,
     LONGEST_THINK,
     MOST_OBSERVED,
     MOST_TOKENS,
 )
+from windtunnel.settings.section import Section
 
 Tokens = Annotated[int, Whole(1, MOST_TOKENS)]
 MeanTokens = Annotated[float, Number(1, MOST_TOKENS)]

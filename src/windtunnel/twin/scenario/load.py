@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault, checker_faults, input_error
-from windtunnel.core.spec.yaml_source import Document, parse_document, read_text
+from windtunnel.settings.document import Document, parse_document, read_text
+from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.pools import KeyPath, hardware_faults
 from windtunnel.twin.scenario.ground import as_manifests_say, gang_faults
-from windtunnel.twin.scenario.overrides import apply_override
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.planning import choice_of, drop_unused_prices
 from windtunnel.twin.scenario.resolve import resolve
@@ -67,7 +67,7 @@ def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> 
 
 def _plan(document: Document) -> ScenarioPlan:
     try:
-        spec = ScenarioSpec.model_validate(document.data)
+        spec = ScenarioSpec.read(document.data)
     except ValidationError as error:
         raise input_error(document, checker_faults(error, ScenarioSpec)) from None
     file = Path(document.file)

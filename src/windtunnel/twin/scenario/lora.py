@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from windtunnel.core.spec.faults import Fault, dotted
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_size
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault, dotted
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
 from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.plan import LoraPlan

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Name, Number, Size, Whole
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.limits import LARGEST_WEIGHT, LONGEST_STEP_COST, MOST_ADAPTERS
+from windtunnel.settings.fields import Duration, Name, Number, Size, Whole
+from windtunnel.settings.limits import LARGEST_WEIGHT, LONGEST_STEP_COST, MOST_ADAPTERS
+from windtunnel.settings.section import Section
 
 Weight = Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
 

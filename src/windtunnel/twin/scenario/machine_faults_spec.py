@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Name, Text, Whole
-from windtunnel.core.spec.section import Section
+from windtunnel.settings.fields import Name, Text, Whole
+from windtunnel.settings.section import Section
 from windtunnel.twin.faults.plan import (
     MACHINE,
     RACK,

@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Name, Text
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.scaling.manifests.load import read_manifests
 from windtunnel.scaling.manifests.pools import Pools
 from windtunnel.scaling.plan import BoundsPlan, PartPlan, ScalingPlan, TimingPlan
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Name, Text
 from windtunnel.twin.scenario.scaler_spec import Period, TimedSpec
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 

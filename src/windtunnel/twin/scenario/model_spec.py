@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from windtunnel.core.spec.fields import Text
+from windtunnel.settings.fields import Text
 
 ModelName = Annotated[
     str, Text("a model's catalog name, or the path of a Hugging Face config.json")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.serving_spec import PoolSpec
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, WorkloadEntry

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.offload_spec import TierSpec
 from windtunnel.twin.scenario.plan import OffloadPlan, TierPlan
 from windtunnel.twin.scenario.serving_spec import EngineSpec

@@ -6,9 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Duration, Number, Text, Whole
-from windtunnel.core.spec.section import Section
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.peers.plans import (
     AibrixPlan,
@@ -22,7 +19,10 @@ from windtunnel.scaling.peers.plans import (
 )
 from windtunnel.scaling.plan import PolicyPlan
 from windtunnel.scaling.predictive.build import PredictivePlan
-from windtunnel.twin.scenario.limits import LONGEST_RUN, MOST_REPLICAS, MOST_TOKENS
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Number, Text, Whole
+from windtunnel.settings.limits import LONGEST_RUN, MOST_REPLICAS, MOST_TOKENS
+from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.scaler_spec import ScalerSpec, Switch
 
 Target = Annotated[float, Number(0, 10**9, above=True)]

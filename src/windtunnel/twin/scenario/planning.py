@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.gateway import reads_signals
 from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
 from windtunnel.twin.scenario.planning_spec import CountSpec, PlanningSpec

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Flag, Name, Number, Text, Whole
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.fields import Flag, Name, Number, Text, Whole
+from windtunnel.settings.limits import (
     HIGHEST_PRICE,
     MOST_CHOICES,
     MOST_REPLICAS,
@@ -14,6 +13,7 @@ from windtunnel.twin.scenario.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
+from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.router_spec import RouterSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 

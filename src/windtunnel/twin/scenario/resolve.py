@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from windtunnel.core.spec.fields import LONGEST_NAME
 from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.faults import faults_plan
 from windtunnel.twin.scenario.gateway import gateway_plan

@@ -7,10 +7,6 @@ from typing import Annotated
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Duration, Leaf, Number, Text, Whole, is_not
-from windtunnel.core.spec.section import Section
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.routing.build import (
     ALIASES,
     BY_CACHE,
@@ -22,12 +18,16 @@ from windtunnel.routing.build import (
 )
 from windtunnel.routing.custom import is_custom
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Leaf, Number, Text, Whole, is_not
+from windtunnel.settings.limits import (
     LARGEST_WEIGHT,
     LONGEST_STALENESS,
     MOST_REPLICAS,
     MOST_VIRTUAL_NODES,
 )
+from windtunnel.settings.section import Section
 
 STALENESS_S = 0.05
 CACHE_DELAY_S = 0.05

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from windtunnel.core.spec.faults import Fault, dotted
-from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
 from windtunnel.twin.scenario.faults import fault_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.ground import ground_faults
-from windtunnel.twin.scenario.limits import MOST_REPLICAS
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.offload import offload_faults

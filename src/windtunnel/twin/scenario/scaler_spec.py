@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.fields import Duration, Flag, Name, Text, Whole
-from windtunnel.core.spec.section import Section
 from windtunnel.scaling.plan import PolicyPlan
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Flag, Name, Text, Whole
+from windtunnel.settings.limits import (
     LONGEST_RUN,
     LONGEST_STALENESS,
     LONGEST_TARGET,
     MOST_REPLICAS,
     MOST_TENSOR_PARALLEL,
 )
+from windtunnel.settings.section import Section
 
 Switch = Annotated[bool, Flag()]
 Delay = Annotated[float, Duration("0s", LONGEST_STALENESS)]

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import Fault
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_duration
 from windtunnel.scaling.build import build_policy, minds_accelerators
 from windtunnel.scaling.plan import (
@@ -16,6 +14,8 @@ from windtunnel.scaling.plan import (
     StabilizationPlan,
     TimingPlan,
 )
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.kthena_spec import KthenaScalerSpec
 from windtunnel.twin.scenario.manifest_spec import (
     ManifestScalerSpec,

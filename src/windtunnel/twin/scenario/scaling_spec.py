@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Number, Whole, by_one_key, chosen_by, variant
 from windtunnel.scaling.plan import (
     BlisPlan,
     PolicyPlan,
@@ -12,12 +11,13 @@ from windtunnel.scaling.plan import (
     WvaPlan,
     WvaSparePlan,
 )
+from windtunnel.settings.fields import Number, Whole, by_one_key, chosen_by, variant
+from windtunnel.settings.limits import MOST_SEQUENCES, MOST_TOKENS
 from windtunnel.twin.scenario.kthena_spec import (
     KthenaDisaggregatedSpec,
     KthenaHeterogeneousSpec,
     KthenaHomogeneousSpec,
 )
-from windtunnel.twin.scenario.limits import MOST_SEQUENCES, MOST_TOKENS
 from windtunnel.twin.scenario.manifest_spec import ManifestScalerSpec
 from windtunnel.twin.scenario.peers_spec import (
     AibrixScalerSpec,

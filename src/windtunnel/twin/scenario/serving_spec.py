@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from windtunnel.core.spec.fields import (
+from windtunnel.settings.fields import (
     Duration,
     Flag,
     Name,
@@ -15,11 +15,7 @@ from windtunnel.core.spec.fields import (
     chosen_by,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
-from windtunnel.twin.scenario.gateway_spec import AdmissionSpec, AlwaysSpec
-from windtunnel.twin.scenario.ground_plan import MAIN
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.limits import (
     HIGHEST_PRICE,
     LARGEST_BLOCK,
     LONGEST_STEP_COST,
@@ -32,6 +28,10 @@ from windtunnel.twin.scenario.limits import (
     MOST_TENSOR_PARALLEL,
     MOST_TOKENS,
 )
+from windtunnel.settings.section import Section
+from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
+from windtunnel.twin.scenario.gateway_spec import AdmissionSpec, AlwaysSpec
+from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.lora_spec import LoraSpec
 from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.offload_spec import TierSpec

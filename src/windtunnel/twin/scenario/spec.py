@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import Duration, Name, Whole
-from windtunnel.core.spec.section import Section
+from windtunnel.settings.fields import Duration, Name, Whole
+from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
+from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.faults_spec import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
-from windtunnel.twin.scenario.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.planning_spec import PlanningSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec

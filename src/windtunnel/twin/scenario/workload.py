@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.spec.yaml_source import KeyPath
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.limits import MOST_TOKENS
 from windtunnel.twin.scenario import arrivals_spec, lengths_spec
 from windtunnel.twin.scenario.arrivals_spec import (
     ClosedArrivals,
@@ -28,7 +29,6 @@ from windtunnel.twin.scenario.lengths_spec import (
     UniformLengths,
     UniformPause,
 )
-from windtunnel.twin.scenario.limits import MOST_TOKENS
 from windtunnel.twin.scenario.lora import adapters_plan
 from windtunnel.twin.scenario.plan import SloPlan
 from windtunnel.twin.scenario.workload_spec import (

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import nearest
-from windtunnel.core.spec.faults import Fault, dotted
-from windtunnel.core.spec.yaml_source import KeyPath
 from windtunnel.core.units import format_duration, parse_rate
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.limits import FASTEST_RATE, LONGEST_TRAFFIC_S, SLOWEST_RATE
 from windtunnel.twin.scenario import lengths_spec
 from windtunnel.twin.scenario.arrivals_spec import ClosedArrivals, CurveSpec, ShapedArrivals
 from windtunnel.twin.scenario.lengths_spec import (
@@ -20,7 +21,6 @@ from windtunnel.twin.scenario.lengths_spec import (
     UniformLengths,
     UniformPause,
 )
-from windtunnel.twin.scenario.limits import FASTEST_RATE, LONGEST_TRAFFIC_S, SLOWEST_RATE
 from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import arrivals_plan, curve_plan, pauses_plan
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec, TraceSpec, WorkloadEntry

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.core.spec.fields import (
+from windtunnel.settings.fields import (
     Duration,
     Flag,
     Name,
@@ -14,10 +14,7 @@ from windtunnel.core.spec.fields import (
     by_key,
     variant,
 )
-from windtunnel.core.spec.section import Section
-from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
-from windtunnel.twin.scenario.lengths_spec import Lengths, Pauses, Tokens
-from windtunnel.twin.scenario.limits import (
+from windtunnel.settings.limits import (
     FASTEST_REPLAY,
     HIGHEST_PRIORITY,
     LONGEST_TARGET,
@@ -25,6 +22,9 @@ from windtunnel.twin.scenario.limits import (
     MOST_MEMBERS,
     MOST_REQUESTS,
 )
+from windtunnel.settings.section import Section
+from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
+from windtunnel.twin.scenario.lengths_spec import Lengths, Pauses, Tokens
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec
 from windtunnel.twin.scenario.model_spec import ModelName
 

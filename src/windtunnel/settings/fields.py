@@ -53,6 +53,8 @@ class Leaf:
 
     allowed: str
     schema: dict[str, Any]
+    suffix = ""
+    """Ends the name of a field that holds such a value; files leave it out."""
 
     def check(self, value: object) -> object:
         raise NotImplementedError
@@ -149,6 +151,7 @@ class Duration(_Range):
     """A length of time; seconds inside the program."""
 
     noun = "a duration"
+    suffix = "_s"
     examples: tuple[str | float, ...] = ("250ms", "30s", "5m", "4h", 1.5)
 
     def read(self, value: object) -> float:
@@ -168,6 +171,7 @@ class Rate(Duration):
     """Events per second."""
 
     noun = "a rate"
+    suffix = "_per_s"
     examples = ("40/s", "2400/min", 40)
 
     def read(self, value: object) -> float:
@@ -178,6 +182,7 @@ class Size(Duration):
     """Bytes."""
 
     noun = "a size"
+    suffix = "_bytes"
     examples = ("80GiB", "16GB", "512MiB")
 
     def read(self, value: object) -> float:
@@ -188,6 +193,7 @@ class Bandwidth(Duration):
     """Bytes per second."""
 
     noun = "a bandwidth"
+    suffix = "_bytes_per_s"
     examples = ("25GB/s", "900MiB/s")
 
     def read(self, value: object) -> float:

@@ -10,7 +10,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.core.spec.fields import (
+from windtunnel.settings.document import Document, KeyPath
+from windtunnel.settings.fields import (
     FAULT,
     ONE_KEY,
     TAG_MARK,
@@ -20,7 +21,6 @@ from windtunnel.core.spec.fields import (
     is_not,
     one_line,
 )
-from windtunnel.core.spec.yaml_source import Document, KeyPath
 
 MOST_FAULTS = 20
 LONGEST_PATH = 120

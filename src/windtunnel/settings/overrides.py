@@ -7,9 +7,9 @@ with the whole scenario, and a fault in it is then reported at the override, not
 import re
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.core.spec.faults import dotted
-from windtunnel.core.spec.fields import one_line, shown
-from windtunnel.core.spec.yaml_source import DEEPEST, Document, KeyPath, Plain, parse_value
+from windtunnel.settings.document import DEEPEST, Document, KeyPath, Plain, parse_value
+from windtunnel.settings.faults import dotted
+from windtunnel.settings.fields import one_line, shown
 
 LONGEST_PLACE = 80
 
