@@ -7,6 +7,7 @@ import pytest
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
+from windtunnel.fleet.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.instruments import ACTIONS_TOTAL
@@ -19,6 +20,7 @@ from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
     CREATING,
+    DRAINING,
     FAILED,
     IDLE,
     SPECULATIVE,
@@ -251,6 +253,21 @@ def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
     entries = shard.planner.inventory.entries
     assert (entries["m1"].state, entries["m2"].state) == (FAILED, CONFIGURED)
     assert "never ended" in shard.planner.inventory.errors["m1"]
+
+
+def test_a_drain_that_was_begun_before_a_start_has_its_grace_period_as_well() -> None:
+    stuck = Machine("m1", shape_of(), DRAINING, "h", "east", ask().key())
+    drill = Drill(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
+    shard = Shard("s", epoch=2)
+    drill.restart("s", shard)
+    shard.want("east", [])
+    limits = shard.limits
+    given_up_s = limits.attempts * (limits.timeout_s + RECLAIM_GRACE_S)
+    drill.run_until(given_up_s - 1.0)
+    entry = shard.planner.inventory.entries["m1"]
+    assert entry.state == DRAINING
+    drill.run_until(given_up_s + 30.0)
+    assert entry.state == FAILED
 
 
 def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:

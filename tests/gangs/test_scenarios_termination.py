@@ -118,6 +118,16 @@ def test_gt5_part_of_a_member_lost_with_the_default_rule() -> None:
     assert others == world.uids("sg-x-1") | world.uids("pc-a")
 
 
+def test_a_termination_in_a_group_is_decided_once_while_it_is_carried_out() -> None:
+    """Deciding again would take what was made since, and tell of a second termination."""
+    world = wl5_gt()
+    before = world.uids("sg-x-0")
+    world.kill(world.pods("sg-x-0-pc-c")[0])
+    world.run(DELAY_S)
+    assert not before & world.uids("sg-x-0")
+    assert (len(world.events(FIRED_IN_GROUP)), world.told(FIRED_IN_GROUP)) == (1, 1)
+
+
 def test_gt6_a_lost_pod_of_a_scaled_gang_is_replaced() -> None:
     world = quick(2)
     before = world.uids()

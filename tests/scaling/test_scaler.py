@@ -9,9 +9,9 @@ from windtunnel.core.errors import InputError
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.limits import Context, Limiter
 from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.policy import Policy
+from windtunnel.scaling.policy import Decider, Policy
 from windtunnel.scaling.scaler import Scaler, Timing
-from windtunnel.scaling.snapshot import Snapshot
+from windtunnel.scaling.snapshot import Flow, Model, Snapshot
 
 
 class AtMost(Limiter):
@@ -74,6 +74,17 @@ def test_missing_data_holds_and_teaches_nothing() -> None:
     (decision,) = tick(fleet(variant(ready=4)), None, limiter)
     assert (decision.target, decision.reason) == (4, "Nobody answered.")
     assert limiter.state() == {}
+
+
+def test_the_model_that_misses_most_comes_first_to_what_is_free() -> None:
+    names = ["calm", "urgent"]
+    wanted = {"calm": 3, "urgent": 6}
+    policies: dict[str, Decider] = {
+        name: Policy("test", [Wants(wanted[name])], CostOrdered(), []) for name in names
+    }
+    models = [Model(name, [variant(ready=1)], queued=0, flow=Flow(15.0)) for name in names]
+    decisions = Scaler(policies, Timing(15.0)).tick(Snapshot(0.0, models, {"h100": 5}), 0.0)
+    assert [(one.model, one.target) for one in decisions] == [("calm", 1), ("urgent", 6)]
 
 
 def test_old_snapshots_hold() -> None:

@@ -75,6 +75,18 @@ def test_as_many_go_as_fit_and_no_more() -> None:
     assert desk.tick(0.05) == "admit 1 room, admit 2 room"
 
 
+def test_the_next_look_is_counted_from_the_last() -> None:
+    desk = Desk(flow(detector=Utilization(1.0, 1.0, 0.5)), signals(2, waiting=2))
+    desk.arrive(10.0)
+    desk.arrive(10.0)
+    assert desk.gateway.next_s == 10.5
+    assert desk.tick(10.5) == ""
+    assert desk.gateway.next_s == 11.0
+    desk.signals = signals()
+    desk.tick(11.0)
+    assert desk.gateway.next_s == math.inf, "the first server that comes is a reason to look"
+
+
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
