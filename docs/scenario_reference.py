@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
 from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size
-from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 
 _told: dict[tuple[type[BaseModel], ...], str] = {}
@@ -54,7 +54,7 @@ def page() -> str:
     _told.clear()
     _written_down.clear()
     parts = [INTRODUCTION]
-    _add_section(parts, "The file", "", ScenarioSpec)
+    _add_section(parts, "The file", "", Scenario)
     classes = ", ".join(f"`{name}` {priority}" for name, priority in BUILT_IN_PRIORITIES.items())
     parts.append(f"Built-in classes of service and their priorities: {classes}.\n")
     return "\n".join(parts)

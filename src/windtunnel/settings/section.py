@@ -1,13 +1,16 @@
 """A section of a file: one class declares its keys, and is what the code runs on."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic._internal._model_construction import ModelMetaclass
 from pydantic.alias_generators import to_camel
 
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Leaf
 
 
@@ -36,6 +39,44 @@ class _UnitsLast(ModelMetaclass):
         return super().__new__(cls, name, bases, namespace, **options)
 
 
+class Context:
+    """Where a section is in its file, and what is around it."""
+
+    __slots__ = ("around", "folder", "path", "root")
+
+    def __init__(
+        self, root: Any, folder: Path, path: KeyPath = (), around: tuple[Any, ...] = ()
+    ) -> None:
+        self.root = root
+        """The section that is the whole file."""
+        self.folder = folder
+        """Where the file is."""
+        self.path = path
+        """The keys from the top of the file to this section."""
+        self.around = around
+        """The sections that hold this one, the nearest last."""
+
+    def inside(self, *keys: str | int, of: object = None) -> "Context":
+        """The same for what is below; `of` is the section that holds it."""
+        around = self.around if of is None else (*self.around, of)
+        return Context(self.root, self.folder, (*self.path, *keys), around)
+
+    def fault(
+        self,
+        key: str | KeyPath,
+        what: str,
+        allowed: str | None = None,
+        hint: str | None = None,
+        *,
+        beside: tuple[str, ...] = (),
+        because_of: tuple[KeyPath, ...] = (),
+    ) -> Fault:
+        """A fault at a key of this section; `beside` are other keys of it that are part of it."""
+        keys = (key,) if isinstance(key, str) else key
+        others = (*((*self.path, name) for name in beside), *because_of)
+        return Fault((*self.path, *keys), what, allowed, hint, others)
+
+
 class Section(BaseModel, metaclass=_UnitsLast):
     """A mapping with known keys: an unknown key is a fault, and nothing is converted silently.
 
@@ -58,6 +99,39 @@ class Section(BaseModel, metaclass=_UnitsLast):
     def written(self, name: str) -> bool:
         """Whether a field was given a value, rather than left to its default."""
         return name in self.model_fields_set
+
+    def check(self, where: Context) -> Iterator[Fault]:  # noqa: ARG002 - used where it is overridden
+        """What is wrong although each value is right by itself, defaults filled in."""
+        return iter(())
+
+
+def faults_of(section: Section, where: Context) -> Iterator[Fault]:
+    """The faults of a section and of every section in it."""
+    yield from section.check(where)
+    for name, field in type(section).model_fields.items():
+        below = where.inside(field.alias or name, of=section)
+        yield from _faults_inside(getattr(section, name), below)
+
+
+def _faults_inside(value: object, where: Context) -> Iterator[Fault]:
+    if isinstance(value, Section):
+        yield from faults_of(value, where)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _faults_inside(item, where.inside(index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _faults_inside(item, where.inside(key))
+
+
+def plain_data(value: object) -> Any:
+    """A section as JSON-like data, by the keys of files; text for anything else.
+
+    For `msgspec.to_builtins(..., enc_hook=plain_data)`.
+    """
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    return str(value)
 
 
 class ApiSection(Section):

@@ -22,6 +22,7 @@ from windtunnel.core.intervals import (
     paired_ratio,
     ratio_interval,
 )
+from windtunnel.settings.section import plain_data
 from windtunnel.twin.chance import draws
 from windtunnel.twin.repeat import Progress, Repeat, run_all
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -271,11 +272,11 @@ def _ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | 
 
 def settings(designs: Sequence[Design]) -> list[dict[str, Any]]:
     """The settings in which designs differ: path, and the value in each."""
-    flat = [_flat(msgspec.to_builtins(design.plan, enc_hook=str)) for design in designs]
+    flat = [_flat(msgspec.to_builtins(design.plan, enc_hook=plain_data)) for design in designs]
     paths = dict.fromkeys(path for one in flat for path in one)
     found = []
     for path in paths:
-        if path in ("seed", "sha256", "name"):
+        if path in ("seed", "sha256", "name", "folder"):
             continue
         values = [one.get(path) for one in flat]
         if any(value != values[0] for value in values):

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec
 from windtunnel.twin.scenario.plan import EncodePlan, SplitPlan
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import ServingSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import SourceSpec
 
 DEFAULT_THRESHOLD = 16
@@ -37,7 +37,7 @@ def encode_plan(serving: ServingSpec) -> EncodePlan | None:
     return EncodePlan(encode.servers, encode.fixed, encode.per_token)
 
 
-def encode_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def encode_faults(spec: Scenario) -> Iterator[Fault]:
     """Encoders that nobody needs; a trace may have media in any row."""
     if spec.serving.encode is None:
         return
@@ -47,7 +47,7 @@ def encode_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield Fault(("serving", "encode"), what, hint=hint, because_of=(("workload",),))
 
 
-def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def disaggregation_faults(spec: Scenario) -> Iterator[Fault]:
     serving = spec.serving
     section = ("serving", "disaggregation")
     roles = [pool.role for pool in serving.pools]
@@ -72,7 +72,7 @@ def disaggregation_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield Fault((*section, "transfer", "bytes_per_token"), what, "a size, such as 128KiB")
 
 
-def _alone(spec: ScenarioSpec) -> Iterator[Fault]:
+def _alone(spec: Scenario) -> Iterator[Fault]:
     """Pools that do one half of the work, where nobody does the other for the same requests."""
     pools = spec.serving.pools
     models = {pool.model or spec.model for pool in pools}

@@ -20,12 +20,12 @@ from windtunnel.twin.scenario.machine_faults_spec import (
     MachineLossSpec,
     SpotReclaimSpec,
 )
-from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.sections import Scenario
 
 TIMES = ("at", "every", "when")
 
 
-def faults_plan(spec: ScenarioSpec) -> tuple[FaultPlan, ...]:
+def faults_plan(spec: Scenario) -> tuple[FaultPlan, ...]:
     return tuple(
         FaultPlan(name_of(fault, number), fault.kind, _timing(fault), fault.length_s, fault.what())
         for number, fault in enumerate(spec.faults)
@@ -50,7 +50,7 @@ def _timing(fault: FaultSpec) -> Timing:
     )
 
 
-def fault_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def fault_faults(spec: Scenario) -> Iterator[Fault]:
     """What is wrong with the list although each value is right by itself."""
     taken: dict[str, int] = {}
     for number, fault in enumerate(spec.faults):
@@ -68,7 +68,7 @@ def fault_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             yield from _select_faults((*path, "select"), fault.selected, spec)
 
 
-def _kind_faults(path: KeyPath, fault: FaultSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _kind_faults(path: KeyPath, fault: FaultSpec, spec: Scenario) -> Iterator[Fault]:
     """What a kind needs that the scenario has not, or cannot use."""
     if isinstance(fault, MetricSpec) and fault.readers is not None:
         if len(set(fault.readers)) < len(fault.readers):
@@ -90,7 +90,7 @@ def _kind_faults(path: KeyPath, fault: FaultSpec, spec: ScenarioSpec) -> Iterato
         yield from _machine_faults(path, fault, spec)
 
 
-def _machine_faults(path: KeyPath, fault: MachineFaultSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _machine_faults(path: KeyPath, fault: MachineFaultSpec, spec: Scenario) -> Iterator[Fault]:
     if spec.fleet is None:
         what = "there are no machines: the scenario has no `fleet`"
         yield Fault((*path, "kind"), what, hint="add `fleet`, or leave the fault out")
@@ -151,7 +151,7 @@ def _can_be(machine: str, pools: dict[str, MachinesSpec]) -> bool:
     return own is not None and number in map(str, range(own.machines.max))
 
 
-def _restart_faults(path: KeyPath, fault: RestartSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _restart_faults(path: KeyPath, fault: RestartSpec, spec: Scenario) -> Iterator[Fault]:
     if fault.controller == "autoscaler" and spec.scaling is None:
         yield _no_autoscaler((*path, "controller"))
     if fault.controller == "gangs" and spec.gangs is None and spec.fleet is None:
@@ -164,7 +164,7 @@ def _restart_faults(path: KeyPath, fault: RestartSpec, spec: ScenarioSpec) -> It
         yield Fault((*path, "for"), what, hint="leave it out")
 
 
-def _loop_faults(path: KeyPath, fault: CrashLoopSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _loop_faults(path: KeyPath, fault: CrashLoopSpec, spec: Scenario) -> Iterator[Fault]:
     if spec.gangs is not None or spec.fleet is not None:
         for key in ("after", "backoff"):
             if key in fault.model_fields_set:
@@ -199,7 +199,7 @@ def _time_faults(path: KeyPath, fault: FaultSpec, duration: float | None) -> Ite
         yield Fault((*path, *key), what, because_of=(("duration",),))
 
 
-def _condition_faults(path: KeyPath, when: WhenSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _condition_faults(path: KeyPath, when: WhenSpec, spec: Scenario) -> Iterator[Fault]:
     given = [name for name in ("above", "below") if getattr(when, name) is not None]
     if len(given) != 1:
         what = "above and below are both written" if given else "it says neither above nor below"
@@ -212,7 +212,7 @@ def _condition_faults(path: KeyPath, when: WhenSpec, spec: ScenarioSpec) -> Iter
         yield from _pool_faults((*path, "pool"), when.pool, spec)
 
 
-def _select_faults(path: KeyPath, select: SelectSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _select_faults(path: KeyPath, select: SelectSpec, spec: Scenario) -> Iterator[Fault]:
     yield from _pool_faults((*path, "pool"), select.pool, spec)
     if select.server is None:
         return
@@ -228,7 +228,7 @@ def _select_faults(path: KeyPath, select: SelectSpec, spec: ScenarioSpec) -> Ite
         yield Fault((*path, "server"), what, f"a whole number from 0 to {size - 1}")
 
 
-def _pool_faults(path: KeyPath, pool: str | None, spec: ScenarioSpec) -> Iterator[Fault]:
+def _pool_faults(path: KeyPath, pool: str | None, spec: Scenario) -> Iterator[Fault]:
     names = [one.name for one in spec.serving.pools]
     if pool is not None and pool not in names:
         yield Fault(path, f"there is no pool {pool!r}", ", ".join(names), nearest(pool, names))

@@ -30,8 +30,8 @@ from windtunnel.twin.scenario.gateway_spec import (
     UtilizationSpec,
 )
 from windtunnel.twin.scenario.router_spec import STALENESS_S
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import ServingSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import SourceSpec, WorkloadEntry
 
 LOOK_EVERY_S = 0.05
@@ -40,7 +40,7 @@ LOOK_EVERY_S = 0.05
 SECTION: KeyPath = ("serving", "admission")
 
 
-def gateway_plan(spec: ScenarioSpec, priorities: Mapping[str, int]) -> GatewayPlan:
+def gateway_plan(spec: Scenario, priorities: Mapping[str, int]) -> GatewayPlan:
     """The plan of a section without faults; `priorities` are those of all classes."""
     admission = spec.serving.admission
     bands = {priorities[name] for name in _classes(spec, priorities)}
@@ -100,7 +100,7 @@ def _detector(detector: DetectorSpec, staleness_s: float) -> DetectorPlan:
     return DetectorPlan("never")
 
 
-def gateway_faults(spec: ScenarioSpec, priorities: Mapping[str, int]) -> Iterator[Fault]:
+def gateway_faults(spec: Scenario, priorities: Mapping[str, int]) -> Iterator[Fault]:
     """Names of nobody, and options that the rest of the scenario leaves without a use.
 
     `priorities` are those of all classes that have one.
@@ -135,9 +135,7 @@ def _shedding_faults(admission: AdmissionSpec, used: list[int]) -> Iterator[Faul
         yield Fault((*SECTION, "budgets"), what, hint=hint, because_of=because)
 
 
-def _named_tenants(
-    key: str, named: Mapping[str, float] | None, spec: ScenarioSpec
-) -> Iterator[Fault]:
+def _named_tenants(key: str, named: Mapping[str, float] | None, spec: Scenario) -> Iterator[Fault]:
     if named is None:
         return
     if not named:
@@ -172,7 +170,7 @@ def _is_member(name: str, entry: WorkloadEntry) -> bool:
     return str(int(number)) == number and int(number) < _tenant_members(entry)
 
 
-def _classes(spec: ScenarioSpec, priorities: Mapping[str, int]) -> set[str]:
+def _classes(spec: Scenario, priorities: Mapping[str, int]) -> set[str]:
     """Those that requests can have; a trace that is given none may have any."""
     used: set[str] = set()
     for entry in spec.workload:
@@ -180,9 +178,7 @@ def _classes(spec: ScenarioSpec, priorities: Mapping[str, int]) -> set[str]:
     return used
 
 
-def _order_faults(
-    admission: FlowControlSpec, spec: ScenarioSpec, used: set[str]
-) -> Iterator[Fault]:
+def _order_faults(admission: FlowControlSpec, spec: Scenario, used: set[str]) -> Iterator[Fault]:
     order = admission.order
     because = ((*SECTION, "order"),)
     if admission.weights is not None and order != "priority":

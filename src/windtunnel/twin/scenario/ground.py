@@ -25,8 +25,8 @@ from windtunnel.twin.scenario.ground_plan import (
     PodTimesPlan,
 )
 from windtunnel.twin.scenario.ground_spec import FleetSpec, MachinesSpec
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import PoolSpec, ServingSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 
 QUICK = TimesSpec(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
 """Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
@@ -65,7 +65,7 @@ class Found(NamedTuple):
         return self.spec.replicas * group.replicas
 
 
-def ground_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def ground_faults(spec: Scenario) -> Iterator[Fault]:
     """What is wrong with machines, and between them and pools; manifests are looked at later."""
     if spec.fleet is not None:
         yield from _fleet_faults(spec.fleet)
@@ -106,7 +106,7 @@ def _fleet_faults(fleet: FleetSpec) -> Iterator[Fault]:
             yield Fault((*path, "price_per_hour"), what, "dollars for an hour of one machine")
 
 
-def _machine_faults(spec: ScenarioSpec, fleet: FleetSpec) -> Iterator[Fault]:
+def _machine_faults(spec: Scenario, fleet: FleetSpec) -> Iterator[Fault]:
     """Servers that no machine could ever hold."""
     kinds = list(dict.fromkeys(one.accelerator for one in fleet.pools))
     for index, pool in enumerate(spec.serving.pools):
@@ -146,7 +146,7 @@ def _room(machines: MachinesSpec, accelerators: int) -> float:
 # What manifests say.
 
 
-def read_sets(spec: ScenarioSpec, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
+def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
     """The sets of all manifests, and the texts that they come from; no two have one name."""
     assert spec.gangs is not None
     sets: dict[str, NamedSet] = {}
@@ -183,7 +183,7 @@ def everything(sets: Sequence[NamedSet]) -> dict[str, Found | None]:
     return found
 
 
-def backing_faults(spec: ScenarioSpec, sets: Sequence[NamedSet]) -> Iterator[Fault]:
+def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
     """What contradicts each other between pools and the manifests of gangs."""
     known = everything(sets)
     names = ", ".join(name for name, one in known.items() if one is not None) or "none"
@@ -233,9 +233,7 @@ def _owner_faults(
     owners[mine] = f"pool {pool.name}"
 
 
-def _size_faults(
-    path: KeyPath, pool: PoolSpec, found: Found, spec: ScenarioSpec
-) -> Iterator[Fault]:
+def _size_faults(path: KeyPath, pool: PoolSpec, found: Found, spec: Scenario) -> Iterator[Fault]:
     asked = found.accelerators()
     if asked != pool.tensor_parallel and (asked or spec.fleet is not None):
         what = f"a replica has {pool.tensor_parallel}, and the pods of {pool.clique} ask for"
@@ -267,7 +265,7 @@ def _pod_faults(path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSpec) -
 # The plan.
 
 
-def as_manifests_say(spec: ScenarioSpec, file: Path) -> ScenarioSpec:
+def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
     """The scenario, in which pools have the replicas of their manifests if they say nothing else.
 
     What is wrong with manifests is for `gang_faults` to say.
@@ -288,14 +286,14 @@ def as_manifests_say(spec: ScenarioSpec, file: Path) -> ScenarioSpec:
     return spec.model_copy(update={"serving": spec.serving.model_copy(update={"pools": pools})})
 
 
-def gang_faults(spec: ScenarioSpec, file: Path) -> list[Fault]:
+def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
     """What contradicts between pools and manifests; a file that cannot be read is raised."""
     if spec.gangs is None:
         return []
     return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
 
 
-def ground_plan(spec: ScenarioSpec, file: Path) -> GroundPlan | None:
+def ground_plan(spec: Scenario, file: Path) -> GroundPlan | None:
     """The plan of a scenario without faults; None: servers stand on nothing."""
     if spec.fleet is None and spec.gangs is None:
         return None
@@ -321,7 +319,7 @@ def ground_plan(spec: ScenarioSpec, file: Path) -> GroundPlan | None:
     )
 
 
-def _times(spec: ScenarioSpec) -> PodTimesPlan:
+def _times(spec: Scenario) -> PodTimesPlan:
     times = times_of(spec.gangs.times if spec.gangs is not None else QUICK)
     readiness = _load(spec.serving) or _delay(times.readiness)
     return PodTimesPlan(
@@ -347,7 +345,7 @@ def _delay(delay: Delay) -> DelayPlan:
     return DelayPlan(delay.mean_s, delay.kind, delay.spread)
 
 
-def _fleet(spec: ScenarioSpec, fleet: FleetSpec) -> FleetPlan:
+def _fleet(spec: Scenario, fleet: FleetSpec) -> FleetPlan:
     wanted = _initial(spec, fleet)
     return FleetPlan(
         pools=tuple(
@@ -358,7 +356,7 @@ def _fleet(spec: ScenarioSpec, fleet: FleetSpec) -> FleetPlan:
     )
 
 
-def _initial(spec: ScenarioSpec, fleet: FleetSpec) -> list[int]:
+def _initial(spec: Scenario, fleet: FleetSpec) -> list[int]:
     """Machines at the beginning: as it is written, or as the replicas need, the cheapest first."""
     counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
     open_ended = [one.machines.initial is None for one in fleet.pools]

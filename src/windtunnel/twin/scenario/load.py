@@ -16,7 +16,7 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.planning import choice_of, drop_unused_prices
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
-from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.workload import file_faults
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
@@ -67,12 +67,12 @@ def document_of(text: str, file: str, sets: Sequence[str], seed: int | None) -> 
 
 def _plan(document: Document) -> ScenarioPlan:
     try:
-        spec = ScenarioSpec.read(document.data)
+        spec = Scenario.read(document.data)
     except ValidationError as error:
-        raise input_error(document, checker_faults(error, ScenarioSpec)) from None
+        raise input_error(document, checker_faults(error, Scenario)) from None
     file = Path(document.file)
     spec = as_manifests_say(spec, file)
-    faults = rule_faults(spec) + gang_faults(spec, file)
+    faults = rule_faults(spec, file.parent) + gang_faults(spec, file)
     if faults:
         raise input_error(document, faults)
     return resolve(spec, file)
@@ -88,7 +88,7 @@ def _fault(path: KeyPath, error: InputError) -> Fault:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of scenario files, for editors and other programs."""
-    schema = ScenarioSpec.model_json_schema()
+    schema = Scenario.model_json_schema()
     _drop_titles(schema)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -8,8 +8,8 @@ from windtunnel.settings.faults import Fault, dotted
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
 from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.plan import LoraPlan
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import EngineSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec
 
 
@@ -30,7 +30,7 @@ def adapters_plan(adapters: AdaptersSpec | None) -> tuple[tuple[str, float], ...
     return tuple((f"adapter-{number}", (number + 1.0) ** -skew) for number in range(adapters.count))
 
 
-def lora_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def lora_faults(spec: Scenario) -> Iterator[Fault]:
     pools = spec.serving.pools
     askers: list[list[KeyPath]] = [[] for _ in pools]  # by pool: who asks its servers for some
     traces: set[int] = set()  # pools that a trace may ask, which is known when it is read

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from windtunnel.core.errors import nearest
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import PoolSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, WorkloadEntry
 
 
-def asked_by(entry: WorkloadEntry, spec: ScenarioSpec) -> list[str | None]:
+def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
     """The models that requests of an entry may be for; None: the one without a name."""
     asked = [entry.model or spec.model]
     if isinstance(entry, ReplaySpec):
@@ -18,14 +18,14 @@ def asked_by(entry: WorkloadEntry, spec: ScenarioSpec) -> list[str | None]:
     return list(dict.fromkeys(asked))
 
 
-def pools_for(entry: WorkloadEntry, spec: ScenarioSpec) -> list[tuple[int, PoolSpec]]:
+def pools_for(entry: WorkloadEntry, spec: Scenario) -> list[tuple[int, PoolSpec]]:
     """The pools that serve requests of an entry, each with its number."""
     asked = asked_by(entry, spec)
     pools = enumerate(spec.serving.pools)
     return [(number, pool) for number, pool in pools if (pool.model or spec.model) in asked]
 
 
-def model_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def model_faults(spec: Scenario) -> Iterator[Fault]:
     served = list(dict.fromkeys(pool.model or spec.model for pool in spec.serving.pools))
     for index, entry in enumerate(spec.workload):
         path: KeyPath = ("workload", index)
@@ -53,13 +53,13 @@ def _unserved(path: KeyPath, model: str | None, served: list[str | None]) -> Ite
         yield Fault(path, what, allowed, nearest(model, names), because)
 
 
-def _nobody_means_it(spec: ScenarioSpec) -> bool:
+def _nobody_means_it(spec: Scenario) -> bool:
     return all(pool.model is not None for pool in spec.serving.pools) and all(
         entry.model is not None for entry in spec.workload
     )
 
 
-def _cluster_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def _cluster_faults(spec: Scenario) -> Iterator[Fault]:
     names = list(dict.fromkeys(pool.cluster for pool in spec.serving.pools))
     for name in spec.serving.clusters:
         if name not in names:

@@ -7,8 +7,8 @@ from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.offload_spec import TierSpec
 from windtunnel.twin.scenario.plan import OffloadPlan, TierPlan
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import EngineSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 
 WAYS = {"cpu": (25e9, 10e-6), "disk": (7e9, 100e-6), "remote": (1e9, 30e-3)}
 """From fast to slow: bytes per second and latency, of a bus, a good disk and a network."""
@@ -31,7 +31,7 @@ def _tier(spec: TierSpec) -> TierPlan:
     )
 
 
-def offload_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def offload_faults(spec: Scenario) -> Iterator[Fault]:
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index, "engine")
         engine = pool.engine

@@ -1,5 +1,7 @@
 """What a scenario comes to: frozen values, every default filled in, that the simulation runs on."""
 
+from pathlib import Path
+
 import msgspec
 
 from windtunnel.admission.gateway.plan import GatewayPlan
@@ -191,6 +193,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     encode: EncodePlan | None
     sha256: str
     """Digest of everything the file and the overrides say, whatever the file is called."""
+    folder: Path
+    """Where the file is: paths in it count from there."""
     startup: StartupPlan = StartupPlan()
     drain: str = "wait"
     """What a server that is to go does with its requests: wait, redirect or immediate."""

@@ -16,8 +16,8 @@ from windtunnel.twin.scenario.planning_spec import CountSpec, PlanningSpec
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec, TableStepTime
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.workload_spec import SloSpec
 
@@ -109,7 +109,7 @@ def _named(names: Any) -> list[Any]:
     return found
 
 
-def planning_faults(scenario: ScenarioSpec) -> Iterator[Fault]:
+def planning_faults(scenario: Scenario) -> Iterator[Fault]:
     """Names of nobody, ranges that contradict each other, and a choice between nothing."""
     spec, serving = scenario.plan, scenario.serving
     if spec is None:

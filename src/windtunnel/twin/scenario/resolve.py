@@ -27,6 +27,7 @@ from windtunnel.twin.scenario.plan import (
 from windtunnel.twin.scenario.planning import planning_plan
 from windtunnel.twin.scenario.router_spec import router_plan
 from windtunnel.twin.scenario.scaling import scaling_plan
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import (
     BlisTrainedPhysicsStepTime,
     EngineSpec,
@@ -38,14 +39,13 @@ from windtunnel.twin.scenario.serving_spec import (
     StepTime,
     TableStepTime,
 )
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload import entry_plan, path_or_name
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 from windtunnel.twin.scenario.workload_spec import SloSpec
 from windtunnel.workload.plan import Entry
 
 
-def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
+def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
     retries = spec.serving.retries or RetriesSpec()
@@ -63,6 +63,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),
         sha256=_digest(spec, slos, file.parent),
+        folder=file.parent,
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
         scaling=scaling,
@@ -74,7 +75,7 @@ def resolve(spec: ScenarioSpec, file: Path) -> ScenarioPlan:
     )
 
 
-def _scaling(spec: ScenarioSpec, file: Path) -> ScalingPlan | None:
+def _scaling(spec: Scenario, file: Path) -> ScalingPlan | None:
     """Manifests are looked for beside the scenario."""
     if spec.scaling is None:
         return None
@@ -87,13 +88,13 @@ def _startup(serving: ServingSpec) -> StartupPlan:
     return StartupPlan(serving.startup.load.mean, serving.startup.load.stddev)
 
 
-def _digest(spec: ScenarioSpec, slos: dict[str, SloPlan], folder: Path) -> str:
+def _digest(spec: Scenario, slos: dict[str, SloPlan], folder: Path) -> str:
     """Of the values in force, so that it is the same however they were written or set.
 
     What a plan would choose from is no part of it: no run depends on that. Manifests decide as
     much as the scenario does: their bytes are.
     """
-    values = spec.model_dump(mode="json", exclude={"plan"})
+    values = spec.model_dump(mode="json", by_alias=True, exclude={"plan"})
     for section in ("scaling", "gangs"):
         named = getattr(getattr(spec, section), "manifests", ())
         if named:
@@ -113,7 +114,7 @@ def _name_of(file: Path) -> str:
     return word[:LONGEST_NAME] or "scenario"
 
 
-def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
+def _slos(spec: Scenario) -> dict[str, SloPlan]:
     slos = {}
     for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
         slo = spec.slo.get(name, SloSpec())
@@ -122,7 +123,7 @@ def _slos(spec: ScenarioSpec) -> dict[str, SloPlan]:
     return slos
 
 
-def _workload(spec: ScenarioSpec, slos: Mapping[str, SloPlan], file: Path) -> tuple[Entry, ...]:
+def _workload(spec: Scenario, slos: Mapping[str, SloPlan], file: Path) -> tuple[Entry, ...]:
     """Each entry asks for a model, and for adapters where all servers of that have slots."""
     entries: list[Entry] = []
     for entry in spec.workload:
@@ -131,7 +132,7 @@ def _workload(spec: ScenarioSpec, slos: Mapping[str, SloPlan], file: Path) -> tu
     return tuple(entries)
 
 
-def _pool(pool: PoolSpec, spec: ScenarioSpec, file: Path) -> PoolPlan:
+def _pool(pool: PoolSpec, spec: Scenario, file: Path) -> PoolPlan:
     overheads = pool.overheads
     cluster = spec.serving.clusters.get(pool.cluster)
     network_s = cluster.latency if cluster is not None else 0.0

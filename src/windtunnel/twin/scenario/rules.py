@@ -1,10 +1,12 @@
 """The rules that tie several values together, checked after defaults are filled in."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
 from windtunnel.twin.scenario.faults import fault_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
@@ -15,17 +17,17 @@ from windtunnel.twin.scenario.offload import offload_faults
 from windtunnel.twin.scenario.planning import planning_faults
 from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.scaling import scaling_faults
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
-from windtunnel.twin.scenario.spec import ScenarioSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
 
 
-def rule_faults(spec: ScenarioSpec) -> list[Fault]:
+def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
     """Everything that is wrong although each value is right by itself."""
-    return list(_all_faults(spec))
+    return [*faults_of(spec, Context(spec, folder)), *_all_faults(spec)]
 
 
-def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def _all_faults(spec: Scenario) -> Iterator[Fault]:
     yield from workload_faults(spec)
     yield from model_faults(spec)
     yield from _repeated_names(("serving", "pools"), [pool.name for pool in spec.serving.pools])
@@ -54,7 +56,7 @@ def _all_faults(spec: ScenarioSpec) -> Iterator[Fault]:
         yield from _hardware_faults(path, pool, spec)
 
 
-def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def _scaling_faults(spec: Scenario) -> Iterator[Fault]:
     """Of the section itself; and of what only it makes use of, where there is none."""
     serving = spec.serving
     if serving.retries is not None and not (spec.faults or spec.gangs or spec.fleet):
@@ -77,7 +79,7 @@ def _scaling_faults(spec: ScenarioSpec) -> Iterator[Fault]:
             yield Fault(path, what, hint="give at least 1, or add `scaling`")
 
 
-def _priorities(spec: ScenarioSpec) -> dict[str, int]:
+def _priorities(spec: Scenario) -> dict[str, int]:
     """Of every class that has one, built-in and the file's own."""
     own = {name: slo.priority for name, slo in spec.slo.items() if slo.priority is not None}
     return {**BUILT_IN_PRIORITIES, **own}
@@ -108,7 +110,7 @@ def _engine_faults(path: KeyPath, pool: PoolSpec) -> Iterator[Fault]:
         yield Fault((*path, "max_model_len"), what, hint=hint, because_of=because)
 
 
-def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _hardware_faults(path: KeyPath, pool: PoolSpec, spec: Scenario) -> Iterator[Fault]:
     step = pool.step_time
     if not isinstance(step, LinearStepTime):
         reason = f"the step time {step.model!r}"

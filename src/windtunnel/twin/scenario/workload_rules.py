@@ -21,7 +21,7 @@ from windtunnel.twin.scenario.lengths_spec import (
     UniformLengths,
     UniformPause,
 )
-from windtunnel.twin.scenario.spec import ScenarioSpec
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.workload import arrivals_plan, curve_plan, pauses_plan
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec, TraceSpec, WorkloadEntry
 from windtunnel.workload.arrivals import curve_of
@@ -34,7 +34,7 @@ BUILT_IN_PRIORITIES = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -
 PARTNERS = {"rate": "cv", "cv": "rate", "shape": "scale", "scale": "shape"}
 
 
-def workload_faults(spec: ScenarioSpec) -> Iterator[Fault]:
+def workload_faults(spec: Scenario) -> Iterator[Fault]:
     yield from _name_faults(spec.workload)
     for index, entry in enumerate(spec.workload):
         path = ("workload", index)
@@ -69,14 +69,14 @@ def _think_faults(path: KeyPath, trace: TraceSpec) -> Iterator[Fault]:
         yield from _pause_faults((*path, "think"), trace.think)
 
 
-def _class_faults(path: KeyPath, name: str, spec: ScenarioSpec) -> Iterator[Fault]:
+def _class_faults(path: KeyPath, name: str, spec: Scenario) -> Iterator[Fault]:
     known = [*BUILT_IN_PRIORITIES, *(one for one in spec.slo if one not in BUILT_IN_PRIORITIES)]
     if name not in known:
         what = f"{name!r} is not a class of service"
         yield Fault(path, what, ", ".join(known), nearest(name, known))
 
 
-def _source_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _source_faults(path: KeyPath, source: SourceSpec, spec: Scenario) -> Iterator[Fault]:
     wrong = [
         *_arrival_faults((*path, "arrivals"), source),
         *_curve_faults((*path, "rate_curve"), source),
@@ -138,7 +138,7 @@ def _curve_faults(path: KeyPath, source: SourceSpec) -> Iterator[Fault]:
             yield Fault(path, what, f"one of {', '.join(names)}", because_of=_beside(path, *names))
 
 
-def _end_faults(path: KeyPath, source: SourceSpec, spec: ScenarioSpec) -> Iterator[Fault]:
+def _end_faults(path: KeyPath, source: SourceSpec, spec: Scenario) -> Iterator[Fault]:
     """Traffic must end, and must be able to come to its count."""
     curve = curve_of(curve_plan(source.rate_curve)) if source.rate_curve is not None else None
     total = curve.total() if curve is not None else float("inf")

@@ -16,7 +16,7 @@ from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 
 
-class ScenarioSpec(Section):
+class Scenario(Section):
     """A scenario: what arrives, what serves it, and what counts as good."""
 
     name: Annotated[str, Name()] | None = Field(
