@@ -7,6 +7,7 @@ import pytest
 
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
+from windtunnel.scaling.kthena.parts import combined
 from windtunnel.scaling.kthena.settings import (
     AS_SHIPPED,
     DISAGGREGATED,
@@ -23,7 +24,6 @@ from windtunnel.scaling.kthena.settings import (
     Pace,
     Panic,
     Ratio,
-    sync_interval_s,
 )
 from windtunnel.scaling.plan import ScalingPlan, TimingPlan
 from windtunnel.scaling.scaler import Scaler
@@ -135,6 +135,13 @@ def test_27_shares_of_several_pools_are_averaged_by_replicas() -> None:
     settings = plan(HETEROGENEOUS, metrics={kv: 0.05}, queries={kv: "avg"})
     pools = [pool("a", [0], kv=0.9), pool("b", [0] * 9, kv=0.1)]
     assert sum(sizes(ask(scaler(settings), *pools)).values()) == 4
+
+
+def test_27_shares_are_averaged_by_replicas_and_the_rest_is_summed() -> None:
+    assert combined("kv_Utilization", [(0.9, 1), (0.1, 9)]) == pytest.approx(0.18)
+    assert combined("cache_usage", [(0.9, 0), (0.1, 0)]) == pytest.approx(0.5)
+    assert combined("request_rate", [(3.0, 1), (5.0, 9)]) == 8.0
+    assert combined("x_ratio", []) == 0.0
 
 
 def test_14_a_peak_holds_for_five_minutes() -> None:
@@ -345,8 +352,3 @@ def test_45_a_huge_target_is_the_minimum_and_a_tiny_one_the_maximum(
 
 def test_45_without_a_policy_replicas_stay() -> None:
     assert sizes(ask(scaler(plan(), ["other"]), pool("a", [90, 90]))) == {"a": 2}
-
-
-@pytest.mark.parametrize(("asked_s", "expected"), [(0.0, 15.0), (-3.0, 15.0), (5.0, 5.0)])
-def test_47_a_period_without_sense_is_fifteen_seconds(asked_s: float, expected: float) -> None:
-    assert sync_interval_s(asked_s) == expected

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.scaling.kthena.ratio import Bounds, exact, ratio_text, shipped
+from windtunnel.scaling.kthena.ratio import Bounds, exact, shipped
 from windtunnel.scaling.kthena.settings import Ratio
 
 
@@ -115,12 +115,3 @@ def test_a_tenth_is_a_tenth() -> None:
 def test_bounds_of_a_million_take_no_time() -> None:
     wide = Bounds(1, 1_000_000)
     assert exact(band(0.25, 1.0), 900_000, 3, wide, wide).sizes == (900_000, 900_000)
-
-
-def test_the_ratio_of_status_is_the_shortest_decimal() -> None:
-    assert [ratio_text(1, 4), ratio_text(2, 3), ratio_text(3, 1), ratio_text(3, 0)] == [
-        "0.25",
-        "0.6666666666666666",
-        "3",
-        "",
-    ]

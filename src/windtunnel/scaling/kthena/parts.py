@@ -1,7 +1,7 @@
 """Kthena's policies as parts of the frame: an analyzer, the split by cost, the ratio of roles."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from windtunnel.scaling.kthena.blocks import Backend, Blocks
@@ -9,7 +9,6 @@ from windtunnel.scaling.kthena.coordinate import Coordinated, coordinate
 from windtunnel.scaling.kthena.memory import Histories
 from windtunnel.scaling.kthena.ratio import Bounds, Paired, exact, shipped
 from windtunnel.scaling.kthena.recommend import NoData, Reading, recommend
-from windtunnel.scaling.kthena.scrape import combined
 from windtunnel.scaling.kthena.settings import PREFERRED, Coordination, Ratio
 from windtunnel.scaling.limits import Context, Limiter
 from windtunnel.scaling.metrics import KV_USED, RATE, TTFT, WAITING, Metric, metric
@@ -29,6 +28,8 @@ PRESSURES: Final = {
     "kv_cache_utilization": Metric("kv_cache_utilization", KV_USED),
     "ttft": Metric("ttft", TTFT),
 }
+AVERAGED: Final = ("_utilization", "_usage", "_ratio", "_percent", "_saturation")
+"""How the names of metrics end that are shares: several pools have their mean, not their sum."""
 
 
 class Targets:
@@ -132,6 +133,19 @@ def _queried(group: Group, measured: Metric, how: str) -> dict[str, float]:
             answer = math.fsum(values) / (len(values) if how == "avg" else 1)
         answers.append((answer, variant.target))
     return {measured.name: combined(measured.name, answers)} if answers else {}
+
+
+def combined(metric: str, values: Sequence[tuple[float, int]]) -> float:
+    """One value for several pools, from (value, replicas) of each.
+
+    Shares are averaged by replicas; all other metrics, rates too, are summed.
+    """
+    if not metric.lower().endswith(AVERAGED):
+        return math.fsum(value for value, _ in values)
+    replicas = sum(count for _, count in values)
+    if replicas == 0:
+        return math.fsum(value for value, _ in values) / len(values) if values else 0.0
+    return math.fsum(value * count for value, count in values) / replicas
 
 
 def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, float]:

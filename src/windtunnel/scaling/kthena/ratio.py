@@ -38,11 +38,6 @@ class Paired:
         return self.numerator, self.denominator
 
 
-def ratio_text(numerator: int, denominator: int) -> str:
-    """The ratio as status shows it; nothing when there is no denominator."""
-    return repr(numerator / denominator).removesuffix(".0") if denominator else ""
-
-
 def shipped(ratio: Ratio, numerator: int, denominator: int, num: Bounds, den: Bounds) -> Paired:
     """One pass that raises the short side, or, where that is full, cuts the other one."""
     n, d = num.clamp(numerator), den.clamp(denominator)

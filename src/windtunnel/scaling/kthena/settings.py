@@ -108,8 +108,3 @@ class KthenaPlan(PolicyPlan, frozen=True):
     """Metrics of single pools, where they differ."""
     ratio: Ratio | None = None
     ratio_rule: str = EXACT
-
-
-def sync_interval_s(asked_s: float) -> float:
-    """The period of the loop: what was asked for, or 15 s where that makes no sense."""
-    return asked_s if asked_s > 0 else INTERVAL_S
