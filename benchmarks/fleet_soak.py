@@ -2,9 +2,8 @@
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import cpu_s
-from windtunnel.fleet.bound import fleet_gap
-from windtunnel.fleet.envelope import Envelope, has_passed, judge
-from windtunnel.fleet.soak import PROFILES, Soak, SoakPlan
+from windtunnel.twin.fleet.bound import fleet_gap
+from windtunnel.twin.fleet.soak import PROFILES, Soak, SoakLimits, SoakPlan, has_passed, judge
 
 PROFILE = "50k"
 GATE_S = 5.0
@@ -15,7 +14,7 @@ MOST_GAP = 0.05
 def main() -> None:
     soak = Soak(SoakPlan(PROFILES[PROFILE]), cpu_s)
     seen = soak.run()
-    checks = judge(seen, Envelope())
+    checks = judge(seen, SoakLimits())
     assert has_passed(checks), [one for one in checks if not one.passed]
     report(
         Claim(

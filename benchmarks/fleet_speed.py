@@ -5,8 +5,8 @@ import math
 
 from benchmarks.claim import Claim, insist_on_compiled, report
 from windtunnel.core.clock import cpu_s, lap_s
-from windtunnel.fleet.bench import Bench
 from windtunnel.fleet.instruments import Instruments
+from windtunnel.twin.fleet.bench import Bench
 
 NEEDS = 50_000
 COLD_MS = {50_000: 200.0, 100_000: 300.0, 500_000: 900.0}

@@ -10,11 +10,11 @@ what it decided orders each machine once.
 
 from collections import Counter
 
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
-from windtunnel.fleet.orders import CONFIGURE, FETCH, Limits, Order
+from windtunnel.fleet.orders import CONFIGURE, FETCH, ExecutionLimits, MachineOrder
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.shape import shape
 from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE
 
@@ -27,7 +27,7 @@ CYCLE_S = 10.0
 
 SHAPE = shape("gpu", "zone-a", {"gpu": 8}, price_per_hour=20.0)
 NEED: Need = need("prod", profile(), {"gpu": 8 * NEEDED}, {"gpu": 8})
-LIMITS = Limits(actions_per_cycle=ORDERS_A_CYCLE, concurrency=10 * ORDERS_A_CYCLE)
+LIMITS = ExecutionLimits(actions_per_cycle=ORDERS_A_CYCLE, concurrency=10 * ORDERS_A_CYCLE)
 
 
 class Provider:
@@ -92,7 +92,7 @@ def with_what_is_decided(provider: Provider) -> None:
     planner.inventory.load(provider.lists())
     planner.needs.replace("prod", [NEED])
     executor = Executor(planner.inventory, LIMITS)
-    configuring: dict[str, Order] = {}
+    configuring: dict[str, MachineOrder] = {}
     for cycle in range(CYCLES):
         now_s = cycle * CYCLE_S
         for name in provider.joins(cycle):

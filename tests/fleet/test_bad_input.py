@@ -9,23 +9,23 @@ import pytest
 from tests.fleet.worlds import ask, idle, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.archetypes import world
-from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.instruments import REJECTED_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedKey, need, profile
 from windtunnel.fleet.provider import Page
 from windtunnel.fleet.requirements import requirement, spread
-from windtunnel.fleet.shape import RACK, ZONE, Shape
+from windtunnel.fleet.shape import RACK, ZONE, MachineShape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, DRAINING, IDLE
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
+from windtunnel.twin.fleet.workloads import world
 
 JUNK = NeedKey("east", "junk")
 FAR = NeedKey("west", ask().key().fingerprint)
 NO_BUCKET = NeedKey("east", ask().key().fingerprint.replace("ipb=1", "ipb=99"))
 
 
-def shaped(**changes: Any) -> Shape:
+def shaped(**changes: Any) -> MachineShape:
     return msgspec.structs.replace(shape_of(), **changes)
 
 
@@ -70,7 +70,7 @@ def test_a_record_that_cannot_be_is_rejected_counted_and_kept(
 @pytest.mark.parametrize(("record", "sentence"), BAD_RECORDS)
 def test_a_fake_provider_does_not_take_what_cannot_be(record: Machine, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        FakeProvider(Delays(), Streams(1)).add(record)
+        SimulatedProvider(Delays(), Streams(1)).add(record)
 
 
 def test_what_others_plan_does_not_keep_a_machine_from_us() -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from tests.fleet.worlds import TYPES, ask, idle, needs, shape_of, shapes
 from windtunnel.core.random import Stream
-from windtunnel.fleet.archetypes import world
-from windtunnel.fleet.bound import fleet_gap, sampled_gap
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.states import IDLE
+from windtunnel.twin.fleet.bound import fleet_gap, sampled_gap
+from windtunnel.twin.fleet.workloads import world
 
 
 def planned(machines: list[Machine], wanted: list[Need]) -> Planner:

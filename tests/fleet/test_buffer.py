@@ -5,16 +5,16 @@ import pytest
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.actions import PROVISION, Action, Plan
-from windtunnel.fleet.buffer import REASON, Buffer, BufferLimits
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.fake import Delays, FakeProvider
-from windtunnel.fleet.faults import DomainLoss, Faults, UnreliableProvider
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import CREATE, DELETE
+from windtunnel.fleet.planner.actions import PROVISION, Action, CyclePlan
+from windtunnel.fleet.planner.buffer import REASON, Buffer, BufferLimits
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, IDLE
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
+from windtunnel.twin.fleet.unreliable import DomainLoss, ProviderFaults, UnreliableProvider
 
 RACKS = BufferLimits(share=0.0)
 
@@ -23,26 +23,26 @@ class Fleet:
     """Four machines are in use on rack 1 and two on rack 2."""
 
     def __init__(
-        self, more: list[Machine], limits: BufferLimits | None, faults: Faults | None = None
+        self, more: list[Machine], limits: BufferLimits | None, faults: ProviderFaults | None = None
     ) -> None:
         wish = ask(machines=6)
         held = [
             Machine(f"c{n}", shape_of(rack=rack), CONFIGURED, f"h{n}", "east", wish.key())
             for n, rack in enumerate(["r1"] * 4 + ["r2"] * 2)
         ]
-        self.provider = FakeProvider(Delays(), Streams(3))
+        self.provider = SimulatedProvider(Delays(), Streams(3))
         for machine in held + more:
             self.provider.add(machine)
-        faulty = UnreliableProvider(self.provider, faults or Faults(), Streams(3))
+        faulty = UnreliableProvider(self.provider, faults or ProviderFaults(), Streams(3))
         self.shard = Shard("s", buffer=limits)
-        self.drill = Drill(faulty, [self.shard], Streams(3)["fetch"])
+        self.drill = FleetDriver(faulty, [self.shard], Streams(3)["fetch"])
         self.drill.before_cycle = faulty.tick
         self.drill.after_cycle = self.note
         self.shard.want("east", [wish])
         self.short: list[int] = []
         self.actions: list[Action] = []
 
-    def note(self, _: Shard, plan: Plan) -> None:
+    def note(self, _: Shard, plan: CyclePlan) -> None:
         self.short.append(len(plan.shortfalls))
         self.actions += plan.actions
 
@@ -86,7 +86,7 @@ def test_without_a_buffer_idle_machines_are_given_back_and_with_one_they_stay() 
 
 
 def test_the_loss_of_a_rack_is_made_good_at_once() -> None:
-    loss = Faults(domains=(DomainLoss(500.0, RACK, "a-r1"),))
+    loss = ProviderFaults(domains=(DomainLoss(500.0, RACK, "a-r1"),))
     fleet = Fleet(places(4), RACKS, loss)
     fleet.drill.run_until(560.0)
     assert set(fleet.short) == {0}

@@ -9,30 +9,30 @@ from hypothesis import strategies as st
 from tests.fleet.worlds import SAME_RACK, idle, needs, quota, shape_of, shapes
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.actions import BOOTSTRAP, PROVISION, Plan
-from windtunnel.fleet.consolidation import REASON, ConsolidationLimits, Consolidator
-from windtunnel.fleet.costs import effective_cost
-from windtunnel.fleet.cycle import Planner
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
 from windtunnel.fleet.orders import CONFIGURE, DRAIN
+from windtunnel.fleet.planner.actions import BOOTSTRAP, PROVISION, CyclePlan
+from windtunnel.fleet.planner.consolidation import REASON, ConsolidationLimits, Consolidator
+from windtunnel.fleet.planner.costs import effective_cost
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.shape import shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, IDLE
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 CHEAP = ConsolidationLimits(cooldown_s=60.0)
 
 
 class Fleet:
     def __init__(self, machines: list[Machine], limits: ConsolidationLimits | None = CHEAP) -> None:
-        self.provider = FakeProvider(Delays(), Streams(3))
+        self.provider = SimulatedProvider(Delays(), Streams(3))
         for machine in machines:
             self.provider.add(machine)
         self.shard = Shard("s", consolidation=limits)
         self.short = 0
-        self.drill = Drill(self.provider, [self.shard], Streams(3)["fetch"])
+        self.drill = FleetDriver(self.provider, [self.shard], Streams(3)["fetch"])
 
     def want(self, *wanted: Need) -> None:
         self.shard.want(wanted[0].cluster, wanted)
@@ -40,7 +40,7 @@ class Fleet:
     def held(self) -> list[str]:
         return [one.id for one in self.provider.records() if one.state == CONFIGURED]
 
-    def note(self, _: Shard, plan: Plan) -> None:
+    def note(self, _: Shard, plan: CyclePlan) -> None:
         self.short = len(plan.shortfalls)
 
     def cost(self) -> float:

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.actions import Plan
 from windtunnel.fleet.checks import INVARIANTS, Fleet
-from windtunnel.fleet.coordinator import Books, Coordinator
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.membership import Member
-from windtunnel.fleet.messages import Release, Report, Take
 from windtunnel.fleet.need import Need
+from windtunnel.fleet.planner.actions import CyclePlan
 from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.sharding.coordinator import Books, Coordinator
+from windtunnel.fleet.sharding.membership import ShardMember
+from windtunnel.fleet.sharding.messages import Release, ShardReport, Take
 from windtunnel.fleet.states import CONFIGURED
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 ZONES = {"a": "s1", "b": "s2"}
 
@@ -27,16 +27,16 @@ class Federation:
     """Two shards with a zone each, a coordinator, and one provider."""
 
     def __init__(self, machines: list[Machine]) -> None:
-        self.provider = FakeProvider(Delays(), Streams(7))
+        self.provider = SimulatedProvider(Delays(), Streams(7))
         for machine in machines:
             self.provider.add(machine)
         self.coordinator = Coordinator()
         for domain, shard in ZONES.items():
             self.coordinator.add_shard(shard)
             self.coordinator.assign(domain, shard)
-        self.drill = Drill(self.provider, [], Streams(7)["fetch"])
+        self.drill = FleetDriver(self.provider, [], Streams(7)["fetch"])
         self.drill.after_cycle = self.exchange
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ShardMember] = {}
         self.wanted: dict[str, dict[str, list[Need]]] = {name: {} for name in ZONES.values()}
         self.epochs = dict.fromkeys(ZONES.values(), 0)
         self.deaf: set[str] = set()
@@ -48,7 +48,7 @@ class Federation:
         self.epochs[name] += 1
         territory = self.coordinator.territory(name)
         shard = Shard(name, epoch=self.epochs[name], territory=territory)
-        self.members[name] = Member(shard)
+        self.members[name] = ShardMember(shard)
         self.drill.restart(name, shard)
         for cluster, needs in self.wanted[name].items():
             shard.want(cluster, needs)
@@ -59,7 +59,7 @@ class Federation:
         self.wanted[name][cluster] = list(needs)
         self.drill.shards[name].want(cluster, needs)
 
-    def exchange(self, shard: Shard, plan: Plan) -> None:
+    def exchange(self, shard: Shard, plan: CyclePlan) -> None:
         member = self.members[shard.name]
         member.note(plan)
         instructions = self.coordinator.report(member.report(), self.drill.now_s)
@@ -190,12 +190,12 @@ def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataO
 
 
 def test_a_release_is_followed_once_and_answered_until_it_was_heard() -> None:
-    provider = FakeProvider(Delays(), Streams(1))
+    provider = SimulatedProvider(Delays(), Streams(1))
     for machine in two_zones():
         provider.add(machine)
     shard = Shard("s2")
     shard.fold(provider.list_since("s2", 1, 0), 0.0)
-    member = Member(shard)
+    member = ShardMember(shard)
     order = Release(3, 1, shape_of(zone="b"), 2, 1)
     member.obey([order], provider.get, 0.0)
     member.obey([order], provider.get, 0.0)
@@ -221,4 +221,4 @@ def test_clusters_are_bound_once_and_evenly() -> None:
     with pytest.raises(InputError, match="domain 'zone-a': it belongs to shard 's1'"):
         coordinator.assign("zone-a", "s2")
     with pytest.raises(InputError, match="there is no shard 's9'; allowed: s1, s2"):
-        coordinator.report(Report("s9"), 0.0)
+        coordinator.report(ShardReport("s9"), 0.0)

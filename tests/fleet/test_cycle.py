@@ -5,7 +5,9 @@ import pytest
 from tests.fleet.test_equivalence import Both
 from tests.fleet.worlds import SAME_RACK, ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import (
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need
+from windtunnel.fleet.planner.actions import (
     ADOPT,
     BOOTSTRAP,
     DELETE,
@@ -17,20 +19,18 @@ from windtunnel.fleet.actions import (
     PROVISION,
     RECLAIM,
     TOPOLOGY_UNSATISFIABLE,
-    Plan,
+    CyclePlan,
 )
-from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import BARE_METAL, SPOT, ZONE, shape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, DRAINING, FAILED, IDLE
 
 
-def moves(plan: Plan) -> list[tuple[int, str]]:
+def moves(plan: CyclePlan) -> list[tuple[int, str]]:
     return [(one.kind, one.machine) for one in plan.actions]
 
 
-def verdicts(plan: Plan) -> list[int]:
+def verdicts(plan: CyclePlan) -> list[int]:
     return [one.verdict for one in plan.shortfalls]
 
 

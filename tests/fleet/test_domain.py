@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.costs import effective_cost, preemption_grace_s, victim_score
 from windtunnel.fleet.machine import IllegalTransition, Machine, fault_of, transition
 from windtunnel.fleet.need import NeedKey, merge, need, profile
-from windtunnel.fleet.penalties import DOLLARS, PINNED, bucket_of
+from windtunnel.fleet.planner.costs import (
+    DOLLARS,
+    PINNED,
+    bucket_of,
+    effective_cost,
+    preemption_grace_s,
+    victim_score,
+)
 from windtunnel.fleet.requirements import accepts_all, requirement, spread
 from windtunnel.fleet.shape import INSTANCE_TYPE, ZONE, shape
 from windtunnel.fleet.states import (

@@ -4,12 +4,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fleet import reference
 from tests.fleet.worlds import needs, shapes
-from windtunnel.fleet import reference
-from windtunnel.fleet.actions import BOOTSTRAP, NOTHING, PREEMPT, PROVISION, RECLAIM, Plan
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
+from windtunnel.fleet.planner.actions import (
+    BOOTSTRAP,
+    NOTHING,
+    PREEMPT,
+    PROVISION,
+    RECLAIM,
+    CyclePlan,
+)
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -47,7 +54,7 @@ class Both:
         if self.planner.needs.replace(cluster, wanted):
             self.wanted[cluster] = wanted
 
-    def cycle(self) -> Plan:
+    def cycle(self) -> CyclePlan:
         """Runs both, and holds the plans and what machines became equal."""
         before = self.planner.inventory.records()
         all_needs = self.planner.needs.needs()

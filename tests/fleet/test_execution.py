@@ -7,8 +7,6 @@ import pytest
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
-from windtunnel.fleet.archetypes import world
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import ACTIONS_TOTAL, DEFERRALS_TOTAL, Instruments
 from windtunnel.fleet.machine import Machine
@@ -20,45 +18,47 @@ from windtunnel.fleet.orders import (
     DRAIN,
     FETCH,
     TAG,
+    ExecutionLimits,
     Fence,
-    Limits,
-    Order,
+    MachineOrder,
     Token,
 )
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, IDLE, SPECULATIVE
+from windtunnel.twin.fleet.workloads import world
 
 
 class Shard:
     """A planner and an executor, with a provider that does what it is told, when it is told."""
 
-    def __init__(self, machines: list[Machine], limits: Limits | None = None) -> None:
+    def __init__(self, machines: list[Machine], limits: ExecutionLimits | None = None) -> None:
         self.told = Instruments()
         self.planner = Planner(self.told)
         self.planner.inventory.load(machines)
         self.executor = Executor(
-            self.planner.inventory, limits or Limits(), epoch=7, instruments=self.told
+            self.planner.inventory, limits or ExecutionLimits(), epoch=7, instruments=self.told
         )
         self.reconciler = Reconciler(self.planner.inventory, self.executor, self.told)
         self.now_s = 0.0
-        self.orders: list[Order] = []
+        self.orders: list[MachineOrder] = []
         self.asked: list[tuple[str, str]] = []
 
     def want(self, *needs: Need, cluster: str = "east") -> None:
         self.planner.needs.replace(cluster, needs)
 
-    def cycle(self) -> list[Order]:
+    def cycle(self) -> list[MachineOrder]:
         self.hear(self.executor.submit(self.planner.cycle(self.now_s), self.now_s))
         return self.orders
 
-    def hear(self, orders: list[Order]) -> None:
+    def hear(self, orders: list[MachineOrder]) -> None:
         self.orders += orders
         self.asked += [(one.operation, one.machine) for one in orders]
 
     def answer(self) -> None:
         """Everything that was asked is done, and what follows from it too."""
         while self.orders:
-            order, more = self.orders.pop(0), list[Order]()
+            order, more = self.orders.pop(0), list[MachineOrder]()
             self.executor.completed(order.machine, order.token, self.now_s, more)
             self.hear(more)
         self.hear(self.executor.begin(self.now_s))
@@ -90,7 +90,7 @@ def test_a_machine_is_created_configured_drained_and_deleted() -> None:
 
 
 def test_what_may_not_begin_is_remembered_and_counted_once() -> None:
-    shard = Shard([idle(f"m{n}") for n in range(5)], Limits(actions_per_cycle=2))
+    shard = Shard([idle(f"m{n}") for n in range(5)], ExecutionLimits(actions_per_cycle=2))
     shard.want(ask(machines=5))
     for _ in range(3):
         shard.cycle()
@@ -102,7 +102,7 @@ def test_what_may_not_begin_is_remembered_and_counted_once() -> None:
 
 
 def test_no_more_are_under_way_than_the_concurrency() -> None:
-    shard = Shard([idle(f"m{n}") for n in range(3)], Limits(concurrency=2))
+    shard = Shard([idle(f"m{n}") for n in range(3)], ExecutionLimits(concurrency=2))
     shard.want(ask(machines=3))
     assert len(shard.cycle()) == 2
     assert shard.told.counted(DEFERRALS_TOTAL, "concurrency") == 1
@@ -112,7 +112,7 @@ def test_no_more_are_under_way_than_the_concurrency() -> None:
 
 
 def test_an_action_whose_machine_changed_meanwhile_does_not_begin() -> None:
-    shard = Shard([idle("m1"), idle("m2")], Limits(actions_per_cycle=1))
+    shard = Shard([idle("m1"), idle("m2")], ExecutionLimits(actions_per_cycle=1))
     shard.want(ask(machines=2))
     shard.cycle()
     shard.executor.lost("m2", "it burnt", 1.0)
@@ -148,7 +148,7 @@ def test_a_dry_run_begins_nothing_and_plans_the_same_again() -> None:
 
 
 def test_a_dry_run_keeps_what_waits_from_beginning_when_something_ends() -> None:
-    shard = Shard([idle("m1"), idle("m2")], Limits(concurrency=1))
+    shard = Shard([idle("m1"), idle("m2")], ExecutionLimits(concurrency=1))
     shard.want(ask(machines=2))
     shard.cycle()
     shard.executor.dry_run = True
@@ -206,7 +206,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     shard = Shard([idle("m1")])
     shard.want(ask())
     (fetch,) = shard.cycle()
-    orders: list[Order] = []
+    orders: list[MachineOrder] = []
     assert shard.executor.completed("m1", fetch.token, 1.0, orders)
     assert not shard.executor.completed("m1", fetch.token, 1.0, orders)
     assert not shard.executor.completed("m1", Token(6, orders[0].token.sequence), 1.0, orders)
@@ -270,19 +270,19 @@ def test_a_fence_is_kept_for_each_shard_and_machine() -> None:
 @pytest.mark.parametrize(
     ("limits", "fault"),
     [
-        (Limits(concurrency=0), "concurrency is 0; allowed: 1 or more"),
-        (Limits(timeout_s=math.nan), "timeout_s is nan; allowed: more than 0"),
-        (Limits(reclaim_share=0.0), "reclaim_share is 0.0"),
+        (ExecutionLimits(concurrency=0), "concurrency is 0; allowed: 1 or more"),
+        (ExecutionLimits(timeout_s=math.nan), "timeout_s is nan; allowed: more than 0"),
+        (ExecutionLimits(reclaim_share=0.0), "reclaim_share is 0.0"),
     ],
 )
-def test_limits_that_allow_nothing_are_refused(limits: Limits, fault: str) -> None:
+def test_limits_that_allow_nothing_are_refused(limits: ExecutionLimits, fault: str) -> None:
     with pytest.raises(InputError, match=fault):
         Shard([], limits)
 
 
 def test_a_capped_fleet_converges_without_asking_twice() -> None:
     made = world(600, 600, Stream(3, "test"))
-    shard = Shard(made.machines, Limits(actions_per_cycle=50, concurrency=50))
+    shard = Shard(made.machines, ExecutionLimits(actions_per_cycle=50, concurrency=50))
     for cluster, needs in made.needs.items():
         shard.want(*needs, cluster=cluster)
     plan = shard.planner.cycle(0.0)

@@ -8,24 +8,24 @@ from scipy import stats
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream, Streams
-from windtunnel.fleet.drill import Drill
 from windtunnel.fleet.execution import LOST, STALE
-from windtunnel.fleet.fake import Delays, FakeProvider
-from windtunnel.fleet.faults import (
-    DomainLoss,
-    Faults,
-    Flapping,
-    Slowness,
-    UnreliableProvider,
-    poisson,
-)
 from windtunnel.fleet.instruments import ACTIONS_TOTAL, REJECTED_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.orders import CONFIGURE
-from windtunnel.fleet.provider import Answer
+from windtunnel.fleet.provider import Completion
 from windtunnel.fleet.shape import RACK, ZONE
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import CONFIGURED, FAILED, SPECULATIVE
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
+from windtunnel.twin.fleet.unreliable import (
+    DomainLoss,
+    FlappingPeriod,
+    ProviderFaults,
+    SlowPeriod,
+    UnreliableProvider,
+    poisson,
+)
 
 
 def configured(count: int, rack: str = "r1") -> list[Machine]:
@@ -37,9 +37,9 @@ def configured(count: int, rack: str = "r1") -> list[Machine]:
 
 
 def unreliable(
-    machines: list[Machine], faults: Faults, seed: int = 3
-) -> tuple[FakeProvider, UnreliableProvider]:
-    provider = FakeProvider(Delays(), Streams(seed))
+    machines: list[Machine], faults: ProviderFaults, seed: int = 3
+) -> tuple[SimulatedProvider, UnreliableProvider]:
+    provider = SimulatedProvider(Delays(), Streams(seed))
     for machine in machines:
         provider.add(machine)
     return provider, UnreliableProvider(provider, faults, Streams(seed))
@@ -48,10 +48,10 @@ def unreliable(
 class Fleet:
     """A shard on an unreliable provider."""
 
-    def __init__(self, machines: list[Machine], faults: Faults, want: int) -> None:
+    def __init__(self, machines: list[Machine], faults: ProviderFaults, want: int) -> None:
         self.provider, self.unreliable = unreliable(machines, faults)
         self.shard = Shard("s")
-        self.drill = Drill(self.unreliable, [self.shard], Streams(4)["fetch"])
+        self.drill = FleetDriver(self.unreliable, [self.shard], Streams(4)["fetch"])
         self.drill.before_cycle = self.unreliable.tick
         self.shard.want("east", [ask(machines=want)])
 
@@ -80,7 +80,7 @@ def test_losses_over_a_soak_are_as_many_as_are_expected() -> None:
     """Half an hour of 400 machines at 2e-5 a second: 14.4 losses; a chi-square over 30 seeds."""
     machines, statistic, total, seeds = configured(400), 0.0, 0, 30
     for seed in range(seeds):
-        _, faulty = unreliable(machines, Faults(losses_per_s=2e-5), seed)
+        _, faulty = unreliable(machines, ProviderFaults(losses_per_s=2e-5), seed)
         for tick in range(1, 181):
             faulty.tick(tick * 10.0)
         assert faulty.expected == pytest.approx(400 * 2e-5 * 1800, rel=0.06)  # fewer are left
@@ -93,7 +93,7 @@ def test_losses_over_a_soak_are_as_many_as_are_expected() -> None:
 
 def test_losses_in_short_and_in_long_ticks_are_as_many() -> None:
     for tick_s in (1.0, 60.0):
-        _, faulty = unreliable(configured(100), Faults(losses_per_s=1e-4))
+        _, faulty = unreliable(configured(100), ProviderFaults(losses_per_s=1e-4))
         for tick in range(1, int(1800 / tick_s) + 1):
             faulty.tick(tick * tick_s)
         assert faulty.expected == pytest.approx(17, abs=1.5)
@@ -101,7 +101,7 @@ def test_losses_in_short_and_in_long_ticks_are_as_many() -> None:
 
 def test_a_lost_machine_is_replaced_and_nothing_else_happens() -> None:
     machines = [*configured(20), *(idle(f"m{n}") for n in range(20))]
-    fleet = Fleet(machines, Faults(losses_per_s=2e-4), want=20)
+    fleet = Fleet(machines, ProviderFaults(losses_per_s=2e-4), want=20)
     fleet.drill.run_until(1800.0)
     fleet.unreliable.tick(1800.0)
     lost = fleet.unreliable.lost
@@ -112,7 +112,7 @@ def test_a_lost_machine_is_replaced_and_nothing_else_happens() -> None:
 
 
 def test_a_failed_machine_is_replaced_on_the_list() -> None:
-    faults = Faults(losses_per_s=1e-3, vanishing=0.0, replaced_after_s=300.0)
+    faults = ProviderFaults(losses_per_s=1e-3, vanishing=0.0, replaced_after_s=300.0)
     provider, faulty = unreliable(configured(10), faults)
     for tick in range(1, 30):
         faulty.tick(tick * 10.0)
@@ -127,7 +127,7 @@ def test_a_rack_goes_as_a_whole_and_its_machines_are_replaced() -> None:
     spare = [idle(f"m{n}", shape_of(rack="r2")) for n in range(8)]
     places = [quota("q1"), quota("q2", shape_of(rack="r2"))]
     loss = DomainLoss(100.0, RACK, "a-r1")
-    fleet = Fleet([*configured(6), *spare, *places], Faults(domains=(loss,)), want=6)
+    fleet = Fleet([*configured(6), *spare, *places], ProviderFaults(domains=(loss,)), want=6)
     fleet.drill.run_until(99.0)
     assert fleet.unreliable.lost_with_domain == 0
     fleet.drill.run_until(300.0)
@@ -138,7 +138,7 @@ def test_a_rack_goes_as_a_whole_and_its_machines_are_replaced() -> None:
 
 
 def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
-    fleet = Fleet(configured(4), Faults(domains=(DomainLoss(50.0, ZONE, "a"),)), want=4)
+    fleet = Fleet(configured(4), ProviderFaults(domains=(DomainLoss(50.0, ZONE, "a"),)), want=4)
     verdicts: list[str] = []
     fleet.drill.after_cycle = lambda _, plan: verdicts.extend(one.reason for one in plan.shortfalls)
     fleet.drill.run_until(100.0)
@@ -149,7 +149,7 @@ def test_a_lost_zone_leaves_a_verdict_and_no_crash() -> None:
 
 
 def test_a_slow_provider_is_asked_again_but_begins_nothing_twice() -> None:
-    faults = Faults(slow=(Slowness(0.0, 50.0, 12.0),))
+    faults = ProviderFaults(slow=(SlowPeriod(0.0, 50.0, 12.0),))
     fleet = Fleet([idle(f"m{n}") for n in range(5)], faults, want=5)
     fleet.drill.run_until(400.0)
     assert fleet.states() == [CONFIGURED] * 5
@@ -158,7 +158,7 @@ def test_a_slow_provider_is_asked_again_but_begins_nothing_twice() -> None:
 
 
 def test_a_flapping_provider_is_waited_for() -> None:
-    faults = Faults(flapping=(Flapping(5.0, 600.0, period_s=40.0, up_s=15.0),))
+    faults = ProviderFaults(flapping=(FlappingPeriod(5.0, 600.0, period_s=40.0, up_s=15.0),))
     fleet = Fleet([idle(f"m{n}") for n in range(5)], faults, want=1)
     fleet.drill.run_until(21.0)
     fleet.shard.want("east", [ask(machines=5)])
@@ -169,7 +169,7 @@ def test_a_flapping_provider_is_waited_for() -> None:
 
 
 def test_machines_that_cannot_be_listed_now_are_not_gone() -> None:
-    faults = Faults(flapping=(Flapping(50.0, 1000.0, period_s=2000.0, up_s=0.0),))
+    faults = ProviderFaults(flapping=(FlappingPeriod(50.0, 1000.0, period_s=2000.0, up_s=0.0),))
     fleet = Fleet(configured(3), faults, want=3)
     fleet.drill.run_until(900.0)  # everything is listed again in between
     assert fleet.states() == [CONFIGURED] * 3
@@ -177,7 +177,7 @@ def test_machines_that_cannot_be_listed_now_are_not_gone() -> None:
 
 
 def test_a_provider_that_forgets_orders_is_reminded() -> None:
-    fleet = Fleet([idle(f"m{n}") for n in range(12)], Faults(forgets=0.3), want=12)
+    fleet = Fleet([idle(f"m{n}") for n in range(12)], ProviderFaults(forgets=0.3), want=12)
     fleet.drill.run_until(300.0)
     assert fleet.unreliable.forgotten > 0
     assert fleet.states().count(CONFIGURED) == fleet.provider.begun[CONFIGURE] >= 11
@@ -185,7 +185,7 @@ def test_a_provider_that_forgets_orders_is_reminded() -> None:
 
 
 def test_answers_that_come_twice_are_stale_the_second_time() -> None:
-    fleet = Fleet([idle(f"m{n}") for n in range(12)], Faults(doubles=1.0), want=12)
+    fleet = Fleet([idle(f"m{n}") for n in range(12)], ProviderFaults(doubles=1.0), want=12)
     fleet.drill.run_until(300.0)
     assert fleet.unreliable.doubled == 12
     assert fleet.counted("answer", STALE) == 12
@@ -193,7 +193,7 @@ def test_answers_that_come_twice_are_stale_the_second_time() -> None:
 
 
 def test_lies_are_rejected_counted_and_kept_and_the_truth_is_found_later() -> None:
-    faults = Faults(lies=0.4, losses_per_s=1e-3)
+    faults = ProviderFaults(lies=0.4, losses_per_s=1e-3)
     fleet = Fleet([*configured(6), *(idle(f"m{n}") for n in range(60))], faults, want=6)
     fleet.drill.run_until(1200.0)
     faulty, shard = fleet.unreliable, fleet.shard
@@ -210,12 +210,12 @@ def test_lies_are_rejected_counted_and_kept_and_the_truth_is_found_later() -> No
 
 
 def test_a_machine_that_is_lost_while_it_is_configured_counts_as_lost() -> None:
-    provider, faulty = unreliable([idle("m1")], Faults())
+    provider, faulty = unreliable([idle("m1")], ProviderFaults())
     shard = Shard("s")
     shard.fold(faulty.list_since("s", 1, 0), 0.0)
     shard.want("east", [ask()])
     _, (fetch,) = shard.cycle(0.0)
-    (order,) = shard.answer(Answer("m1", fetch.token), 1.0)
+    (order,) = shard.answer(Completion("m1", fetch.token), 1.0)
     faulty.begin("s", order, 1.0)
     provider.lose("m1", "it burnt", 2.0)
     shard.fold(faulty.list_since("s", 1, shard.cursor), 3.0)
@@ -227,16 +227,25 @@ def test_a_machine_that_is_lost_while_it_is_configured_counts_as_lost() -> None:
 @pytest.mark.parametrize(
     ("faults", "sentence"),
     [
-        (Faults(lies=math.nan), "lies is nan; allowed: 0 to 1"),
-        (Faults(losses_per_s=-1.0), "losses_per_s is -1.0; allowed: 0 or more"),
-        (Faults(replaced_after_s=math.nan), "replaced_after_s is nan"),
-        (Faults(slow=(Slowness(0, 1, 0.5),)), "a slowness has factor 0.5; allowed: 1 or more"),
-        (Faults(flapping=(Flapping(0, 1, 10, 11),)), "is up for 11 s of 10 s"),
-        (Faults(domains=(DomainLoss(math.nan, RACK, "r"),)), "'r' is lost at nan s; allowed: 0"),
-        (Faults(slow=(Slowness(5, 5, 2),)), "is slow from 5 s until 5 s"),
-        (Faults(flapping=(Flapping(math.nan, 1, 10, 5),)), "is flapping from nan s until 1 s"),
+        (ProviderFaults(lies=math.nan), "lies is nan; allowed: 0 to 1"),
+        (ProviderFaults(losses_per_s=-1.0), "losses_per_s is -1.0; allowed: 0 or more"),
+        (ProviderFaults(replaced_after_s=math.nan), "replaced_after_s is nan"),
+        (
+            ProviderFaults(slow=(SlowPeriod(0, 1, 0.5),)),
+            "a slowness has factor 0.5; allowed: 1 or more",
+        ),
+        (ProviderFaults(flapping=(FlappingPeriod(0, 1, 10, 11),)), "is up for 11 s of 10 s"),
+        (
+            ProviderFaults(domains=(DomainLoss(math.nan, RACK, "r"),)),
+            "'r' is lost at nan s; allowed: 0",
+        ),
+        (ProviderFaults(slow=(SlowPeriod(5, 5, 2),)), "is slow from 5 s until 5 s"),
+        (
+            ProviderFaults(flapping=(FlappingPeriod(math.nan, 1, 10, 5),)),
+            "is flapping from nan s until 1 s",
+        ),
     ],
 )
-def test_faults_that_make_no_sense_are_refused(faults: Faults, sentence: str) -> None:
+def test_faults_that_make_no_sense_are_refused(faults: ProviderFaults, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         unreliable([], faults)

@@ -1,9 +1,8 @@
 """Gangs that fit on one machine share machines."""
 
 from tests.fleet.worlds import SAME_RACK, ask, idle, shape_of
-from windtunnel.fleet.cycle import Planner
-from windtunnel.fleet.folding import fold
-from windtunnel.fleet.need import Need, Profile, need, profile
+from windtunnel.fleet.need import Need, NeedProfile, fold, need, profile
+from windtunnel.fleet.planner.cycle import Planner
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import RACK, Resources
 
@@ -64,7 +63,7 @@ def test_a_kind_of_machine_that_is_gone_hosts_no_gang() -> None:
 
 
 def test_what_is_remembered_is_what_would_be_found() -> None:
-    known: dict[tuple[Profile, Resources], bool] = {}
+    known: dict[tuple[NeedProfile, Resources], bool] = {}
     shapes = [shape_of("large")]
     needs = [pair(f"g{cpu}", cpu) for cpu in (2, 8, 9)]
     first = fold(needs, shapes, known)

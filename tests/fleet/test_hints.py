@@ -1,11 +1,11 @@
 """What clusters are told they could get more of."""
 
 from tests.fleet.worlds import ask, idle, quota
-from windtunnel.fleet.actions import CONFIDENCE, Plan
-from windtunnel.fleet.cycle import Planner
+from windtunnel.fleet.planner.actions import CONFIDENCE, CyclePlan
+from windtunnel.fleet.planner.cycle import Planner
 
 
-def told(plan: Plan) -> list[tuple[str, str, float]]:
+def told(plan: CyclePlan) -> list[tuple[str, str, float]]:
     return [(one.cluster, CONFIDENCE[one.confidence], one.price_per_hour) for one in plan.hints]
 
 

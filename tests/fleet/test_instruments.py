@@ -3,7 +3,6 @@
 import json
 
 from tests.fleet.worlds import SAME_RACK, ask, idle, shape_of
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.instruments import (
     BOUNDS_S,
     CALLS_TOTAL,
@@ -19,6 +18,7 @@ from windtunnel.fleet.instruments import (
     VERDICTS_TOTAL,
     Instruments,
 )
+from windtunnel.fleet.planner.cycle import Planner
 
 
 class Ticks:

@@ -3,13 +3,13 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.fleet.reference_rows import ReferenceRow, covers, total
 from tests.fleet.test_execution import Shard
 from tests.fleet.worlds import needs, shapes
-from windtunnel.fleet.actions import PREEMPTING, Verdict
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.penalties import PINNED
-from windtunnel.fleet.reference_rows import ReferenceRow, covers, total
+from windtunnel.fleet.planner.actions import PREEMPTING, NeedVerdict
+from windtunnel.fleet.planner.costs import PINNED
 from windtunnel.fleet.states import CONFIGURED, IDLE, SPECULATIVE
 
 
@@ -28,7 +28,7 @@ def rows_of(shard: Shard) -> list[ReferenceRow]:
     return [ReferenceRow(one) for one in shard.planner.needs.needs()]
 
 
-def settle(shard: Shard) -> list[Verdict]:
+def settle(shard: Shard) -> list[NeedVerdict]:
     """Cycles and answers until nothing more is asked; gives the last shortfalls."""
     for _ in range(40):
         plan = shard.planner.cycle(shard.now_s)

@@ -7,13 +7,20 @@ import pytest
 from tests.fleet.worlds import ask, idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.costs import RECLAIM_GRACE_S
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.instruments import ACTIONS_TOTAL
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, TAG, Limits, Order, Token
+from windtunnel.fleet.orders import (
+    CONFIGURE,
+    CREATE,
+    DELETE,
+    DRAIN,
+    TAG,
+    ExecutionLimits,
+    MachineOrder,
+    Token,
+)
+from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
 from windtunnel.fleet.provider import FROM_THE_START, STEPS, Page
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import (
@@ -25,19 +32,21 @@ from windtunnel.fleet.states import (
     IDLE,
     SPECULATIVE,
 )
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 
 INSTANT = Delays(0.0, 0.0, 0.0, 0.0)
 
 
-def provider_of(machines: list[Machine], delays: Delays | None = None) -> FakeProvider:
-    provider = FakeProvider(delays or Delays(), Streams(5))
+def provider_of(machines: list[Machine], delays: Delays | None = None) -> SimulatedProvider:
+    provider = SimulatedProvider(delays or Delays(), Streams(5))
     for machine in machines:
         provider.add(machine)
     return provider
 
 
-def order(operation: str, sequence: int, cluster: str = "", epoch: int = 1) -> Order:
-    return Order(operation, "m1", Token(epoch, sequence), cluster)
+def order(operation: str, sequence: int, cluster: str = "", epoch: int = 1) -> MachineOrder:
+    return MachineOrder(operation, "m1", Token(epoch, sequence), cluster)
 
 
 # The interface.
@@ -68,7 +77,7 @@ def test_to_ask_again_begins_nothing_and_the_newer_token_is_answered() -> None:
 def test_an_order_that_cannot_be_is_answered_with_a_sentence() -> None:
     provider = provider_of([quota("m1")])
     provider.begin("s", order(CONFIGURE, 1, "east"), 0.0)
-    provider.begin("s", Order(DRAIN, "m2", Token(1, 2)), 0.0)
+    provider.begin("s", MachineOrder(DRAIN, "m2", Token(1, 2)), 0.0)
     assert [one.error for one in provider.advance(0.0)] == [
         "it is speculative; configure begins at idle",
         "there is no such machine",
@@ -100,7 +109,7 @@ def test_a_tag_changes_only_whose_the_machine_is() -> None:
     provider.begin("s", order(CONFIGURE, 1, "east"), 0.0)
     provider.advance(0.0)
     key = ask().key()
-    provider.begin("s", Order(TAG, "m1", Token(1, 2), "east", key), 0.0)
+    provider.begin("s", MachineOrder(TAG, "m1", Token(1, 2), "east", key), 0.0)
     found = provider.get("m1")
     assert found is not None
     assert (found.state, found.holder) == (CONFIGURED, key)
@@ -122,7 +131,7 @@ def test_a_cursor_gives_what_changed_with_tombstones_in_pages() -> None:
 
 
 def test_a_cursor_that_is_too_old_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windtunnel.fleet.fake.TOMBSTONES_KEPT", 1)
+    monkeypatch.setattr("windtunnel.twin.fleet.provider.TOMBSTONES_KEPT", 1)
     provider = provider_of([idle(f"m{n}") for n in range(4)])
     shard = Shard("s")
     assert not shard.fold(provider.list_since("s", 1, shard.cursor), 0.0)
@@ -139,7 +148,7 @@ def test_a_quota_grows_and_shrinks_and_a_new_price_is_a_new_place() -> None:
     provider.offer(shape_of("large"), 1)
     names = [one.id for one in provider.records()]
     assert names == ["large/a/2/0", "small/a/1/0", "small/a/1/1", "small/a/1/2"]
-    provider.begin("s", Order(CREATE, "small/a/1/0", Token(1, 1)), 0.0)
+    provider.begin("s", MachineOrder(CREATE, "small/a/1/0", Token(1, 1)), 0.0)
     provider.offer(shape_of(), 0)
     assert [one.state for one in provider.records()] == [SPECULATIVE, CREATING]
     provider.offer(shape_of(), 1)
@@ -150,14 +159,14 @@ def test_a_quota_grows_and_shrinks_and_a_new_price_is_a_new_place() -> None:
 
 def test_a_delay_that_is_no_number_is_refused() -> None:
     with pytest.raises(InputError, match="drain_s is nan"):
-        FakeProvider(Delays(drain_s=math.nan), Streams(1))
+        SimulatedProvider(Delays(drain_s=math.nan), Streams(1))
 
 
 def test_a_drain_takes_no_longer_than_its_grace() -> None:
     provider = provider_of([idle("m1")], Delays(configure_s=0.0, drain_s=500.0, cv=0.0))
     provider.begin("s", order(CONFIGURE, 1, "east"), 0.0)
     provider.advance(0.0)
-    provider.begin("s", Order(DRAIN, "m1", Token(1, 2), grace_s=60.0), 0.0)
+    provider.begin("s", MachineOrder(DRAIN, "m1", Token(1, 2), grace_s=60.0), 0.0)
     assert provider.next_s() == 60.0
 
 
@@ -169,7 +178,7 @@ WANTED = {"east": [HIGH, ask("east", machines=2, kind="large", group="g")], "wes
 END_S = 400.0
 
 
-def fleet() -> FakeProvider:
+def fleet() -> SimulatedProvider:
     """Two machines are free, three must be made, and two must be taken from others."""
     held = [
         Machine(f"w{n}", shape_of(), CONFIGURED, f"host-w{n}", "west", LOW.key()) for n in range(3)
@@ -184,11 +193,11 @@ class Convergence:
 
     def __init__(self) -> None:
         self.provider = fleet()
-        self.drill = Drill(self.provider, [], Streams(5)["fetch"])
+        self.drill = FleetDriver(self.provider, [], Streams(5)["fetch"])
         self.start(1)
 
     def start(self, epoch: int) -> None:
-        shard = Shard("s", Limits(actions_per_cycle=2), epoch=epoch)
+        shard = Shard("s", ExecutionLimits(actions_per_cycle=2), epoch=epoch)
         self.drill.restart("s", shard)
         for cluster, needs in WANTED.items():
             shard.want(cluster, needs)
@@ -233,7 +242,7 @@ def test_orders_of_the_dead_that_arrive_late_do_nothing() -> None:
     run.start(2)
     for machine in ("m1", "l2", "w0"):
         for operation in STEPS:
-            late = Order(operation, machine, Token(1, 10**6), "east", HIGH.key())
+            late = MachineOrder(operation, machine, Token(1, 10**6), "east", HIGH.key())
             run.provider.begin("s", late, run.drill.now_s)
     assert run.provider.fenced == 12
     run.drill.run_until(END_S)
@@ -243,7 +252,7 @@ def test_orders_of_the_dead_that_arrive_late_do_nothing() -> None:
 def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
     stuck = Machine("m1", shape_of(), CONFIGURING, "h", "east", ask().key())
     provider = provider_of([stuck, idle("m2")], INSTANT)
-    drill = Drill(provider, [], Streams(1)["fetch"])
+    drill = FleetDriver(provider, [], Streams(1)["fetch"])
     shard = Shard("s", epoch=2)
     drill.restart("s", shard)
     shard.want("east", [ask()])
@@ -257,7 +266,7 @@ def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
 
 def test_a_drain_that_was_begun_before_a_start_has_its_grace_period_as_well() -> None:
     stuck = Machine("m1", shape_of(), DRAINING, "h", "east", ask().key())
-    drill = Drill(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
+    drill = FleetDriver(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
     shard = Shard("s", epoch=2)
     drill.restart("s", shard)
     shard.want("east", [])
@@ -288,12 +297,12 @@ def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:
 
 def test_nothing_is_reclaimed_before_a_cluster_has_said_what_it_needs() -> None:
     provider = fleet()
-    drill = Drill(provider, [Shard("s")], Streams(1)["fetch"])
+    drill = FleetDriver(provider, [Shard("s")], Streams(1)["fetch"])
     drill.run_until(100.0)
     assert sum(provider.begun.values()) == 0
 
 
-class ForgetfulOfTags(FakeProvider):
+class ForgetfulOfTags(SimulatedProvider):
     """Takes the first tags, and does not note them."""
 
     def __init__(self, forgets: int) -> None:
@@ -301,7 +310,7 @@ class ForgetfulOfTags(FakeProvider):
         self.forgets = forgets
         self.tags = 0
 
-    def begin(self, shard: str, order: Order, now_s: float) -> None:
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         if order.operation == TAG:
             self.tags += 1
             if self.tags <= self.forgets:
@@ -317,7 +326,7 @@ def test_a_tag_that_was_forgotten_is_given_again_when_the_old_holder_is_listed(
     provider = ForgetfulOfTags(forgets)
     provider.add(Machine("m1", shape_of(), CONFIGURED, "h1", "east", low.key()))
     shard = Shard("s")
-    drill = Drill(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
+    drill = FleetDriver(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
     drill.before_cycle = lambda _: _want(shard, low, high)
     drill.run_until(95.0)
     found = provider.get("m1")

@@ -9,26 +9,28 @@ import pytest
 from tests.fleet.worlds import idle, quota, shape_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.fleet.archetypes import world
 from windtunnel.fleet.checks import INVARIANTS, Fleet
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.envelope import Envelope, has_passed, judge
-from windtunnel.fleet.fake import FakeProvider
-from windtunnel.fleet.faults import DomainLoss, Faults
 from windtunnel.fleet.instruments import CYCLE, WHOLE, no_clock
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.shard import Shard
-from windtunnel.fleet.soak import (
+from windtunnel.fleet.states import DELETING, IDLE, SPECULATIVE
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import SimulatedProvider
+from windtunnel.twin.fleet.soak import (
     FAULTS,
-    Demand,
-    Figures,
     Soak,
+    SoakDemand,
+    SoakFigures,
+    SoakLimits,
     SoakPlan,
     SoakProfile,
+    has_passed,
+    judge,
     profile_named,
 )
-from windtunnel.fleet.states import DELETING, IDLE, SPECULATIVE
+from windtunnel.twin.fleet.unreliable import DomainLoss, ProviderFaults
+from windtunnel.twin.fleet.workloads import world
 
 SMALL = SoakPlan(
     SoakProfile(800, 800),
@@ -39,12 +41,12 @@ SMALL = SoakPlan(
 
 
 @pytest.fixture(scope="module")
-def seen() -> Figures:
+def seen() -> SoakFigures:
     return Soak(SMALL, no_clock).run()
 
 
-def test_a_soak_passes_with_machines_lost_and_units_that_come_and_go(seen: Figures) -> None:
-    checks = judge(seen, Envelope())
+def test_a_soak_passes_with_machines_lost_and_units_that_come_and_go(seen: SoakFigures) -> None:
+    checks = judge(seen, SoakLimits())
     assert has_passed(checks), [one for one in checks if not one.passed]
     assert seen.losses > 0
     assert seen.churned > 100
@@ -54,14 +56,14 @@ def test_a_soak_passes_with_machines_lost_and_units_that_come_and_go(seen: Figur
     assert (seen.cycles, seen.soak_s) == (60, 600.0)
 
 
-def test_a_soak_of_the_same_seed_is_the_same(seen: Figures) -> None:
+def test_a_soak_of_the_same_seed_is_the_same(seen: SoakFigures) -> None:
     assert Soak(SMALL, no_clock).run() == seen
     other = Soak(msgspec.structs.replace(SMALL, seed=2), no_clock).run()
     assert other.churned != seen.churned
 
 
 def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> None:
-    cut = Faults(domains=(DomainLoss(200.0, RACK, "a-0"), DomainLoss(210.0, "nokey", "a")))
+    cut = ProviderFaults(domains=(DomainLoss(200.0, RACK, "a-0"), DomainLoss(210.0, "nokey", "a")))
     plan = SoakPlan(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
     cut_off = Soak(plan, no_clock).run()
     assert cut_off.ramp_s < 200.0 < cut_off.ramp_s + 300.0
@@ -72,7 +74,7 @@ def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> No
 
 
 def test_a_quiet_fleet_does_nothing() -> None:
-    plan = SoakPlan(SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=Faults())
+    plan = SoakPlan(SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=ProviderFaults())
     still = Soak(plan, no_clock).run()
     # What rests at the start is given back; nothing else happens.
     assert still.landing_success == 1.0
@@ -80,7 +82,7 @@ def test_a_quiet_fleet_does_nothing() -> None:
     assert (still.duplicate_actions, still.shortfalls, still.asked_again) == (0, 0, 0)
 
 
-def test_a_verdict_has_every_number(seen: Figures) -> None:
+def test_a_verdict_has_every_number(seen: SoakFigures) -> None:
     bad = msgspec.structs.replace(
         seen,
         whole_s_p99=1.5,
@@ -90,7 +92,7 @@ def test_a_verdict_has_every_number(seen: Figures) -> None:
         shortfall_need="c1: short",
         invariants_broken=1,
     )
-    checks = judge(bad, Envelope())
+    checks = judge(bad, SoakLimits())
     assert [one.passed for one in checks] == [False] * 5
     assert math.isnan(checks[1].value)
     assert checks[3].words == "c1: short"
@@ -108,12 +110,12 @@ def test_the_limit_is_of_all_that_a_shard_does_for_a_cycle() -> None:
     assert found.whole_s_max > found.cycle_s_max
     whole = sum(soak.told.times[name].total for name in WHOLE)
     assert whole > soak.told.times[CYCLE].total
-    assert judge(found, Envelope(whole_s_p99=found.cycle_s_p99))[0].passed is False
+    assert judge(found, SoakLimits(whole_s_p99=found.cycle_s_p99))[0].passed is False
 
 
 def test_a_gang_comes_and_goes_as_a_whole() -> None:
     made = world(500, 500, Streams(2)["world"])
-    demand = Demand(made.needs, Streams(2))
+    demand = SoakDemand(made.needs, Streams(2))
     whole: dict[tuple[str, str], int] = {}
     for cluster, needs in made.needs.items():
         for one in needs:
@@ -131,11 +133,11 @@ def test_a_gang_comes_and_goes_as_a_whole() -> None:
 
 def test_invariants_see_what_is_wrong() -> None:
     made = world(40, 40, Streams(2)["world"])
-    provider = FakeProvider(SMALL.delays, Streams(1))
+    provider = SimulatedProvider(SMALL.delays, Streams(1))
     for machine in made.machines:
         provider.add(machine)
     shards = [Shard("s1"), Shard("s2")]
-    drill = Drill(provider, shards, Streams(1)["fetch"])
+    drill = FleetDriver(provider, shards, Streams(1)["fetch"])
     drill.look(shards[0])
     assert [one.check(Fleet(shards, provider)) for one in INVARIANTS] == [None] * 5
     drill.look(shards[1])
@@ -148,10 +150,10 @@ def test_invariants_see_what_is_wrong() -> None:
 
 
 def test_a_record_that_was_rejected_hides_a_machine_from_the_check_only_until_a_good_one() -> None:
-    provider = FakeProvider(SMALL.delays, Streams(1))
+    provider = SimulatedProvider(SMALL.delays, Streams(1))
     provider.add(idle("m1"))
     shard = Shard("s")
-    Drill(provider, [shard], Streams(1)["fetch"]).look(shard)
+    FleetDriver(provider, [shard], Streams(1)["fetch"]).look(shard)
     fleet, as_listed = Fleet([shard], provider), INVARIANTS[4]
     inventory = shard.planner.inventory
     shard.reconciler.fold([Machine("m1", shape_of(), IDLE)], 1.0, complete=False)
@@ -170,10 +172,10 @@ def test_a_record_that_was_rejected_hides_a_machine_from_the_check_only_until_a_
         ({"soak_s": math.nan}, "a soak takes nan s; allowed: more than 0"),
         ({"churn_per_min": 2.0}, "the churn is 2.0 per minute; allowed: 0 to 1"),
         (
-            {"faults": Faults(losses_per_s=1e6 / 86_400)},
+            {"faults": ProviderFaults(losses_per_s=1e6 / 86_400)},
             r"each machine is lost 1e\+06 times a day; allowed: at most 24",
         ),
-        ({"faults": Faults(doubles=9.0)}, "doubles is 9.0"),
+        ({"faults": ProviderFaults(doubles=9.0)}, "doubles is 9.0"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(change: dict[str, object], sentence: str) -> None:
@@ -186,6 +188,6 @@ def test_a_profile_that_does_not_exist_is_told_with_those_that_do() -> None:
         profile_named("5k")
 
 
-def test_an_envelope_that_nothing_could_pass_is_refused(seen: Figures) -> None:
+def test_an_envelope_that_nothing_could_pass_is_refused(seen: SoakFigures) -> None:
     with pytest.raises(InputError, match="the limit of a cycle is nan s"):
-        judge(seen, Envelope(whole_s_p99=math.nan))
+        judge(seen, SoakLimits(whole_s_p99=math.nan))

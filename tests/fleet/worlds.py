@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, need, profile
-from windtunnel.fleet.requirements import Requirement, requirement, spread
+from windtunnel.fleet.requirements import MachineRequirement, requirement, spread
 from windtunnel.fleet.shape import (
     BARE_METAL,
     INSTANCE_TYPE,
@@ -12,7 +12,7 @@ from windtunnel.fleet.shape import (
     RACK,
     SPOT,
     ZONE,
-    Shape,
+    MachineShape,
     shape,
 )
 from windtunnel.fleet.states import IDLE, SPECULATIVE
@@ -23,7 +23,7 @@ TYPES = {"small": (2, 8, 0.1), "large": (8, 32, 0.35), "gpu": (8, 64, 3.0)}
 
 def shape_of(
     kind: str = "small", zone: str = "a", rack: str = "r1", capacity_type: int = ON_DEMAND
-) -> Shape:
+) -> MachineShape:
     cores, gib, price = TYPES[kind]
     resources = {"cpu": cores, "memory": gib}
     if kind == "gpu":
@@ -39,11 +39,11 @@ def shape_of(
     )
 
 
-def idle(name: str, like: Shape | None = None) -> Machine:
+def idle(name: str, like: MachineShape | None = None) -> Machine:
     return Machine(name, like or shape_of(), IDLE, host=f"host-{name}")
 
 
-def quota(name: str, like: Shape | None = None) -> Machine:
+def quota(name: str, like: MachineShape | None = None) -> Machine:
     return Machine(name, like or shape_of(), SPECULATIVE)
 
 
@@ -51,7 +51,7 @@ def ask(
     cluster: str = "east",
     machines: int = 1,
     kind: str = "small",
-    *more: Requirement,
+    *more: MachineRequirement,
     priority: int = 100,
     group: str = "",
     skew: int = 0,

@@ -9,8 +9,8 @@ from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.tickets import Ticket
 from windtunnel.core.signals import Signals
 from windtunnel.engine.cache import BlockPool
-from windtunnel.fleet.entries import Entry, Row
-from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.planner.entries import MachineEntry, NeedRow
+from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fuzz.campaign import examine
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach, attempt
@@ -119,7 +119,7 @@ def test_gangs_room_that_a_pod_leaves_behind_is_not_free(plant: Plant) -> None:
 
 
 def test_fleet_a_machine_that_is_counted_twice(plant: Plant) -> None:
-    def attach(right: Any, inventory: Inventory, entry: Entry, row: Row) -> None:
+    def attach(right: Any, inventory: Inventory, entry: MachineEntry, row: NeedRow) -> None:
         right(inventory, entry, row)
         row.held.append(entry)
 

@@ -10,10 +10,10 @@ import msgspec
 
 import windtunnel
 from windtunnel.core.clock import cpu_s, lap_s, monotonic_s
-from windtunnel.fleet.bench import Bench
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import Instruments
-from windtunnel.fleet.orders import Limits, Order
+from windtunnel.fleet.orders import ExecutionLimits, MachineOrder
+from windtunnel.twin.fleet.bench import Bench
 
 NEIGHBOUR_MACHINES = 2000
 NO_LIMIT = 10**6
@@ -113,12 +113,12 @@ def _fold_events(seed: int) -> Callable[[], object]:
 def _call_providers(seed: int) -> Callable[[], object]:
     """Orders written as JSON, and answers read."""
     bench = _neighbour(seed)
-    limits = Limits(actions_per_cycle=NO_LIMIT, concurrency=NO_LIMIT)
+    limits = ExecutionLimits(actions_per_cycle=NO_LIMIT, concurrency=NO_LIMIT)
     orders = Executor(bench.planner.inventory, limits).submit(bench.plan, 0.0)
 
     def calls() -> None:
         for one in orders:
-            msgspec.json.decode(msgspec.json.encode(one), type=Order)
+            msgspec.json.decode(msgspec.json.encode(one), type=MachineOrder)
 
     return calls
 

@@ -8,9 +8,19 @@ import msgspec
 
 import windtunnel
 from windtunnel.core.clock import cpu_s
-from windtunnel.fleet.bound import Gap
-from windtunnel.fleet.envelope import Check, Envelope, has_passed, judge
-from windtunnel.fleet.soak import DAY_S, FAULTS, Figures, Soak, SoakPlan, profile_named
+from windtunnel.twin.fleet.bound import CostGap
+from windtunnel.twin.fleet.soak import (
+    DAY_S,
+    FAULTS,
+    Soak,
+    SoakCheck,
+    SoakFigures,
+    SoakLimits,
+    SoakPlan,
+    has_passed,
+    judge,
+    profile_named,
+)
 
 GAP_CYCLES = 60
 
@@ -27,7 +37,7 @@ def soak_fleet(
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
-    envelope = Envelope(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
+    envelope = SoakLimits(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
     plan = SoakPlan(
         profile_named(name),
         soak_s=minutes * 60.0,
@@ -50,7 +60,7 @@ def soak_fleet(
     }
 
 
-def _plain(one: Check) -> dict[str, Any]:
+def _plain(one: SoakCheck) -> dict[str, Any]:
     """A check without what JSON has no word for."""
     found: dict[str, Any] = msgspec.to_builtins(one)
     if math.isnan(one.value):
@@ -60,7 +70,7 @@ def _plain(one: Check) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The verdict for a person."""
-    seen = msgspec.convert(result["figures"], Figures)
+    seen = msgspec.convert(result["figures"], SoakFigures)
     lines = [
         f"{seen.machines:,} machines, {seen.needs:,} needs in {seen.rows:,} rows, "
         f"{seen.soak_s / 60:g} simulated minutes, seed {result['seed']}, {result['form']}",
@@ -94,13 +104,13 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _lost(seen: Figures) -> str:
+def _lost(seen: SoakFigures) -> str:
     words = f"{seen.losses}, {seen.losses_expected:.1f} expected"
     with_domain = seen.lost_with_domain
     return f"{words}; {with_domain} more with their domain" if with_domain else words
 
 
-def _gap(one: Gap) -> str:
+def _gap(one: CostGap) -> str:
     kind = f"{one.rows:,} needs, {'whole machines' if one.whole_machines else 'all of them'}"
     bound = f"{one.cost:,.2f} $/h, at least {one.bound:,.2f}: at most {one.gap:.1%} too dear"
     return _line(kind, bound)

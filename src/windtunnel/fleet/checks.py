@@ -6,8 +6,8 @@ They look at every machine, so they are for tests and for every so many cycles o
 from typing import Final
 
 from windtunnel.core.invariants import Invariant
-from windtunnel.fleet.entries import BEING_CREATED, NOT_COMING, Entry
-from windtunnel.fleet.fake import FakeProvider
+from windtunnel.fleet.planner.entries import BEING_CREATED, NOT_COMING, MachineEntry
+from windtunnel.fleet.provider import Provider
 from windtunnel.fleet.shard import TRANSITIONAL, Shard
 from windtunnel.fleet.states import FAILED, STATES
 
@@ -15,7 +15,7 @@ from windtunnel.fleet.states import FAILED, STATES
 class Fleet:
     """The shards of one provider, as they are between two events."""
 
-    def __init__(self, shards: list[Shard], provider: FakeProvider) -> None:
+    def __init__(self, shards: list[Shard], provider: Provider) -> None:
         self.shards: Final = shards
         self.provider: Final = provider
 
@@ -76,7 +76,7 @@ def _same_domain(fleet: Fleet) -> str | None:
     return None
 
 
-def _counts(entry: Entry) -> bool:
+def _counts(entry: MachineEntry) -> bool:
     """What is being created cannot be stopped: it is found to be spare once it is there."""
     return not entry.spare and entry.stage() not in (NOT_COMING, BEING_CREATED)
 

@@ -9,18 +9,6 @@ import heapq
 from collections import deque
 from typing import Final
 
-from windtunnel.fleet.actions import (
-    ACTIONS,
-    ADOPT,
-    BOOTSTRAP,
-    PREEMPT,
-    PROVISION,
-    RECLAIM,
-    START_STATE,
-    Action,
-    Plan,
-)
-from windtunnel.fleet.entries import Entry
 from windtunnel.fleet.instruments import (
     ACTIONS_TOTAL,
     BOOTSTRAP_FETCH,
@@ -31,7 +19,6 @@ from windtunnel.fleet.instruments import (
 )
 from windtunnel.fleet.instruments import CONFIGURE as CONFIGURE_TIME
 from windtunnel.fleet.instruments import DRAIN as DRAIN_TIME
-from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.orders import (
     CONFIGURE,
     CREATE,
@@ -39,10 +26,23 @@ from windtunnel.fleet.orders import (
     DRAIN,
     FETCH,
     TAG,
-    Limits,
-    Order,
+    ExecutionLimits,
+    MachineOrder,
     Token,
 )
+from windtunnel.fleet.planner.actions import (
+    ACTIONS,
+    ADOPT,
+    BOOTSTRAP,
+    PREEMPT,
+    PROVISION,
+    RECLAIM,
+    START_STATE,
+    Action,
+    CyclePlan,
+)
+from windtunnel.fleet.planner.entries import MachineEntry
+from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -70,7 +70,7 @@ BY_RECLAIM_CAP: Final = "reclaim_cap"
 BY_PAUSE: Final = "paused"
 
 
-class Waiting:
+class QueuedAction:
     """An action that has not begun."""
 
     __slots__ = ("action", "begun")
@@ -80,12 +80,12 @@ class Waiting:
         self.begun = False  # or dropped, since it no longer holds
 
 
-class Running:
+class RunningAction:
     """An action that has begun, and the order that it waits for."""
 
     __slots__ = ("action", "attempts", "entry", "operation", "sequence", "since_s")
 
-    def __init__(self, action: Action, entry: Entry) -> None:
+    def __init__(self, action: Action, entry: MachineEntry) -> None:
         self.action: Final = action
         self.entry: Final = entry
         self.operation = ""
@@ -100,7 +100,7 @@ class Executor:
     def __init__(
         self,
         inventory: Inventory,
-        limits: Limits,
+        limits: ExecutionLimits,
         *,
         epoch: int = 0,
         instruments: Instruments | None = None,
@@ -110,11 +110,11 @@ class Executor:
         self._epoch: Final = epoch
         self._told: Final = instruments or Instruments()
         self._sequence = 0
-        self._queues: Final[dict[int, deque[Waiting]]] = {}  # by rank
-        self._reclaims: Final[dict[str, deque[Waiting]]] = {}  # by cluster
+        self._queues: Final[dict[int, deque[QueuedAction]]] = {}  # by rank
+        self._reclaims: Final[dict[str, deque[QueuedAction]]] = {}  # by cluster
         self._adopting: Final[dict[str, None]] = {}  # machines whose adoption waits
         self._to_tag: Final[dict[str, None]] = {}  # machines whose holder must be told again
-        self._running: Final[dict[str, Running]] = {}
+        self._running: Final[dict[str, RunningAction]] = {}
         self._deadlines: Final[list[tuple[float, int, str]]] = []
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle: Final[dict[str, int]] = {}
@@ -132,7 +132,7 @@ class Executor:
 
     # Plans.
 
-    def submit(self, plan: Plan, now_s: float) -> list[Order]:
+    def submit(self, plan: CyclePlan, now_s: float) -> list[MachineOrder]:
         """Takes the plan of a cycle; gives what is to be asked now."""
         self._begun_in_cycle = 0
         self._reclaimed_in_cycle.clear()
@@ -140,7 +140,7 @@ class Executor:
             self._take_back(plan)
             return []
         began = self._told.begin()
-        fresh = [Waiting(action) for action in plan.actions]
+        fresh = [QueuedAction(action) for action in plan.actions]
         for one in fresh:
             self._queue_of(one.action).append(one)
             if one.action.kind == ADOPT:
@@ -151,13 +151,13 @@ class Executor:
         self._told.took(EXECUTE, self._told.begin() - began)
         return orders
 
-    def _take_back(self, plan: Plan) -> None:
+    def _take_back(self, plan: CyclePlan) -> None:
         for action in plan.actions:
             self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], DRY_RUN))
             if action.kind != ADOPT:
                 self._inventory.withdraw(self._inventory.entries[action.machine])
 
-    def _queue_of(self, action: Action) -> deque[Waiting]:
+    def _queue_of(self, action: Action) -> deque[QueuedAction]:
         if action.kind == RECLAIM:
             return self._reclaims.setdefault(action.cluster, deque())
         # Acquisitions and preemptions by priority; what only gives back comes after them.
@@ -168,7 +168,7 @@ class Executor:
             self._queues[rank] = found
         return found
 
-    def _count_deferred(self, fresh: list[Waiting]) -> None:
+    def _count_deferred(self, fresh: list[QueuedAction]) -> None:
         """Each action that must wait is counted once, with what it waits for."""
         for one in fresh:
             if not one.begun:
@@ -185,9 +185,9 @@ class Executor:
             return BY_CONCURRENCY
         return BY_RECLAIM_CAP
 
-    def begin(self, now_s: float) -> list[Order]:
+    def begin(self, now_s: float) -> list[MachineOrder]:
         """Begins what the limits allow: after a plan, and whenever something has ended."""
-        orders: list[Order] = []
+        orders: list[MachineOrder] = []
         if self.paused or self.dry_run:
             return orders
         self._tag_again(orders)
@@ -210,7 +210,7 @@ class Executor:
         if machine not in self._adopting:
             self._to_tag[machine] = None
 
-    def _tag_again(self, orders: list[Order]) -> None:
+    def _tag_again(self, orders: list[MachineOrder]) -> None:
         while self._to_tag and self._has_room():
             machine = next(iter(self._to_tag))
             del self._to_tag[machine]
@@ -224,7 +224,7 @@ class Executor:
                 and machine not in self._running
             ):
                 self._begun_in_cycle += 1
-                orders.append(Order(TAG, machine, self._token(), row.cluster.name, row.key))
+                orders.append(MachineOrder(TAG, machine, self._token(), row.cluster.name, row.key))
                 self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], REPEATED))
 
     def _has_room(self) -> bool:
@@ -239,7 +239,7 @@ class Executor:
         # What is draining no longer counts as configured, so the share is of what was there.
         return done < max(1, int(self._limits.reclaim_share * (configured + done)))
 
-    def _begin_one(self, one: Waiting, now_s: float, orders: list[Order]) -> None:
+    def _begin_one(self, one: QueuedAction, now_s: float, orders: list[MachineOrder]) -> None:
         """Begins an action if what it was planned for still holds."""
         self.waiting -= 1
         one.begun = True
@@ -252,10 +252,12 @@ class Executor:
             return
         self._begun_in_cycle += 1
         if action.kind == ADOPT:
-            orders.append(Order(TAG, action.machine, self._token(), action.cluster, action.need))
+            orders.append(
+                MachineOrder(TAG, action.machine, self._token(), action.cluster, action.need)
+            )
             self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], SUCCESS))
             return
-        running = Running(action, entry)
+        running = RunningAction(action, entry)
         self._running[action.machine] = running
         if action.kind == BOOTSTRAP:
             self._inventory.transition(entry, CONFIGURING, now_s, row=entry.row)
@@ -273,7 +275,7 @@ class Executor:
             self._inventory.transition(entry, DELETING, now_s)
             self._ask(running, DELETE, now_s, orders)
 
-    def _holds(self, action: Action, entry: Entry) -> bool:
+    def _holds(self, action: Action, entry: MachineEntry) -> bool:
         """The guard: the machine is as it was planned for, for the same need, and not busy."""
         row = entry.row
         if action.machine in self._running:
@@ -293,7 +295,9 @@ class Executor:
         self._sequence += 1
         return Token(self._epoch, self._sequence)
 
-    def _ask(self, running: Running, operation: str, now_s: float, orders: list[Order]) -> None:
+    def _ask(
+        self, running: RunningAction, operation: str, now_s: float, orders: list[MachineOrder]
+    ) -> None:
         action = running.action
         if operation != running.operation:
             running.operation = operation
@@ -306,7 +310,7 @@ class Executor:
         deadline_s = now_s + action.grace_s + limit_s
         heapq.heappush(self._deadlines, (deadline_s, token.sequence, action.machine))
         orders.append(
-            Order(
+            MachineOrder(
                 operation,
                 action.machine,
                 token,
@@ -320,7 +324,7 @@ class Executor:
     # What became of it.
 
     def completed(
-        self, machine: str, token: Token, now_s: float, orders: list[Order], host: str = ""
+        self, machine: str, token: Token, now_s: float, orders: list[MachineOrder], host: str = ""
     ) -> bool:
         """An order was carried out. False for an answer that is late, double or not ours."""
         running = self._answered(machine, token)
@@ -381,25 +385,25 @@ class Executor:
         if running is not None:
             self._end(running, LOST, "", running.since_s)
 
-    def _answered(self, machine: str, token: Token) -> Running | None:
+    def _answered(self, machine: str, token: Token) -> RunningAction | None:
         running = self._running.get(machine)
         if running is None or running.sequence != token.sequence or token.epoch != self._epoch:
             self._told.count(ACTIONS_TOTAL, ("answer", STALE))
             return None
         return running
 
-    def _end(self, running: Running, result: str, waited: str, now_s: float) -> None:
+    def _end(self, running: RunningAction, result: str, waited: str, now_s: float) -> None:
         del self._running[running.action.machine]
         self._told.count(ACTIONS_TOTAL, (ACTIONS[running.action.kind], result))
         if waited:
             self._told.waited(waited, now_s - running.since_s)
 
-    def expire(self, now_s: float) -> list[Order]:
+    def expire(self, now_s: float) -> list[MachineOrder]:
         """Asks again what was not answered in time, under a newer token, or gives it up.
 
         A machine for which only its cluster was asked goes back to idle: no provider knows of it.
         """
-        orders: list[Order] = []
+        orders: list[MachineOrder] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, sequence, machine = heapq.heappop(self._deadlines)
             running = self._running.get(machine)

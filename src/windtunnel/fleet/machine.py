@@ -5,9 +5,9 @@ import math
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import ACTIONS, NOTHING
 from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.shape import Shape, fault_of_shape
+from windtunnel.fleet.planner.actions import ACTIONS, NOTHING
+from windtunnel.fleet.shape import MachineShape, fault_of_shape
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -31,7 +31,7 @@ class Machine(msgspec.Struct, frozen=True):
     """One machine, or one place in a quota. Its id is stable for life."""
 
     id: str
-    shape: Shape
+    shape: MachineShape
     state: int = SPECULATIVE
     host: str = ""
     """The provider's name for the host; empty while there is none."""

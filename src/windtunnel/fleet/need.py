@@ -7,29 +7,36 @@ decides about thousands of rows where there are millions of pods.
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.penalties import BUCKETS
-from windtunnel.fleet.requirements import SAME, Requirement, Spread
-from windtunnel.fleet.shape import Resources
+from windtunnel.fleet.planner.costs import BUCKETS
+from windtunnel.fleet.requirements import (
+    EXISTS,
+    IN,
+    SAME,
+    MachineRequirement,
+    MachineSpread,
+    accepts_all,
+)
+from windtunnel.fleet.shape import MachineShape, Resources
 
 MOST_PRIORITY: Final = 2**31 - 1
 _NUMBERS: Final = ("p=", "ipb=", "rpb=")
 """What a fingerprint begins with."""
 
 
-class Profile(msgspec.Struct, frozen=True):
+class NeedProfile(msgspec.Struct, frozen=True):
     """All that must be equal for two needs of a cluster to be merged.
 
     Only the first Same and the first spread count; where there is a Same, no spread does.
     """
 
-    requirements: tuple[Requirement, ...] = ()
-    spread: tuple[Spread, ...] = ()
+    requirements: tuple[MachineRequirement, ...] = ()
+    spread: tuple[MachineSpread, ...] = ()
     priority: int = 0
     interruption_bucket: int = 0
     reclamation_bucket: int = 0
@@ -40,7 +47,7 @@ class Profile(msgspec.Struct, frozen=True):
         return next((one.key for one in self.requirements if one.operator == SAME), "")
 
     @property
-    def spread_over(self) -> Spread | None:
+    def spread_over(self) -> MachineSpread | None:
         """The spread that counts."""
         return self.spread[0] if self.spread and not self.same_key else None
 
@@ -90,7 +97,7 @@ class Need(msgspec.Struct, frozen=True):
     """An amount that a cluster asks for."""
 
     cluster: str
-    profile: Profile
+    profile: NeedProfile
     aggregate: Resources
     """What all machines together must offer."""
     min_unit: Resources
@@ -108,13 +115,13 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def profile(
-    requirements: Iterable[Requirement] = (),
+    requirements: Iterable[MachineRequirement] = (),
     *,
-    spread: Iterable[Spread] = (),
+    spread: Iterable[MachineSpread] = (),
     priority: int = 0,
     interruption_bucket: int = 0,
     reclamation_bucket: int = 0,
-) -> Profile:
+) -> NeedProfile:
     """A checked profile, with all that has no order of its own put in order."""
     for name, bucket in (
         ("interruption", interruption_bucket),
@@ -124,7 +131,7 @@ def profile(
             raise InputError(f"the {name} bucket is {bucket}", allowed=f"0 to {BUCKETS - 1}")
     if not isinstance(priority, int) or abs(priority) > MOST_PRIORITY:
         raise InputError(f"the priority is {priority}", allowed="a number of 32 bits")
-    return Profile(
+    return NeedProfile(
         tuple(sorted(set(requirements))),
         tuple(sorted(set(spread))),
         priority,
@@ -135,7 +142,7 @@ def profile(
 
 def need(
     cluster: str,
-    profile: Profile,
+    profile: NeedProfile,
     aggregate: Mapping[str, int],
     min_unit: Mapping[str, int],
     *,
@@ -197,3 +204,53 @@ def _joined(one: Need, other: Need) -> Need:
         min_unit=tuple(sorted(unit.items())),
         arrival_s=min(one.arrival_s, other.arrival_s),
     )
+
+
+# Gangs that fit on one machine. A hundred gangs of two small pods, each with a Same of its own,
+# would take a hundred machines. Where the whole of a gang fits on one machine its Same holds by
+# itself, so it is asked for as one unit, and those that are alike are merged.
+
+Places = dict[tuple[NeedProfile, Resources], bool]
+"""Whether an amount fits on one machine, for all that ask for it in the same way."""
+
+
+def fold(
+    needs: Iterable[Need], shapes: Sequence[MachineShape], known: Places | None = None
+) -> list[Need]:
+    """The needs, with each gang that fits on one machine of these shapes as a plain unit.
+
+    `known` remembers what was found for the same shapes, from one roll-up to the next.
+    """
+    if known is None:
+        known = {}
+    return [_folded(one) if _fits_on_one(one, shapes, known) else one for one in needs]
+
+
+def _fits_on_one(one: Need, shapes: Sequence[MachineShape], known: Places) -> bool:
+    """Whether some machine that matches could host all of it; looked up once for all alike."""
+    if not one.profile.same_key:
+        return False
+    key = (one.profile, one.aggregate)
+    found = known.get(key)
+    if found is None:
+        found = any(_hosts(shape, one) for shape in shapes)
+        known[key] = found
+    return found
+
+
+def _hosts(shape: MachineShape, one: Need) -> bool:
+    offered = dict(shape.resources)
+    return all(offered.get(name, 0) >= amount for name, amount in one.aggregate) and accepts_all(
+        one.profile.requirements, shape.attributes()
+    )
+
+
+def _folded(one: Need) -> Need:
+    """The same need without its Same; what that asked of each machine is still asked."""
+    first = next(each for each in one.profile.requirements if each.operator == SAME)
+    wish = MachineRequirement(first.key, IN if first.values else EXISTS, first.values)
+    others = [each for each in one.profile.requirements if each is not first]
+    profile = msgspec.structs.replace(
+        one.profile, requirements=tuple(sorted({*others, wish})), spread=()
+    )
+    return msgspec.structs.replace(one, profile=profile, min_unit=one.aggregate, group="")

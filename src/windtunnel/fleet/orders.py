@@ -26,7 +26,7 @@ class Token(msgspec.Struct, frozen=True, order=True, gc=False):
     sequence: int
 
 
-class Order(msgspec.Struct, frozen=True, gc=False):
+class MachineOrder(msgspec.Struct, frozen=True, gc=False):
     """One thing that a provider or a cluster is asked to do, and by when."""
 
     operation: str
@@ -58,7 +58,7 @@ class Fence:
         return True
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ExecutionLimits(msgspec.Struct, frozen=True):
     """How much may be done at once."""
 
     actions_per_cycle: int = 1000
@@ -77,7 +77,7 @@ class Limits(msgspec.Struct, frozen=True):
     reclaim_share: float = 0.05
     """Of the machines of a cluster, how many may be reclaimed between two cycles; at least one."""
 
-    def check(self) -> "Limits":
+    def check(self) -> "ExecutionLimits":
         """Itself, when every limit makes sense."""
         for name in ("actions_per_cycle", "concurrency", "attempts"):
             if getattr(self, name) < 1:

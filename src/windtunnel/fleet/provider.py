@@ -27,7 +27,7 @@ from typing import Final, Protocol
 import msgspec
 
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, Order, Token
+from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, MachineOrder, Token
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -44,7 +44,7 @@ PAGE: Final = 50_000
 """How many changes a page has at most, where nobody says."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class Operation(msgspec.Struct, frozen=True):
     """The states that an operation leads through."""
 
     start: int
@@ -53,14 +53,14 @@ class Step(msgspec.Struct, frozen=True):
 
 
 STEPS: Final = {
-    CREATE: Step(SPECULATIVE, CREATING, IDLE),
-    CONFIGURE: Step(IDLE, CONFIGURING, CONFIGURED),
-    DRAIN: Step(CONFIGURED, DRAINING, IDLE),
-    DELETE: Step(IDLE, DELETING, SPECULATIVE),
+    CREATE: Operation(SPECULATIVE, CREATING, IDLE),
+    CONFIGURE: Operation(IDLE, CONFIGURING, CONFIGURED),
+    DRAIN: Operation(CONFIGURED, DRAINING, IDLE),
+    DELETE: Operation(IDLE, DELETING, SPECULATIVE),
 }
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Completion(msgspec.Struct, frozen=True):
     """What became of an order."""
 
     machine: str
@@ -89,7 +89,7 @@ class Page(msgspec.Struct, frozen=True):
 class Provider(Protocol):
     """Who has machines. Answers to orders come back by another way, in their own time."""
 
-    def begin(self, shard: str, order: Order, now_s: float) -> None:
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order and returns at once."""
 
     def get(self, machine: str) -> Machine | None:

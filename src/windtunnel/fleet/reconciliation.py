@@ -5,12 +5,12 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.fleet.actions import NOTHING
-from windtunnel.fleet.entries import Entry, Row
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import REJECTED_TOTAL, Instruments
-from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.machine import Machine, fault_of
+from windtunnel.fleet.planner.actions import NOTHING
+from windtunnel.fleet.planner.entries import MachineEntry, NeedRow
+from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, STATES, is_legal
 
 MOST_KEPT: Final = 1000
@@ -81,7 +81,7 @@ class Reconciler:
             row = self._row_of(record)
             self._inventory.transition(entry, record.state, now_s, host=record.host, row=row)
 
-    def _fold_same_state(self, entry: Entry, record: Machine) -> None:
+    def _fold_same_state(self, entry: MachineEntry, record: Machine) -> None:
         """A machine leaves a cluster by being drained, and not by being listed for another."""
         row = entry.row
         cluster = record.cluster if row is None else row.cluster.name
@@ -95,7 +95,7 @@ class Reconciler:
         if is_bound and row is not None and row.live and record.holder != row.key:
             self._executor.tag_again(record.id)
 
-    def _row_of(self, record: Machine) -> Row | None:
+    def _row_of(self, record: Machine) -> NeedRow | None:
         if record.holder is not None:
             return self._inventory.row(record.holder)
         return self._inventory.cluster(record.cluster).unknown if record.cluster else None

@@ -20,7 +20,7 @@ _LISTS: Final = (IN, NOT_IN)
 _BARE: Final = (EXISTS, DOES_NOT_EXIST)
 
 
-class Requirement(msgspec.Struct, frozen=True, order=True):
+class MachineRequirement(msgspec.Struct, frozen=True, order=True):
     """A condition on one attribute of a machine."""
 
     key: str
@@ -44,7 +44,7 @@ class Requirement(msgspec.Struct, frozen=True, order=True):
         return value is not None and (not self.values or value in self.values)
 
 
-class Spread(msgspec.Struct, frozen=True, order=True):
+class MachineSpread(msgspec.Struct, frozen=True, order=True):
     """Machines by value of a key: no value may have more than `max_skew` more than another."""
 
     key: str
@@ -54,7 +54,7 @@ class Spread(msgspec.Struct, frozen=True, order=True):
         return f"{self.key}:{self.max_skew}"
 
 
-def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
+def requirement(key: str, operator: str, values: Iterable[str] = ()) -> MachineRequirement:
     """A checked requirement, its values in order and without repetition."""
     where = f"requirement on {key!r}"
     if operator not in OPERATORS:
@@ -71,17 +71,17 @@ def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirem
         raise InputError(f"{operator} has no values", where=where, allowed="one or more values")
     if operator in _BARE and listed:
         raise InputError(f"{operator} has values", where=where, allowed="no values")
-    return Requirement(key, operator, listed)
+    return MachineRequirement(key, operator, listed)
 
 
-def spread(key: str, max_skew: int = 1) -> Spread:
+def spread(key: str, max_skew: int = 1) -> MachineSpread:
     """A checked spread."""
     _check_name(key, f"spread over {key!r}")
     if max_skew < 1:
         raise InputError(
             f"max_skew is {max_skew}", where=f"spread over {key!r}", allowed="1 or more"
         )
-    return Spread(key, max_skew)
+    return MachineSpread(key, max_skew)
 
 
 def _check_name(name: str, where: str) -> None:
@@ -92,6 +92,6 @@ def _check_name(name: str, where: str) -> None:
         )
 
 
-def accepts_all(requirements: Iterable[Requirement], attributes: Mapping[str, str]) -> bool:
+def accepts_all(requirements: Iterable[MachineRequirement], attributes: Mapping[str, str]) -> bool:
     """Whether a machine with these attributes meets every requirement."""
     return all(one.accepts(attributes) for one in requirements)

@@ -30,7 +30,7 @@ Resources = tuple[tuple[str, int], ...]
 Labels = tuple[tuple[str, str], ...]
 
 
-class Shape(msgspec.Struct, frozen=True):
+class MachineShape(msgspec.Struct, frozen=True):
     """What machines have in common that can stand in for each other."""
 
     instance_type: str
@@ -67,9 +67,9 @@ def shape(
     labels: Mapping[str, str] | None = None,
     price_per_hour: float = 0.0,
     interruption_probability: float = 0.0,
-) -> Shape:
+) -> MachineShape:
     """A checked shape, with its resources and labels in order."""
-    made = Shape(
+    made = MachineShape(
         instance_type,
         zone,
         tuple(sorted(resources.items())),
@@ -84,7 +84,7 @@ def shape(
     return made
 
 
-def fault_of_shape(shape: Shape) -> str:
+def fault_of_shape(shape: MachineShape) -> str:
     """What is wrong with a shape, as a sentence; empty when nothing is."""
     price, probability = shape.price_per_hour, shape.interruption_probability
     if not 0.0 <= price < math.inf:

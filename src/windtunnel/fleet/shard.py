@@ -10,21 +10,21 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from windtunnel.fleet.actions import Plan
-from windtunnel.fleet.buffer import Buffer, BufferLimits
-from windtunnel.fleet.consolidation import ConsolidationLimits, Consolidator
-from windtunnel.fleet.costs import RECLAIM_GRACE_S
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import BUFFER, CONSOLIDATION, RECONCILE, ROLLUP, Instruments
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.orders import Limits, Order, Token
-from windtunnel.fleet.provider import FROM_THE_START, Answer, Page
+from windtunnel.fleet.orders import ExecutionLimits, MachineOrder, Token
+from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.planner.buffer import Buffer, BufferLimits
+from windtunnel.fleet.planner.consolidation import ConsolidationLimits, Consolidator
+from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
+from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.table import check_owner
+from windtunnel.fleet.provider import FROM_THE_START, Completion, Page
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.shape import ZONE
 from windtunnel.fleet.states import CONFIGURING, CREATING, DELETING, DRAINING, FAILED
-from windtunnel.fleet.table import check_owner
 
 TRANSITIONAL: Final = (CREATING, CONFIGURING, DRAINING, DELETING)
 """States in which something is under way."""
@@ -70,7 +70,7 @@ class Shard:
     def __init__(
         self,
         name: str,
-        limits: Limits | None = None,
+        limits: ExecutionLimits | None = None,
         *,
         epoch: int = 1,
         territory: Territory | None = None,
@@ -81,7 +81,7 @@ class Shard:
         self.name: Final = name
         self.epoch: Final = epoch
         """How often it was started; whoever starts it keeps count."""
-        self.limits: Final = limits or Limits()
+        self.limits: Final = limits or ExecutionLimits()
         self.told: Final = instruments or Instruments()
         self.territory: Final = territory or Territory()
         self.planner: Final = Planner(self.told)
@@ -156,9 +156,9 @@ class Shard:
         self.told.took(ROLLUP, self.told.begin() - began)
         return believed
 
-    def answer(self, answer: Answer, now_s: float) -> list[Order]:
+    def answer(self, answer: Completion, now_s: float) -> list[MachineOrder]:
         """Takes an answer; gives what is to be asked next."""
-        orders: list[Order] = []
+        orders: list[MachineOrder] = []
         if answer.error:
             self.executor.failed(answer.machine, answer.token, answer.error, now_s)
         else:
@@ -171,7 +171,7 @@ class Shard:
 
     # What it does by itself.
 
-    def cycle(self, now_s: float) -> tuple[Plan, list[Order]]:
+    def cycle(self, now_s: float) -> tuple[CyclePlan, list[MachineOrder]]:
         """Decides, and gives what is to be asked now."""
         plan = self.planner.cycle(now_s)
         self.told.begin()
@@ -183,7 +183,7 @@ class Shard:
             self.told.lap(CONSOLIDATION)
         return plan, self.executor.submit(plan, now_s)
 
-    def expire(self, now_s: float) -> list[Order]:
+    def expire(self, now_s: float) -> list[MachineOrder]:
         """Asks again what was not answered in time, or gives it up."""
         orders = self.executor.expire(now_s)
         self.reasked.update((order.token, None) for order in orders)

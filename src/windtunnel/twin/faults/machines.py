@@ -3,7 +3,7 @@
 from typing import Final
 
 from windtunnel.core.random import Stream
-from windtunnel.fleet.shape import Shape
+from windtunnel.fleet.shape import MachineShape
 from windtunnel.twin.faults.effects import Effect, Strike
 from windtunnel.twin.faults.plan import (
     MACHINE,
@@ -158,7 +158,7 @@ class Shortage(Strike):
         super().__init__([plan.pool or plan.zone or "fleet"])
         self._plan: Final = plan
         self._mishaps: Final = mishaps
-        self._shapes: list[Shape] = []
+        self._shapes: list[MachineShape] = []
 
     def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
         self._shapes = self._mishaps.shut(self._plan.pool, self._plan.zone, now_s)

@@ -9,14 +9,12 @@ from typing import Final, Protocol
 
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
-from windtunnel.fleet.actions import ACTIONS, VERDICTS, Plan
-from windtunnel.fleet.drill import Drill
-from windtunnel.fleet.fake import Delays, FakeProvider
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedKey, need, profile
+from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
 from windtunnel.fleet.requirements import IN, SAME, requirement
-from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, Shape, shape
+from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import (
     CONFIGURED,
@@ -28,9 +26,10 @@ from windtunnel.fleet.states import (
     STATES,
 )
 from windtunnel.gangs.objects import Node
+from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.provider import Delays, Reach, SimulatedProvider
 from windtunnel.twin.ground.asks import ACCELERATOR, CPU, GPU, MEMORY
 from windtunnel.twin.ground.meter import Meter
-from windtunnel.twin.ground.reach import Reach
 from windtunnel.twin.ground.rows import Kind, Row
 from windtunnel.twin.scenario.ground_plan import FleetPlan, MachinesPlan
 
@@ -86,7 +85,7 @@ class Machines:
         self._tenants: Final = tenants
         self._lost_after_s: Final = lost_after_s
         self.pool_of: Final[dict[str, MachinesPlan]] = {}  # by instance type
-        self.provider: Final = FakeProvider(
+        self.provider: Final = SimulatedProvider(
             Delays(),
             streams,
             {
@@ -99,7 +98,7 @@ class Machines:
         self.reach: Final = Reach(self.provider)
         self.meter: Final = Meter([pool.name for pool in plan.pools])
         self.shard = Shard(SHARD)
-        self.drill: Final = Drill(
+        self.drill: Final = FleetDriver(
             self.reach, [self.shard], streams["fleet.fetch"], cycle_s=plan.cycle_s
         )
         self.drill.before_cycle = self._look
@@ -130,7 +129,7 @@ class Machines:
             else:
                 self._closed.append(machine)
 
-    def shape_of(self, pool: MachinesPlan, number: int) -> Shape:
+    def shape_of(self, pool: MachinesPlan, number: int) -> MachineShape:
         labels = {**pool.labels, ACCELERATOR: pool.accelerator}
         rack = f"{pool.name}-rack-{number // pool.per_rack if pool.per_rack else 0}"
         for key in self._levels.get("rack", []):
@@ -258,7 +257,7 @@ class Machines:
             rows = tenant.rows(self.holders(name), now_s)
             self.shard.want(name, [_need(name, row) for row in rows])
 
-    def _note(self, shard: Shard, plan: Plan) -> None:  # noqa: ARG002 - there is one
+    def _note(self, shard: Shard, plan: CyclePlan) -> None:  # noqa: ARG002 - there is one
         now_s = self.drill.now_s
         for action in plan.actions:
             word = ACTIONS[action.kind]

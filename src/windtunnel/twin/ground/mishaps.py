@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.shape import SPOT, Shape
+from windtunnel.fleet.shape import SPOT, MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DRAINING, IDLE, SPECULATIVE
 from windtunnel.twin.ground.ground import Ground
 
@@ -53,9 +53,9 @@ class Mishaps:
             self._machines.warn(machine, now_s + self._ground.offset_s)
         self._ground.wake(now_s)
 
-    def shut(self, pool: str | None, zone: str | None, now_s: float) -> list[Shape]:
+    def shut(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:
         """No more machines can be had than there are; gives what could have been."""
-        gone: list[Shape] = []
+        gone: list[MachineShape] = []
         for machine in self._machines.provider.records():
             own = self._machines.pool_of[machine.shape.instance_type]
             if (
@@ -68,7 +68,7 @@ class Mishaps:
         self._ground.wake(now_s)
         return gone
 
-    def open(self, shapes: list[Shape], now_s: float) -> None:
+    def open(self, shapes: list[MachineShape], now_s: float) -> None:
         """They can be had again."""
         for shape in shapes:
             self._machines.provider.open(shape)

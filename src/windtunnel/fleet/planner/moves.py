@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from windtunnel.fleet.actions import (
+from windtunnel.fleet.planner.actions import (
     ADOPT,
     BOOTSTRAP,
     DELETE,
@@ -13,30 +13,30 @@ from windtunnel.fleet.actions import (
     SPECULATIVE_REASON,
     SURPLUS_REASON,
     Action,
+    CyclePlan,
     Hint,
-    Plan,
-    Verdict,
+    NeedVerdict,
 )
-from windtunnel.fleet.entries import (
+from windtunnel.fleet.planner.entries import (
     BEING_CONFIGURED,
     NOT_COMING,
     ONLY_PLANNED,
     THERE,
-    Entry,
-    Row,
+    MachineEntry,
+    NeedRow,
     Stock,
     Supply,
 )
-from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.planner.supply import Supplies
 from windtunnel.fleet.states import IDLE, SPECULATIVE
-from windtunnel.fleet.supply import Supplies
 
 
 def covered(have: list[int], want: list[int]) -> bool:
     return all(have[at] >= want[at] for at in range(len(want)))
 
 
-def keep_order(entry: Entry) -> tuple[int, float, str]:
+def keep_order(entry: MachineEntry) -> tuple[int, float, str]:
     """Which machines a need keeps first: those that are there, the cheapest."""
     return (entry.stage(), entry.stock.price, entry.id)
 
@@ -50,25 +50,25 @@ class Moves:
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
 
-    def finish(self, shortfalls: list[Verdict], needs: int, hints: list[Hint]) -> Plan:
+    def finish(self, shortfalls: list[NeedVerdict], needs: int, hints: list[Hint]) -> CyclePlan:
         """What was decided since the last time."""
-        plan = Plan(self.actions, sorted(self.withdrawn), shortfalls, needs, hints)
+        plan = CyclePlan(self.actions, sorted(self.withdrawn), shortfalls, needs, hints)
         self.actions = []
         self.withdrawn = []
         return plan
 
     # Amounts.
 
-    def gain(self, row: Row, stock: Stock, count: int) -> None:
+    def gain(self, row: NeedRow, stock: Stock, count: int) -> None:
         """A row has so many machines more (or fewer) of a stock."""
         have, amounts, resources = row.have, stock.amounts, row.resources
         for at in range(len(resources)):
             have[at] += amounts[resources[at]] * count
 
-    def is_covered(self, row: Row) -> bool:
+    def is_covered(self, row: NeedRow) -> bool:
         return covered(row.have, row.want)
 
-    def machines_missing(self, row: Row, stock: Stock) -> int:
+    def machines_missing(self, row: NeedRow, stock: Stock) -> int:
         """How many machines of a stock would cover what a row lacks."""
         most = 0
         have, want, amounts, resources = row.have, row.want, stock.amounts, row.resources
@@ -81,18 +81,18 @@ class Moves:
                     most = machines
         return most
 
-    def is_mixed(self, row: Row) -> bool:
+    def is_mixed(self, row: NeedRow) -> bool:
         """Whether a row has machines that are not all alike."""
         held = row.held
         return any(held[at].stock is not held[0].stock for at in range(1, len(held)))
 
     # What a row has.
 
-    def keep(self, row: Row) -> None:
+    def keep(self, row: NeedRow) -> None:
         """Credits what a row has, in the order in which it is kept, until it is covered."""
         row.have = [0] * len(row.want)
-        fitting: list[Entry] = []
-        others: list[Entry] = []
+        fitting: list[MachineEntry] = []
+        others: list[MachineEntry] = []
         if row.held:
             supply = self.supplies.of(row) if row.live else None
             for entry in row.held:
@@ -114,12 +114,12 @@ class Moves:
                 self.spare(entry)
         row.whole = covered(row.have, row.want)
 
-    def fits(self, row: Row, supply: Supply, stock: Stock) -> bool:
+    def fits(self, row: NeedRow, supply: Supply, stock: Stock) -> bool:
         return stock in supply.rank and (
             not row.domain or stock.attributes[row.domain_key] == row.domain
         )
 
-    def _has_too_much(self, row: Row, fitting: list[Entry]) -> bool:
+    def _has_too_much(self, row: NeedRow, fitting: list[MachineEntry]) -> bool:
         """Whether a row would still be covered without one of its machines."""
         have, want, resources = row.have, row.want, row.resources
         last: Stock | None = None
@@ -138,7 +138,7 @@ class Moves:
                 return True
         return False
 
-    def _cut(self, row: Row, fitting: list[Entry], others: list[Entry]) -> None:
+    def _cut(self, row: NeedRow, fitting: list[MachineEntry], others: list[MachineEntry]) -> None:
         """Leaves what covers the row in `fitting`, and puts the rest to the others."""
         row.have = [0] * len(row.want)
         kept = 0
@@ -148,7 +148,7 @@ class Moves:
         others.extend(fitting[kept:])
         del fitting[kept:]
 
-    def _evenly(self, row: Row, entries: list[Entry]) -> list[Entry]:
+    def _evenly(self, row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
         """One of each domain, then a second one of each, and so on."""
         seen: dict[str, int] = {}
         ranked: list[tuple[int, int]] = []
@@ -160,14 +160,14 @@ class Moves:
         ranked.sort()
         return [entries[place] for _, place in ranked]
 
-    def credit(self, row: Row, entry: Entry) -> None:
+    def credit(self, row: NeedRow, entry: MachineEntry) -> None:
         """Counts a machine for a row; a drain that was planned is off."""
         self.inventory.unspare(entry)
         if entry.planned == RECLAIM:
             self.withdrawn.append(entry.id)
             self.inventory.plan(entry, NOTHING, row)
 
-    def spare(self, entry: Entry) -> None:
+    def spare(self, entry: MachineEntry) -> None:
         """What a row has too much: planned ones are free again, bound ones go to the surplus."""
         stage = entry.stage()
         if stage == ONLY_PLANNED:
@@ -178,7 +178,7 @@ class Moves:
 
     # What it can get.
 
-    def adopt(self, row: Row, entry: Entry, cost: float, reason: str) -> None:
+    def adopt(self, row: NeedRow, entry: MachineEntry, cost: float, reason: str) -> None:
         """Counts a machine of the cluster for another need of it."""
         if entry.planned == RECLAIM:
             self.withdrawn.append(entry.id)
@@ -186,7 +186,7 @@ class Moves:
         self.gain(row, entry.stock, 1)
         self._act(row, ADOPT, entry, cost, reason)
 
-    def adopt_spare(self, row: Row, supply: Supply) -> None:
+    def adopt_spare(self, row: NeedRow, supply: Supply) -> None:
         """Takes what other needs of the cluster have to spare."""
         spare = [e for e in row.cluster.surplus.values() if self.fits(row, supply, e.stock)]
         spare.sort(key=keep_order)
@@ -197,14 +197,14 @@ class Moves:
                 continue
             self.adopt(row, entry, supply.costs[supply.rank[entry.stock]], SURPLUS_REASON)
 
-    def allowed(self, row: Row, supply: Supply, stock: Stock, more: dict[str, int]) -> bool:
+    def allowed(self, row: NeedRow, supply: Supply, stock: Stock, more: dict[str, int]) -> bool:
         """Whether one more in the domain of a stock keeps a spread within its skew."""
         counts = self.counts(row, supply)
         for value, count in more.items():
             counts[value] = counts.get(value, 0) + count
         return counts[stock.attributes[row.domain_key]] <= min(counts.values()) + row.skew - 1
 
-    def counts(self, row: Row, supply: Supply) -> dict[str, int]:
+    def counts(self, row: NeedRow, supply: Supply) -> dict[str, int]:
         """The machines that a row has, by domain; domains without any machine are left out."""
         counts: dict[str, int] = {}
         for value in supply.values:
@@ -218,7 +218,7 @@ class Moves:
                 counts[value] = counts.get(value, 0) + 1
         return counts
 
-    def take(self, row: Row, supply: Supply) -> None:
+    def take(self, row: NeedRow, supply: Supply) -> None:
         """Takes the cheapest free machines until a row is covered: idle ones, then others."""
         if supply.epoch != self.inventory.frees:
             supply.epoch = self.inventory.frees
@@ -239,7 +239,7 @@ class Moves:
             at += 1
         supply.quota_from = at
 
-    def take_co_located(self, row: Row, supply: Supply) -> None:
+    def take_co_located(self, row: NeedRow, supply: Supply) -> None:
         """As `take`, within the domain of the row."""
         stocks = supply.domains[row.domain]
         for stock in stocks:
@@ -249,7 +249,7 @@ class Moves:
             if self._take_quota(row, stock, supply.costs[supply.rank[stock]]):
                 return
 
-    def take_spread(self, row: Row, supply: Supply) -> None:
+    def take_spread(self, row: NeedRow, supply: Supply) -> None:
         """Takes machines one by one from the domains that may have another."""
         counts = self.counts(row, supply)
         while not covered(row.have, row.want):
@@ -265,7 +265,7 @@ class Moves:
             counts[stock.attributes[row.domain_key]] += 1
 
     def _cheapest_within(
-        self, row: Row, supply: Supply, counts: dict[str, int], ceiling: int
+        self, row: NeedRow, supply: Supply, counts: dict[str, int], ceiling: int
     ) -> Stock | None:
         """The stock to take from next: idle before speculative, then by cost."""
         speculative: Stock | None = None
@@ -278,23 +278,23 @@ class Moves:
                 speculative = stock
         return speculative
 
-    def _take_idle(self, row: Row, stock: Stock, cost: float) -> bool:
+    def _take_idle(self, row: NeedRow, stock: Stock, cost: float) -> bool:
         """Takes what is missing of a stock; True when the row is covered."""
         free = stock.idle_count
         return free > 0 and self._take_some(row, stock, free, BOOTSTRAP, cost)
 
-    def _take_quota(self, row: Row, stock: Stock, cost: float) -> bool:
+    def _take_quota(self, row: NeedRow, stock: Stock, cost: float) -> bool:
         free = stock.quota_count
         return free > 0 and self._take_some(row, stock, free, PROVISION, cost)
 
-    def _take_some(self, row: Row, stock: Stock, free: int, kind: int, cost: float) -> bool:
+    def _take_some(self, row: NeedRow, stock: Stock, free: int, kind: int, cost: float) -> bool:
         missing = self.machines_missing(row, stock)
         count = missing if missing <= free else free
         for _ in range(count):
             self._take_one(row, stock, kind, cost)
         return count == missing
 
-    def _take_one(self, row: Row, stock: Stock, kind: int, cost: float) -> None:
+    def _take_one(self, row: NeedRow, stock: Stock, kind: int, cost: float) -> None:
         idle = kind == BOOTSTRAP
         entry = stock.pop(IDLE if idle else SPECULATIVE)
         if entry.planned == DELETE:
@@ -303,7 +303,7 @@ class Moves:
         self.gain(row, stock, 1)
         self._act(row, kind, entry, cost, IDLE_REASON if idle else SPECULATIVE_REASON)
 
-    def _act(self, row: Row, kind: int, entry: Entry, cost: float, reason: str) -> None:
+    def _act(self, row: NeedRow, kind: int, entry: MachineEntry, cost: float, reason: str) -> None:
         self.actions.append(
             Action(kind, entry.id, row.cluster.name, row.key, 0.0, row.priority, cost, reason)
         )

@@ -9,7 +9,21 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from windtunnel.fleet.actions import (
+from tests.fleet.reference_rows import (
+    Amounts,
+    ReferenceRow,
+    coverage,
+    covers,
+    is_free,
+    keep_order,
+    less,
+    size,
+    stage_of,
+    total,
+)
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.need import Need, NeedKey, merge
+from windtunnel.fleet.planner.actions import (
     ADOPT,
     BOOTSTRAP,
     DELETE,
@@ -31,29 +45,15 @@ from windtunnel.fleet.actions import (
     TOPOLOGY_UNSATISFIABLE,
     VICTIM_REASON,
     Action,
-    Plan,
-    Verdict,
+    CyclePlan,
+    NeedVerdict,
     in_words,
 )
-from windtunnel.fleet.costs import (
+from windtunnel.fleet.planner.costs import (
+    PINNED,
     RECLAIM_GRACE_S,
     preemption_grace_s,
     victim_score,
-)
-from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, NeedKey, merge
-from windtunnel.fleet.penalties import PINNED
-from windtunnel.fleet.reference_rows import (
-    Amounts,
-    ReferenceRow,
-    coverage,
-    covers,
-    is_free,
-    keep_order,
-    less,
-    size,
-    stage_of,
-    total,
 )
 from windtunnel.fleet.shape import IDLE_HOLD_S
 from windtunnel.fleet.states import (
@@ -68,7 +68,7 @@ from windtunnel.fleet.states import (
 
 def cycle(
     machines: Iterable[Machine], needs: Iterable[Need], ready: Collection[str], now_s: float
-) -> tuple[list[Machine], Plan]:
+) -> tuple[list[Machine], CyclePlan]:
     """The machines with what is now planned for them, and the plan.
 
     `ready` are the clusters that have said what they need; of no other is anything reclaimed.
@@ -91,7 +91,7 @@ class _Cycle:
         self.actions: list[Action] = []
         self.withdrawn: list[str] = []
 
-    def run(self, now_s: float) -> tuple[list[Machine], Plan]:
+    def run(self, now_s: float) -> tuple[list[Machine], CyclePlan]:
         self.seed()
         for row in self.rows:
             if not row.whole:
@@ -101,7 +101,7 @@ class _Cycle:
         self.reclaim()
         self.release(now_s)
         told = [one for one in shortfalls if one.verdict != SATISFIED]
-        plan = Plan(self.actions, sorted(self.withdrawn), told, len(self.rows))
+        plan = CyclePlan(self.actions, sorted(self.withdrawn), told, len(self.rows))
         return list(self.machines.values()), plan
 
     # What a machine becomes.
@@ -379,7 +379,7 @@ class _Cycle:
                 found.append((other, -score, holder, machine.id, machine))
         return [one[-1] for one in sorted(found, key=lambda one: one[:-1])]
 
-    def preempt(self, row: ReferenceRow) -> Verdict:
+    def preempt(self, row: ReferenceRow) -> NeedVerdict:
         if row.same and not row.domain:
             return self.verdict(row, self.missing(row), tried=False)
         coming = [m for m in self.promises(row) if self.fits(row, m)]
@@ -404,7 +404,7 @@ class _Cycle:
         if missing:
             return self.verdict(row, missing, tried=bool(coming))
         verdict = PREEMPTING if coming else SATISFIED
-        return Verdict(row.key, verdict, in_words(verdict, sorted(self.missing(row).items())))
+        return NeedVerdict(row.key, verdict, in_words(verdict, sorted(self.missing(row).items())))
 
     def promise(self, row: ReferenceRow, machine: Machine) -> Machine:
         assert machine.holder is not None
@@ -414,7 +414,7 @@ class _Cycle:
         self.act(row, PREEMPT, machine, VICTIM_REASON, grace_s=preemption_grace_s(gap))
         return promised
 
-    def verdict(self, row: ReferenceRow, missing: Amounts, *, tried: bool) -> Verdict:
+    def verdict(self, row: ReferenceRow, missing: Amounts, *, tried: bool) -> NeedVerdict:
         alive = [m for m in self.machines.values() if m.state != FAILED and row.matches(m)]
         if not alive:
             found = NO_MATCHING_SUPPLY
@@ -427,7 +427,7 @@ class _Cycle:
         else:
             found = NO_MATCHING_SUPPLY
         words = in_words(found, sorted(missing.items()), some_match=bool(alive))
-        return Verdict(row.key, found, words)
+        return NeedVerdict(row.key, found, words)
 
     # Phase 3: what nobody needs.
 

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from windtunnel.fleet.actions import (
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.planner.actions import (
     NO_MATCHING_SUPPLY,
     OWN_VICTIM_REASON,
     PREEMPT,
@@ -14,10 +15,9 @@ from windtunnel.fleet.actions import (
     VICTIM_REASON,
     Action,
 )
-from windtunnel.fleet.costs import preemption_grace_s, victim_score
-from windtunnel.fleet.entries import Entry, Row, Stock, Supply
-from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.planning import Moves, covered
+from windtunnel.fleet.planner.costs import preemption_grace_s, victim_score
+from windtunnel.fleet.planner.entries import MachineEntry, NeedRow, Stock, Supply
+from windtunnel.fleet.planner.moves import Moves, covered
 from windtunnel.fleet.states import DRAINING
 
 
@@ -26,21 +26,21 @@ class Preemption:
 
     def __init__(self, moves: Moves) -> None:
         self._moves: Final = moves
-        self._holders: dict[Stock, list[Row]] = {}
+        self._holders: dict[Stock, list[NeedRow]] = {}
         self._looked_up = False
-        self._back: dict[Entry, None] = {}
+        self._back: dict[MachineEntry, None] = {}
 
     def start(self) -> None:
         self._back = {}
         self._holders = {}
         self._looked_up = False
 
-    def settle_promises(self, preemptors: list[Row]) -> None:
+    def settle_promises(self, preemptors: list[NeedRow]) -> None:
         """Takes back each drain, not begun, that its need no longer waits for."""
         inventory = self._moves.inventory
         if not inventory.promises:
             return
-        wanted: dict[str, Entry] = {}
+        wanted: dict[str, MachineEntry] = {}
         for row in preemptors:
             if row.promised:
                 self._mark_wanted(row, wanted)
@@ -50,21 +50,21 @@ class Preemption:
                 inventory.withdraw(entry)
                 self._back[entry] = None  # nobody counts on it before the next cycle
 
-    def _mark_wanted(self, row: Row, wanted: dict[str, Entry]) -> None:
+    def _mark_wanted(self, row: NeedRow, wanted: dict[str, MachineEntry]) -> None:
         have = list(row.have)
         for entry in self._coming(row):
             if not covered(have, row.want):
                 wanted[entry.id] = entry
                 _add(have, row, entry.stock)
 
-    def _coming(self, row: Row) -> list[Entry]:
+    def _coming(self, row: NeedRow) -> list[MachineEntry]:
         """What is being drained for a row, or will be, and fits."""
         supply = self._moves.supplies.of(row)
         found = [e for e in row.promised if self._moves.fits(row, supply, e.stock)]
         found.sort(key=_draining_first)
         return found
 
-    def preempt(self, row: Row) -> list[int]:
+    def preempt(self, row: NeedRow) -> list[int]:
         """Takes from lower priorities what a row lacks; gives back what it still would lack."""
         moves = self._moves
         supply = moves.supplies.of(row)
@@ -97,7 +97,7 @@ class Preemption:
             row.verdict = self._verdict(row, supply, have, tried=tried)
         return have
 
-    def _take(self, row: Row, supply: Supply, entry: Entry) -> bool:
+    def _take(self, row: NeedRow, supply: Supply, entry: MachineEntry) -> bool:
         """Takes one machine: at once in the own cluster (True), else once it is drained."""
         moves = self._moves
         loser = entry.row
@@ -123,10 +123,10 @@ class Preemption:
         )
         return False
 
-    def _victims(self, row: Row, supply: Supply) -> list[Entry]:
+    def _victims(self, row: NeedRow, supply: Supply) -> list[MachineEntry]:
         """Machines of needs of lower priority: of the own cluster first, then the best to take."""
         stocks = supply.domains[row.domain] if row.domain else supply.order
-        rows: dict[Row, None] = {}
+        rows: dict[NeedRow, None] = {}
         for stock in stocks:
             if stock.takeable_below(row.priority):
                 for holder in self._holders_of(stock):
@@ -134,7 +134,7 @@ class Preemption:
                         rows[holder] = None
         ranked = [(_victim_order(row, holder), holder) for holder in rows]
         ranked.sort(key=_first)
-        found: list[Entry] = []
+        found: list[MachineEntry] = []
         for _, holder in ranked:
             mine = [
                 e
@@ -147,7 +147,7 @@ class Preemption:
             found.extend(mine)
         return found
 
-    def _holders_of(self, stock: Stock) -> list[Row]:
+    def _holders_of(self, stock: Stock) -> list[NeedRow]:
         if not self._looked_up:
             self._looked_up = True
             for row in self._moves.inventory.rows.values():
@@ -158,7 +158,7 @@ class Preemption:
                         self._holders.setdefault(entry.stock, []).append(row)
         return self._holders.get(stock, [])
 
-    def _verdict(self, row: Row, supply: Supply, have: list[int], *, tried: bool) -> int:
+    def _verdict(self, row: NeedRow, supply: Supply, have: list[int], *, tried: bool) -> int:
         if not supply.is_alive():
             return NO_MATCHING_SUPPLY
         if row.domain_key and self._free_would_do(row, supply, have):
@@ -167,7 +167,7 @@ class Preemption:
             return PREEMPTION_EXHAUSTED
         return PRIORITY_STARVED if _all_would_do(row, supply) else NO_MATCHING_SUPPLY
 
-    def _free_would_do(self, row: Row, supply: Supply, have: list[int]) -> bool:
+    def _free_would_do(self, row: NeedRow, supply: Supply, have: list[int]) -> bool:
         """Whether free machines would suffice if it did not matter where they are."""
         found = list(have)
         for stock in supply.order:
@@ -178,7 +178,7 @@ class Preemption:
         return covered(found, row.want)
 
 
-def _all_would_do(row: Row, supply: Supply) -> bool:
+def _all_would_do(row: NeedRow, supply: Supply) -> bool:
     """Whether all machines that match would suffice, whoever has them."""
     found = [0] * len(row.want)
     for stock in supply.order:
@@ -187,30 +187,30 @@ def _all_would_do(row: Row, supply: Supply) -> bool:
     return covered(found, row.want)
 
 
-def _add(have: list[int], row: Row, stock: Stock) -> None:
+def _add(have: list[int], row: NeedRow, stock: Stock) -> None:
     for at in range(len(have)):
         have[at] += stock.amounts[row.resources[at]]
 
 
-def _count(coming: dict[str, int], row: Row, stock: Stock) -> None:
+def _count(coming: dict[str, int], row: NeedRow, stock: Stock) -> None:
     if row.domain_key:
         value = stock.attributes[row.domain_key]
         coming[value] = coming.get(value, 0) + 1
 
 
-def _victim_order(row: Row, holder: Row) -> tuple[bool, float, NeedKey]:
+def _victim_order(row: NeedRow, holder: NeedRow) -> tuple[bool, float, NeedKey]:
     gap = row.priority - holder.priority
     score = victim_score(gap, holder.interruption_bucket, holder.reclamation_bucket)
     return (holder.cluster is not row.cluster, -score, holder.key)
 
 
-def _first(one: tuple[tuple[bool, float, NeedKey], Row]) -> tuple[bool, float, NeedKey]:
+def _first(one: tuple[tuple[bool, float, NeedKey], NeedRow]) -> tuple[bool, float, NeedKey]:
     return one[0]
 
 
-def _by_id(entry: Entry) -> str:
+def _by_id(entry: MachineEntry) -> str:
     return entry.id
 
 
-def _draining_first(entry: Entry) -> tuple[bool, str]:
+def _draining_first(entry: MachineEntry) -> tuple[bool, str]:
     return (entry.state != DRAINING, entry.id)

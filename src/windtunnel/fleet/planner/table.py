@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.entries import Row
-from windtunnel.fleet.folding import Places, fold
-from windtunnel.fleet.inventory import Inventory
-from windtunnel.fleet.need import Need, NeedKey, merge
-from windtunnel.fleet.shape import Shape
-from windtunnel.fleet.supply import Supplies
+from windtunnel.fleet.need import Need, NeedKey, Places, fold, merge
+from windtunnel.fleet.planner.entries import NeedRow
+from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.planner.supply import Supplies
+from windtunnel.fleet.shape import MachineShape
 
 QUARANTINE_ROWS: Final = 10
 QUARANTINE_SHARE: Final = 0.1
@@ -38,10 +37,10 @@ class NeedsTable:
     def __init__(self, inventory: Inventory, supplies: Supplies) -> None:
         self._inventory: Final = inventory
         self._supplies: Final = supplies
-        self._rows: Final[dict[str, dict[NeedKey, Row]]] = {}
-        self._needs: Final[dict[Row, Need]] = {}
+        self._rows: Final[dict[str, dict[NeedKey, NeedRow]]] = {}
+        self._needs: Final[dict[NeedRow, Need]] = {}
         self._doubted: Final[dict[str, int]] = {}
-        self._shapes: list[Shape] = []
+        self._shapes: list[MachineShape] = []
         self._places: Final[Places] = {}  # what fits on one machine of these shapes
         self.live = 0
 
@@ -56,7 +55,7 @@ class NeedsTable:
         if self._doubts(cluster, len(before), len(merged)):
             return False
         owner.ready = True
-        after: dict[NeedKey, Row] = {}
+        after: dict[NeedKey, NeedRow] = {}
         for key, need in merged.items():
             after[key] = self._put(key, need)
         for key, row in before.items():
@@ -82,11 +81,11 @@ class NeedsTable:
         self._doubted.pop(cluster, None)
         return False
 
-    def put(self, need: Need) -> Row:
+    def put(self, need: Need) -> NeedRow:
         """Adds or changes one need, which stands for all that merges with it."""
         return self._put(need.key(), need)
 
-    def _put(self, key: NeedKey, need: Need) -> Row:
+    def _put(self, key: NeedKey, need: Need) -> NeedRow:
         row = self._inventory.row(key)
         before = self._needs.get(row)
         if before == need:
@@ -115,7 +114,7 @@ class NeedsTable:
         if key in rows:
             self._drop(rows.pop(key))
 
-    def _drop(self, row: Row) -> None:
+    def _drop(self, row: NeedRow) -> None:
         self.live -= 1
         row.live = False
         row.resources = []
@@ -133,6 +132,6 @@ class NeedsTable:
         row = self._inventory.rows.get(key)
         return None if row is None else self._needs.get(row)
 
-    def names(self, row: Row) -> list[str]:
+    def names(self, row: NeedRow) -> list[str]:
         """The names of the resources that a row asks for."""
         return [name for name, _ in self._needs[row].aggregate]

@@ -8,10 +8,10 @@ from typing import Final
 
 from mypy_extensions import i32, u8
 
-from windtunnel.fleet.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
 from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.penalties import PINNED
-from windtunnel.fleet.shape import Shape
+from windtunnel.fleet.planner.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.planner.costs import PINNED
+from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
 
 THERE: Final = 0
@@ -26,7 +26,7 @@ MOST_LEFT_OVER: Final = 1000
 """How many machines that are no longer free a list may hold, beyond as many as are free."""
 
 
-class Entry:
+class MachineEntry:
     """One machine."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Entry:
         self.id = name
         self.host = ""
         self.stock = stock
-        self.row: Row | None = None
+        self.row: NeedRow | None = None
         self.since_s = 0.0
         self.place: i32 = 0  # in the list of its row
         self.state: u8 = SPECULATIVE
@@ -89,7 +89,7 @@ class Entry:
 class Stock:
     """Machines of one shape, and those of them that are free."""
 
-    def __init__(self, shape: Shape, amounts: list[int]) -> None:
+    def __init__(self, shape: MachineShape, amounts: list[int]) -> None:
         self.shape: Final = shape
         self.key: Final = shape.key()
         self.attributes: Final = shape.attributes()
@@ -102,8 +102,8 @@ class Stock:
         self.quota_count = 0
         # By id, the first one last. Who is no longer free stays until it is met, which is cheaper
         # than to look for it, and is valid again where it stands when it is free again.
-        self._idle: Final[list[Entry]] = []
-        self._quota: Final[list[Entry]] = []
+        self._idle: Final[list[MachineEntry]] = []
+        self._quota: Final[list[MachineEntry]] = []
         self._sorted = True
         self.alive = 0  # machines that have not failed
         self.takeable: Final[dict[int, int]] = {}  # by priority
@@ -112,7 +112,7 @@ class Stock:
     def free_count(self) -> int:
         return self.idle_count + self.quota_count
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: MachineEntry) -> None:
         """A machine is free now."""
         if entry.state == IDLE:
             self.idle_count += 1
@@ -125,7 +125,7 @@ class Stock:
                 entry.in_quota = True
                 self._insert(self._quota, entry)
 
-    def _insert(self, free: list[Entry], entry: Entry) -> None:
+    def _insert(self, free: list[MachineEntry], entry: MachineEntry) -> None:
         if not self._sorted or not free or entry.id < free[-1].id:
             free.append(entry)
         elif entry.id > free[0].id and len(free) > MANY:
@@ -134,7 +134,7 @@ class Stock:
         else:
             free.insert(_place(free, entry.id), entry)
 
-    def take_out(self, entry: Entry) -> None:
+    def take_out(self, entry: MachineEntry) -> None:
         """A machine is no longer free."""
         if entry.state == IDLE:
             self.idle_count -= 1
@@ -145,7 +145,7 @@ class Stock:
             if len(self._quota) > 2 * self.quota_count + MOST_LEFT_OVER:
                 self._tidy(self._quota, SPECULATIVE)
 
-    def pop(self, state: int) -> Entry:
+    def pop(self, state: int) -> MachineEntry:
         """Takes the first free machine in a state; there must be one."""
         self._order()
         if state == IDLE:
@@ -160,9 +160,9 @@ class Stock:
             if entry.state == state and entry.is_free():
                 return entry
 
-    def _tidy(self, free: list[Entry], state: int) -> None:
+    def _tidy(self, free: list[MachineEntry], state: int) -> None:
         """Drops from a list who is no longer free."""
-        kept: list[Entry] = []
+        kept: list[MachineEntry] = []
         for entry in free:
             if entry.state == state and entry.is_free():
                 kept.append(entry)
@@ -176,7 +176,7 @@ class Stock:
             self._quota.sort(key=_by_id, reverse=True)
             self._sorted = True
 
-    def free(self) -> list[Entry]:
+    def free(self) -> list[MachineEntry]:
         """All free machines, by id: for those who look, not for those who take."""
         listed = [e for e in self._idle if e.state == IDLE and e.is_free()]
         listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
@@ -198,18 +198,18 @@ class Stock:
         return found
 
 
-def _unlist(entry: Entry, state: int) -> None:
+def _unlist(entry: MachineEntry, state: int) -> None:
     if state == IDLE:
         entry.in_idle = False
     else:
         entry.in_quota = False
 
 
-def _by_id(entry: Entry) -> str:
+def _by_id(entry: MachineEntry) -> str:
     return entry.id
 
 
-def _place(free: list[Entry], name: str) -> int:
+def _place(free: list[MachineEntry], name: str) -> int:
     """Where an id belongs in a list that runs from the last to the first."""
     low, high = 0, len(free)
     while low < high:
@@ -221,7 +221,7 @@ def _place(free: list[Entry], name: str) -> int:
     return low
 
 
-class Answer:
+class SupplyAnswer:
     """What those who ask for a supply are told: how sure one more machine is, and its price."""
 
     __slots__ = ("confidence", "price")
@@ -246,33 +246,33 @@ class Supply:
         self.epoch = -1
         self.idle_from = 0  # before this one, no stock has idle machines
         self.quota_from = 0
-        self.members: Final[dict[Row, None]] = {}  # rows that ask for it
-        self.answer: Answer | None = None  # what they were told last
+        self.members: Final[dict[NeedRow, None]] = {}  # rows that ask for it
+        self.answer: SupplyAnswer | None = None  # what they were told last
 
     def is_alive(self) -> bool:
         """Whether any machine matches, whoever has it."""
         return any(stock.alive > 0 for stock in self.order)
 
 
-class Cluster:
+class ClusterHoldings:
     """A cluster, and what it has to spare."""
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
         self.ready = False  # whether it has said what it needs
-        self.surplus: Final[dict[str, Entry]] = {}
+        self.surplus: Final[dict[str, MachineEntry]] = {}
         self.configured = 0
-        self.unknown: Final = Row(self, NeedKey(name, "", ""), 0, 0, 0)
+        self.unknown: Final = NeedRow(self, NeedKey(name, "", ""), 0, 0, 0)
         """Holds machines of the cluster of which nobody knows what they were for."""
         self.unknown.yields = False
 
 
-class Row:
+class NeedRow:
     """A need, or what is left of one while machines still are for it."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterHoldings,
         key: NeedKey,
         priority: int,
         interruption_bucket: int,
@@ -294,8 +294,8 @@ class Row:
         self.domain_key = ""  # of its Same, or of its spread
         self.same = False
         self.skew = 0
-        self.held: Final[list[Entry]] = []
-        self.promised: Final[list[Entry]] = []
+        self.held: Final[list[MachineEntry]] = []
+        self.promised: Final[list[MachineEntry]] = []
         self.have: list[int] = []  # as of its turn: what its machines offer
         self.whole = True
         self.dirty = False

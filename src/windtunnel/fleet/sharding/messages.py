@@ -9,21 +9,21 @@ from typing import Final
 import msgspec
 
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.shape import Resources, Shape
+from windtunnel.fleet.shape import MachineShape, Resources
 
 MOST_WISHES: Final = 100
 """How many shortfalls a report has at most: the highest priorities, then the oldest."""
 
 
-class Free(msgspec.Struct, frozen=True):
+class FreeMachines(msgspec.Struct, frozen=True):
     """Machines of one shape that a shard does not use."""
 
-    shape: Shape
+    shape: MachineShape
     idle: int
     quota: int
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Shortfall(msgspec.Struct, frozen=True):
     """A need that a shard cannot satisfy by itself."""
 
     need: Need
@@ -39,12 +39,12 @@ class Released(msgspec.Struct, frozen=True):
     machines: tuple[str, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
+class ShardReport(msgspec.Struct, frozen=True):
     """What a shard says of itself."""
 
     shard: str
-    free: tuple[Free, ...] = ()
-    wishes: tuple[Wish, ...] = ()
+    free: tuple[FreeMachines, ...] = ()
+    wishes: tuple[Shortfall, ...] = ()
     released: tuple[Released, ...] = ()
     taken: tuple[int, ...] = ()
     """Instructions to take that it has followed."""
@@ -57,7 +57,7 @@ class Release(msgspec.Struct, frozen=True):
 
     id: int
     term: int
-    shape: Shape
+    shape: MachineShape
     idle: int
     quota: int
 

@@ -15,11 +15,7 @@ from windtunnel.core.errors import InputError, InvariantBroken, nearest
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
-from windtunnel.fleet.actions import PREEMPTING, Plan
-from windtunnel.fleet.archetypes import world
-from windtunnel.fleet.bound import Gap, fleet_gap, sampled_gap
 from windtunnel.fleet.checks import INVARIANTS, Fleet
-from windtunnel.fleet.drill import CYCLE_S, Drill
 from windtunnel.fleet.execution import (
     DEFERRED,
     ERROR,
@@ -28,8 +24,6 @@ from windtunnel.fleet.execution import (
     SUCCESS,
     TIMEOUT,
 )
-from windtunnel.fleet.fake import Delays, FakeProvider
-from windtunnel.fleet.faults import Faults, UnreliableProvider, poisson
 from windtunnel.fleet.instruments import (
     ACTIONS_TOTAL,
     CYCLE,
@@ -40,8 +34,14 @@ from windtunnel.fleet.instruments import (
     Instruments,
 )
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.orders import Limits
+from windtunnel.fleet.orders import ExecutionLimits
+from windtunnel.fleet.planner.actions import PREEMPTING, CyclePlan
 from windtunnel.fleet.shard import Shard
+from windtunnel.twin.fleet.bound import CostGap, fleet_gap, sampled_gap
+from windtunnel.twin.fleet.driver import CYCLE_S, FleetDriver
+from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
+from windtunnel.twin.fleet.unreliable import ProviderFaults, UnreliableProvider, poisson
+from windtunnel.twin.fleet.workloads import world
 
 
 class SoakProfile(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class SoakProfile(msgspec.Struct, frozen=True):
 
     machines: int
     needs: int
-    limits: Limits = Limits(actions_per_cycle=4096, concurrency=2048)
+    limits: ExecutionLimits = ExecutionLimits(actions_per_cycle=4096, concurrency=2048)
 
 
 PROFILES: Final = {
@@ -69,7 +69,7 @@ MOST_LOSSES_PER_DAY: Final = 24.0
 """A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
 ABSENT: Final = 0.05
 """The share of units that are not asked for at the start of a soak, and come when others leave."""
-FAULTS: Final = Faults(
+FAULTS: Final = ProviderFaults(
     losses_per_s=0.01 / DAY_S,
     replaced_after_s=600.0,
     forgets=0.001,
@@ -86,7 +86,7 @@ class SoakPlan(msgspec.Struct, frozen=True):
     soak_s: float = 1800.0
     churn_per_min: float = 0.02
     """The share of units that leave in a minute; as many arrive."""
-    faults: Faults = FAULTS
+    faults: ProviderFaults = FAULTS
     delays: Delays = Delays()
     gap_cycles: int = 0
     """After how many cycles the assignment is held against the best there could be; 0 is never."""
@@ -110,7 +110,7 @@ class SoakPlan(msgspec.Struct, frozen=True):
         return self
 
 
-class Figures(msgspec.Struct):
+class SoakFigures(msgspec.Struct):
     """What was seen in a soak."""
 
     machines: int
@@ -154,7 +154,7 @@ class Figures(msgspec.Struct):
     churned: int
     records_rejected: int
     records_lied: int
-    gaps: list[Gap]
+    gaps: list[CostGap]
     """By how much the assignment was dearer than the best there could be, on sampled cycles."""
     invariants_checked: int
     invariants_broken: int
@@ -192,7 +192,7 @@ class Laps:
         return self._seen[part].high
 
 
-class Demand:
+class SoakDemand:
     """What clusters ask for: units that are there, and units that may come."""
 
     def __init__(self, units: dict[str, list[Need]], streams: Streams) -> None:
@@ -272,14 +272,14 @@ class Soak:
                 f"{made.wanted} machines are needed and there are {profile.machines}",
                 hint="ask for fewer needs",
             )
-        self._provider: Final = FakeProvider(plan.delays, streams)
+        self._provider: Final = SimulatedProvider(plan.delays, streams)
         for machine in made.machines:
             self._provider.add(machine)
         self.unreliable: Final = UnreliableProvider(self._provider, plan.faults, streams)
         self.told: Final = Instruments(clock)
         self.shard: Final = Shard("s0", profile.limits, instruments=self.told)
-        self._drill: Final = Drill(self.unreliable, [self.shard], streams["fleet.soak.fetch"])
-        self._demand: Final = Demand(made.needs, streams)
+        self._drill: Final = FleetDriver(self.unreliable, [self.shard], streams["fleet.soak.fetch"])
+        self._demand: Final = SoakDemand(made.needs, streams)
         self._drill.before_cycle = self._before
         self._drill.after_cycle = self._after
         self._checker: Final = InvariantChecker(INVARIANTS)
@@ -293,9 +293,9 @@ class Soak:
         self._expected = 0.0
         self._broken: Final[list[str]] = []
         self._gap_stream: Final = streams["fleet.soak.gap"]
-        self._gaps: Final[list[Gap]] = []
+        self._gaps: Final[list[CostGap]] = []
 
-    def run(self, progress: Callable[[float], None] = lambda _: None) -> Figures:
+    def run(self, progress: Callable[[float], None] = lambda _: None) -> SoakFigures:
         """Ramps up, soaks, and says what was seen; `progress` hears the share that is done."""
         ramp_s = self._ramp()
         start = self._counts()
@@ -336,7 +336,7 @@ class Soak:
             self.shard.want(cluster, self._demand.needs(cluster))
         self._demand.changed.clear()
 
-    def _after(self, _: Shard, plan: Plan) -> None:
+    def _after(self, _: Shard, plan: CyclePlan) -> None:
         took_s = self._laps.lap(keep=self._soaking)
         if self._drill.cycles == 1:
             self._cold_s = took_s
@@ -379,12 +379,14 @@ class Soak:
         rows["lost_with_domain"] = self.unreliable.lost_with_domain
         return rows
 
-    def _figures(self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]) -> Figures:
+    def _figures(
+        self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]
+    ) -> SoakFigures:
         seen = {name: times - start.get(name, 0) for name, times in self._counts().items()}
         ended = sum(seen.get(name, 0) for name in (SUCCESS, ERROR, TIMEOUT, ROLLED_BACK, LOST))
         landed = seen.get(SUCCESS, 0)
         profile = self._plan.profile
-        return Figures(
+        return SoakFigures(
             machines=profile.machines,
             needs=profile.needs,
             rows=self.shard.planner.needs.live,
@@ -433,3 +435,67 @@ def profile_named(name: str) -> SoakProfile:
             hint=nearest(name, PROFILES),
         )
     return found
+
+
+class SoakLimits(msgspec.Struct, frozen=True):
+    """What a fleet must keep to."""
+
+    whole_s_p99: float = 1.0
+    """Of the processor, for lists, roll-ups, planning and execution together.
+
+    Half of what passes between two roll-ups would do; this leaves room.
+    """
+    landing_success: float = 0.99
+    """The least share of actions that must have ended well."""
+
+    def check(self) -> "SoakLimits":
+        """Itself, when its limits make sense."""
+        if not self.whole_s_p99 > 0.0:
+            raise InputError(f"the limit of a cycle is {self.whole_s_p99} s", allowed="above 0")
+        if not 0.0 <= self.landing_success <= 1.0:
+            raise InputError(f"the landing success is {self.landing_success}", allowed="0 to 1")
+        return self
+
+
+class SoakCheck(msgspec.Struct, frozen=True):
+    """One limit, and whether it was kept."""
+
+    name: str
+    value: float
+    limit: float
+    at_most: bool
+    passed: bool
+    words: str
+    """More about it, where there is something to tell."""
+
+
+def judge(seen: SoakFigures, envelope: SoakLimits) -> list[SoakCheck]:
+    """Every limit with its number. What was not seen at all does not pass."""
+    limits = envelope.check()
+    lost = f"{seen.losses} machines lost, {seen.losses_expected:.1f} expected"
+    return [
+        _at_most("whole_s_p99", seen.whole_s_p99, limits.whole_s_p99, f"{seen.cycles} cycles"),
+        _at_least("landing_success", seen, limits.landing_success, f"{seen.actions} actions"),
+        _at_most("duplicate_actions", seen.duplicate_actions, 0, f"{seen.asked_again} asked again"),
+        _at_most("shortfalls", seen.shortfalls, 0, seen.shortfall_need or lost),
+        _at_most(
+            "invariants_broken",
+            seen.invariants_broken,
+            0,
+            seen.broken or f"{seen.invariants_checked} checks",
+        ),
+    ]
+
+
+def _at_most(name: str, value: float, limit: float, words: str) -> SoakCheck:
+    return SoakCheck(name, value, limit, at_most=True, passed=value <= limit, words=words)
+
+
+def _at_least(name: str, seen: SoakFigures, limit: float, words: str) -> SoakCheck:
+    value = seen.landing_success if seen.actions else math.nan
+    return SoakCheck(name, value, limit, at_most=False, passed=value >= limit, words=words)
+
+
+def has_passed(checks: list[SoakCheck]) -> bool:
+    """Whether all limits were kept."""
+    return all(one.passed for one in checks)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from windtunnel.core.random import Stream
-from windtunnel.fleet.costs import effective_cost
-from windtunnel.fleet.cycle import Planner
-from windtunnel.fleet.entries import NOT_COMING, Entry, Row, Stock, Supply
+from windtunnel.fleet.planner.costs import effective_cost
+from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.entries import NOT_COMING, MachineEntry, NeedRow, Stock, Supply
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ SOLVE_S: Final = 10.0
 """How long the solver may look for whole machines; what it has proved by then is the bound."""
 
 
-class Gap(msgspec.Struct, frozen=True):
+class CostGap(msgspec.Struct, frozen=True):
     """What needs pay, and what nobody could pay less than."""
 
     rows: int
@@ -44,7 +44,7 @@ class Gap(msgspec.Struct, frozen=True):
     """Whether the solver came to its end."""
 
 
-class Model:
+class BoundModel:
     """The assignment as a program: how many machines of each stock each group of needs has."""
 
     def __init__(self, groups: list[tuple[Supply, list[int], list[int]]]) -> None:
@@ -61,7 +61,7 @@ class Model:
                 self._stocks.append(stock)
                 self._group_of.append(number)
 
-    def add_held(self, entries: list[Entry]) -> None:
+    def add_held(self, entries: list[MachineEntry]) -> None:
         """Machines that the needs have now are theirs to give away."""
         for entry in entries:
             if entry.stock in self.available:
@@ -98,10 +98,10 @@ class Model:
         return matrix, np.array(limits)
 
 
-def fleet_gap(planner: Planner) -> Gap:
+def fleet_gap(planner: Planner) -> CostGap:
     """The gap of all needs that are satisfied, where machines may be cut: one linear program."""
     rows = _whole_rows(planner)
-    model = Model(_alike(planner, rows))
+    model = BoundModel(_alike(planner, rows))
     cost, machines = _now(rows, model)
     if not rows:
         return _gap(0, 0, 0.0, 0.0, whole=False, proved=True)
@@ -111,21 +111,21 @@ def fleet_gap(planner: Planner) -> Gap:
 
 def sampled_gap(
     planner: Planner, stream: Stream, *, rows: int = SAMPLED_ROWS, limit_s: float = SOLVE_S
-) -> Gap:
+) -> CostGap:
     """The gap of some satisfied needs, drawn, in whole machines; all others stay as they are."""
     found = _whole_rows(planner)
-    drawn: list[Row] = []
+    drawn: list[NeedRow] = []
     while found and len(drawn) < rows:
         drawn.append(found.pop(stream.integer(0, len(found) - 1)))
     if not drawn:
         return _gap(0, 0, 0.0, 0.0, whole=True, proved=True)
-    model = Model([(planner.supply_of(row), row.resources, row.want) for row in drawn])
+    model = BoundModel([(planner.supply_of(row), row.resources, row.want) for row in drawn])
     cost, machines = _now(drawn, model)
     bound, proved = _solve(model, whole=True, limit_s=limit_s)
     return _gap(len(drawn), machines, cost, bound, whole=True, proved=proved)
 
 
-def _solve(model: Model, *, whole: bool, limit_s: float) -> tuple[float, bool]:
+def _solve(model: BoundModel, *, whole: bool, limit_s: float) -> tuple[float, bool]:
     """What no solution can cost less than, and whether the solver came to its end."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -145,18 +145,18 @@ def _solve(model: Model, *, whole: bool, limit_s: float) -> tuple[float, bool]:
     return float(bound), done.status == 0
 
 
-def _whole_rows(planner: Planner) -> list[Row]:
+def _whole_rows(planner: Planner) -> list[NeedRow]:
     """The needs that machines cover, by key."""
     rows = [row for row in planner.inventory.rows.values() if row.live and row.whole]
     return sorted(rows, key=lambda row: row.key)
 
 
-def _alike(planner: Planner, rows: list[Row]) -> list[tuple[Supply, list[int], list[int]]]:
+def _alike(planner: Planner, rows: list[NeedRow]) -> list[tuple[Supply, list[int], list[int]]]:
     """Needs that may take the same machines in the same proportions, as one: the same program.
 
     Where machines may be cut, a solution for the sum is one for each in its share.
     """
-    groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Supply, Row, int]] = {}
+    groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Supply, NeedRow, int]] = {}
     for row in rows:
         supply = planner.supply_of(row)
         unit = math.gcd(*row.want)
@@ -170,7 +170,7 @@ def _alike(planner: Planner, rows: list[Row]) -> list[tuple[Supply, list[int], l
     ]
 
 
-def _now(rows: list[Row], model: Model) -> tuple[float, int]:
+def _now(rows: list[NeedRow], model: BoundModel) -> tuple[float, int]:
     """What the machines of some rows cost, which the model may give to any of them."""
     cost, machines = 0.0, 0
     for row in rows:
@@ -183,6 +183,8 @@ def _now(rows: list[Row], model: Model) -> tuple[float, int]:
     return cost, machines
 
 
-def _gap(rows: int, machines: int, cost: float, bound: float, *, whole: bool, proved: bool) -> Gap:
+def _gap(
+    rows: int, machines: int, cost: float, bound: float, *, whole: bool, proved: bool
+) -> CostGap:
     gap = max(0.0, cost / bound - 1.0) if bound > 0.0 else 0.0  # solvers have a tolerance
-    return Gap(rows, machines, cost, bound, gap, whole, proved)
+    return CostGap(rows, machines, cost, bound, gap, whole, proved)

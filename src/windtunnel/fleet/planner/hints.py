@@ -3,9 +3,9 @@
 import math
 from typing import Final
 
-from windtunnel.fleet.actions import HIGH, MEDIUM, NONE, Hint
-from windtunnel.fleet.entries import Answer, Row, Supply
-from windtunnel.fleet.supply import Supplies
+from windtunnel.fleet.planner.actions import HIGH, MEDIUM, NONE, Hint
+from windtunnel.fleet.planner.entries import NeedRow, Supply, SupplyAnswer
+from windtunnel.fleet.planner.supply import Supplies
 
 EVERY_S: Final = 5.0
 
@@ -15,7 +15,7 @@ class Hints:
 
     def __init__(self, supplies: Supplies) -> None:
         self._supplies: Final = supplies
-        self._told: Final[dict[str, dict[str, Answer]]] = {}  # by cluster, fingerprint
+        self._told: Final[dict[str, dict[str, SupplyAnswer]]] = {}  # by cluster, fingerprint
         self._next_s = -math.inf
 
     def tell(self, now_s: float) -> list[Hint]:
@@ -41,7 +41,7 @@ class Hints:
             self._tell_one(row, known, changed)
         return changed
 
-    def _tell_one(self, row: Row, answer: Answer, changed: list[Hint]) -> None:
+    def _tell_one(self, row: NeedRow, answer: SupplyAnswer, changed: list[Hint]) -> None:
         cluster, fingerprint = row.cluster.name, row.key.fingerprint
         told = self._told.get(cluster)
         if told is None:
@@ -52,18 +52,18 @@ class Hints:
             changed.append(Hint(cluster, fingerprint, answer.confidence, answer.price))
 
 
-def _is_same(one: Answer | None, other: Answer) -> bool:
+def _is_same(one: SupplyAnswer | None, other: SupplyAnswer) -> bool:
     if one is other:
         return True
     return one is not None and one.confidence == other.confidence and one.price == other.price
 
 
-def _look(supply: Supply) -> Answer:
+def _look(supply: Supply) -> SupplyAnswer:
     """How sure a machine is, and the price of the one that would be next."""
     for stock in supply.order:
         if stock.idle_count:
-            return Answer(HIGH, stock.price)
+            return SupplyAnswer(HIGH, stock.price)
     for stock in supply.order:
         if stock.quota_count:
-            return Answer(MEDIUM, stock.price)
-    return Answer(NONE, 0.0)
+            return SupplyAnswer(MEDIUM, stock.price)
+    return SupplyAnswer(NONE, 0.0)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from windtunnel.core.random import Stream
-from windtunnel.fleet.actions import Plan
-from windtunnel.fleet.orders import FETCH, Order
-from windtunnel.fleet.provider import Answer, Provider
+from windtunnel.fleet.orders import FETCH, MachineOrder
+from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.provider import Completion, Provider
 from windtunnel.fleet.shard import Shard
 
 CYCLE_S: Final = 10.0
@@ -28,11 +28,11 @@ class TimedProvider(Provider, Protocol):
     def next_s(self) -> float:
         """When something will be done or answered next."""
 
-    def advance(self, now_s: float) -> list[Answer]:
+    def advance(self, now_s: float) -> list[Completion]:
         """Finishes what is due; gives all answers since the last time."""
 
 
-class Drill:
+class FleetDriver:
     """One or more shards on one provider."""
 
     def __init__(
@@ -51,12 +51,12 @@ class Drill:
         self._relist_cycles: Final = relist_cycles
         self.now_s = 0.0
         self._next_cycle_s = 0.0
-        self._blobs: Final[list[tuple[float, int, str, Answer]]] = []
+        self._blobs: Final[list[tuple[float, int, str, Completion]]] = []
         self._number = 0
         self._owners: Final[dict[str, str]] = {}  # the shard that asked last, by machine
         self.before_cycle: Callable[[float], None] = _nothing
         """Called before shards decide: what clusters ask for, faults, moves."""
-        self.after_cycle: Callable[[Shard, Plan], None] = _nothing_of
+        self.after_cycle: Callable[[Shard, CyclePlan], None] = _nothing_of
         self.cycles = 0
 
     def run_until(self, end_s: float) -> None:
@@ -125,17 +125,17 @@ class Drill:
             self._send(shard, orders)
             self.after_cycle(shard, plan)
 
-    def _tell(self, name: str, answer: Answer) -> None:
+    def _tell(self, name: str, answer: Completion) -> None:
         shard = self.shards.get(name)
         if shard is not None:
             self._send(shard, shard.answer(answer, self.now_s))
 
-    def _send(self, shard: Shard, orders: list[Order]) -> None:
+    def _send(self, shard: Shard, orders: list[MachineOrder]) -> None:
         for order in orders:
             if order.operation == FETCH:
                 self._number += 1
                 due_s = self.now_s + self._fetches.exponential(FETCH_S)
-                blob = Answer(order.machine, order.token)
+                blob = Completion(order.machine, order.token)
                 heapq.heappush(self._blobs, (due_s, self._number, shard.name, blob))
             else:
                 self._owners[order.machine] = shard.name
@@ -146,5 +146,5 @@ def _nothing(now_s: float) -> None:
     """Nobody asks for anything."""
 
 
-def _nothing_of(shard: Shard, plan: Plan) -> None:
+def _nothing_of(shard: Shard, plan: CyclePlan) -> None:
     """Nobody looks at plans."""

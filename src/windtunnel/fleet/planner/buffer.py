@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import DELETE, NOTHING, PROVISION, Action, Plan
-from windtunnel.fleet.entries import Stock
-from windtunnel.fleet.inventory import Inventory
+from windtunnel.fleet.planner.actions import DELETE, NOTHING, PROVISION, Action, CyclePlan
+from windtunnel.fleet.planner.entries import Stock
+from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.shape import RACK
 from windtunnel.fleet.states import DELETING, FAILED, SPECULATIVE
 
@@ -87,7 +87,7 @@ class Buffer:
                 found.append(Exposure(kind, domain, in_use, in_use + singles, idle - there))
         return found
 
-    def keep(self, plan: Plan) -> None:
+    def keep(self, plan: CyclePlan) -> None:
         """Changes what a cycle decided: fewer idle machines are given back, more are created."""
         short: dict[Kind, dict[str, int]] = {}
         for one in self.exposures():
@@ -141,7 +141,7 @@ class Buffer:
         own = self._domain(stock)
         return any(n > 0 and (not domain or domain != own) for domain, n in by_domain.items())
 
-    def _hold_back(self, plan: Plan, short: dict[Kind, dict[str, int]]) -> None:
+    def _hold_back(self, plan: CyclePlan, short: dict[Kind, dict[str, int]]) -> None:
         """Of the machines that were to be given back, those stay without which it is too few."""
         entries = self._inventory.entries
         leaving = [one for one in plan.actions if one.kind == DELETE]
@@ -161,7 +161,7 @@ class Buffer:
                 one for one in plan.actions if one.kind != DELETE or one.machine not in stay
             ]
 
-    def _fill(self, plan: Plan, stocks: list[Stock], by_domain: dict[str, int]) -> None:
+    def _fill(self, plan: CyclePlan, stocks: list[Stock], by_domain: dict[str, int]) -> None:
         """Has machines created, one by one, the cheapest of those that help."""
         free = {
             stock: [

@@ -13,12 +13,19 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.costs import effective_cost
-from windtunnel.fleet.messages import Free, Instruction, Release, Report, Take, Wish
 from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.planner.costs import effective_cost
 from windtunnel.fleet.requirements import accepts_all
-from windtunnel.fleet.shape import ZONE, Resources, Shape
+from windtunnel.fleet.shape import ZONE, MachineShape, Resources
 from windtunnel.fleet.shard import Territory
+from windtunnel.fleet.sharding.messages import (
+    FreeMachines,
+    Instruction,
+    Release,
+    ShardReport,
+    Shortfall,
+    Take,
+)
 
 IDLE_AGE: Final = 5
 QUOTA_AGE: Final = 12
@@ -30,13 +37,13 @@ COOLDOWN_S: Final = 80.0
 """How long a need waits after machines came for it, before more are moved."""
 
 
-class Move(msgspec.Struct):
+class MachineMove(msgspec.Struct):
     """Machines on their way from one shard to another."""
 
     id: int
     donor: str
     receiver: str
-    shape: Shape
+    shape: MachineShape
     idle: int
     quota: int
     for_need: NeedKey
@@ -53,7 +60,7 @@ class Books(msgspec.Struct):
     shards: list[str] = []
     moved: dict[str, tuple[str, str]] = {}
     """By machine: the shard of its domain, and the shard that has it."""
-    moves: dict[int, Move] = {}
+    moves: dict[int, MachineMove] = {}
     """What is under way, by the number of the move."""
     last_move: int = 0
 
@@ -65,7 +72,9 @@ class Coordinator:
         self.books: Final = books or Books()
         self.books.term += 1
         self._key: Final = key
-        self._free: Final[dict[str, dict[Shape, Free]]] = {}  # as last reported, less what moves
+        self._free: Final[
+            dict[str, dict[MachineShape, FreeMachines]]
+        ] = {}  # as last reported, less what moves
         self._rests: Final[dict[tuple[str, NeedKey], float]] = {}
 
     # Who has what.
@@ -129,7 +138,7 @@ class Coordinator:
 
     # Reports and what follows from them.
 
-    def report(self, report: Report, now_s: float) -> list[Instruction]:
+    def report(self, report: ShardReport, now_s: float) -> list[Instruction]:
         """Takes a report; gives every instruction that its shard has not answered yet."""
         self._known(report.shard)
         self._hear(report, now_s)
@@ -141,7 +150,7 @@ class Coordinator:
             self._pull(report.shard, wish, now_s)
         return list(self._pending(report.shard))
 
-    def _hear(self, report: Report, now_s: float) -> None:
+    def _hear(self, report: ShardReport, now_s: float) -> None:
         moves = self.books.moves
         for one in report.released:
             move = moves.get(one.instruction)
@@ -163,7 +172,7 @@ class Coordinator:
             if owner == report.shard:
                 del self.books.moved[machine]
 
-    def _home(self, move: Move) -> str:
+    def _home(self, move: MachineMove) -> str:
         domain = move.shape.attributes().get(self._key, "")
         return self.books.domains.get(domain, move.donor)
 
@@ -183,7 +192,7 @@ class Coordinator:
 
     # Moves.
 
-    def _pull(self, receiver: str, wish: Wish, now_s: float) -> None:
+    def _pull(self, receiver: str, wish: Shortfall, now_s: float) -> None:
         """Lets machines come for a need that has been short for long enough."""
         key = wish.need.key()
         if wish.age < IDLE_AGE or now_s < self._rests.get((receiver, key), -math.inf):
@@ -206,7 +215,7 @@ class Coordinator:
                 if name in missing:
                     missing[name] -= amount * (idle + quota)
 
-    def _offers(self, receiver: str, wish: Wish) -> list[tuple[float, str, Free]]:
+    def _offers(self, receiver: str, wish: Shortfall) -> list[tuple[float, str, FreeMachines]]:
         """What other shards could give for a wish, the cheapest first."""
         need, found = wish.need, []
         for donor in sorted(self._free):
@@ -224,32 +233,34 @@ class Coordinator:
                     need.profile.interruption_bucket,
                 )
                 if cost < math.inf and accepts_all(need.profile.requirements, shape.attributes()):
-                    found.append((cost, donor, Free(shape, max(0, idle), quota)))
+                    found.append((cost, donor, FreeMachines(shape, max(0, idle), quota)))
         found.sort(key=lambda one: (one[0], one[1], one[2].shape.key()))
         return found
 
     def _begin(
-        self, donor: str, receiver: str, shape: Shape, idle: int, quota: int, key: NeedKey
+        self, donor: str, receiver: str, shape: MachineShape, idle: int, quota: int, key: NeedKey
     ) -> None:
         self.books.last_move += 1
-        move = Move(self.books.last_move, donor, receiver, shape, idle, quota, key)
+        move = MachineMove(self.books.last_move, donor, receiver, shape, idle, quota, key)
         self.books.moves[move.id] = move
         self._reserve(move)
 
-    def _reserve(self, move: Move) -> None:
+    def _reserve(self, move: MachineMove) -> None:
         """What a donor will give up is not offered to a second receiver."""
         free = self._free[move.donor].get(move.shape)
         if free is not None:
-            left = Free(free.shape, max(0, free.idle - move.idle), max(0, free.quota - move.quota))
+            left = FreeMachines(
+                free.shape, max(0, free.idle - move.idle), max(0, free.quota - move.quota)
+            )
             self._free[move.donor][move.shape] = left
 
 
-def _fits(shape: Shape, unit: Resources) -> bool:
+def _fits(shape: MachineShape, unit: Resources) -> bool:
     offered = dict(shape.resources)
     return all(offered.get(name, 0) >= amount for name, amount in unit)
 
 
-def _machines_for(missing: dict[str, int], shape: Shape) -> int:
+def _machines_for(missing: dict[str, int], shape: MachineShape) -> int:
     """How many machines of a shape cover what is missing."""
     offered = dict(shape.resources)
     counts = [-(-amount // offered[name]) for name, amount in missing.items() if amount > 0]
@@ -257,11 +268,11 @@ def _machines_for(missing: dict[str, int], shape: Shape) -> int:
 
 
 def _in_one_domain(
-    offers: list[tuple[float, str, Free]], wish: Wish
-) -> list[tuple[float, str, Free]]:
+    offers: list[tuple[float, str, FreeMachines]], wish: Shortfall
+) -> list[tuple[float, str, FreeMachines]]:
     """Of the offers to a gang those of one domain that can have all of it, or none."""
     key = wish.need.profile.same_key
-    by_domain: dict[str, list[tuple[float, str, Free]]] = {}
+    by_domain: dict[str, list[tuple[float, str, FreeMachines]]] = {}
     for one in offers:
         by_domain.setdefault(one[2].shape.attributes()[key], []).append(one)
     for domain in sorted(by_domain, key=lambda value: (by_domain[value][0][0], value)):

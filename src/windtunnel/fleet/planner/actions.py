@@ -63,7 +63,7 @@ belong to needs of the same or a higher priority; no machine matches, or too few
 could be taken from needs of lower priority is not enough."""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class NeedVerdict(msgspec.Struct, frozen=True, gc=False):
     """What became of a need in a cycle, in a word and in a sentence."""
 
     need: NeedKey
@@ -88,14 +88,14 @@ class Hint(msgspec.Struct, frozen=True, gc=False):
     """Of the cheapest machine that is free; 0 where none is."""
 
 
-class Plan(msgspec.Struct):
+class CyclePlan(msgspec.Struct):
     """What one cycle decided."""
 
     actions: list[Action]
     """In the order in which they should start: acquisitions by priority, then what leaves."""
     withdrawn: list[str]
     """Machines whose planned action, not begun, is taken back."""
-    shortfalls: list[Verdict]
+    shortfalls: list[NeedVerdict]
     """The needs that are not satisfied."""
     needs: int
     """How many needs there are; those without a shortfall are satisfied."""

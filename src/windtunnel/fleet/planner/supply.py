@@ -6,11 +6,11 @@ Requirements are looked up once for all needs that ask the same, not once per ne
 import math
 from typing import Final
 
-from windtunnel.fleet.costs import effective_cost
-from windtunnel.fleet.entries import Row, Stock, Supply
-from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement
+from windtunnel.fleet.planner.costs import effective_cost
+from windtunnel.fleet.planner.entries import NeedRow, Stock, Supply
+from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.requirements import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, MachineRequirement
 from windtunnel.fleet.shape import Resources
 
 
@@ -23,22 +23,22 @@ class Supplies:
         self._by_key: Final[dict[str, int]] = {}
         self._indexed = 0
         self._made: Final[dict[tuple[str, Resources], Supply]] = {}
-        self._asked: Final[dict[Row, Need]] = {}
-        self._fresh: Final[dict[Row, None]] = {}
+        self._asked: Final[dict[NeedRow, Need]] = {}
+        self._fresh: Final[dict[NeedRow, None]] = {}
         self.builds = 0
 
-    def ask(self, row: Row, need: Need) -> None:
+    def ask(self, row: NeedRow, need: Need) -> None:
         """A row asks for what this need says; its supply is found when it is looked at."""
         self._leave(row)
         self._asked[row] = need
         self._fresh[row] = None
 
-    def forget(self, row: Row) -> None:
+    def forget(self, row: NeedRow) -> None:
         self._leave(row)
         self._asked.pop(row, None)
         self._fresh.pop(row, None)
 
-    def _leave(self, row: Row) -> None:
+    def _leave(self, row: NeedRow) -> None:
         if row.supply is not None:
             del row.supply.members[row]
             row.supply = None
@@ -47,7 +47,7 @@ class Supplies:
         """The supply of every kind of need."""
         return list(self._made.values())
 
-    def take_fresh(self) -> list[Row]:
+    def take_fresh(self) -> list[NeedRow]:
         """The rows that are asked for anew since the last time, each with its supply found."""
         fresh = list(self._fresh)
         self._fresh.clear()
@@ -72,7 +72,7 @@ class Supplies:
             row.supply = None
             self._fresh[row] = None
 
-    def of(self, row: Row) -> Supply:
+    def of(self, row: NeedRow) -> Supply:
         """The supply of a row that is asked for."""
         found = row.supply
         if found is None:
@@ -108,7 +108,7 @@ class Supplies:
         order = [stock for _, _, stock in found]
         return Supply(order, [cost for cost, _, _ in found], domain_key)
 
-    def _accepting(self, one: Requirement) -> int:
+    def _accepting(self, one: MachineRequirement) -> int:
         """The stocks that meet a requirement, as a mask."""
         everything = (1 << self._indexed) - 1
         having = self._by_key.get(one.key, 0)

@@ -10,9 +10,18 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.machine import Machine, fault_of, transition
-from windtunnel.fleet.orders import CONFIGURE, CREATE, DELETE, DRAIN, TAG, Fence, Order, Token
-from windtunnel.fleet.provider import FROM_THE_START, PAGE, STEPS, Answer, Page
-from windtunnel.fleet.shape import Shape
+from windtunnel.fleet.orders import (
+    CONFIGURE,
+    CREATE,
+    DELETE,
+    DRAIN,
+    TAG,
+    Fence,
+    MachineOrder,
+    Token,
+)
+from windtunnel.fleet.provider import FROM_THE_START, PAGE, STEPS, Completion, Page
+from windtunnel.fleet.shape import MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, FAILED, SPECULATIVE, STATES
 
 TOMBSTONES_KEPT: Final = 100_000
@@ -59,7 +68,7 @@ class UnderWay:
         self.token = token
 
 
-class FakeProvider:
+class SimulatedProvider:
     """Does what it is told, after a while, and remembers what it did."""
 
     def __init__(
@@ -76,13 +85,15 @@ class FakeProvider:
         self._gone: Final[dict[str, int]] = {}  # the same for tombstones
         self._revision = FROM_THE_START
         self._forgotten = FROM_THE_START  # the newest tombstone that is no longer kept
-        self._kinds: Final[dict[Shape, int]] = {}  # the number of each shape that was offered
+        self._kinds: Final[
+            dict[MachineShape, int]
+        ] = {}  # the number of each shape that was offered
         self._places: Final[dict[int, int]] = {}  # how many ids each of them ever had
         self._fence: Final = Fence()
         self._epochs: Final[dict[str, int]] = {}
         self._under_way: Final[dict[str, UnderWay]] = {}
         self._due: Final[list[tuple[float, int, str]]] = []
-        self._answers: Final[list[Answer]] = []
+        self._answers: Final[list[Completion]] = []
         self._number = 0
         self.configured: Final[list[str]] = []
         """Machines that are configured, in no order that matters: faults are drawn from it."""
@@ -107,7 +118,7 @@ class FakeProvider:
             raise InputError("it is there already", where=f"machine {machine.id!r}")
         self._set(machine)
 
-    def offer(self, shape: Shape, places: int) -> None:
+    def offer(self, shape: MachineShape, places: int) -> None:
         """Sets how many machines of a shape could be created now: the quota that is left.
 
         A new price is a new shape: offer none of the old one, and some of the new. What was created
@@ -127,7 +138,7 @@ class FakeProvider:
         for _ in range(places - len(free)):
             self.open(shape)
 
-    def open(self, shape: Shape) -> None:
+    def open(self, shape: MachineShape) -> None:
         """One more place, under an id that nobody had before."""
         kind = self._kinds.setdefault(shape, len(self._kinds) + 1)
         number = self._places.get(kind, 0)
@@ -181,7 +192,7 @@ class FakeProvider:
 
     # The interface.
 
-    def begin(self, shard: str, order: Order, now_s: float) -> None:
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order and returns at once."""
         name, operation = order.machine, order.operation
         if order.token.epoch < self._epochs.get(shard, 0) or not self._fence.admits(
@@ -191,14 +202,14 @@ class FakeProvider:
             return
         record = self._machines.get(name)
         if record is None:
-            self._answers.append(Answer(name, order.token, "there is no such machine"))
+            self._answers.append(Completion(name, order.token, "there is no such machine"))
         elif operation == TAG:
             if record.state in (CONFIGURING, CONFIGURED):
                 self._set(msgspec.structs.replace(record, holder=order.need))
         else:
             self._begin_step(shard, record, order, now_s)
 
-    def _begin_step(self, shard: str, record: Machine, order: Order, now_s: float) -> None:
+    def _begin_step(self, shard: str, record: Machine, order: MachineOrder, now_s: float) -> None:
         name, operation = order.machine, order.operation
         step = STEPS[operation]
         running = self._under_way.get(name)
@@ -207,10 +218,10 @@ class FakeProvider:
             running.token = order.token
         elif record.state == step.end and record.cluster in ("", order.cluster):
             self._repeat(shard, order)
-            self._answers.append(Answer(name, order.token, host=record.host))
+            self._answers.append(Completion(name, order.token, host=record.host))
         elif record.state != step.start:
             error = f"it is {STATES[record.state]}; {operation} begins at {STATES[step.start]}"
-            self._answers.append(Answer(name, order.token, error))
+            self._answers.append(Completion(name, order.token, error))
         else:
             self.begun[operation] += 1
             self._number += 1
@@ -228,7 +239,7 @@ class FakeProvider:
                 changed = msgspec.structs.replace(changed, promised=order.need)
             self._set(changed)
 
-    def _repeat(self, shard: str, order: Order) -> None:
+    def _repeat(self, shard: str, order: MachineOrder) -> None:
         self.repeated[order.operation] += 1
         self.repeats.append((shard, order.token))
 
@@ -274,7 +285,7 @@ class FakeProvider:
             return -math.inf
         return self._due[0][0] if self._due else math.inf
 
-    def advance(self, now_s: float) -> list[Answer]:
+    def advance(self, now_s: float) -> list[Completion]:
         """Finishes what is due; gives all answers since the last time."""
         while self._due and self._due[0][0] <= now_s:
             due_s, number, name = heapq.heappop(self._due)
@@ -290,7 +301,7 @@ class FakeProvider:
         host = f"host-{name}" if running.operation == CREATE else None
         changed = transition(self._machines[name], STEPS[running.operation].end, now_s, host=host)
         self._set(changed)
-        self._answers.append(Answer(name, running.token, host=changed.host))
+        self._answers.append(Completion(name, running.token, host=changed.host))
 
     def records(self) -> list[Machine]:
         """Every machine, by id."""
@@ -309,3 +320,45 @@ def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
             break
         found.append((name, at))
     return found
+
+
+class Reach:
+    """A provider as its users reach it: while it is out, orders and answers do not get through.
+
+    What had begun goes on meanwhile; answers are heard afterwards.
+    """
+
+    def __init__(self, provider: SimulatedProvider) -> None:
+        self._provider: Final = provider
+        self._held: list[Completion] = []
+        self.out = 0  # how many faults keep it from answering
+        self.unheard = 0  # orders that came meanwhile
+
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
+        """Takes an order, or seems to."""
+        if self.out:
+            self.unheard += 1
+        else:
+            self._provider.begin(shard, order, now_s)
+
+    def get(self, machine: str) -> Machine | None:
+        """One machine as it is."""
+        return self._provider.get(machine)
+
+    def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
+        """What changed after a cursor; nothing while nobody answers."""
+        if self.out:
+            return Page([], [], cursor, unreachable=True)
+        return self._provider.list_since(shard, epoch, cursor, most)
+
+    def next_s(self) -> float:
+        """When something will be done or answered next."""
+        if self._held and not self.out:
+            return float("-inf")
+        return self._provider.next_s()
+
+    def advance(self, now_s: float) -> list[Completion]:
+        """Finishes what is due; gives the answers that get through."""
+        answers = self._held + self._provider.advance(now_s)
+        self._held = answers if self.out else []
+        return [] if self.out else answers

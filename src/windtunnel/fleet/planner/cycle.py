@@ -1,31 +1,14 @@
 """The decision cycle: which machine belongs to whom, decided again where something changed.
 
-It decides exactly as `reference.cycle` does, which says what is meant; property tests hold the two
-equal. Here a cycle looks only at rows whose need or machines changed and at those that still lack
-something. What it decides is planned in the inventory at once, so that the next cycle counts on it.
+It decides exactly as `tests/fleet/reference.py` does, slowly and obviously; property tests hold the
+two equal. Here a cycle looks only at rows whose need or machines changed and at those that still
+lack something. What it decides is planned in the inventory at once, so that the next cycle counts
+on it.
 """
 
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import (
-    DELETE,
-    DELETE_REASON,
-    NOTHING,
-    PREEMPTING,
-    RECLAIM,
-    RECLAIM_REASON,
-    SATISFIED,
-    VERDICTS,
-    Action,
-    Plan,
-    Verdict,
-    in_words,
-)
-from windtunnel.fleet.costs import RECLAIM_GRACE_S
-from windtunnel.fleet.domains import find_whole, settle
-from windtunnel.fleet.entries import THERE, Entry, Row, Supply
-from windtunnel.fleet.hints import Hints
 from windtunnel.fleet.instruments import (
     CALLS_TOTAL,
     CYCLE,
@@ -45,13 +28,31 @@ from windtunnel.fleet.instruments import (
     VERDICTS_TOTAL,
     Instruments,
 )
-from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.planning import Moves
-from windtunnel.fleet.preemption import Preemption
+from windtunnel.fleet.planner.actions import (
+    DELETE,
+    DELETE_REASON,
+    NOTHING,
+    PREEMPTING,
+    RECLAIM,
+    RECLAIM_REASON,
+    SATISFIED,
+    VERDICTS,
+    Action,
+    CyclePlan,
+    NeedVerdict,
+    in_words,
+)
+from windtunnel.fleet.planner.costs import RECLAIM_GRACE_S
+from windtunnel.fleet.planner.domains import find_whole, settle
+from windtunnel.fleet.planner.entries import THERE, MachineEntry, NeedRow, Supply
+from windtunnel.fleet.planner.hints import Hints
+from windtunnel.fleet.planner.inventory import Inventory
+from windtunnel.fleet.planner.moves import Moves
+from windtunnel.fleet.planner.preemption import Preemption
+from windtunnel.fleet.planner.supply import Supplies
+from windtunnel.fleet.planner.table import NeedsTable
 from windtunnel.fleet.states import CONFIGURED
-from windtunnel.fleet.supply import Supplies
-from windtunnel.fleet.table import NeedsTable
 
 ROWS_PER_LAP: Final = 4
 
@@ -67,9 +68,9 @@ class Planner:
         self._moves: Final = Moves(self.inventory, self._supplies)
         self._preemption: Final = Preemption(self._moves)
         self._hints: Final = Hints(self._supplies)
-        self._short: list[Row] = []
+        self._short: list[NeedRow] = []
 
-    def cycle(self, now_s: float) -> Plan:
+    def cycle(self, now_s: float) -> CyclePlan:
         """Decides what to do now. To ask again without a change gives nothing to do."""
         told = self.instruments
         began = told.begin()
@@ -96,11 +97,11 @@ class Planner:
         told.took(CYCLE, ended - began)
         return plan
 
-    def supply_of(self, row: Row) -> Supply:
+    def supply_of(self, row: NeedRow) -> Supply:
         """The machines that will do for a row that is asked for."""
         return self._supplies.of(row)
 
-    def explain(self, key: NeedKey) -> Verdict:
+    def explain(self, key: NeedKey) -> NeedVerdict:
         """What became of a need in the last cycle, with what it has and what it lacks."""
         row = self.inventory.rows.get(key)
         if row is None or not row.live:
@@ -117,9 +118,9 @@ class Planner:
             if not row.whole and row.want[at] > row.have[at]
         ]
         words = f"{self._in_words(row, verdict, missing)} ({there} there, {coming} on their way)"
-        return Verdict(key, verdict, words)
+        return NeedVerdict(key, verdict, words)
 
-    def _rows_to_look_at(self) -> list[Row]:
+    def _rows_to_look_at(self) -> list[NeedRow]:
         """Those that changed and those that lack something, in the order of service."""
         inventory = self.inventory
         rows = list(inventory.dirty)
@@ -128,7 +129,7 @@ class Planner:
         rows.sort(key=_order)
         return rows
 
-    def _seed(self, rows: list[Row]) -> None:
+    def _seed(self, rows: list[NeedRow]) -> None:
         """Phase 1, first: what each row has."""
         for row in rows:
             if not row.dirty and not row.same:
@@ -146,7 +147,7 @@ class Planner:
             if not row.live:
                 self.inventory.forget(row)
 
-    def _acquire_all(self, rows: list[Row]) -> list[Row]:
+    def _acquire_all(self, rows: list[NeedRow]) -> list[NeedRow]:
         """Phase 1, then: what rows can get, in the order of service. Gives those that lack.
 
         A few rows that take the same path share a lap: to read a clock for each would cost more
@@ -176,7 +177,7 @@ class Planner:
             told.count(CALLS_TOTAL, (name,), times)
         return [row for row in wanting if not row.whole]
 
-    def _acquire(self, row: Row, supply: Supply) -> None:
+    def _acquire(self, row: NeedRow, supply: Supply) -> None:
         """What one row can get."""
         moves = self._moves
         if row.same:
@@ -196,19 +197,19 @@ class Planner:
         if moves.is_mixed(row):
             self.inventory.touch(row)  # the last machine may have made an earlier one needless
 
-    def _preempt(self, short: list[Row]) -> list[Verdict]:
+    def _preempt(self, short: list[NeedRow]) -> list[NeedVerdict]:
         """Phase 2: what must leave needs of lower priority; and what is said of those that lack."""
         self._preemption.settle_promises([row for row in short if not row.same or row.domain])
-        told: list[Verdict] = []
+        told: list[NeedVerdict] = []
         self._short = short
         for row in short:
             have = self._preemption.preempt(row)
             if row.verdict != SATISFIED:
-                told.append(Verdict(row.key, row.verdict, self._words(row, have)))
+                told.append(NeedVerdict(row.key, row.verdict, self._words(row, have)))
                 self.instruments.count(VERDICTS_TOTAL, (VERDICTS[row.verdict],))
         return told
 
-    def _words(self, row: Row, have: list[int]) -> str:
+    def _words(self, row: NeedRow, have: list[int]) -> str:
         if row.verdict == PREEMPTING:
             have = row.have  # what is being drained is not there yet
         names = self.needs.names(row)
@@ -219,7 +220,7 @@ class Planner:
         ]
         return self._in_words(row, row.verdict, missing)
 
-    def _in_words(self, row: Row, verdict: int, missing: list[tuple[str, int]]) -> str:
+    def _in_words(self, row: NeedRow, verdict: int, missing: list[tuple[str, int]]) -> str:
         return in_words(verdict, missing, some_match=self._supplies.of(row).is_alive())
 
     def _reclaim(self) -> None:
@@ -256,16 +257,16 @@ class Planner:
             )
 
 
-def _path(row: Row) -> str:
+def _path(row: NeedRow) -> str:
     """How a row gets its machines."""
     if row.same:
         return TAKE_CO_LOCATED
     return TAKE_SPREAD if row.skew else TAKE
 
 
-def _order(row: Row) -> tuple[int, float, NeedKey]:
+def _order(row: NeedRow) -> tuple[int, float, NeedKey]:
     return row.turn
 
 
-def _dearest(entry: Entry) -> tuple[float, str]:
+def _dearest(entry: MachineEntry) -> tuple[float, str]:
     return (-entry.stock.price, entry.id)

@@ -11,17 +11,17 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.random import Stream
-from windtunnel.fleet.actions import Plan
-from windtunnel.fleet.archetypes import World, world
-from windtunnel.fleet.cycle import Planner
 from windtunnel.fleet.execution import DEFERRED, SUCCESS, Executor
 from windtunnel.fleet.instruments import ACTIONS_TOTAL, Instruments
-from windtunnel.fleet.inventory import Inventory
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.orders import CREATE, Limits, Order
+from windtunnel.fleet.orders import CREATE, ExecutionLimits, MachineOrder
+from windtunnel.fleet.planner.actions import CyclePlan
+from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.inventory import Inventory
 from windtunnel.fleet.reconciliation import Reconciler
 from windtunnel.fleet.states import FAILED, SPECULATIVE
+from windtunnel.twin.fleet.workloads import BenchWorld, world
 
 CHANGED: Final = 0.01
 """The share of needs and of machines that change before a warm cycle."""
@@ -66,10 +66,10 @@ class Bench:
     ) -> None:
         self._clock: Final = clock
         self._stream: Final = Stream(seed, "fleet.bench")
-        self.world: Final[World] = world(machines, needs, self._stream, merging=merging)
+        self.world: Final[BenchWorld] = world(machines, needs, self._stream, merging=merging)
         self.told: Final = instruments or Instruments()
         self.planner: Final = Planner(self.told)
-        self.plan = Plan([], [], [], 0)
+        self.plan = CyclePlan([], [], [], 0)
         self.now_s = 0.0
         self._growing: list[Need] = []
         self._lost: list[str] = []
@@ -97,7 +97,7 @@ class Bench:
     def reconcile_ms(self) -> float:
         """Everything is listed again, and nothing has changed."""
         inventory = self.planner.inventory
-        reconciler = Reconciler(inventory, Executor(inventory, Limits()))
+        reconciler = Reconciler(inventory, Executor(inventory, ExecutionLimits()))
         took = self._ms(lambda: reconciler.fold(self.world.machines, self.now_s, complete=True))
         assert len(inventory.entries) == len(self.world.machines)
         assert not reconciler.rejected
@@ -114,11 +114,13 @@ class Bench:
 
     def converge(self, actions_per_cycle: int) -> Convergence:
         """Carries out the plan of the cold cycle, and whatever is planned on the way."""
-        limits = Limits(actions_per_cycle=actions_per_cycle, concurrency=4 * actions_per_cycle)
+        limits = ExecutionLimits(
+            actions_per_cycle=actions_per_cycle, concurrency=4 * actions_per_cycle
+        )
         executor = Executor(self.planner.inventory, limits, instruments=self.told)
         asked: dict[tuple[str, str], int] = {}
         cycles, actions, events, folding_s, execute_s = 0, 0, 0, 0.0, 0.0
-        orders: list[Order] = []
+        orders: list[MachineOrder] = []
         while True:
             cycles += 1
             actions += len(self.plan.actions)
@@ -151,9 +153,9 @@ class Bench:
         rows = self.told.counts[ACTIONS_TOTAL].items()
         return sum(times for labels, times in rows if labels[1] == result)
 
-    def _answer(self, executor: Executor, orders: list[Order]) -> list[Order]:
+    def _answer(self, executor: Executor, orders: list[MachineOrder]) -> list[MachineOrder]:
         """Everything that was asked is done; gives what follows from it."""
-        following: list[Order] = []
+        following: list[MachineOrder] = []
         for one in orders:
             host = one.machine if one.operation == CREATE else ""
             executor.completed(one.machine, one.token, self.now_s, following, host)

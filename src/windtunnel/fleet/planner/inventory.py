@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import BOOTSTRAP, NOTHING, PREEMPT, PROVISION
-from windtunnel.fleet.entries import Cluster, Entry, Row, Stock
 from windtunnel.fleet.machine import IllegalTransition, Machine, fault_of
 from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.shape import IDLE_HOLD_S, Shape
+from windtunnel.fleet.planner.actions import BOOTSTRAP, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.planner.entries import ClusterHoldings, MachineEntry, NeedRow, Stock
+from windtunnel.fleet.shape import IDLE_HOLD_S, MachineShape
 from windtunnel.fleet.states import (
     CONFIGURED,
     CONFIGURING,
@@ -36,17 +36,17 @@ class Inventory:
     """Machines, their stocks, and the rows and clusters that they belong to."""
 
     def __init__(self) -> None:
-        self.entries: Final[dict[str, Entry]] = {}
+        self.entries: Final[dict[str, MachineEntry]] = {}
         self.stocks: Final[list[Stock]] = []
         self.resources: Final[dict[str, int]] = {}
-        self.clusters: Final[dict[str, Cluster]] = {}
-        self.rows: Final[dict[NeedKey, Row]] = {}
-        self.dirty: Final[list[Row]] = []
+        self.clusters: Final[dict[str, ClusterHoldings]] = {}
+        self.rows: Final[dict[NeedKey, NeedRow]] = {}
+        self.dirty: Final[list[NeedRow]] = []
         self.errors: Final[dict[str, str]] = {}
-        self.promises: Final[dict[Entry, Row]] = {}
+        self.promises: Final[dict[MachineEntry, NeedRow]] = {}
         """The need of higher priority that a machine is being drained for."""
-        self._stock_of: Final[dict[Shape, Stock]] = {}
-        self._due: Final[dict[int, list[Entry]]] = {}
+        self._stock_of: Final[dict[MachineShape, Stock]] = {}
+        self._due: Final[dict[int, list[MachineEntry]]] = {}
         self._due_seconds: Final[list[int]] = []
         self.frees = 0  # how often a machine became free, which makes cursors start again
 
@@ -62,18 +62,18 @@ class Inventory:
                 stock.amounts.append(0)
         return number
 
-    def cluster(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> ClusterHoldings:
         found = self.clusters.get(name)
         if found is None:
-            found = Cluster(name)
+            found = ClusterHoldings(name)
             self.clusters[name] = found
         return found
 
-    def row(self, key: NeedKey) -> Row:
+    def row(self, key: NeedKey) -> NeedRow:
         """The row of a need, whether or not its cluster asks for it now."""
         found = self.rows.get(key)
         if found is None:
-            found = Row(
+            found = NeedRow(
                 self.cluster(key.cluster),
                 key,
                 key.priority(),
@@ -83,12 +83,12 @@ class Inventory:
             self.rows[key] = found
         return found
 
-    def forget(self, row: Row) -> None:
+    def forget(self, row: NeedRow) -> None:
         """Drops a row that nobody asks for and no machine is for: rows must not pile up."""
         if not row.live and not row.held and not row.promised:
             self.rows.pop(row.key, None)
 
-    def stock(self, shape: Shape) -> Stock:
+    def stock(self, shape: MachineShape) -> Stock:
         found = self._stock_of.get(shape)
         if found is None:
             numbers = [(self.resource(name), amount) for name, amount in shape.resources]
@@ -108,14 +108,14 @@ class Inventory:
         for machine in machines:
             self.add(machine)
 
-    def add(self, machine: Machine) -> Entry:
+    def add(self, machine: Machine) -> MachineEntry:
         """Adds a machine as its provider lists it."""
         fault = fault_of(machine)
         if fault:
             raise InputError(fault, where=f"machine {machine.id!r}")
         if machine.id in self.entries:
             raise InputError("it is there already", where=f"machine {machine.id!r}")
-        entry = Entry(machine.id, self.stock(machine.shape))
+        entry = MachineEntry(machine.id, self.stock(machine.shape))
         self.entries[machine.id] = entry
         entry.host = machine.host
         entry.state = machine.state
@@ -149,12 +149,12 @@ class Inventory:
 
     def transition(
         self,
-        entry: Entry,
+        entry: MachineEntry,
         state: int,
         now_s: float,
         *,
         host: str = "",
-        row: Row | None = None,
+        row: NeedRow | None = None,
         error: str = "",
     ) -> None:
         """The one way in which a machine changes its state, as `machine.transition` for records."""
@@ -188,7 +188,7 @@ class Inventory:
         if entry.row is not None:
             self.touch(entry.row)
 
-    def plan(self, entry: Entry, planned: int, row: Row | None) -> None:
+    def plan(self, entry: MachineEntry, planned: int, row: NeedRow | None) -> None:
         """What is to be done with a machine, and whose it is then; nothing has begun.
 
         Nobody is told to look again: who plans knows already.
@@ -201,24 +201,24 @@ class Inventory:
                 self._attach(entry, row)
         self._enter(entry)
 
-    def take_planned(self, entry: Entry, planned: int, row: Row) -> None:
+    def take_planned(self, entry: MachineEntry, planned: int, row: NeedRow) -> None:
         """As `plan`, for a machine that was just taken off the list of free ones."""
         entry.planned = planned
         self._attach(entry, row)
 
-    def promise(self, entry: Entry, row: Row) -> None:
+    def promise(self, entry: MachineEntry, row: NeedRow) -> None:
         """A machine will be drained for a need of higher priority."""
         self.plan(entry, PREEMPT, entry.row)
         self._promise(entry, row)
 
-    def withdraw(self, entry: Entry) -> None:
+    def withdraw(self, entry: MachineEntry) -> None:
         """What was planned, and has not begun, will not be."""
         bound = entry.state in (CONFIGURED, CONFIGURING)
         self._touch_all(entry)
         self._break_promise(entry)
         self.plan(entry, NOTHING, entry.row if bound else None)
 
-    def spare(self, entry: Entry) -> None:
+    def spare(self, entry: MachineEntry) -> None:
         """No need of its cluster counts on a machine that is bound to it."""
         row = entry.row
         if not entry.spare and row is not None:
@@ -227,20 +227,20 @@ class Inventory:
             row.cluster.surplus[entry.id] = entry
             self._enter(entry)
 
-    def unspare(self, entry: Entry) -> None:
+    def unspare(self, entry: MachineEntry) -> None:
         """A need counts on it again."""
         if entry.spare:
             self._leave(entry)
             self._unmark_spare(entry)
             self._enter(entry)
 
-    def touch(self, row: Row) -> None:
+    def touch(self, row: NeedRow) -> None:
         """The next cycle must look at this row."""
         if not row.dirty:
             row.dirty = True
             self.dirty.append(row)
 
-    def _touch_all(self, entry: Entry) -> None:
+    def _touch_all(self, entry: MachineEntry) -> None:
         if entry.row is not None:
             self.touch(entry.row)
         if self.promises:
@@ -250,12 +250,12 @@ class Inventory:
 
     # The books.
 
-    def _attach(self, entry: Entry, row: Row) -> None:
+    def _attach(self, entry: MachineEntry, row: NeedRow) -> None:
         entry.row = row
         entry.place = len(row.held)
         row.held.append(entry)
 
-    def _detach(self, entry: Entry) -> None:
+    def _detach(self, entry: MachineEntry) -> None:
         row = entry.row
         if row is None:
             return
@@ -266,22 +266,22 @@ class Inventory:
             last.place = entry.place
         entry.row = None
 
-    def _unmark_spare(self, entry: Entry) -> None:
+    def _unmark_spare(self, entry: MachineEntry) -> None:
         row = entry.row
         if entry.spare and row is not None:
             entry.spare = False
             del row.cluster.surplus[entry.id]
 
-    def _promise(self, entry: Entry, row: Row) -> None:
+    def _promise(self, entry: MachineEntry, row: NeedRow) -> None:
         self.promises[entry] = row
         row.promised.append(entry)
 
-    def _break_promise(self, entry: Entry) -> None:
+    def _break_promise(self, entry: MachineEntry) -> None:
         row = self.promises.pop(entry, None)
         if row is not None:
             row.promised.remove(entry)
 
-    def _leave(self, entry: Entry) -> None:
+    def _leave(self, entry: MachineEntry) -> None:
         """Takes a machine out of every count that depends on its state."""
         stock = entry.stock
         if entry.is_free():
@@ -295,7 +295,7 @@ class Inventory:
         if entry.state != FAILED:
             stock.alive -= 1
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: MachineEntry) -> None:
         """Puts it back where it now belongs."""
         stock = entry.stock
         if entry.state != FAILED:
@@ -312,7 +312,7 @@ class Inventory:
             if entry.is_takeable():
                 stock.count_takeable(row.priority, 1)
 
-    def _wait_for_release(self, entry: Entry) -> None:
+    def _wait_for_release(self, entry: MachineEntry) -> None:
         hold_s = IDLE_HOLD_S[entry.stock.capacity_type]
         if hold_s < math.inf:
             second = math.floor(entry.since_s + hold_s)
@@ -323,12 +323,12 @@ class Inventory:
             else:
                 waiting.append(entry)
 
-    def expired(self, now_s: float) -> list[Entry]:
+    def expired(self, now_s: float) -> list[MachineEntry]:
         """Idle machines that were held long enough, by id. Each is told once."""
-        found: dict[str, Entry] = {}
+        found: dict[str, MachineEntry] = {}
         while self._due_seconds and self._due_seconds[0] <= now_s:
             second = heapq.heappop(self._due_seconds)
-            later: list[Entry] = []
+            later: list[MachineEntry] = []
             for entry in self._due.pop(second):
                 if entry.state == IDLE and entry.planned == NOTHING:
                     due_s = entry.since_s + IDLE_HOLD_S[entry.stock.capacity_type]
@@ -344,7 +344,7 @@ class Inventory:
 
     # Records again.
 
-    def record(self, entry: Entry) -> Machine:
+    def record(self, entry: MachineEntry) -> Machine:
         """A machine as a record."""
         row, promised = entry.row, self.promises.get(entry)
         bound = entry.state in (CONFIGURING, CONFIGURED, DRAINING)

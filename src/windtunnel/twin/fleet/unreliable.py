@@ -13,11 +13,11 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream, Streams
-from windtunnel.fleet.fake import FakeProvider
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.orders import Order
-from windtunnel.fleet.provider import PAGE, Answer, Page
+from windtunnel.fleet.orders import MachineOrder
+from windtunnel.fleet.provider import PAGE, Completion, Page
 from windtunnel.fleet.states import CONFIGURED, FAILED, IDLE, SPECULATIVE
+from windtunnel.twin.fleet.provider import SimulatedProvider
 
 AGAIN_S: Final = 10.0
 """The mean time after which an answer that is given twice comes again."""
@@ -32,7 +32,7 @@ class DomainLoss(msgspec.Struct, frozen=True):
     value: str
 
 
-class Slowness(msgspec.Struct, frozen=True):
+class SlowPeriod(msgspec.Struct, frozen=True):
     """For a while, all that begins takes so many times as long."""
 
     from_s: float
@@ -40,7 +40,7 @@ class Slowness(msgspec.Struct, frozen=True):
     factor: float
 
 
-class Flapping(msgspec.Struct, frozen=True):
+class FlappingPeriod(msgspec.Struct, frozen=True):
     """For a while, the provider can be reached in the first part of every period only."""
 
     from_s: float
@@ -49,7 +49,7 @@ class Flapping(msgspec.Struct, frozen=True):
     up_s: float
 
 
-class Faults(msgspec.Struct, frozen=True):
+class ProviderFaults(msgspec.Struct, frozen=True):
     """How often what goes wrong. Nothing does, where nothing is said."""
 
     losses_per_s: float = 0.0
@@ -59,8 +59,8 @@ class Faults(msgspec.Struct, frozen=True):
     replaced_after_s: float = math.inf
     """When a failed machine is taken off the list, and another of its kind can be created."""
     domains: tuple[DomainLoss, ...] = ()
-    slow: tuple[Slowness, ...] = ()
-    flapping: tuple[Flapping, ...] = ()
+    slow: tuple[SlowPeriod, ...] = ()
+    flapping: tuple[FlappingPeriod, ...] = ()
     forgets: float = 0.0
     """The share of orders that are taken, and neither carried out nor answered."""
     doubles: float = 0.0
@@ -68,7 +68,7 @@ class Faults(msgspec.Struct, frozen=True):
     lies: float = 0.0
     """The share of listed records that no machine can be in."""
 
-    def check(self) -> "Faults":
+    def check(self) -> "ProviderFaults":
         """Itself, when every number makes sense."""
         for name in ("vanishing", "forgets", "doubles", "lies"):
             if not 0.0 <= getattr(self, name) <= 1.0:
@@ -118,7 +118,9 @@ def poisson(mean: float, stream: Stream) -> int:
 class UnreliableProvider:
     """A fake provider that does not always do what it should; `tick` lets faults happen."""
 
-    def __init__(self, provider: FakeProvider, faults: Faults, streams: Streams) -> None:
+    def __init__(
+        self, provider: SimulatedProvider, faults: ProviderFaults, streams: Streams
+    ) -> None:
         self._provider: Final = provider
         self._faults: Final = faults.check()
         self._losses: Final = streams["fleet.faults.losses"]
@@ -126,11 +128,11 @@ class UnreliableProvider:
         self._doubles: Final = streams["fleet.faults.doubles"]
         self._lies: Final = streams["fleet.faults.lies"]
         self._domains: Final = sorted(faults.domains, key=lambda one: -one.at_s)
-        self._again: Final[list[tuple[float, int, Answer]]] = []
+        self._again: Final[list[tuple[float, int, Completion]]] = []
         self._broken: Final[list[tuple[float, str]]] = []
         self._known: Final[dict[str, None]] = {}  # machines that were listed as they are
         self._now_s = 0.0
-        self._held: list[Answer] = []
+        self._held: list[Completion] = []
         self.expected = 0.0
         """How many losses there should have been so far, domains left out."""
         self.lost = 0
@@ -201,7 +203,7 @@ class UnreliableProvider:
 
     # The interface, as badly as was planned.
 
-    def begin(self, shard: str, order: Order, now_s: float) -> None:
+    def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order, or seems to."""
         if self._is_down(now_s):
             self.unreachable += 1
@@ -245,7 +247,7 @@ class UnreliableProvider:
         again_s = self._again[0][0] if self._again else math.inf
         return min(self._provider.next_s(), again_s)
 
-    def advance(self, now_s: float) -> list[Answer]:
+    def advance(self, now_s: float) -> list[Completion]:
         """Finishes what is due; gives the answers that got through, some of them again."""
         answers = self._held + self._provider.advance(now_s)
         for answer in answers[len(self._held) :]:

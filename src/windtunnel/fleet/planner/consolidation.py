@@ -13,13 +13,12 @@ from typing import Final
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.fleet.actions import BOOTSTRAP, NOTHING, PROVISION, Action
-from windtunnel.fleet.costs import effective_cost
-from windtunnel.fleet.cycle import Planner
-from windtunnel.fleet.entries import THERE, Cluster, Entry, Row, Stock
 from windtunnel.fleet.need import Need
-from windtunnel.fleet.penalties import DOLLARS
-from windtunnel.fleet.planning import covered
+from windtunnel.fleet.planner.actions import BOOTSTRAP, NOTHING, PROVISION, Action
+from windtunnel.fleet.planner.costs import DOLLARS, effective_cost
+from windtunnel.fleet.planner.cycle import Planner
+from windtunnel.fleet.planner.entries import THERE, ClusterHoldings, MachineEntry, NeedRow, Stock
+from windtunnel.fleet.planner.moves import covered
 from windtunnel.fleet.states import CONFIGURED, DRAINING, IDLE
 
 REASON: Final = "a cheaper machine than one that the need has"
@@ -63,8 +62,8 @@ class ConsolidationLimits(msgspec.Struct, frozen=True):
 class Replacement(msgspec.Struct, frozen=True):
     """Machines that come, and those that will leave for them."""
 
-    comes: list[Entry]
-    leaves: list[Entry]
+    comes: list[MachineEntry]
+    leaves: list[MachineEntry]
     saves: float
     """Effective dollars per hour."""
 
@@ -76,8 +75,8 @@ class Consolidator:
         self._planner: Final = planner
         self._limits: Final = (limits or ConsolidationLimits()).check()
         self._next_row = 0
-        self._rests: Final[dict[Row, float]] = {}
-        self._leaving: Final[dict[str, tuple[Cluster, float]]] = {}
+        self._rests: Final[dict[NeedRow, float]] = {}
+        self._leaving: Final[dict[str, tuple[ClusterHoldings, float]]] = {}
         self.begun = 0
         """How many replacements were begun."""
         self.saving = 0.0
@@ -87,7 +86,7 @@ class Consolidator:
         """Plans replacements; gives what is to be done. For after a cycle."""
         self._settle(now_s)
         rows = list(self._planner.inventory.rows.values())
-        found: list[tuple[float, Row, Replacement]] = []
+        found: list[tuple[float, NeedRow, Replacement]] = []
         for _ in range(min(len(rows), self._limits.rows_per_pass)):
             self._next_row = (self._next_row + 1) % len(rows)
             row = rows[self._next_row]
@@ -120,7 +119,7 @@ class Consolidator:
         for row in [row for row, until_s in self._rests.items() if until_s <= now_s]:
             del self._rests[row]
 
-    def _allows(self, cluster: Cluster, one: Replacement) -> bool:
+    def _allows(self, cluster: ClusterHoldings, one: Replacement) -> bool:
         if len(self._leaving) + len(one.leaves) > self._limits.budget_machines:
             return False
         own = sum(owner is cluster for owner, _ in self._leaving.values())
@@ -129,7 +128,7 @@ class Consolidator:
 
     # Replacements.
 
-    def _is_calm(self, row: Row, now_s: float) -> bool:
+    def _is_calm(self, row: NeedRow, now_s: float) -> bool:
         """Whether a need has all it asks for, and nothing of it is on its way."""
         return (
             row.live
@@ -141,7 +140,7 @@ class Consolidator:
             and all(_is_settled(entry) for entry in row.held)
         )
 
-    def _best(self, row: Row) -> Replacement | None:
+    def _best(self, row: NeedRow) -> Replacement | None:
         """The replacement that saves most and is worth it."""
         need = self._planner.needs.get(row.key)
         assert need is not None
@@ -164,7 +163,7 @@ class Consolidator:
                     best = one
         return best
 
-    def _weigh(self, row: Row, need: Need, comes: list[Entry]) -> Replacement | None:
+    def _weigh(self, row: NeedRow, need: Need, comes: list[MachineEntry]) -> Replacement | None:
         """What the cycle would keep if some machines were there, if that is worth it."""
         kept = _kept(row, row.held + comes)
         names = {entry.id for entry in kept}
@@ -180,7 +179,7 @@ class Consolidator:
             return None
         return Replacement(comes, leaves, saves)
 
-    def _begin(self, row: Row, one: Replacement, now_s: float) -> list[Action]:
+    def _begin(self, row: NeedRow, one: Replacement, now_s: float) -> list[Action]:
         self.begun += 1
         self.saving += one.saves
         until_s = now_s + self._limits.cooldown_s
@@ -198,18 +197,18 @@ class Consolidator:
         return actions
 
 
-def _is_settled(entry: Entry) -> bool:
+def _is_settled(entry: MachineEntry) -> bool:
     return entry.stage() == THERE and entry.planned == NOTHING and not entry.spare
 
 
-def _cost(row: Row, stock: Stock) -> float:
+def _cost(row: NeedRow, stock: Stock) -> float:
     return effective_cost(stock.price, stock.probability, row.interruption_bucket)
 
 
-def _kept(row: Row, entries: list[Entry]) -> list[Entry]:
+def _kept(row: NeedRow, entries: list[MachineEntry]) -> list[MachineEntry]:
     """Of machines that are all there, what the cycle keeps: the cheapest until it is enough."""
     have = [0] * len(row.want)
-    kept: list[Entry] = []
+    kept: list[MachineEntry] = []
     for entry in sorted(entries, key=lambda one: (one.stock.price, one.id)):
         if covered(have, row.want):
             break
@@ -219,7 +218,7 @@ def _kept(row: Row, entries: list[Entry]) -> list[Entry]:
     return kept
 
 
-def _packs(need: Need, before: list[Entry], after: list[Entry]) -> bool:
+def _packs(need: Need, before: list[MachineEntry], after: list[MachineEntry]) -> bool:
     """Whether as many whole units fit as before, or as many as are asked for."""
     units = max(
         -(-amount // unit)
@@ -228,7 +227,7 @@ def _packs(need: Need, before: list[Entry], after: list[Entry]) -> bool:
     return _units(need, after) >= min(units, _units(need, before))
 
 
-def _units(need: Need, entries: list[Entry]) -> int:
+def _units(need: Need, entries: list[MachineEntry]) -> int:
     """How many units of a need fit on machines, each as a whole."""
     count = 0
     for entry in entries:

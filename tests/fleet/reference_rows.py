@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable
 
-from windtunnel.fleet.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
-from windtunnel.fleet.costs import effective_cost
 from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
+from windtunnel.fleet.planner.actions import BOOTSTRAP, DELETE, NOTHING, PREEMPT, PROVISION
+from windtunnel.fleet.planner.costs import effective_cost
 from windtunnel.fleet.requirements import accepts_all
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, CREATING, IDLE, SPECULATIVE
 

@@ -1,14 +1,14 @@
 """In which domain a gang shall be: the one total order by which domains are compared."""
 
-from windtunnel.fleet.entries import NOT_COMING, ONLY_PLANNED, Entry, Row, Supply
-from windtunnel.fleet.planning import Moves, covered
+from windtunnel.fleet.planner.entries import NOT_COMING, ONLY_PLANNED, MachineEntry, NeedRow, Supply
+from windtunnel.fleet.planner.moves import Moves, covered
 
 WITH_FREE = 0
 WITH_VICTIMS = 1
 NEVER = 2
 
 
-def find_whole(row: Row, supply: Supply) -> bool:
+def find_whole(row: NeedRow, supply: Supply) -> bool:
     """Whether a gang is whole somewhere; there it stays, whatever else there is."""
     sums = _by_domain(row, supply, row.held)
     for value in sorted(sums):
@@ -18,7 +18,7 @@ def find_whole(row: Row, supply: Supply) -> bool:
     return False
 
 
-def settle(moves: Moves, row: Row, supply: Supply) -> None:
+def settle(moves: Moves, row: NeedRow, supply: Supply) -> None:
     """Chooses the domain of a gang that is not whole, and lets go of what it has elsewhere.
 
     Where no domain can have all of it, nothing is taken and what is there stays.
@@ -39,7 +39,7 @@ def settle(moves: Moves, row: Row, supply: Supply) -> None:
             moves.spare(entry)
 
 
-def _best(row: Row, supply: Supply) -> str:
+def _best(row: NeedRow, supply: Supply) -> str:
     """The first domain in this order, or none where none could ever have all of a gang:
 
     satisfiable with what is free, then with what lower priorities hold; the most that is there
@@ -74,7 +74,7 @@ def _best(row: Row, supply: Supply) -> str:
     return best
 
 
-def _tightest(row: Row, supply: Supply) -> str:
+def _tightest(row: NeedRow, supply: Supply) -> str:
     """For a gang that has nothing yet: the domain whose free machines leave the least over."""
     best, best_size = "", 0.0
     for value in supply.values:
@@ -86,7 +86,7 @@ def _tightest(row: Row, supply: Supply) -> str:
     return best
 
 
-def _by_domain(row: Row, supply: Supply, entries: list[Entry]) -> dict[str, list[int]]:
+def _by_domain(row: NeedRow, supply: Supply, entries: list[MachineEntry]) -> dict[str, list[int]]:
     """What machines offer, by domain. Those that leave count only for whom they leave for."""
     sums: dict[str, list[int]] = {}
     leaving = entries is row.promised
@@ -107,7 +107,7 @@ def _sum(one: list[int], other: list[int]) -> list[int]:
     return [one[at] + other[at] for at in range(len(one))]
 
 
-def _with_free(row: Row, supply: Supply, value: str, found: list[int]) -> list[int]:
+def _with_free(row: NeedRow, supply: Supply, value: str, found: list[int]) -> list[int]:
     for stock in supply.domains[value]:
         count = stock.free_count
         if count:
@@ -117,7 +117,7 @@ def _with_free(row: Row, supply: Supply, value: str, found: list[int]) -> list[i
     return found
 
 
-def _with_victims(row: Row, supply: Supply, value: str, found: list[int]) -> list[int]:
+def _with_victims(row: NeedRow, supply: Supply, value: str, found: list[int]) -> list[int]:
     for stock in supply.domains[value]:
         count = stock.takeable_below(row.priority)
         if count:

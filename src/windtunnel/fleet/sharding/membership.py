@@ -3,25 +3,25 @@
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.fleet.actions import NOTHING, PREEMPTING, Plan
-from windtunnel.fleet.entries import Entry
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.messages import (
+from windtunnel.fleet.need import NeedKey
+from windtunnel.fleet.planner.actions import NOTHING, PREEMPTING, CyclePlan
+from windtunnel.fleet.planner.entries import MachineEntry
+from windtunnel.fleet.shard import Shard
+from windtunnel.fleet.sharding.messages import (
     MOST_WISHES,
-    Free,
+    FreeMachines,
     Instruction,
     Release,
     Released,
-    Report,
+    ShardReport,
+    Shortfall,
     Take,
-    Wish,
 )
-from windtunnel.fleet.need import NeedKey
-from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 
-class Member:
+class ShardMember:
     """Remembers how long needs have been short, and what it gave up and took."""
 
     def __init__(self, shard: Shard) -> None:
@@ -31,22 +31,22 @@ class Member:
         self._taken: list[int] = []
         self._term = 0
 
-    def note(self, plan: Plan) -> None:
+    def note(self, plan: CyclePlan) -> None:
         """Takes note of what a cycle left short."""
         short = [one.need for one in plan.shortfalls if one.verdict != PREEMPTING]
         self._ages = {key: self._ages.get(key, 0) + 1 for key in short}
 
-    def report(self) -> Report:
+    def report(self) -> ShardReport:
         """What the coordinator is told."""
         shard = self._shard
         inventory = shard.planner.inventory
         free = [
-            Free(stock.shape, stock.idle_count, stock.quota_count)
+            FreeMachines(stock.shape, stock.idle_count, stock.quota_count)
             for stock in inventory.stocks
             if stock.free_count
         ]
         given = shard.territory.given
-        return Report(
+        return ShardReport(
             shard.name,
             tuple(free),
             tuple(self._wishes()),
@@ -57,7 +57,7 @@ class Member:
             else (),
         )
 
-    def _wishes(self) -> list[Wish]:
+    def _wishes(self) -> list[Shortfall]:
         keys = sorted(self._ages, key=lambda key: (-key.priority(), -self._ages[key], key))
         wishes = []
         for key in keys[:MOST_WISHES]:
@@ -66,7 +66,7 @@ class Member:
                 row = self._shard.planner.inventory.rows[key]
                 amounts = zip(need.aggregate, row.have, strict=True)
                 missing = tuple((name, max(0, want - have)) for (name, want), have in amounts)
-                wishes.append(Wish(need, missing, self._ages[key]))
+                wishes.append(Shortfall(need, missing, self._ages[key]))
         return wishes
 
     def obey(
@@ -115,5 +115,5 @@ class Member:
         self._shard.reconciler.fold(records, now_s, complete=False)
 
 
-def _may_leave(entry: Entry, state: int) -> bool:
+def _may_leave(entry: MachineEntry, state: int) -> bool:
     return entry.state == state and entry.planned == NOTHING

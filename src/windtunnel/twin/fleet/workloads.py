@@ -12,8 +12,8 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, Profile, merge, need, profile
-from windtunnel.fleet.penalties import bucket_of
+from windtunnel.fleet.need import Need, NeedProfile, merge, need, profile
+from windtunnel.fleet.planner.costs import bucket_of
 from windtunnel.fleet.requirements import requirement
 from windtunnel.fleet.shape import (
     INSTANCE_TYPE,
@@ -22,7 +22,7 @@ from windtunnel.fleet.shape import (
     RESERVED,
     SPOT,
     ZONE,
-    Shape,
+    MachineShape,
     shape,
 )
 from windtunnel.fleet.states import IDLE, SPECULATIVE
@@ -46,7 +46,7 @@ TYPES: Final = {
 """Cores, GiB, GPUs and dollars per hour of each machine type."""
 
 
-class Size(msgspec.Struct, frozen=True):
+class UnitSize(msgspec.Struct, frozen=True):
     """One unit of a workload: how often, and what it takes."""
 
     weight: int
@@ -62,7 +62,7 @@ class Archetype(msgspec.Struct, frozen=True):
     weight: int
     types: tuple[str, ...]
     zones: tuple[str, ...]
-    sizes: tuple[Size, ...]
+    sizes: tuple[UnitSize, ...]
     priorities: tuple[int, ...]
     interruption_dollars: float
     reclamation_dollars: float
@@ -76,7 +76,7 @@ ARCHETYPES: Final = (
         5,
         ("a3-highgpu-8g",),
         ZONES,
-        (Size(70, 96, 768, 8), Size(30, 200, 1800, 8)),
+        (UnitSize(70, 96, 768, 8), UnitSize(30, 200, 1800, 8)),
         (1000,),
         65536,
         65536,
@@ -87,7 +87,7 @@ ARCHETYPES: Final = (
         15,
         ("a3-highgpu-1g", "a2-highgpu-1g"),
         ZONES,
-        (Size(60, 8, 64, 1), Size(40, 12, 80, 1)),
+        (UnitSize(60, 8, 64, 1), UnitSize(40, 12, 80, 1)),
         (100, 1000),
         4096,
         8192,
@@ -97,7 +97,7 @@ ARCHETYPES: Final = (
         35,
         ("c6i.4xlarge", "c6i.8xlarge", "n2-standard-32"),
         ZONES,
-        (Size(30, 4, 8), Size(35, 8, 16), Size(25, 16, 32), Size(10, 32, 64)),
+        (UnitSize(30, 4, 8), UnitSize(35, 8, 16), UnitSize(25, 16, 32), UnitSize(10, 32, 64)),
         (100,),
         64,
         256,
@@ -107,7 +107,7 @@ ARCHETYPES: Final = (
         30,
         ("m6i.large", "m6i.xlarge", "m6i.2xlarge"),
         ZONES,
-        (Size(40, 2, 8), Size(35, 4, 16), Size(25, 8, 32)),
+        (UnitSize(40, 2, 8), UnitSize(35, 4, 16), UnitSize(25, 8, 32)),
         (1000,),
         1024,
         8192,
@@ -117,7 +117,7 @@ ARCHETYPES: Final = (
         10,
         ("r6i.xlarge", "r6i.2xlarge"),
         ("a", "b"),
-        (Size(60, 4, 32), Size(40, 4, 64)),
+        (UnitSize(60, 4, 32), UnitSize(40, 4, 64)),
         (1000,),
         4096,
         32768,
@@ -128,7 +128,7 @@ ARCHETYPES: Final = (
         5,
         ("c6i.4xlarge", "m6i.2xlarge"),
         ZONES,
-        (Size(70, 8, 16), Size(30, 16, 32)),
+        (UnitSize(70, 8, 16), UnitSize(30, 16, 32)),
         (1_000_000,),
         65536,
         65536,
@@ -136,7 +136,7 @@ ARCHETYPES: Final = (
 )
 
 
-class World(msgspec.Struct):
+class BenchWorld(msgspec.Struct):
     """Machines, and what clusters ask of them, made for each other."""
 
     machines: list[Machine]
@@ -156,7 +156,7 @@ SPOT_PRICE: Final = 0.35
 SPOT_RISK: Final = 0.05
 
 
-def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> World:
+def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) -> BenchWorld:
     """A fleet of so many machines, and so many needs; where `merging` is off, none are alike."""
     if machines < 1 or needs < 1:
         raise InputError(
@@ -169,7 +169,7 @@ def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) ->
         for row in merge(some).values():
             kind, zone, count = _cheapest(row)
             wanted[kind, zone] = wanted.get((kind, zone), 0) + count
-    return World(_machines(machines, wanted), asked, sum(wanted.values()))
+    return BenchWorld(_machines(machines, wanted), asked, sum(wanted.values()))
 
 
 def _draw_needs(count: int, stream: Stream, *, merging: bool) -> dict[str, list[Need]]:
@@ -199,7 +199,7 @@ def _pick(weights: list[int], stream: Stream) -> int:
     return len(weights) - 1
 
 
-def _profile(kind: Archetype, stream: Stream) -> Profile:
+def _profile(kind: Archetype, stream: Stream) -> NeedProfile:
     zone = kind.zones[stream.integer(0, len(kind.zones) - 1)]
     wishes = [requirement(INSTANCE_TYPE, "In", kind.types), requirement(ZONE, "In", [zone])]
     if kind.gang[1] > 1:
@@ -212,7 +212,7 @@ def _profile(kind: Archetype, stream: Stream) -> Profile:
     )
 
 
-def _unit(cluster: str, wish: Profile, size: Size, group: str, arrival_s: float) -> Need:
+def _unit(cluster: str, wish: NeedProfile, size: UnitSize, group: str, arrival_s: float) -> Need:
     amounts = {"cpu": size.cores * 1000, "memory": size.gib * 1024}
     if size.gpus:
         amounts["gpu"] = size.gpus
@@ -262,7 +262,7 @@ def _machines(count: int, wanted: dict[tuple[str, str], int]) -> list[Machine]:
     return machines
 
 
-def _shape(kind: str, zone: str, rack: int, racks: int) -> Shape:
+def _shape(kind: str, zone: str, rack: int, racks: int) -> MachineShape:
     """Racks of reserved machines, racks of machines on demand, and one rack of spot for batch."""
     price = TYPES[kind][3]
     spot = racks == RACKS_PER_ZONE and rack == racks - 1 and kind.startswith(("c6i", "n2"))

@@ -1,0 +1,1 @@
+"""The planner: inventory, needs table and the decision cycle over them."""
