@@ -1,5 +1,6 @@
 """A run without a duration ends when its requests do, and loses none, whatever is switched on."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +203,14 @@ def test_every_policy_lets_a_run_end(
     check_counts(result, sink.events)
     if wake == "true":  # nobody waits for a server in vain
         assert result["requests"]["unfinished"] == 0
+
+
+KEPT = sorted((Path(__file__).parent / "kept").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: file.stem)
+def test_a_run_that_once_never_ended_ends(file: Path) -> None:
+    """Both pools were scaled to zero while KV moved between them: no replica counted as at work."""
+    result = run(load_text(file.read_text())).result
+    assert result["requests"]["unfinished"] == 0
+    assert result["simulated_seconds"] < 30.0

@@ -53,11 +53,11 @@ class Group:
         self.maximum: Final = maximum
 
     def work(self) -> int:
-        """Requests that it must serve: in its replicas, and at the gateway."""
+        """Requests that it must serve: in its replicas, on their way there, and at the gateway."""
         work = self.model.queued
         for variant in self.variants:
             for replica in variant.replicas:
-                work += replica.running + replica.waiting
+                work += replica.running + replica.waiting + replica.expected
         return work
 
     def counts(self) -> list[int]:

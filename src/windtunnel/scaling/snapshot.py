@@ -33,6 +33,7 @@ class Replica:
         *,
         waiting: int = 0,
         running: int = 0,
+        expected: int = 0,
         kv_tokens_used: float = 0.0,
         kv_tokens: float = 0.0,
         ttft_s: float = 0.0,
@@ -41,6 +42,8 @@ class Replica:
         self.name: Final = name
         self.waiting: Final = waiting  # requests in its queue
         self.running: Final = running  # requests in its batch
+        # Requests that need it and are in neither: on their way, or between prefill and decode.
+        self.expected: Final = expected
         self.kv_tokens_used: Final = kv_tokens_used
         self.kv_tokens: Final = kv_tokens  # tokens that fit
         self.ttft_s: Final = ttft_s  # mean over the answers that ended lately; 0: none did

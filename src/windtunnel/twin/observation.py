@@ -195,10 +195,13 @@ class Observer:
         self._heard[number] = heard
         answers = heard[0] - before[0]
         kv_tokens = float(server.pool.blocks * server.limits.block_size)
+        waiting, running = int(server.queued), int(server.running.count)
+        in_flight = self._cluster.rosters[replica.pool.model].signals.in_flight[number]
         return ReplicaView(
             f"{replica.pool.name}-{replica.number}",
-            waiting=int(server.queued),
-            running=int(server.running.count),
+            waiting=waiting,
+            running=running,
+            expected=max(0, in_flight - waiting - running, int(server.holds_apart)),
             kv_tokens_used=server.kv_used(now_s) * kv_tokens,
             kv_tokens=kv_tokens,
             ttft_s=_over(heard[2] - before[2], answers),
