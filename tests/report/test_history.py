@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
 from windtunnel.report.explain.capacity import Wait, why_short
 from windtunnel.report.explain.history import Happening, History
 from windtunnel.report.explain.steps import moment, took
-from windtunnel.twin.faults.machines import LOST, RECLAIMED
 
 
 def replica(time: float, state: str, server: int, reason: str = "", **data: Any) -> Happening:
@@ -101,8 +101,8 @@ def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -
 @pytest.mark.parametrize(
     ("kind", "subject", "failed_s", "error"),
     [
-        ("rack-loss", "big-rack-0", 30.0, LOST),
-        ("zone-loss", "zone", 30.0, LOST),
+        ("rack-loss", "big-rack-0", 30.0, LOST_IN_FAULT),
+        ("zone-loss", "zone", 30.0, LOST_IN_FAULT),
         ("spot-reclaim", "big-1", 40.0, RECLAIMED),
     ],
 )

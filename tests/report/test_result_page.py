@@ -18,10 +18,10 @@ from tests.twin.test_lifecycle import elastic
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
 from windtunnel.core.telemetry import MemorySink
+from windtunnel.core.vocabulary import KINDS, ROUTED
 from windtunnel.report import contents
 from windtunnel.twin.run import run as simulate
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.twin.story import KINDS, ROUTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
 NAME = re.compile(r"`([A-Za-z_.]+)`")

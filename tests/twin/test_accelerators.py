@@ -6,9 +6,9 @@ import pytest
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.core.vocabulary import RESIZED
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.twin.story import RESIZED
 
 FLEET = """\
 name: short

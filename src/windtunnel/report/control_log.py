@@ -3,14 +3,12 @@
 from pathlib import Path
 
 from windtunnel.core.telemetry import Event, JsonlSink
-from windtunnel.twin.story import KEPT
+from windtunnel.core.vocabulary import CUT, KEPT
 
 MOST_EVENTS = 100_000
 """Lines of a log; what comes later is only counted."""
 MOST_KEPT = 20_000
 """Decisions of an autoscaler that changed nothing, of these."""
-CUT = "control.cut"
-"""The last line of a log that has not everything: since when, and how much is missing."""
 
 
 class ControlLog:

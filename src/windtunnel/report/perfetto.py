@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.core.vocabulary import ENCODING
 from windtunnel.report.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
 from windtunnel.report.requests import times_of
 from windtunnel.twin.accounts import Names
-from windtunnel.twin.reasons import reason_of, was_encoded
+from windtunnel.twin.reasons import reason_of
 from windtunnel.twin.replicas import GONE
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -168,7 +169,7 @@ class PerfettoTrace:
     def _slices(self, request: Request, outcome: str, end_s: float) -> list[Event]:
         """A request from arrival to end, its phases inside; what never came ends with the run."""
         split = request.prefill_server >= 0 and request.prefill_server != request.server
-        encoding = was_encoded(reason_of(request, outcome))
+        encoding = reason_of(request, outcome).endswith(ENCODING)
         passed = phases(times_of(request), end_s, split=split, encoding=encoding)
         pid = self._pools[request.server] if request.server >= 0 else self._cluster
         about = {

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from windtunnel.core.events import Entry
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.core.vocabulary import APPLIED, KEPT, RESIZED, SUPERSEDED
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.measures import Measures
 from windtunnel.scaling.scaler import Timing
@@ -17,7 +18,6 @@ from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.replicas import Pool
-from windtunnel.twin.story import APPLIED, KEPT, RESIZED, SUPERSEDED
 from windtunnel.workload.request import Request
 
 # On the timetable, after the ends of start-ups of the same instant.

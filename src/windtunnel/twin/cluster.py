@@ -98,7 +98,7 @@ class Cluster:
         return replica
 
     def keep_journals(self) -> None:
-        """From now on servers write down what they load, evict and fetch, for a story."""
+        """From now on servers write down what they load, evict and fetch, for the event log."""
         self._journals = True
         for server in self.servers:
             _keep_journals(server)

@@ -22,6 +22,7 @@ from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.door import Door
+from windtunnel.twin.event_log import EventLog, ReplicaLog
 from windtunnel.twin.faults.build import build_faults
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.telling import Telling
@@ -31,13 +32,11 @@ from windtunnel.twin.observation import Observer
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
-from windtunnel.twin.roll import Roll
 from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan, SplitPlan
 from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
 from windtunnel.twin.splitting import Splitting
-from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic
 
@@ -64,7 +63,7 @@ def compose(
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan), plan.models)
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
-    story = _story(plan, cluster, telemetry, names) if telemetry is not None else None
+    event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams)
     told = scaling or Telemetry()
     lifecycle = Lifecycle(
@@ -73,7 +72,7 @@ def compose(
         services=services,
         startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
         streams=streams,
-        roll=Roll(told),
+        replica_log=ReplicaLog(told),
     )
     ground = None
     if plan.ground is not None:
@@ -98,7 +97,7 @@ def compose(
         ),
         recorder=recorder,
         timeline=Timeline(cluster.owners),
-        story=story,
+        event_log=event_log,
         horizon_s=horizon_s,
         attempts=plan.retry_attempts,
         backoff_s=plan.retry_backoff_s,
@@ -114,7 +113,7 @@ def _settle(
     """Lets the ground come to rest with the servers that a run begins with."""
     sizes = [pool.replicas for pool in plan.pools]
     telling = Telling(ground, told)
-    lifecycle.roll.footing = telling.replica
+    lifecycle.replica_log.placement = telling.replica
     ground.begin(list(zip(cluster.pools, sizes, strict=True)))
     lifecycle.begin()
     telling.follow()
@@ -208,9 +207,11 @@ def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> Names:
     )
 
 
-def _story(plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names) -> Story:
+def _event_log(
+    plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names
+) -> EventLog:
     cluster.keep_journals()
-    return Story(telemetry, plan.router.policy, names.adapters)
+    return EventLog(telemetry, plan.router.policy, names.adapters)
 
 
 def _encoders(encode: EncodePlan | None) -> Encoders | None:

@@ -6,12 +6,13 @@ in (`_arrive`) and one way out (`_end`), and whoever must know of either hears o
 
 from typing import Final
 
+from windtunnel.core import vocabulary
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Judgement
-from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.places import (
     AT_SERVER,
@@ -28,7 +29,6 @@ from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Re
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.storms import Storms
-from windtunnel.twin.story import Story
 from windtunnel.twin.verdicts import Verdicts
 from windtunnel.twin.whereabouts import who_goes_back, who_is_lost
 from windtunnel.workload.request import CLOSING, ENDING, NEVER, UNSET, Request
@@ -56,7 +56,7 @@ class Journey(Inside):
         splitting: Splitting | None,
         encoders: Encoders | None,
         recorder: Recorder,
-        story: Story | None,
+        event_log: EventLog | None,
         attempts: int,
         backoff_s: float,
     ) -> None:
@@ -77,10 +77,10 @@ class Journey(Inside):
         self._backoff_s: Final = backoff_s  # before it is sent again to who answered 429
         self.storms: Storms | None = None  # while servers do
         self._queue: Final = queue
-        self._story: Final = story
+        self._event_log: Final = event_log
         for service in services:
             if service.door is not None:
-                service.gate = Verdicts(service.door, self, service.roster, queue, story)
+                service.gate = Verdicts(service.door, self, service.roster, queue, event_log)
                 recorder.has_gateway = True
 
     # The way in
@@ -142,7 +142,7 @@ class Journey(Inside):
         if router.reads_signals:
             service.roster.look(self.now_s)
         opinions: list[tuple[int, float]] = []
-        if self._story is not None:
+        if self._event_log is not None:
             opinions = router.explain(request, self.now_s)
         server = self.servers[router.choose(request, self.now_s)]
         if self.storms is not None and self.storms.refuse(server.index):
@@ -154,11 +154,11 @@ class Journey(Inside):
         request.server = server.index
         request.sent_s = self.now_s
         signals.sent(server.index)
-        if self._story is not None:
-            self._story.routed(self.now_s, request, opinions, judgement)
+        if self._event_log is not None:
+            self._event_log.routed(self.now_s, request, opinions, judgement)
         if self.splitting is not None:
             leg = self.splitting.leg_of(
-                request, service, server, self.cluster, self._story, self.now_s
+                request, service, server, self.cluster, self._event_log, self.now_s
             )
             if leg is not None:
                 self._keep(request, SPLIT)
@@ -210,9 +210,9 @@ class Journey(Inside):
         again = self._renew(request)
         again.redirects += 1
         self.cluster.replicas[request.server].pool.redirected += 1
-        if self._story is not None:
-            self._story.tell(
-                self.now_s, told.REDIRECTED, again, "drain", server=int(request.server)
+        if self._event_log is not None:
+            self._event_log.add(
+                self.now_s, vocabulary.REDIRECTED, again, "drain", server=int(request.server)
             )
         self._route(again)
 
@@ -235,9 +235,9 @@ class Journey(Inside):
                 pool.retried += 1
                 again = self._renew(request)
                 again.retries += 1
-                if self._story is not None:
+                if self._event_log is not None:
                     had = int(server.index)
-                    self._story.tell(self.now_s, told.RETRIED, again, reason, server=had)
+                    self._event_log.add(self.now_s, vocabulary.RETRIED, again, reason, server=had)
                 self._route(again)
             else:
                 pool.failed += 1
@@ -280,9 +280,9 @@ class Journey(Inside):
             return
         wait_s = self._backoff_s * 2.0 ** min(int(request.retries), 60)
         request.retries += 1
-        if self._story is not None:
+        if self._event_log is not None:
             had = int(server.index)
-            self._story.tell(self.now_s, told.RETRIED, request, RATE_LIMITED, server=had)
+            self._event_log.add(self.now_s, vocabulary.RETRIED, request, RATE_LIMITED, server=had)
         self._keep(request, TURNED_BACK)
         request.planned = self._queue.push(self.now_s + min(wait_s, LONGEST_WAIT_S), AGAIN, request)
 
@@ -307,8 +307,8 @@ class Journey(Inside):
 
     def _step(self, server: Server) -> None:
         self.cluster.advance(server, self.now_s)
-        if self._story is not None:
-            self._story.stepped(self.now_s, server)
+        if self._event_log is not None:
+            self._event_log.stepped(self.now_s, server)
         if server.finished:
             self._collect(server)
 
@@ -329,8 +329,8 @@ class Journey(Inside):
         if request.id not in self.splitting.handoff.splits:
             del self.elsewhere[request.id]
             request.place = AT_SERVER
-            if self._story is not None:
-                self._story.moved(self.now_s, request)
+            if self._event_log is not None:
+                self._event_log.moved(self.now_s, request)
             server = self.servers[request.server]
             if server.finished:
                 self._collect(server)
@@ -380,8 +380,8 @@ class Journey(Inside):
                 self.cluster.hear(request)
             self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
-        if self._story is not None:
-            self._story.ended(self.now_s, request, outcome)
+        if self._event_log is not None:
+            self._event_log.ended(self.now_s, request, outcome)
         if service.gate is not None:
             service.gate.ended(request, self.now_s)
         if request.followed:

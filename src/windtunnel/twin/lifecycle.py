@@ -1,13 +1,15 @@
 """The life of a replica: asked for, started, ready, draining, gone. One method for each step.
 
 Whatever must change with a step changes in its method and nowhere else: who may be chosen, what is
-known of servers, what is paid, what is told.
+known of servers, what is paid, what is logged.
 """
 
 from typing import Final
 
 from windtunnel.core.random import Streams
+from windtunnel.core.vocabulary import RUN_BEGINS
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.event_log import ReplicaLog
 from windtunnel.twin.footing import Footing
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.recorder import Recorder
@@ -20,7 +22,6 @@ from windtunnel.twin.replicas import (
     Pool,
     Replica,
 )
-from windtunnel.twin.roll import BEGINNING, Roll
 from windtunnel.twin.service import Service
 from windtunnel.twin.timetable import Timetable
 
@@ -53,14 +54,14 @@ class Lifecycle:
         services: list[Service],
         startup: Startup,
         streams: Streams,
-        roll: Roll,
+        replica_log: ReplicaLog,
     ) -> None:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
         self._services: Final = services
         self._startup: Final = startup
         self._streams: Final = streams
-        self.roll: Final = roll
+        self.replica_log: Final = replica_log
         self.timetable: Final = Timetable()
         self.inside = Inside()  # the loop itself, once it is there
         self.ground: Footing | None = None  # what replicas stand on, if on anything
@@ -73,7 +74,7 @@ class Lifecycle:
         """The replicas that a run begins with are told of."""
         for pool in self._cluster.pools:
             for replica in pool.replicas:
-                self.roll.replica(0.0, replica, BEGINNING)
+                self.replica_log.add(0.0, replica, RUN_BEGINS)
 
     def begin(self) -> None:
         """The replicas that a run begins with are there."""
@@ -249,7 +250,7 @@ class Lifecycle:
 
     def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
         replica.pool.note_size(now_s)
-        self.roll.replica(now_s, replica, reason)
+        self.replica_log.add(now_s, replica, reason)
 
 
 def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:

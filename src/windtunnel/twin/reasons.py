@@ -5,9 +5,9 @@ it. To be counted they are left out ("needs # KV blocks, the server has #"), and
 one of the few sentences that the program can say.
 """
 
-import re
 from typing import Final
 
+from windtunnel.core.vocabulary import ENCODING, general
 from windtunnel.twin.places import IN_LINE, TURNED_BACK
 from windtunnel.workload.request import UNSET, Request
 
@@ -17,14 +17,9 @@ SERVER_LOST: Final = "its server was lost"
 RATE_LIMITED: Final = "its server said that there are too many requests"
 """Of a request that had been sent again as often as it may."""
 
-ENCODED: Final = "its media were encoded"
-"""How far a request has come that was let in, and is neither in line nor with a server."""
-
 MOST_REASONS: Final = 64
 """Different reasons of one outcome that are told apart; the rest share one name."""
 OTHER: Final = "other reasons"
-NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")
-NUMBER: Final = "#"
 MOST_KNOWN: Final = 256
 """Sentences that are remembered with what they come to, so that most are looked at once."""
 
@@ -49,12 +44,7 @@ def stage_of(request: Request) -> str:
         waits = request.fetching_s == UNSET
         return f"while {'it waited for a server' if waits else 'its KV was loaded'}"
     encodes = request.admitted_s != UNSET
-    return f"while {ENCODED if encodes else 'it waited at the gateway'}"
-
-
-def was_encoded(reason: str) -> bool:
-    """Whether a request ended, as it says, while its media were encoded."""
-    return reason.endswith(ENCODED)
+    return f"while {ENCODING if encodes else 'it waited at the gateway'}"
 
 
 def reason_of(request: Request, outcome: str) -> str:
@@ -62,11 +52,6 @@ def reason_of(request: Request, outcome: str) -> str:
     if outcome == "unfinished":
         return f"the run ended {stage_of(request)}"
     return request.reason
-
-
-def general(reason: str) -> str:
-    """The same sentence without its numbers."""
-    return NUMBERS.sub(NUMBER, reason)
 
 
 class ReasonCounts:

@@ -10,6 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.events import Entry
+from windtunnel.core.vocabulary import REPLICA_STATES
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.models.steptime import StepTimeModel
@@ -20,7 +21,7 @@ STARTING: Final = 1  # placed, and loading the model
 READY: Final = 2
 DRAINING: Final = 3  # gets no requests any more, and finishes some
 GONE: Final = 4
-STATES: Final = ("pending", "starting", "ready", "draining", "gone")
+STATES: Final = REPLICA_STATES
 
 NOT_YET: Final = -1.0
 

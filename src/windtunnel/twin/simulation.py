@@ -9,6 +9,7 @@ from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
+from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.faults.build import Faults
 from windtunnel.twin.faults.schedule import FAULT
 from windtunnel.twin.handoff import RETRY
@@ -18,7 +19,6 @@ from windtunnel.twin.recorder import UNFINISHED, Recorder
 from windtunnel.twin.replicas import Replica
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
-from windtunnel.twin.story import Story
 from windtunnel.twin.timeline import Timeline
 from windtunnel.twin.timetable import Patience
 from windtunnel.twin.verdicts import DISPATCH, Verdicts
@@ -45,7 +45,7 @@ class Simulation(Journey):
         faults: Faults | None,
         recorder: Recorder,
         timeline: Timeline,
-        story: Story | None,
+        event_log: EventLog | None,
         horizon_s: float,
         attempts: int,
         backoff_s: float,
@@ -58,7 +58,7 @@ class Simulation(Journey):
             splitting=splitting,
             encoders=encoders,
             recorder=recorder,
-            story=story,
+            event_log=event_log,
             attempts=attempts,
             backoff_s=backoff_s,
         )

@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from windtunnel.core import vocabulary
 from windtunnel.engine.server import Server
 from windtunnel.routing.split import Decider
-from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.service import Service
-from windtunnel.twin.story import Story
 from windtunnel.workload.request import Request
 
 
@@ -25,7 +25,7 @@ class Splitting:
         service: Service,
         server: Server,
         cluster: Cluster,
-        story: Story | None,
+        event_log: EventLog | None,
         now_s: float,
     ) -> Request | None:
         """The half to send to a prefill server; None: `server` gets the whole request."""
@@ -44,7 +44,9 @@ class Splitting:
         prefill = router.choose(request, now_s)
         if prefill == server.index:
             return None
-        if story is not None:
+        if event_log is not None:
             reason = self.decider.kind
-            story.tell(now_s, told.SPLIT, request, reason, prefill=prefill, cached=int(cached))
+            event_log.add(
+                now_s, vocabulary.SPLIT, request, reason, prefill=prefill, cached=int(cached)
+            )
         return self.handoff.begin(request, prefill, now_s)

@@ -4,12 +4,12 @@ import math
 from typing import Final
 
 from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, Decision
+from windtunnel.core import vocabulary
 from windtunnel.core.events import Entry, EventQueue
-from windtunnel.twin import story as told
 from windtunnel.twin.cluster import Roster
 from windtunnel.twin.door import Door
+from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.inside import Inside
-from windtunnel.twin.story import Story
 from windtunnel.workload.request import Request
 
 DISPATCH: Final = 3
@@ -22,13 +22,18 @@ class Verdicts:
     """
 
     def __init__(
-        self, door: Door, inside: Inside, roster: Roster, queue: EventQueue, story: Story | None
+        self,
+        door: Door,
+        inside: Inside,
+        roster: Roster,
+        queue: EventQueue,
+        event_log: EventLog | None,
     ) -> None:
         self._door: Final = door
         self._inside: Final = inside
         self._roster: Final = roster
         self._queue: Final = queue
-        self._story: Final = story
+        self._event_log: Final = event_log
         self._todo: Final[list[Decision]] = []
         self._held = False
         self._planned: Entry | None = None  # when the gateway wants to look again
@@ -92,9 +97,11 @@ class Verdicts:
         if request is None:
             return
         reason = str(verdict.reason)
-        if self._story is not None:
-            kind = told.VERDICTS[verdict.kind]
-            self._story.tell(now_s, kind, request, reason, seen=verdict.seen, limit=verdict.limit)
+        if self._event_log is not None:
+            kind = vocabulary.GATEWAY_DECISIONS[verdict.kind]
+            self._event_log.add(
+                now_s, kind, request, reason, seen=verdict.seen, limit=verdict.limit
+            )
         if verdict.kind == ADMIT:
             self._inside.let_in(request)
         elif verdict.kind == REJECT:

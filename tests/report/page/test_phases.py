@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.report.page.runs import SPLIT, STUCK, full, run_into
+from windtunnel.core.vocabulary import ENCODING
 from windtunnel.report.page.ended import Ended
 from windtunnel.report.page.endings import Endings
 from windtunnel.report.page.folder import read_run
 from windtunnel.report.page.shares import MOMENTS, Shares, moments_of, phases_of_many
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
 from windtunnel.report.phases import PHASES
-from windtunnel.twin.reasons import ENCODED
 
 END_S = 1000.0
 
@@ -47,7 +47,7 @@ def requests(draw: st.DrawFn, *, completed: bool = False) -> Ended:
         owner = dict.fromkeys(owner)  # it was sent nowhere
     about: dict[str, Any] = {"source": "chat", "slo": "standard", "reason": None}
     if media and outcome != "completed" and reached == 1:
-        about["reason"] = f"the run ended while {ENCODED}"
+        about["reason"] = f"the run ended while {ENCODING}"
     about |= {"prompt_tokens": 10, "output_tokens": 5, "prefix_hit_tokens": 0, "preemptions": 0}
     about |= times
     return Ended(id=0, outcome=outcome, **about, **owner)

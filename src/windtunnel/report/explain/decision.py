@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.vocabulary import SUPERSEDED
 from windtunnel.report.explain.history import (
     GONE,
     MET,
@@ -29,7 +30,6 @@ from windtunnel.report.explain.steps import (
     moment,
     took,
 )
-from windtunnel.twin.story import SUPERSEDED
 
 DECISION = "the decision"
 MOST_LIVES = 24

@@ -10,12 +10,20 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError
+from windtunnel.core.vocabulary import (
+    APPLIED,
+    CUT,
+    FAULT_BEGAN,
+    FAULT_ENDED,
+    KEPT,
+    LOST_IN_FAULT,
+    RECLAIMED,
+    RESIZED,
+    RUN_BEGINS,
+    SUPERSEDED,
+)
 from windtunnel.report.contents import CONTROL, EVENTS
-from windtunnel.report.control_log import CUT
 from windtunnel.report.explain.steps import moment
-from windtunnel.twin.faults.machines import LOST, RECLAIMED
-from windtunnel.twin.roll import BEGINNING
-from windtunnel.twin.story import APPLIED, FAULT_BEGAN, FAULT_ENDED, KEPT, RESIZED, SUPERSEDED
 
 OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
 """In lines that are about single requests, and need not be read."""
@@ -183,7 +191,9 @@ class History:
     def _failed(self, one: Happening) -> None:
         """A machine failed: by the fault that has just begun, or by one that had told it before."""
         for fault in reversed(self.faults.values()):
-            at_once = fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST
+            at_once = (
+                fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST_IN_FAULT
+            )
             told = one.reason == RECLAIMED and one.name in fault.subjects
             if at_once or told:
                 fault.failed = {**fault.failed, one.name: one.time}
@@ -207,7 +217,7 @@ class History:
             life.cluster = data.get("cluster", "")
             self._servers[server] = life
             self.lives.append(life)
-            if one.time > 0.0 or one.reason != BEGINNING:
+            if one.time > 0.0 or one.reason != RUN_BEGINS:
                 self._whence(life)
         life.since = {**life.since, state: one.time}
         life.gangs = data.get("gangs", life.gangs)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from windtunnel.core.vocabulary import RESIZED
 from windtunnel.report.explain.history import Happening, History
 from windtunnel.report.explain.run import ReadRun
 from windtunnel.report.explain.steps import (
@@ -16,7 +17,6 @@ from windtunnel.report.explain.steps import (
 )
 from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
 from windtunnel.twin.ground.telling import TERMINATIONS
-from windtunnel.twin.story import RESIZED
 
 HOW_MANY = 3
 MOST_DECISIONS = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from windtunnel.core.vocabulary import ENCODING
 from windtunnel.report.phases import Phase, Times, phases
-from windtunnel.twin.reasons import was_encoded
 
 Owner = tuple[str | None, int | None]
 """A server: its pool and its number there; nothing for a request that was sent nowhere."""
@@ -41,4 +41,4 @@ class Ended(Times, frozen=True, kw_only=True):
     def phases(self, end_s: float) -> list[Phase]:
         """Where its time went, in a run that ended so."""
         split = self.prompt_server != self.server
-        return phases(self, end_s, split=split, encoding=was_encoded(self.reason or ""))
+        return phases(self, end_s, split=split, encoding=(self.reason or "").endswith(ENCODING))

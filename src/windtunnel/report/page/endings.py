@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.core.vocabulary import general
 from windtunnel.report.page.latencies import of_outcomes
-from windtunnel.twin.reasons import general
 
 MOST_ENDINGS = 12
 MOST_EXAMPLES = 1_000

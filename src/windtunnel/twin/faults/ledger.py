@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from windtunnel.core.telemetry import Event, Plain, Telemetry
-from windtunnel.twin.story import FAULT_BEGAN, FAULT_ENDED
+from windtunnel.core.vocabulary import FAULT_BEGAN, FAULT_ENDED
 
 MOST_LISTED: Final = 1_000
 """Faults that a result lists one by one; all are counted, and told as events."""

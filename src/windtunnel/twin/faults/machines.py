@@ -3,6 +3,7 @@
 from typing import Final
 
 from windtunnel.core.random import Stream
+from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
 from windtunnel.fleet.shape import MachineShape
 from windtunnel.twin.faults.effects import Effect, Strike
 from windtunnel.twin.faults.plan import (
@@ -16,9 +17,6 @@ from windtunnel.twin.faults.plan import (
 )
 from windtunnel.twin.faults.schedule import Schedule
 from windtunnel.twin.ground.mishaps import Mishaps, Place
-
-LOST: Final = "a fault of the scenario"
-RECLAIMED: Final = "taken back by its provider"
 
 
 def places(select: MachineSelectPlan, mishaps: Mishaps) -> list[Place]:
@@ -75,7 +73,7 @@ class Loss(Strike):
         self._mishaps: Final = mishaps
 
     def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
-        self._mishaps.lose(self._machines, LOST, now_s)
+        self._mishaps.lose(self._machines, LOST_IN_FAULT, now_s)
 
 
 class SpotReclaim(Effect):

@@ -1,81 +1,47 @@
-"""Tells what was decided, with the reason, to whoever listens."""
+"""The event log of a run: decisions with their reasons, for the sinks that want them."""
 
+from collections.abc import Callable
 from typing import Final
 
+from windtunnel.core import vocabulary
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.engine.server import Server
 from windtunnel.routing.counterfactual import Judgement
-from windtunnel.twin.roll import KINDS as REPLICAS
+from windtunnel.twin.replicas import Replica
 from windtunnel.workload.request import UNSET, Request
 
-ADMITTED: Final = "request.admitted"
-QUEUED: Final = "request.queued"
-REJECTED: Final = "request.rejected"
-EVICTED: Final = "request.evicted"
-VERDICTS: Final = (ADMITTED, QUEUED, REJECTED, EVICTED)
-ROUTED: Final = "request.routed"
-SPLIT: Final = "request.split"
-MOVED: Final = "request.moved"
-ENDED: Final = "request.ended"
-FETCHED: Final = "request.fetched"
-LOADED: Final = "adapter.loaded"
-UNLOADED: Final = "adapter.evicted"
-REDIRECTED: Final = "request.redirected"
-RETRIED: Final = "request.retried"
-RESIZED: Final = "scaling.decided"
-KEPT: Final = "scaling.kept"
-FAULT_BEGAN: Final = "fault.began"
-FAULT_ENDED: Final = "fault.ended"
-APPLIED: Final = "scaling.applied"
-SUPERSEDED: Final = "scaling.superseded"
-KINDS: Final = (
-    *VERDICTS,
-    ROUTED,
-    SPLIT,
-    MOVED,
-    ENDED,
-    FETCHED,
-    LOADED,
-    UNLOADED,
-    REDIRECTED,
-    RETRIED,
-    RESIZED,
-    KEPT,
-    FAULT_BEGAN,
-    FAULT_ENDED,
-    APPLIED,
-    SUPERSEDED,
-    *REPLICAS,
-)
 
-
-class Story:
-    """Events of one run. A run that nobody listens to has none, and builds no event."""
+class EventLog:
+    """The events of requests and servers. A run without sinks has no log and builds no event."""
 
     def __init__(self, telemetry: Telemetry, policy: str, adapters: list[str]) -> None:
         self._telemetry: Final = telemetry
         self._policy: Final = policy  # of the router
         self._adapters: Final = adapters  # names by number
 
-    def tell(self, now_s: float, kind: str, request: Request, reason: str, **data: Plain) -> None:
+    def add(self, now_s: float, kind: str, request: Request, reason: str, **data: Plain) -> None:
         if self._telemetry.wants(kind):
             event = Event(now_s, kind, f"request/{request.id}", reason, data)
             self._telemetry.emit(event)
 
     def adapters(self, now_s: float, server: Server) -> None:
-        """What a server has loaded and evicted since it was last asked: pairs of who and what."""
+        """The adapters that a server has loaded and evicted since the last call."""
         assert server.slots is not None
         journal = server.slots.journal
         assert journal is not None
         for place in range(0, len(journal), 2):
-            kind, reason = (LOADED, "wanted") if journal[place + 1] else (UNLOADED, "room")
+            kind, reason = (
+                (vocabulary.LOADED, "wanted")
+                if journal[place + 1]
+                else (vocabulary.UNLOADED, "room")
+            )
             if self._telemetry.wants(kind):
                 data: dict[str, Plain] = {"adapter": self._adapters[journal[place]]}
                 self._telemetry.emit(Event(now_s, kind, f"server/{server.index}", reason, data))
         journal.clear()
 
     def fetched(self, now_s: float, server: Server) -> None:
-        """Which requests of a server wait for KV from slower tiers since it was last asked."""
+        """The requests that began to wait for KV from slower tiers since the last call."""
         assert server.tiers is not None
         loads = server.tiers.journal
         assert loads is not None
@@ -83,7 +49,7 @@ class Story:
             tokens = int(load.blocks) * int(server.limits.block_size)
             reason = "cached" if tokens else "on its way"
             wait_s = load.ready_s - load.begun_s
-            self.tell(now_s, FETCHED, load.request, reason, tokens=tokens, wait_s=wait_s)
+            self.add(now_s, vocabulary.FETCHED, load.request, reason, tokens=tokens, wait_s=wait_s)
         loads.clear()
 
     def routed(
@@ -93,9 +59,9 @@ class Story:
         opinions: list[tuple[int, float]],
         judgement: Judgement | None,
     ) -> None:
-        """Where a request was sent and, when that was looked into, what others would have been.
+        """Where a request was sent and, with a counterfactual, how other servers scored.
 
-        `opinions` are what the router thought of each server; none when it does not compare them.
+        `opinions` are the router's scores of servers; empty when it does not compare them.
         """
         data: dict[str, Plain] = {"server": int(request.server)}
         for server, score in opinions:
@@ -105,25 +71,25 @@ class Story:
             data["fresh_score"] = judgement.score
             data["regret"] = judgement.regret
             data["others"] = [[server, score] for server, score in judgement.others]
-        self.tell(now_s, ROUTED, request, self._policy, **data)
+        self.add(now_s, vocabulary.ROUTED, request, self._policy, **data)
 
     def moved(self, now_s: float, request: Request) -> None:
         """The KV of a split request is where its answer is made."""
         stayed = request.transfer_end_s == UNSET
         took_s = None if stayed else request.transfer_end_s - request.transfer_start_s
-        self.tell(now_s, MOVED, request, "stayed" if stayed else "", took_s=took_s)
+        self.add(now_s, vocabulary.MOVED, request, "stayed" if stayed else "", took_s=took_s)
 
     def stepped(self, now_s: float, server: Server) -> None:
-        """What a server has decided by itself, beside its steps."""
+        """What a server did by itself, beside its steps."""
         if server.slots is not None and server.slots.journal:
             self.adapters(now_s, server)
         if server.tiers is not None and server.tiers.journal:
             self.fetched(now_s, server)
 
     def ended(self, now_s: float, request: Request, outcome: str) -> None:
-        self.tell(
+        self.add(
             now_s,
-            ENDED,
+            vocabulary.ENDED,
             request,
             request.reason,
             outcome=outcome,
@@ -133,3 +99,25 @@ class Story:
             else None,
             preemptions=int(request.preemptions),
         )
+
+
+class ReplicaLog:
+    """The events of replicas: a line for each change of state."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry: Final = telemetry
+        self.placement: Callable[[Replica], dict[str, Plain]] = _no_placement
+        """The pods and machines of a replica, as data; none where it is only a number."""
+
+    def add(self, now_s: float, replica: Replica, reason: str) -> None:
+        """A replica has changed its state."""
+        kind = vocabulary.REPLICA_KINDS[replica.state]
+        if self._telemetry.wants(kind):
+            data: dict[str, Plain] = {"pool": replica.pool.name, "replica": replica.number}
+            data.update(self.placement(replica))
+            subject = f"server/{replica.server.index}"
+            self._telemetry.emit(Event(now_s, kind, subject, reason, data))
+
+
+def _no_placement(_: Replica) -> dict[str, Plain]:
+    return {}

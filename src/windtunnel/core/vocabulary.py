@@ -1,0 +1,69 @@
+"""The vocabulary of event logs, shared by simulated and live runs: kinds of events, and the
+reasons that programs recognise.
+
+A reason names its numbers ("needs 12 KV blocks, the server has 9"), so that a person can act on
+it. To be counted it is given without them ("needs # KV blocks, the server has #").
+"""
+
+import re
+from typing import Final
+
+ADMITTED: Final = "request.admitted"
+QUEUED: Final = "request.queued"
+REJECTED: Final = "request.rejected"
+EVICTED: Final = "request.evicted"
+GATEWAY_DECISIONS: Final = (ADMITTED, QUEUED, REJECTED, EVICTED)
+ROUTED: Final = "request.routed"
+SPLIT: Final = "request.split"
+MOVED: Final = "request.moved"
+ENDED: Final = "request.ended"
+FETCHED: Final = "request.fetched"
+LOADED: Final = "adapter.loaded"
+UNLOADED: Final = "adapter.evicted"
+REDIRECTED: Final = "request.redirected"
+RETRIED: Final = "request.retried"
+RESIZED: Final = "scaling.decided"
+KEPT: Final = "scaling.kept"
+APPLIED: Final = "scaling.applied"
+SUPERSEDED: Final = "scaling.superseded"
+FAULT_BEGAN: Final = "fault.began"
+FAULT_ENDED: Final = "fault.ended"
+CUT: Final = "control.cut"
+"""The last line of a log that is not complete: since when, and how much is missing."""
+REPLICA_STATES: Final = ("pending", "starting", "ready", "draining", "gone")
+REPLICA_KINDS: Final = tuple([f"replica.{state}" for state in REPLICA_STATES])
+KINDS: Final = (
+    *GATEWAY_DECISIONS,
+    ROUTED,
+    SPLIT,
+    MOVED,
+    ENDED,
+    FETCHED,
+    LOADED,
+    UNLOADED,
+    REDIRECTED,
+    RETRIED,
+    RESIZED,
+    KEPT,
+    FAULT_BEGAN,
+    FAULT_ENDED,
+    APPLIED,
+    SUPERSEDED,
+    *REPLICA_KINDS,
+)
+
+RUN_BEGINS: Final = "the run begins"
+"""Of replicas that are there when a run begins."""
+LOST_IN_FAULT: Final = "a fault of the scenario"
+RECLAIMED: Final = "taken back by its provider"
+"""Of machines that failed."""
+ENCODING: Final = "its media were encoded"
+"""How far a request has come that is neither queued nor with a server."""
+
+NUMBERS: Final = re.compile(r"\d+(?:[.,_]\d+)*")
+NUMBER: Final = "#"
+
+
+def general(reason: str) -> str:
+    """A reason without its numbers."""
+    return NUMBERS.sub(NUMBER, reason)
