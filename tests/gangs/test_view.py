@@ -51,7 +51,7 @@ def test_a_command_that_no_longer_fits_does_nothing() -> None:
     stale: list[Command] = [
         CreatePod(clique, 0),  # the index is taken
         Create(CLIQUE, PodClique("web-0-a", "web", 0, "", -1, "x", "", template("a"), 1, ())),
-        Delete(CLIQUE, "web-0-a", clique.uid + 100, "it was another one"),
+        Delete(CLIQUE, "web-0-a", clique.uid + "0", "it was another one"),
         Scale(CLIQUE, "web-9-a", 7),
     ]
     for command in stale:

@@ -208,7 +208,7 @@ class World:
     def pending(self) -> int:
         return sum(1 for pod in self.pods() if not pod.node)
 
-    def uids(self, clique: str = "") -> set[int]:
+    def uids(self, clique: str = "") -> set[str]:
         return {pod.uid for pod in self.pods(clique)}
 
     def events(self, reason: str) -> list[Event]:

@@ -219,7 +219,7 @@ def victim_order(pod: Pod, current_hash: str) -> tuple[bool, int, bool, bool, fl
         pod.ready,
         pod.template_hash == current_hash,
         -pod.created_s,
-        -pod.uid,
+        -pod.index,
     )
 
 
@@ -234,7 +234,7 @@ def _outdated(owner: PodCliqueSet, clique: PodClique, active: list[Pod]) -> list
     replicas, own = clique.replicas, clique.template.rolling
     down = unavailable(owner, own, replicas, clique.min_available)
     count = takeable(ready, clique.status.update_peak, replicas, clique.min_available, down)
-    serving = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.created_s, pod.uid))
+    serving = sorted((pod for pod in old if pod.ready), key=lambda pod: (pod.created_s, pod.index))
     taken += serving[:count]
     if owner.spec.update.type == COHERENT:
         above = max(0, len(active) - replicas)  # what stands in does not count as moved

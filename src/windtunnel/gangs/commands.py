@@ -58,7 +58,7 @@ class Delete(Command):
 
     verb = "delete"
 
-    def __init__(self, kind: str, name: str, uid: int, why: str) -> None:
+    def __init__(self, kind: str, name: str, uid: str, why: str) -> None:
         super().__init__(kind, name)
         self.uid: Final = uid
         self.why: Final = why

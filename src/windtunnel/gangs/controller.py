@@ -105,7 +105,7 @@ class Controller:
         fires = self._keep_parts(changes, busy, moved, now_s, commands)
         later = self._keep_sets(changes, fires, now_s, commands)
         later += self._put_off(changes)
-        self._act_groups(changes, moved, now_s, commands)
+        self._act_groups(changes, moved, fires, now_s, commands)
         self._act_cliques(busy, commands)
         changes.clear()
         changes.groups.update(dict.fromkeys(waiting))
@@ -338,7 +338,7 @@ class Controller:
             known.clash("", attachments.keep_set(view, owner, commands))
             sets.tell_clash(owner, known.clashes, now_s, commands)
             fired = fires.get(name, {})
-            look = sets.Look(known.standings, _progress(owner), view.newest_uid(), fired)
+            look = sets.Look(known.standings, _progress(owner), fired)
             wish = sets.observe(view, owner, look, now_s, commands)
             self._plan(wish.again_s, SET, name, -1)
             later += [(name, replica) for replica in wish.turns]
@@ -353,7 +353,8 @@ class Controller:
         for group in owner.parts[replica].groups.values():
             groups.flag_terminating(group, now_s, commands)
         what = f"Set replica {replica} is terminated: {why}"
-        key = f"{SET_REPLICA_DELETED}/{owner.uid}/{replica}/{self._view.newest_uid()}"
+        incarnation = termination.incarnation_of(owner, replica, None, -1) + 1
+        key = f"{SET_REPLICA_DELETED}/{owner.uid}/{replica}/{incarnation}"
         event = Event(key, WARNING, SET, owner.name, SET_REPLICA_DELETED, what, now_s)
         commands.append(Emit(event))
 
@@ -363,6 +364,7 @@ class Controller:
         self,
         changes: Changes,
         moved: set[tuple[str, int]],
+        fires: dict[str, dict[int, str]],
         now_s: float,
         commands: list[Command],
     ) -> None:
@@ -374,30 +376,37 @@ class Controller:
             owner = view.sets[group.set_name]
             if group.replica >= owner.replicas or not _is_noted(owner):
                 continue
-            if (group.set_name, group.replica) not in moved:
-                self._terminate_in_group(owner, group, now_s, commands)
+            if group.replica in fires.get(owner.name, {}):
+                continue  # what it lacks is created after its termination is written
+            if (group.set_name, group.replica) not in moved and self._terminate_in_group(
+                owner, group, now_s, commands
+            ):
+                continue
             clash = groups.act(view, owner, group, commands)
             if self._known[owner.name].clash(name, clash):
                 view.set_changed(owner.name)
 
     def _terminate_in_group(
         self, owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
-    ) -> None:
+    ) -> bool:
+        """Writes the termination of group replicas that are due; says whether any is."""
         if group.replica in owner.status.recycled:
-            return
+            return False
         due = termination.due_in_group(owner, group, groups.template_of(owner, group), now_s)
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
-            return
-        uid = self._view.newest_uid()
+            return False
         status: GroupStatus = groups.copy_of(group.status)
-        status.recycled = {**status.recycled, **dict.fromkeys(due.replicas, uid)}
+        after = {index: status.incarnations.get(index, 0) + 1 for index in due.replicas}
+        status.incarnations = {**status.incarnations, **after}
+        status.recycled = {**status.recycled, **after}
         commands.append(PatchGroupStatus(group.name, status))
-        for index in due.replicas:
+        for index, incarnation in after.items():
             what = f"Replica {index} of {group.name} is terminated: {due.why}"
-            key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{uid}"
+            key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{incarnation}"
             event = Event(key, WARNING, GROUP, group.name, GROUP_REPLICA_DELETED, what, now_s)
             commands.append(Emit(event))
+        return True
 
     def _act_cliques(self, busy: dict[str, None], commands: list[Command]) -> None:
         view = self._view

@@ -19,6 +19,7 @@ from windtunnel.gangs.objects import (
 )
 from windtunnel.gangs.order import starts_after
 from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, PackDomains
+from windtunnel.gangs.termination import incarnation_of
 from windtunnel.gangs.view import View
 
 
@@ -68,6 +69,7 @@ def new_clique(
         template,
         replicas,
         after,
+        incarnation_of(owner, outline.replica, None, -1),
     )
 
 
@@ -90,6 +92,7 @@ def new_member(
         template,
         template.replicas,
         after,
+        incarnation_of(owner, group.replica, group, group_replica),
     )
 
 

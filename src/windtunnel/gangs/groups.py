@@ -26,6 +26,7 @@ from windtunnel.gangs.rollout import (
     unavailable,
 )
 from windtunnel.gangs.templates import COHERENT, GroupTemplate
+from windtunnel.gangs.termination import is_condemned
 from windtunnel.gangs.view import View
 
 
@@ -56,7 +57,8 @@ def observe(
     before = group.status
     status = _count(owner, group)
     status.lost_rule = owner.spec.on_all_scheduled_lost
-    status.recycled = _still_recycled(group)
+    status.incarnations = before.incarnations
+    status.recycled = _still_recycled(owner, group)
     status.first_scheduled_s = before.first_scheduled_s
     if status.scheduled and before.first_scheduled_s < 0.0:
         status.first_scheduled_s = now_s
@@ -98,14 +100,13 @@ def _count(owner: PodCliqueSet, group: ScalingGroup) -> GroupStatus:
     return status
 
 
-def _still_recycled(group: ScalingGroup) -> dict[int, int]:
+def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
     """The replicas of which a clique that is to go is still there."""
-    kept = {}
-    for index, uid in group.status.recycled.items():
-        members = group.cliques.get(index, {})
-        if any(clique.uid <= uid for clique in members.values()):
-            kept[index] = uid
-    return kept
+    return {
+        index: incarnation
+        for index, incarnation in group.status.recycled.items()
+        if any(is_condemned(owner, group, one) for one in group.cliques.get(index, {}).values())
+    }
 
 
 def _follow_update(
@@ -152,6 +153,7 @@ def _same(one: GroupStatus, other: GroupStatus) -> bool:
         and one.update_peak == other.update_peak
         and one.revision == other.revision
         and one.lost_rule == other.lost_rule
+        and one.incarnations == other.incarnations
         and one.recycled == other.recycled
     )
 
@@ -198,6 +200,7 @@ def copy_of(status: GroupStatus) -> GroupStatus:
     made.update_ended_s = status.update_ended_s
     made.update_peak = status.update_peak
     made.revision = status.revision
+    made.incarnations = status.incarnations
     made.recycled = status.recycled
     return made
 
@@ -240,12 +243,10 @@ def _delete(members: dict[str, PodClique], why: str, commands: list[Command]) ->
 
 def _recycle(owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> set[int]:
     """Carries on with terminations that were decided on: what is left of them goes."""
-    whole = owner.status.recycled.get(group.replica, 0)
     going = set()
     for index, members in group.cliques.items():
-        uid = max(whole, group.status.recycled.get(index, 0))
         for clique in members.values():
-            if clique.uid <= uid:
+            if is_condemned(owner, group, clique):
                 commands.append(Delete(CLIQUE, clique.name, clique.uid, "its gang is terminated"))
                 going.add(index)
     return going

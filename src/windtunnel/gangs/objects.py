@@ -75,8 +75,8 @@ class Thing:
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
-        self.uid = 0
-        """Issued by the view; 0 before that."""
+        self.uid = ""
+        """Issued by the API server, opaque and never used again; empty before that."""
         self.created_s = NEVER
         self.deleted_s = NEVER
         """Since when it is being deleted."""
@@ -215,6 +215,7 @@ class PodClique(Thing):
         template: CliqueTemplate,
         replicas: int,
         starts_after: tuple[tuple[str, int], ...],
+        incarnation: int = 0,
     ) -> None:
         super().__init__(name)
         self.set_name: Final = set_name
@@ -233,6 +234,8 @@ class PodClique(Thing):
         self.min_available: Final = template.min_available
         self.starts_after: Final = starts_after
         """Cliques that come before it, each with how many of its pods must be ready."""
+        self.incarnation: Final = incarnation
+        """Terminations before it was created, of its set replica and of its group replica."""
         self.status = CliqueStatus()
         self.pods: Final[dict[str, Pod]] = {}
         """Its pods by name, those that are leaving included; kept by the view."""
@@ -247,6 +250,7 @@ class GroupStatus:
         "available",
         "first_scheduled_s",
         "healthy",
+        "incarnations",
         "losses",
         "lost_rule",
         "observed",
@@ -277,8 +281,10 @@ class GroupStatus:
         """As of a clique, of replicas that were available."""
         self.revision = ""
         """The revision of the set that all of its replicas have."""
+        self.incarnations: dict[int, int] = {}
+        """By replica: how often it was terminated so far. See `termination`."""
         self.recycled: dict[int, int] = {}
-        """By replica: cliques of it with an id up to this are to go. See `termination`."""
+        """Replicas whose termination is under way, each with the incarnation that comes next."""
 
     @property
     def updating(self) -> bool:
@@ -449,8 +455,10 @@ class SetStatus:
         """The replicas whose turn it is."""
         self.done: tuple[int, ...] = ()
         """The replicas that this update has behind them."""
+        self.incarnations: dict[int, int] = {}
+        """By replica: how often it was terminated so far. See `termination`."""
         self.recycled: dict[int, int] = {}
-        """By replica: cliques of it with an id up to this are to go. See `termination`."""
+        """Replicas whose termination is under way, each with the incarnation that comes next."""
         self.scales: dict[str, int] = {}
         """Replicas of cliques that stand alone, as they were when a recycle took them away."""
 

@@ -15,6 +15,7 @@ from windtunnel.gangs.generation import (
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
 from windtunnel.gangs.rollout import has_turn, is_old, target
 from windtunnel.gangs.templates import ON_DELETE
+from windtunnel.gangs.termination import is_condemned
 from windtunnel.gangs.view import View
 
 
@@ -60,7 +61,6 @@ def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Comma
     part = owner.parts.get(replica)
     there = Replica() if part is None else part
     clash = attachments.keep_replica(view, owner, outline, commands)
-    recycled = owner.status.recycled.get(replica, 0)
     for role, name in outline.cliques:
         clique = there.cliques.get(role)
         if clique is None:
@@ -71,7 +71,7 @@ def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Comma
                 replicas = owner.status.scales.get(name, template.replicas)
                 made = new_clique(owner, outline, name, template, replicas)
                 commands.append(Create(CLIQUE, made))
-        elif clique.uid <= recycled:
+        elif is_condemned(owner, None, clique):
             commands.append(Delete(CLIQUE, name, clique.uid, "its gang is terminated"))
     for group, name in outline.groups:
         if group.name not in there.groups:
@@ -154,14 +154,13 @@ def standing(owner: PodCliqueSet, outline: Outline) -> Standing:
 
 def is_settled(owner: PodCliqueSet, replica: int) -> bool:
     """Whether nothing is left of a termination that was decided on."""
-    uid = owner.status.recycled.get(replica, 0)
     part = owner.parts.get(replica)
-    if not uid or part is None:
+    if replica not in owner.status.recycled or part is None:
         return True
-    if any(clique.uid <= uid for clique in part.cliques.values()):
+    if any(is_condemned(owner, None, clique) for clique in part.cliques.values()):
         return False
     return not any(
-        clique.uid <= uid
+        is_condemned(owner, group, clique)
         for group in part.groups.values()
         for members in group.cliques.values()
         for clique in members.values()

@@ -20,6 +20,7 @@ from windtunnel.gangs.objects import (
 from windtunnel.gangs.replicas import Standing, is_settled
 from windtunnel.gangs.rollout import rolling_of
 from windtunnel.gangs.templates import OFF, ON_DELETE
+from windtunnel.gangs.termination import incarnation_of, is_condemned
 from windtunnel.gangs.view import View
 
 PROGRESSING = "Progressing"
@@ -43,6 +44,7 @@ def copy_of(status: SetStatus) -> SetStatus:
     made.progress = status.progress
     made.updating = status.updating
     made.done = status.done
+    made.incarnations = status.incarnations
     made.recycled = status.recycled
     made.scales = status.scales
     return made
@@ -61,6 +63,7 @@ def same(one: SetStatus, other: SetStatus) -> bool:
         and one.progress == other.progress
         and one.updating == other.updating
         and one.done == other.done
+        and one.incarnations == other.incarnations
         and one.recycled == other.recycled
         and one.scales == other.scales
     )
@@ -69,15 +72,14 @@ def same(one: SetStatus, other: SetStatus) -> bool:
 class Look:
     """What a set is judged by."""
 
-    __slots__ = ("fired", "newest_uid", "progress", "standings")
+    __slots__ = ("fired", "progress", "standings")
 
     def __init__(
-        self, standings: dict[int, Standing], progress: int, newest_uid: int, fired: dict[int, str]
+        self, standings: dict[int, Standing], progress: int, fired: dict[int, str]
     ) -> None:
         self.standings: Final = standings
         self.progress: Final = progress
         """Counts what an update has behind it; as long as it changes, the update comes on."""
-        self.newest_uid: Final = newest_uid
         self.fired: Final = fired
         """The replicas that are to be terminated."""
 
@@ -104,13 +106,13 @@ def observe(
         status.available = sum(1 for one in standings.values() if one.available)
         status.updated = sum(1 for one in standings.values() if one.updated)
     status.recycled = {
-        replica: uid
-        for replica, uid in status.recycled.items()
+        replica: incarnation
+        for replica, incarnation in status.recycled.items()
         if replica < owner.replicas and not is_settled(owner, replica)
     }
     _drop_scales(view, owner, status)
     for replica in look.fired:
-        _fire(owner, status, replica, look.newest_uid)
+        _fire(owner, status, replica)
     _follow_revision(owner, status, now_s, commands)
     if status.rolling:
         _roll(owner, status, standings, now_s, commands)
@@ -128,9 +130,11 @@ def observe(
     return Wish(again_s, turns)
 
 
-def _fire(owner: PodCliqueSet, status: SetStatus, replica: int, uid: int) -> None:
+def _fire(owner: PodCliqueSet, status: SetStatus, replica: int) -> None:
     """Writes down that a replica is to go, and how its cliques were scaled."""
-    status.recycled = {**status.recycled, replica: uid}
+    incarnation = incarnation_of(owner, replica, None, -1) + 1
+    status.incarnations = {**status.incarnations, replica: incarnation}
+    status.recycled = {**status.recycled, replica: incarnation}
     status.scales = dict(status.scales)
     for clique in owner.parts[replica].cliques.values():
         if clique.replicas != clique.template.replicas:
@@ -156,7 +160,7 @@ def _drop_scales(view: View, owner: PodCliqueSet, status: SetStatus) -> None:
     kept = {}
     for name, replicas in status.scales.items():
         clique = view.cliques.get(name)
-        if clique is None or clique.uid <= owner.status.recycled.get(clique.replica, 0):
+        if clique is None or is_condemned(owner, None, clique):
             kept[name] = replicas
     status.scales = kept
 

@@ -5,9 +5,10 @@ enough for the group's minimum. Level B: a whole set replica, when a group of it
 clique that stands alone. Whatever was never scheduled is never terminated: that is remembered in
 its status, not guessed from times.
 
-A termination is written down before anything is deleted: `recycled` says that every clique with an
-id up to a number has to go. Whoever stops in between carries on from there, and nothing that was
-made since is touched.
+A termination is written to the status before anything is deleted: it counts the incarnations of a
+set replica or of a group replica, each clique carries the count at its creation, and a clique of an
+earlier incarnation has to go. A controller that stops in between carries on from there, and no
+clique that was created since is touched.
 """
 
 from typing import Final
@@ -17,6 +18,20 @@ from windtunnel.gangs.objects import PodClique, PodCliqueSet, ScalingGroup, Thin
 from windtunnel.gangs.templates import GroupTemplate
 
 NEVER_DUE: Final = float("inf")
+
+
+def incarnation_of(
+    owner: PodCliqueSet, replica: int, group: ScalingGroup | None, index: int
+) -> int:
+    """What a clique that is created now gets: both counts only grow, and so does their sum."""
+    whole = owner.status.incarnations.get(replica, 0)
+    return whole if group is None else whole + group.status.incarnations.get(index, 0)
+
+
+def is_condemned(owner: PodCliqueSet, group: ScalingGroup | None, clique: PodClique) -> bool:
+    """Whether a clique is of an earlier incarnation, which was terminated."""
+    current = incarnation_of(owner, clique.replica, group, clique.group_replica)
+    return clique.incarnation < current
 
 
 class Due:

@@ -76,7 +76,7 @@ class View(Feed):
         """Priority classes; one that is not here counts 0."""
         self.events: Final[dict[str, Event]] = {}
         """By key, oldest first."""
-        self._uid = 0
+        self._issued = 0  # ids given out so far
 
     def watch(self) -> Changes:
         """A record of changes that begins with everything there is."""
@@ -94,13 +94,9 @@ class View(Feed):
         changes.pods.update(dict.fromkeys(self.pods))
         changes.nodes.update(dict.fromkeys(self.nodes))
 
-    def newest_uid(self) -> int:
-        """The id that was given out last: whatever comes later has a higher one."""
-        return self._uid
-
     def issue(self, thing: Thing, now_s: float) -> None:
-        self._uid += 1
-        thing.uid = self._uid
+        self._issued += 1
+        thing.uid = f"uid-{self._issued}"
         thing.created_s = now_s
 
     # What people and the cluster do.
@@ -161,10 +157,8 @@ class View(Feed):
         before = clique.places.get(command.index)
         if before is not None and before.active and before.name in clique.pods:
             return
-        self._uid += 1
-        pod = Pod(f"{clique.name}-{_suffix(self._uid)}", clique, command.index)
-        pod.uid = self._uid
-        pod.created_s = now_s
+        pod = Pod(f"{clique.name}-{_suffix(self._issued + 1)}", clique, command.index)
+        self.issue(pod, now_s)
         self.pods[pod.name] = pod
         clique.pods[pod.name] = pod
         clique.places[pod.index] = pod
@@ -401,9 +395,9 @@ def _part(owner: PodCliqueSet, replica: int) -> Replica:
     return part
 
 
-def _suffix(uid: int) -> str:
+def _suffix(number: int) -> str:
     """Five letters and digits that spell no words."""
-    number = uid * _STRIDE % _SUFFIX
+    number = number * _STRIDE % _SUFFIX
     text = ""
     for _ in range(5):
         number, digit = divmod(number, len(_LETTERS))

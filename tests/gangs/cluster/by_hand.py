@@ -73,7 +73,9 @@ class World:
         return last_s
 
     def pods(self, clique: str) -> list[Pod]:
-        return sorted(self.view.cliques[clique].pods.values(), key=lambda pod: pod.uid)
+        return sorted(
+            self.view.cliques[clique].pods.values(), key=lambda pod: (pod.created_s, pod.index)
+        )
 
     def nodes(self, clique: str) -> list[str]:
         return sorted(pod.node for pod in self.pods(clique))

@@ -111,7 +111,7 @@ class Live:
         found = [
             pod for pod in self.view.pods.values() if pod.active and pod.clique.endswith(clique)
         ]
-        return sorted(found, key=lambda pod: pod.uid)
+        return sorted(found, key=lambda pod: (pod.created_s, pod.clique, pod.index))
 
     @property
     def placed(self) -> int:
@@ -124,7 +124,7 @@ class Live:
     def ready(self, clique: str = "") -> int:
         return sum(pod.ready for pod in self.pods(clique))
 
-    def uids(self, clique: str = "") -> set[int]:
+    def uids(self, clique: str = "") -> set[str]:
         return {pod.uid for pod in self.pods(clique)}
 
     def ready_s(self, clique: str) -> list[float]:

@@ -85,7 +85,7 @@ class Anything(RuleBasedStateMachine):
         self.crashing: list[str] = []
         self.stuck: list[str] = []
         self.images = 1
-        self.breached: dict[tuple[str, int], float] = {}
+        self.breached: dict[tuple[str, str], float] = {}
         self.told: set[str] = set()
 
     # Anything may happen.
@@ -169,7 +169,7 @@ class Anything(RuleBasedStateMachine):
         if not hasattr(self, "live"):
             return
         now_s = self.live.now_s
-        breached = dict[tuple[str, int], float]()
+        breached = dict[tuple[str, str], float]()
         for thing in [*self.view.cliques.values(), *self.view.groups.values()]:
             condition = thing.conditions.get("MinAvailableBreached")
             if condition is not None and condition.status == "True":

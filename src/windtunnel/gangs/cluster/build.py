@@ -162,7 +162,7 @@ def happen(cluster: Cluster, happening: Happening, now_s: float) -> None:
         cluster.mend(_clique(cluster.view, happening.mend))
     elif happening.delete is not None:
         clique = cluster.view.cliques[_clique(cluster.view, happening.delete.clique)]
-        pods = sorted(clique.pods.values(), key=lambda pod: (pod.index, pod.uid))
+        pods = sorted(clique.pods.values(), key=lambda pod: (pod.index, pod.created_s, pod.name))
         active = [pod for pod in pods if pod.active]
         for pod in active[: happening.delete.count]:
             cluster.delete_pod(pod.name, now_s)

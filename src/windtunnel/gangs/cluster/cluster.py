@@ -54,7 +54,7 @@ class _Due:
 
     __slots__ = ("kind", "name", "uid")
 
-    def __init__(self, kind: str, name: str = "", uid: int = 0) -> None:
+    def __init__(self, kind: str, name: str = "", uid: str = "") -> None:
         self.kind: Final = kind
         self.name: Final = name
         self.uid: Final = uid

@@ -19,7 +19,7 @@ from windtunnel.gangs.objects import (
     PodGroup,
 )
 from windtunnel.gangs.objects import Pack as PackKeys
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Tie
 from windtunnel.gangs.placement.placer import Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
@@ -226,7 +226,8 @@ class Scheduler:
             gang.name,
             groups,
             priority=self._priority(gang),
-            order=gang.uid,
+            order=gang.created_s,
+            tie=_tie(gang),
             parts=parts,
             pack=_pack(gang.pack),
             spread=None if gang.base else spread_of(set_notes, gang.topology, self._view.levels),
@@ -273,7 +274,7 @@ class Scheduler:
             if priority < below:
                 members = [member for group in gang.groups for member in self._members(group)]
                 if members:
-                    found.append(Victim(gang.name, priority, gang.uid, members))
+                    found.append(Victim(gang.name, priority, gang.created_s, members, _tie(gang)))
         return found
 
     def _members(self, group: PodGroup) -> list[Member]:
@@ -339,12 +340,16 @@ class Scheduler:
         self._view.apply(Emit(Event(key, level, GANG, gang.name, reason, says, now_s)), now_s)
 
 
+def _tie(gang: PodGang) -> Tie:
+    return (gang.set_name, gang.replica, len(gang.name))
+
+
 def _waits(pod: Pod) -> bool:
     return not pod.node and not pod.gates and pod.active
 
 
 def _by_index(pods: list[Pod]) -> list[Pod]:
-    return sorted(pods, key=lambda pod: (pod.index, pod.uid))
+    return sorted(pods, key=lambda pod: (pod.index, pod.created_s, pod.name))
 
 
 def _pack(pack: PackKeys | None) -> Pack | None:

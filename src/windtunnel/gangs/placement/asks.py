@@ -131,8 +131,14 @@ class PartAsk:
         self.pack: Final = pack
 
 
+Tie = tuple[str, int, int]
+"""Orders gangs of one instant: their set, its replica, the length of the name (2 before 10)."""
+NO_TIE: Final[Tie] = ("", 0, 0)
+
+
 class GangAsk:
-    """What must be placed together. `order` decides between equal priorities, then the name.
+    """What must be placed together. Of equal priorities the lower `order` is first: when the gang
+    was created, then `tie`, then the name.
 
     `family` names the gangs that `spread` keeps apart; `topology` the levels that its keys
     belong to; `reuse` an earlier gang, whose nodes are taken first. A `patient` gang rather waits
@@ -146,7 +152,8 @@ class GangAsk:
         groups: list[GroupAsk],
         *,
         priority: int = 0,
-        order: int = 0,
+        order: float = 0.0,
+        tie: Tie = NO_TIE,
         preempts: bool = True,
         parts: list[PartAsk] | None = None,
         pack: Pack | None = None,
@@ -161,6 +168,7 @@ class GangAsk:
         self.groups: Final = groups
         self.priority: Final = priority
         self.order: Final = order
+        self.tie: Final = tie
         self.preempts: Final = preempts
         self.parts: Final[list[PartAsk]] = parts if parts is not None else []
         self.pack: Final = pack
@@ -171,9 +179,9 @@ class GangAsk:
         self.patient: Final = patient
         self.near: Final[list[str]] = near if near is not None else []
 
-    def rank(self) -> tuple[int, int, str]:
+    def rank(self) -> tuple[int, float, Tie, str]:
         """Who is placed first: higher priority, then earlier, then by name."""
-        return (-self.priority, self.order, self.name)
+        return (-self.priority, self.order, self.tie, self.name)
 
     def missing(self) -> int:
         """How many pods the gang lacks of its minimum."""

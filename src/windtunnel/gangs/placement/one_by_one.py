@@ -23,14 +23,15 @@ class OneByOnePlacer:
         """Each pod by itself: in turns, as pods of gangs that start together arrive."""
         done = Pass()
         waiting = [
-            (-gang.priority, turn, gang.order, gang.name, group, pod)
+            ((-gang.priority, turn, gang.order, gang.tie, gang.name), group, pod)
             for gang in asks
             for turn, (group, pod) in enumerate(
                 (group, pod) for group in gang.groups for pod in group.pods
             )
         ]
         told: list[str] = []
-        for _, _, _, name, group, pod in sorted(waiting, key=lambda entry: entry[:4]):
+        for rank, group, pod in sorted(waiting, key=lambda entry: entry[0]):
+            name = rank[-1]
             alone = GangAsk(name, [GroupAsk(group.name, 1, [pod])])
             search = Search(self.space, alone, {}, {}, {group.name: [pod]})
             found = search.run()

@@ -9,7 +9,7 @@ is left, pods above the minima, one by one. Whoever waits is told why, in a sent
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk, Shape
+from windtunnel.gangs.placement.asks import NO_TIE, GangAsk, GroupAsk, PodAsk, Shape, Tie
 from windtunnel.gangs.placement.moves import Remembered
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import Node, Space
@@ -53,10 +53,13 @@ class Member:
 class Victim:
     """A gang that holds room: its pods, and what it would take to push it aside."""
 
-    def __init__(self, name: str, priority: int, order: int, members: list[Member]) -> None:
+    def __init__(
+        self, name: str, priority: int, order: float, members: list[Member], tie: Tie = NO_TIE
+    ) -> None:
         self.name: Final = name
         self.priority: Final = priority
         self.order: Final = order
+        self.tie: Final = tie
         self.members: Final = members
 
 
@@ -295,7 +298,7 @@ class GangPlacer:
     def _spare(self, gang: GangAsk, chosen: list["_Step"], found: Found) -> Found:
         """Lets those stay without whom the gang still fits, the dearest first."""
         used = _nodes_of(found)
-        for step in sorted(chosen, key=lambda step: step.worth(), reverse=True):
+        for step in _cheapest_first(chosen)[::-1]:
             if step.extra and any(other.is_rest_of(step.victim) for other in chosen):
                 continue  # pods above the minimum do not outlive their gang
             if not step.is_on(used):  # its room was not needed
@@ -399,13 +402,13 @@ class _Step:
     def is_rest_of(self, victim: Victim) -> bool:
         return self.victim is victim and not self.extra
 
-    def worth(self) -> tuple[bool, int, int, str]:
-        """Who stays rather than others: whole gangs, then by priority, age and name."""
-        return (not self.extra, self.victim.priority, -self.victim.order, self.victim.name)
+    def worth(self) -> tuple[bool, int, float]:
+        """Who stays rather than others: whole gangs, then by priority and age."""
+        return (not self.extra, self.victim.priority, -self.victim.order)
 
 
 def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
-    """Who goes first: pods above minima, then gangs; lowest priority, newest, by name."""
+    """Who goes first: pods above minima, then gangs; lowest priority, newest, last by name."""
     steps: list[_Step] = []
     for victim in victims:
         if any(member.pod in already for member in victim.members if not member.extra):
@@ -416,8 +419,12 @@ def _in_order(victims: list[Victim], already: set[str]) -> list[_Step]:
             steps.append(_Step(victim, extras, extra=True))
         if rest:
             steps.append(_Step(victim, rest, extra=False))
-    steps.sort(key=lambda step: step.worth())
-    return steps
+    return _cheapest_first(steps)
+
+
+def _cheapest_first(steps: list[_Step]) -> list[_Step]:
+    last = sorted(steps, key=lambda step: (step.victim.tie, step.victim.name), reverse=True)
+    return sorted(last, key=lambda step: step.worth())
 
 
 def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
@@ -459,7 +466,7 @@ def _one_more(gang: GangAsk, group: GroupAsk, pod: PodAsk, bound: dict[str, list
         for other in gang.groups
     ]  # fmt: skip
     return GangAsk(
-        gang.name, groups, priority=gang.priority, order=gang.order, parts=gang.parts,
+        gang.name, groups, priority=gang.priority, order=gang.order, tie=gang.tie, parts=gang.parts,
         pack=gang.pack, family=gang.family, topology=gang.topology, reuse=gang.reuse,
     )  # fmt: skip
 

@@ -246,6 +246,6 @@ def usable(node: Node) -> bool:
     return node.ready and not node.cordoned
 
 
-def _order(pod: Pod) -> tuple[float, str, float, int]:
+def _order(pod: Pod) -> tuple[float, str, float, str, int]:
     """Gangs by age, the large pods of each first."""
-    return (pod.created_s, pod.gang, -pod.requests.get(GPU, 0.0), pod.uid)
+    return (pod.created_s, pod.gang, -pod.requests.get(GPU, 0.0), pod.clique, pod.index)
