@@ -106,7 +106,7 @@ def test_every_policy_loses_nobody_and_says_why(name: str) -> None:
 
 def test_where_everybody_is_let_in_there_is_no_gateway_and_nothing_is_paid() -> None:
     simulation = compose(load_text(BUSY))
-    assert simulation.services[0].door is None
+    assert simulation.services[0].gateway is None
     assert run(BUSY)["gateway"] is None
 
 
@@ -373,11 +373,12 @@ def test_a_gateway_whose_books_are_wrong_is_found_out() -> None:
     text = steps(f"{{policy: flow-control, {ONE_AT_A_TIME}}}", source("chat", 0.1, output=1))
     simulation = compose(load_text(text))
     simulation.run(runs.breathe)
-    assert simulation.services[0].door is not None
+    gateway = simulation.services[0].gateway
+    assert gateway is not None
     agrees = next(one for one in INVARIANTS if one.name == "gateway-agrees")
     assert agrees.check(simulation) is None
-    simulation.services[0].door.gateway.in_flight += 1
-    told = "the gateway has 0 waiting and 1 in flight of 0 known, the run 0 and 0"
+    gateway.driver.gateway.in_flight += 1
+    told = "the gateway has 0 queued and 1 in flight of 0 known"
     assert agrees.check(simulation) == told
 
 

@@ -10,7 +10,7 @@ from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
 from windtunnel.twin.accounts import Account, ClassAccount, ModelAccount, Tally, TenantAccount
 from windtunnel.twin.adapters import MOST_LISTED
-from windtunnel.twin.door import Door
+from windtunnel.twin.gateway import SimGateway
 from windtunnel.twin.pools import offload_token_bytes, shape_of
 from windtunnel.twin.prices import cost_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
@@ -131,18 +131,18 @@ def sessions_of(simulation: Simulation) -> dict[str, Any]:
     }
 
 
-def gateway_of(doors: Sequence[Door | None]) -> dict[str, Any] | None:
+def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
     """What was decided at the gateways; None where there is none, and all may pass."""
-    gateways = [door for door in doors if door is not None]
-    if not gateways:
+    drivers = [gateway.driver for gateway in gateways if gateway is not None]
+    if not drivers:
         return None
     decisions: dict[str, dict[str, int]] = {kind: {} for kind in KIND_NAMES}
-    for door in gateways:
-        for kind, counts in zip(KIND_NAMES, door.told, strict=True):
+    for driver in drivers:
+        for kind, counts in zip(KIND_NAMES, driver.counts, strict=True):
             for reason, count in counts.items():
                 decisions[kind][reason] = decisions[kind].get(reason, 0) + count
     return {
-        "waiting_peak": max(door.waiting_peak for door in gateways),
+        "waiting_peak": max(driver.queued_peak for driver in drivers),
         "decisions": {kind: dict(sorted(counts.items())) for kind, counts in decisions.items()},
     }
 

@@ -3,9 +3,9 @@
 import math
 from typing import Final
 
+from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.door import Door
 from windtunnel.twin.places import AT_THE_DOOR, ON_THE_WAY, SPLIT
 from windtunnel.twin.recorder import UNFINISHED
 from windtunnel.twin.replicas import DRAINING, READY, STATES
@@ -93,23 +93,24 @@ def _gateways_agree(simulation: Simulation) -> str | None:
     if simulation.recorder.outcomes[UNFINISHED]:
         return None
     for model, service in enumerate(simulation.services):
-        fault = _gateway_fault(simulation, model, service.door) if service.door else None
-        if fault is not None:
-            return fault
+        if service.gateway is not None:
+            fault = _gateway_fault(simulation, model, service.gateway.driver)
+            if fault is not None:
+                return fault
     return None
 
 
-def _gateway_fault(simulation: Simulation, model: int, door: Door) -> str | None:
-    gateway = door.gateway
-    fault = gateway.check()
+def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) -> str | None:
+    gateway = driver.gateway
+    fault = driver.check()
     if fault is not None:
         return fault
     elsewhere = [one for one in simulation.elsewhere.values() if one.model == model]
     waiting = sum(request.place == AT_THE_DOOR for request in elsewhere)
     sent = len(elsewhere) - waiting + _at_servers(simulation, model)
-    if (gateway.waiting, gateway.in_flight, door.known) == (waiting, sent, waiting + sent):
+    if (gateway.waiting, gateway.in_flight) == (waiting, sent):
         return None
-    books = f"{gateway.waiting} waiting and {gateway.in_flight} in flight of {door.known} known"
+    books = f"{gateway.waiting} queued and {gateway.in_flight} in flight"
     return f"the gateway has {books}, the run {waiting} and {sent}"
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 from windtunnel.admission.gateway.build import build_gateway
+from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.core.events import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
@@ -21,9 +22,9 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
-from windtunnel.twin.door import Door
 from windtunnel.twin.event_log import EventLog, ReplicaLog
 from windtunnel.twin.faults.build import build_faults
+from windtunnel.twin.gateway import SimGateway
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
@@ -64,7 +65,7 @@ def compose(
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
-    services = _services(plan, traffic, cluster, streams)
+    services = _services(plan, traffic, cluster, streams, queue, event_log)
     told = scaling or Telemetry()
     lifecycle = Lifecycle(
         cluster=cluster,
@@ -176,24 +177,29 @@ class Routing:
 
 
 def _services(
-    plan: ScenarioPlan, traffic: Traffic, cluster: Cluster, streams: Streams
+    plan: ScenarioPlan,
+    traffic: Traffic,
+    cluster: Cluster,
+    streams: Streams,
+    queue: EventQueue,
+    event_log: EventLog | None,
 ) -> list[Service]:
     """One for each model."""
     labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
-    return [
-        _service(plan, traffic, Routing(plan, model, cluster, streams, labels))
-        for model in range(len(cluster.rosters))
-    ]
-
-
-def _service(plan: ScenarioPlan, traffic: Traffic, routing: Routing) -> Service:
-    return Service(
-        routing.roster,
-        routing.router(),
-        routing.prefill_routers(),
-        routing.counterfactual(),
-        _door(plan, routing.roster, traffic),
-    )
+    services: list[Service] = []
+    for model in range(len(cluster.rosters)):
+        routing = Routing(plan, model, cluster, streams, labels)
+        gateway = _gateway(plan, routing.roster, traffic, queue, event_log)
+        services.append(
+            Service(
+                routing.roster,
+                routing.router(),
+                routing.prefill_routers(),
+                routing.counterfactual(),
+                gateway,
+            )
+        )
+    return services
 
 
 def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> Names:
@@ -304,13 +310,20 @@ def _token_bytes(split: SplitPlan, plan: ScenarioPlan, model: str | None) -> flo
     return kv_bytes_per_token(shape)
 
 
-def _door(plan: ScenarioPlan, roster: Roster, traffic: Traffic) -> Door | None:
-    """None where everybody is let in: nothing is asked, and nothing is paid."""
+def _gateway(
+    plan: ScenarioPlan,
+    roster: Roster,
+    traffic: Traffic,
+    queue: EventQueue,
+    event_log: EventLog | None,
+) -> SimGateway | None:
+    """None where every request is admitted: nothing is asked, and nothing is paid."""
     if plan.gateway.is_open:
         return None
     gateway = build_gateway(plan.gateway, traffic.tenants)
     targets = _targets(plan)
-    return Door(gateway, roster.signals, [targets[name].ttft_s for name in traffic.classes])
+    targets_s = [targets[name].ttft_s for name in traffic.classes]
+    return SimGateway(GatewayDriver(gateway, roster.signals), roster, targets_s, queue, event_log)
 
 
 def _priorities(plan: ScenarioPlan) -> dict[str, int]:

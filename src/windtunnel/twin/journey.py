@@ -29,7 +29,6 @@ from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Re
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.storms import Storms
-from windtunnel.twin.verdicts import Verdicts
 from windtunnel.twin.whereabouts import who_goes_back, who_is_lost
 from windtunnel.workload.request import CLOSING, ENDING, NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
@@ -79,8 +78,8 @@ class Journey(Inside):
         self._queue: Final = queue
         self._event_log: Final = event_log
         for service in services:
-            if service.door is not None:
-                service.gate = Verdicts(service.door, self, service.roster, queue, event_log)
+            if service.gateway is not None:
+                service.gateway.inside = self
                 recorder.has_gateway = True
 
     # The way in
@@ -92,12 +91,12 @@ class Journey(Inside):
         if request.deadline_s != NEVER:
             gone_s = max(self.now_s, request.deadline_s)
             request.alarm = self._queue.push(gone_s, TIMEOUT, request)
-        gate = self.services[request.model].gate
-        if gate is None:
+        gateway = self.services[request.model].gateway
+        if gateway is None:
             self._admit(request)
         else:
             self._keep(request, AT_THE_DOOR)
-            gate.arrive(request, self.now_s)
+            gateway.arrive(request, self.now_s)
 
     def let_in(self, request: Request) -> None:
         del self.elsewhere[request.id]
@@ -197,8 +196,8 @@ class Journey(Inside):
             for request in waiting:
                 del self.elsewhere[request.id]
                 self._route(request)
-        if service.gate is not None:
-            service.gate.ask(self.now_s)
+        if service.gateway is not None:
+            service.gateway.tick(self.now_s)
 
     def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
         for request in who_goes_back(server, self.elsewhere, self._handoff, begun):
@@ -228,8 +227,8 @@ class Journey(Inside):
             self._withdraw(request)
             pool.lost_tokens += self.servers[held.server].computed_tokens(held)
         self.cluster.crash(server, self.now_s)
-        gate = self.services[pool.model].gate
-        before = gate.hold() if gate is not None else False
+        gateway = self.services[pool.model].gateway
+        before = gateway.hold() if gateway is not None else False
         for request in concerned:
             if request.retries < self._attempts:
                 pool.retried += 1
@@ -244,8 +243,8 @@ class Journey(Inside):
                 request.reason = SERVER_LOST
                 request.finished_s = self.now_s
                 self._end(request, DROPPED)
-        if gate is not None:
-            gate.release(before, self.now_s)
+        if gateway is not None:
+            gateway.release(before, self.now_s)
 
     def shed(self, server: Server) -> None:
         doomed: list[tuple[Request, str]] = []
@@ -261,15 +260,15 @@ class Journey(Inside):
                 doomed.append((request, reason))
         if not doomed:
             return
-        gate = self.services[doomed[0][0].model].gate
-        before = gate.hold() if gate is not None else False
+        gateway = self.services[doomed[0][0].model].gateway
+        before = gateway.hold() if gateway is not None else False
         for request, reason in doomed:
             self._withdraw(request)
             request.reason = reason
             request.finished_s = self.now_s
             self._end(request, DROPPED)
-        if gate is not None:
-            gate.release(before, self.now_s)
+        if gateway is not None:
+            gateway.release(before, self.now_s)
 
     def _turn_back(self, request: Request, server: Server) -> None:
         """A server answered 429: the request is sent again after a while, or ends."""
@@ -293,9 +292,9 @@ class Journey(Inside):
         if request.alarm is not None:
             self._queue.cancel(request.alarm)
             again.alarm = self._queue.push(request.alarm[0], TIMEOUT, again)
-        door = self.services[request.model].door
-        if door is not None:
-            door.replace(again)
+        gateway = self.services[request.model].gateway
+        if gateway is not None:
+            gateway.replace(again)
         return again
 
     def _leave(self, request: Request) -> None:
@@ -339,16 +338,16 @@ class Journey(Inside):
         finished = server.finished[:]
         server.finished.clear()
         # All that ended have to be seen to before the gateway may stop one of them.
-        gate = self.services[finished[0].model].gate
-        held = gate.hold() if gate is not None else False
+        gateway = self.services[finished[0].model].gateway
+        held = gateway.hold() if gateway is not None else False
         for request in finished:
             parent = request.parent
             if parent is None:
                 self._end(request, DROPPED if request.dropped else COMPLETED)
             else:
                 self._end_leg(request, parent)
-        if gate is not None:
-            gate.release(held, self.now_s)
+        if gateway is not None:
+            gateway.release(held, self.now_s)
 
     def _end_leg(self, leg: Request, request: Request) -> None:
         assert self.splitting is not None
@@ -382,8 +381,8 @@ class Journey(Inside):
         self.recorder.end(request, outcome)
         if self._event_log is not None:
             self._event_log.ended(self.now_s, request, outcome)
-        if service.gate is not None:
-            service.gate.ended(request, self.now_s)
+        if service.gateway is not None:
+            service.gateway.ended(request, self.now_s)
         if request.followed:
             self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
 
@@ -411,8 +410,8 @@ class Journey(Inside):
             service.signals.unplaced -= 1
             return
         if request.place == AT_THE_DOOR:
-            assert service.gate is not None
-            service.gate.leave(request, self.now_s)
+            assert service.gateway is not None
+            service.gateway.leave(request, self.now_s)
             return
         if request.planned is not None:
             self._queue.cancel(request.planned)

@@ -77,7 +77,7 @@ def result_of(
         "tenants": tenants_of(recorder.tenants, seconds),
         "fairness": fairness_of(recorder.tenants),
         "sessions": sessions_of(simulation),
-        "gateway": gateway_of([one.door for one in simulation.services]),
+        "gateway": gateway_of([one.gateway for one in simulation.services]),
         "adapters": adapters_of(simulation, seconds),
         "routing": _routing(simulation),
         "encode": _encode(simulation),

@@ -5,8 +5,7 @@ from typing import Final
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.router import Router
 from windtunnel.twin.cluster import Roster
-from windtunnel.twin.door import Door
-from windtunnel.twin.verdicts import Verdicts
+from windtunnel.twin.gateway import SimGateway
 from windtunnel.workload.request import Request
 
 
@@ -19,15 +18,14 @@ class Service:
         router: Router,
         prefill_routers: list[Router | None],
         counterfactual: Counterfactual | None,
-        door: Door | None,
+        gateway: SimGateway | None,
     ) -> None:
         self.roster: Final = roster
         self.signals: Final = roster.signals
         self.router: Final = router
         self.prefill_routers: Final = prefill_routers  # by site; None: prompts stay with answers
         self.counterfactual: Final = counterfactual
-        self.door: Final = door
-        self.gate: Verdicts | None = None  # who asks at the door, once the loop is there
+        self.gateway: Final = gateway  # None: every request is admitted at once
         self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
 
     def choose_among(self, servers: list[int]) -> None:
@@ -54,4 +52,5 @@ def waiting_for_servers(services: list[Service]) -> int:
 
 def waiting_outside(services: list[Service]) -> int:
     """How many requests wait at gateways."""
-    return sum([one.door.gateway.waiting for one in services if one.door is not None])
+    gateways = [one.gateway for one in services if one.gateway is not None]
+    return sum([one.driver.gateway.waiting for one in gateways])

@@ -12,6 +12,7 @@ from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.faults.build import Faults
 from windtunnel.twin.faults.schedule import FAULT
+from windtunnel.twin.gateway import DISPATCH, SimGateway
 from windtunnel.twin.handoff import RETRY
 from windtunnel.twin.journey import AGAIN, ENCODED, TIMEOUT, Journey
 from windtunnel.twin.lifecycle import GROUND, STARTED, Lifecycle
@@ -21,7 +22,6 @@ from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.timeline import Timeline
 from windtunnel.twin.timetable import Patience
-from windtunnel.twin.verdicts import DISPATCH, Verdicts
 from windtunnel.twin.whereabouts import all_inside
 from windtunnel.workload.request import Request
 from windtunnel.workload.traffic import Traffic
@@ -173,9 +173,9 @@ class Simulation(Journey):
         assert entry is not None
         kind = entry[1]
         if kind == DISPATCH:
-            gate = entry[3]
-            assert isinstance(gate, Verdicts)
-            gate.due(self.now_s)
+            gateway = entry[3]
+            assert isinstance(gateway, SimGateway)
+            gateway.due(self.now_s)
             return
         request = entry[3]
         assert isinstance(request, Request)

@@ -40,7 +40,7 @@ class Desk:
     ) -> str:
         """The next ticket comes; what was decided, as words."""
         ticket = Ticket(len(self.tickets), tenant, priority, tokens, target_s)
-        self.tickets[ticket.id] = ticket
+        self.tickets[int(ticket.id)] = ticket
         return self._told(self.gateway.arrive(ticket, self.signals, now_s))
 
     def end(self, number: int, now_s: float = 0.0) -> str:
@@ -55,7 +55,7 @@ class Desk:
 
     def _told(self, decisions: list[Decision]) -> str:
         assert self.gateway.check() is None
-        self.sent += [one.ticket.id for one in decisions if one.kind == 0]
+        self.sent += [int(one.ticket.id) for one in decisions if one.kind == 0]
         return ", ".join(
             f"{KIND_NAMES[one.kind]} {one.ticket.id} {one.reason}" for one in decisions
         )

@@ -56,7 +56,7 @@ class ReferenceFlow:
     def next_s(self) -> float:
         if not self.queue:
             return math.inf
-        expiries = [self.arrived_s[one.id] + self.settings.ttl_s for one in self.queue]
+        expiries = [self.arrived_s[int(one.id)] + self.settings.ttl_s for one in self.queue]
         return min([self.looked_s + self.detector.look_every_s, *expiries])
 
     def ceiling(self, priority: int) -> float:
@@ -72,7 +72,7 @@ class ReferenceFlow:
         told = self.expire(now_s)
         self.priorities.add(ticket.priority)
         self.queue.append(ticket)
-        self.arrived_s[ticket.id] = now_s
+        self.arrived_s[int(ticket.id)] = now_s
         self.begin(ticket)
         told += self.send(signals, now_s)
         if ticket in self.queue:
@@ -117,8 +117,8 @@ class ReferenceFlow:
         ttl_s = self.settings.ttl_s
         told = []
         for ticket in sorted(self.queue, key=lambda one: -one.priority):
-            waited_s = now_s - self.arrived_s[ticket.id]
-            if self.arrived_s[ticket.id] + ttl_s <= now_s:
+            waited_s = now_s - self.arrived_s[int(ticket.id)]
+            if self.arrived_s[int(ticket.id)] + ttl_s <= now_s:
                 self.remove(ticket)
                 told.append(Decision(REJECT, ticket, Reason.EXPIRED, waited_s, ttl_s))
         return told

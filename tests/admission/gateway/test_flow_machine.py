@@ -82,7 +82,7 @@ class FlowMachine(RuleBasedStateMachine):
     def both_said(self, fast: list[Decision], slow: list[Decision]) -> None:
         assert told(fast) == told(slow)
         for decision in fast:
-            number = decision.ticket.id
+            number = int(decision.ticket.id)
             if decision.kind == ADMIT:
                 self.flying[number] = self.queued.pop(number)
             elif decision.kind == REJECT:

@@ -3,6 +3,7 @@
 from windtunnel.admission.gateway.bands import Weights
 from windtunnel.admission.gateway.budgets import TenantBudgets
 from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
+from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl, FlowSettings
 from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
@@ -14,12 +15,15 @@ from windtunnel.admission.gateway.tickets import (
     QUEUE,
     REJECT,
     Decision,
+    RequestId,
     Ticket,
 )
 
 __all__ = [
-    # What the driver speaks of, and what it is told.
+    # The driver contract.
+    "GatewayDriver",
     "Ticket",
+    "RequestId",
     "Decision",
     "Reason",
     "ADMIT",

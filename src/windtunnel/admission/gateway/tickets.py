@@ -22,8 +22,12 @@ SHEDDABLE_BELOW: Final = 0
 """Requests of a lower priority than this may be shed when the fleet has too much to do."""
 
 
+RequestId = int | str
+"""Whatever the driver calls its requests; a gateway only tells them apart by it."""
+
+
 class Ticket(Node):
-    """A request at the gateway. The gateway alone changes it once it has arrived."""
+    """A request as the gateway knows it. The gateway alone changes it once it has arrived."""
 
     __slots__ = (
         "after",
@@ -39,7 +43,7 @@ class Ticket(Node):
 
     def __init__(
         self,
-        id: int,  # noqa: A002 - it is the ticket's id
+        id: RequestId,  # noqa: A002 - it is the ticket's id
         tenant: int,
         priority: int,
         tokens: int,

@@ -1,0 +1,108 @@
+"""The contract between a gateway and its driver: report facts, take decisions, look again in time.
+
+The driver reports what happens to requests (`arrive`, `ended`, `leave`, `tick`) and then carries
+out what `take` gives it, one decision after another, until there is none. Nothing is called back:
+facts may be reported while a decision is carried out, and what they lead to is decided at once and
+taken after what was decided before. `next_s` says when `tick` is due. Where `reads_signals` is
+true, servers have to be polled, as far as their signals are stale, before a fact is reported.
+
+A simulation and an asyncio server drive a gateway in the same way:
+
+    driver.arrive(Ticket(request_id, tenant, priority, prompt_tokens, target_s), now_s)
+    while (decision := driver.take()) is not None:
+        carry_out(decision.kind, decision.ticket.id, decision.reason)
+    schedule_tick(driver.next_s)
+"""
+
+from typing import Final
+
+from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.tickets import (
+    KIND_NAMES,
+    REJECT,
+    Decision,
+    RequestId,
+    Ticket,
+)
+from windtunnel.core.signals import Signals
+
+
+class GatewayDriver:
+    """Knows each request's ticket by its id, keeps decisions in order, and counts them."""
+
+    def __init__(self, gateway: Gateway, signals: Signals) -> None:
+        self.gateway: Final = gateway
+        self.reads_signals: Final = gateway.reads_signals
+        self.queued_peak = 0
+        self.counts: Final[list[dict[str, int]]] = [{} for _ in KIND_NAMES]
+        """Decisions that were taken, by kind and reason."""
+        self._signals: Final = signals
+        self._tickets: Final[dict[RequestId, Ticket]] = {}
+        self._decided: Final[list[Decision]] = []
+        self._taken = 0
+
+    @property
+    def known(self) -> int:
+        """How many requests are queued here, or were admitted and have not ended."""
+        return len(self._tickets)
+
+    @property
+    def next_s(self) -> float:
+        """When `tick` is due; infinity: not before something else happens."""
+        return self.gateway.next_s
+
+    def arrive(self, ticket: Ticket, now_s: float) -> None:
+        """A request has come; its id is no other request's as long as it is known here."""
+        assert ticket.id not in self._tickets
+        self._tickets[ticket.id] = ticket
+        self._decided.extend(self.gateway.arrive(ticket, self._signals, now_s))
+        queued = self.gateway.waiting
+        if queued > self.queued_peak:
+            self.queued_peak = queued
+
+    def ended(self, request_id: RequestId, now_s: float) -> None:
+        """An admitted request is over, however it ended; nothing happens for one not known."""
+        ticket = self._tickets.pop(request_id, None)
+        if ticket is not None:
+            self._decided.extend(self.gateway.ended(ticket, self._signals, now_s))
+
+    def leave(self, request_id: RequestId, now_s: float) -> None:
+        """The client of a queued request has given up."""
+        self.gateway.leave(self._tickets.pop(request_id), now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Time has passed, or servers have come or gone."""
+        self._decided.extend(self.gateway.tick(self._signals, now_s))
+
+    def take(self) -> Decision | None:
+        """The next decision to carry out; None: there is no more for now.
+
+        A decision about a request that has ended meanwhile is left out. A rejected request is not
+        known any more: its end is not reported.
+        """
+        while self._taken < len(self._decided):
+            decision = self._decided[self._taken]
+            self._taken += 1
+            ticket = decision.ticket
+            if self._tickets.get(ticket.id) is not ticket:
+                continue
+            counts = self.counts[decision.kind]
+            reason = str(decision.reason)
+            counts[reason] = counts.get(reason, 0) + 1
+            if decision.kind == REJECT:
+                del self._tickets[ticket.id]
+            return decision
+        self._decided.clear()
+        self._taken = 0
+        return None
+
+    def check(self) -> str | None:
+        """What is wrong with the books, once every decision was taken; None when all is well."""
+        fault = self.gateway.check()
+        if fault is not None:
+            return fault
+        gateway = self.gateway
+        if self.known != gateway.waiting + gateway.in_flight:
+            counted = f"{gateway.waiting} queued and {gateway.in_flight} in flight"
+            return f"the gateway has {counted} of {self.known} known"
+        return None
