@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.text import Text
 
 from windtunnel.gangs.api.load import load_manifests
-from windtunnel.gangs.cluster.play import play
-from windtunnel.gangs.cluster.spec import load_cluster
-from windtunnel.gangs.cluster.status import status_of
+from windtunnel.gangs.status import status_of
 from windtunnel.report.contents import REPORT
 from windtunnel.report.files import RunFolder
 from windtunnel.report.gangs import show_status
 from windtunnel.report.table import show
+from windtunnel.twin.kubernetes.build import play
+from windtunnel.twin.kubernetes.settings import load_cluster
 from windtunnel.twin.run import run, simulate
 from windtunnel.twin.scenario.load import load
 

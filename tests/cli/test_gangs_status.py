@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.gangs.manifests import binding, clique, pod_clique_set, workload
 from windtunnel.cli.gangs import gangs
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.cluster.spec import load_cluster
+from windtunnel.twin.kubernetes.settings import load_cluster
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "gangs"

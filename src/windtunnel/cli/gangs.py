@@ -14,7 +14,7 @@ from windtunnel.core.errors import InputError
 if TYPE_CHECKING:
     from windtunnel.core.telemetry import Plain
     from windtunnel.gangs.api.load import Manifests
-    from windtunnel.gangs.cluster.spec import ClusterSpec
+    from windtunnel.twin.kubernetes.settings import ClusterSpec
 
 TERMINAL = "-"
 
@@ -110,11 +110,10 @@ def status(
     that waits a sentence that says why.
     """
     from windtunnel.core.units import format_duration, parse_duration
-    from windtunnel.gangs.cluster.build import ignored
-    from windtunnel.gangs.cluster.play import LONGEST_S, play
-    from windtunnel.gangs.cluster.status import status_of
+    from windtunnel.gangs.status import status_of
     from windtunnel.report.gangs import show_status
     from windtunnel.report.layout import screen
+    from windtunnel.twin.kubernetes.build import LONGEST_S, ignored, play
 
     keep_apart({"the manifests": file, "--cluster": cluster}, {"--json": json_to})
     manifests = _load(file)
@@ -139,7 +138,7 @@ def status(
 
 def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSpec:
     """The cluster of a file, or the plain one that the options describe."""
-    from windtunnel.gangs.cluster.spec import load_cluster, plain_cluster
+    from windtunnel.twin.kubernetes.settings import load_cluster, plain_cluster
 
     if path is None:
         return plain_cluster(

@@ -6,11 +6,11 @@ would call the smallest difference certain.
 
 import inspect
 
-from windtunnel.gangs.cluster.times import EXPONENTIAL
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.twin.faults.plan import EveryPlan, SelectPlan
+from windtunnel.twin.kubernetes.times import EXPONENTIAL
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.gangs.manifests import load, the_clique
-from windtunnel.gangs.cluster.cluster import Cluster
-from windtunnel.gangs.cluster.driver import Driver
-from windtunnel.gangs.cluster.times import Delay, Times
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Condition, Node, Pod
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
+from windtunnel.twin.kubernetes.times import Delay, Times
 
 QUICK = Times(
     scheduling=Delay(0.1),
@@ -44,7 +44,7 @@ class Live:
         found = load(*manifests)
         view.levels.update(found.levels)
         view.priorities.update(priorities or {})
-        self.cluster = Cluster(view, times=times, one_by_one=one_by_one, seed=seed)
+        self.cluster = SimCluster(view, times=times, one_by_one=one_by_one, seed=seed)
         self.view = view
         self.pods_per_node = pods_per_node
         self.grow(nodes, labels)

@@ -1,13 +1,13 @@
 """What a cluster asks its fleet for."""
 
-from windtunnel.gangs.cluster.cluster import Cluster
-from windtunnel.gangs.cluster.driver import Driver
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
 from windtunnel.gangs.view import View
 from windtunnel.twin.ground.asks import ACCELERATOR, GPU
 from windtunnel.twin.ground.rows import PATIENCE_S, Kind, Rows
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
 
 RACK = "topology.kubernetes.io/rack"
 SMALL = Kind({GPU: 4.0, "pods": 110.0}, {ACCELERATOR: "h200"})
@@ -25,7 +25,7 @@ class World:
         role = CliqueTemplate("server", pods, minimum, spec, requests, f"h{gpus}")
         pack = PackDomains("plain", "rack", "") if same else None
         self.view.add_set("main", SetSpec(1, (role,), pack=pack), 0.0)
-        self.cluster = Cluster(self.view)
+        self.cluster = SimCluster(self.view)
         self.driver = Driver(self.cluster, Controller)
         self.driver.settle()
         self.rows = Rows(self.view, list(kinds), "c")

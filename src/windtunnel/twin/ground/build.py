@@ -4,11 +4,8 @@ from typing import Final, NamedTuple
 
 from windtunnel.core.random import Streams
 from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
-from windtunnel.gangs.cluster.build import add_levels
-from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
-from windtunnel.gangs.cluster.scheduler import HOSTNAME
-from windtunnel.gangs.cluster.times import Delay, Times
 from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.placement.scheduler import HOSTNAME
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
 from windtunnel.twin.ground.asks import ACCELERATOR, GPU, slots_of
@@ -18,6 +15,9 @@ from windtunnel.twin.ground.machines import Machines, Tenant
 from windtunnel.twin.ground.rows import Kind
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
+from windtunnel.twin.kubernetes.build import add_levels
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.times import Delay, Times
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.scenario.ground_plan import (
@@ -73,7 +73,7 @@ def build_ground(
             for one in layout.backings
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
-        pods = PodCluster(views[name], seed=seed, times=_times(ground.times))
+        pods = SimCluster(views[name], seed=seed, times=_times(ground.times))
         for set_name, spec in layout.sets.items():
             pods.view.add_set(set_name, spec, 0.0)
         yard = Yard(name, pods, made, kinds, lifecycle)

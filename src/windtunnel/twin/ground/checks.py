@@ -10,10 +10,10 @@ from windtunnel.core.invariants import Invariant
 from windtunnel.fleet.checks import INVARIANTS as FLEET_INVARIANTS
 from windtunnel.fleet.checks import Fleet
 from windtunnel.fleet.states import CONFIGURED, DRAINING, FAILED
-from windtunnel.gangs.cluster.checks import CLUSTER_INVARIANTS
-from windtunnel.gangs.cluster.cluster import Cluster
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.meter import PAID
+from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
+from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.replicas import GONE
 from windtunnel.twin.simulation import Simulation
 
@@ -104,7 +104,7 @@ def _table() -> Iterator[Invariant[Simulation]]:
         yield Invariant(name, two.sentence, _guarded(name, _of_fleet(two)))
 
 
-def _of_clusters(invariant: Invariant[Cluster]) -> Check:
+def _of_clusters(invariant: Invariant[SimCluster]) -> Check:
     def look(ground: Ground) -> str | None:
         found = (invariant.check(yard.cluster) for yard in ground.yards)
         return next((one for one in found if one is not None), None)

@@ -11,9 +11,9 @@ from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs import names
-from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Pod
 from windtunnel.twin.ground.asks import ALONE, Slot
+from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, STARTING, Pool, Replica
 from windtunnel.twin.scenario.ground_plan import BackingPlan
@@ -76,7 +76,7 @@ class Unit:
 class Units:
     """The units of one cluster."""
 
-    def __init__(self, cluster: PodCluster, backings: list[Backing], lifecycle: Lifecycle) -> None:
+    def __init__(self, cluster: SimCluster, backings: list[Backing], lifecycle: Lifecycle) -> None:
         self._cluster: Final = cluster
         self._view: Final = cluster.view
         self._changes: Final = cluster.view.watch()

@@ -6,14 +6,14 @@ from typing import Final
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.telemetry import Plain
 from windtunnel.gangs import names
-from windtunnel.gangs.cluster.cluster import Cluster as PodCluster
-from windtunnel.gangs.cluster.driver import Driver
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.scaling import scale
 from windtunnel.twin.ground.pods import PodCounts
 from windtunnel.twin.ground.rows import Kind, Row, Rows
 from windtunnel.twin.ground.units import Backing, Units
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.lifecycle import Lifecycle
 
 
@@ -23,7 +23,7 @@ class Yard:
     def __init__(
         self,
         name: str,
-        cluster: PodCluster,
+        cluster: SimCluster,
         backings: list[Backing],
         kinds: list[Kind],
         lifecycle: Lifecycle,

@@ -50,7 +50,7 @@ class BackingPlan(msgspec.Struct, frozen=True):
 
 
 class DelayPlan(msgspec.Struct, frozen=True):
-    """A time that varies, as `gangs.cluster.times.Delay` has it."""
+    """A time that varies, as `twin.kubernetes.times.Delay` has it."""
 
     mean_s: float
     kind: str = "constant"

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.gangs.cluster.spec import Label, TimesSpec
 from windtunnel.settings.fields import Duration, Name, Number, Size, Text, Whole
 from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
 from windtunnel.settings.section import Section
+from windtunnel.twin.kubernetes.settings import Label, TimesSpec
 
 MOST_MACHINES = 100_000
 MOST_KINDS = 1_000

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from windtunnel.gangs.cluster.cluster import Cluster
-from windtunnel.gangs.cluster.times import Delay, Times
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
 from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, PodGang, PodGroup
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.times import Delay, Times
 
 QUICK = Times(
     scheduling=Delay(0.0),
@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, nodes: int, gpus: int = 1, times: Times = QUICK, **options: Any) -> None:
         self.view = View()
-        self.cluster = Cluster(self.view, times=times, **options)
+        self.cluster = SimCluster(self.view, times=times, **options)
         for number in range(nodes):
             labels = {"rack": f"r{number // 2}"}
             self.cluster.add_node(Node(f"n{number}", {"gpu": float(gpus)}, labels), 0.0)

@@ -4,10 +4,10 @@ import pytest
 
 from tests.gangs.manifests import constraint, load, workload
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.cluster.build import build, keys_of, machines, times_of
-from windtunnel.gangs.cluster.spec import load_cluster, load_cluster_text
-from windtunnel.gangs.cluster.times import CONSTANT, LOGNORMAL, UNIFORM
-from windtunnel.gangs.cluster.wishes import REUSE, SPREAD, SPREAD_WISH, reuses, spread_of
+from windtunnel.gangs.placement.constraints import REUSE, SPREAD, SPREAD_WISH, reuses, spread_of
+from windtunnel.twin.kubernetes.build import build, keys_of, machines, times_of
+from windtunnel.twin.kubernetes.settings import load_cluster, load_cluster_text
+from windtunnel.twin.kubernetes.times import CONSTANT, LOGNORMAL, UNIFORM
 
 SMALL = """
 nodes:

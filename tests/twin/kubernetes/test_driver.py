@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.gangs.cluster.by_hand import World
+from tests.twin.kubernetes.by_hand import World
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.gangs.cluster.driver import Driver
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
 from windtunnel.gangs.objects import CLIQUE, Event, PodGroup
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.driver import Driver
 
 
 class Reminder:

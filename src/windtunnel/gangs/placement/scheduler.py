@@ -3,8 +3,6 @@
 from typing import Final, Protocol
 
 from windtunnel.core.events import INFINITY
-from windtunnel.gangs.cluster.selectors import selector_of
-from windtunnel.gangs.cluster.wishes import reuses, spread_of
 from windtunnel.gangs.commands import Emit, SetCondition
 from windtunnel.gangs.objects import (
     GANG,
@@ -20,6 +18,7 @@ from windtunnel.gangs.objects import (
 )
 from windtunnel.gangs.objects import Pack as PackKeys
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Tie
+from windtunnel.gangs.placement.constraints import reuses, selector_of, spread_of
 from windtunnel.gangs.placement.placer import Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of

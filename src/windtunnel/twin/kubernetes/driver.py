@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.invariants import InvariantChecker
-from windtunnel.gangs.cluster.checks import CLUSTER_INVARIANTS
-from windtunnel.gangs.cluster.cluster import Cluster
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
+from windtunnel.twin.kubernetes.cluster import SimCluster
 
 MOST_ROUNDS: Final = 1_000
 """Of reconciling at one time: more is a controller that never has enough."""
@@ -33,7 +33,7 @@ class Driver:
     """One cluster and its controller, which can be stopped and started anew at any command."""
 
     def __init__(
-        self, cluster: Cluster, start: Callable[[View], Controller], *, check: bool = False
+        self, cluster: SimCluster, start: Callable[[View], Controller], *, check: bool = False
     ) -> None:
         self.cluster: Final = cluster
         self._start: Final = start

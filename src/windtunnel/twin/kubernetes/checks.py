@@ -1,11 +1,11 @@
 """What must always hold of a cluster: no overfull node, no half gang, nothing miscounted."""
 
 from windtunnel.core.invariants import Invariant
-from windtunnel.gangs.cluster.cluster import Cluster
 from windtunnel.gangs.placement.space import PARTS
+from windtunnel.twin.kubernetes.cluster import SimCluster
 
 
-def _overfull(cluster: Cluster) -> str | None:
+def _overfull(cluster: SimCluster) -> str | None:
     used: dict[str, dict[str, float]] = {}
     for pod in cluster.view.pods.values():
         if pod.node:
@@ -21,11 +21,11 @@ def _overfull(cluster: Cluster) -> str | None:
     return None
 
 
-def _half_admitted(cluster: Cluster) -> str | None:
+def _half_admitted(cluster: SimCluster) -> str | None:
     return "; ".join(cluster.scheduler.half_admitted) or None
 
 
-def _miscounted(cluster: Cluster) -> str | None:
+def _miscounted(cluster: SimCluster) -> str | None:
     """The room that the scheduler counts on is what pods leave free."""
     space, taken = cluster.scheduler.space, dict[str, list[int]]()
     for pod in cluster.view.pods.values():
@@ -42,7 +42,7 @@ def _miscounted(cluster: Cluster) -> str | None:
     return None
 
 
-def _usable(cluster: Cluster) -> str | None:
+def _usable(cluster: SimCluster) -> str | None:
     for node in cluster.scheduler.space.nodes:
         known = cluster.view.nodes[node.name]
         if node.usable != (known.ready and not known.cordoned):

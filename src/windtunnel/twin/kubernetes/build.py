@@ -1,18 +1,26 @@
-"""Makes a cluster from its description, with the sets of some manifests in it."""
+"""Builds a simulated cluster from its file, with the sets of manifests in it, and runs it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.gangs.api.load import Manifests, NamedSet
-from windtunnel.gangs.cluster.cluster import Cluster
-from windtunnel.gangs.cluster.scheduler import HOSTNAME
-from windtunnel.gangs.cluster.selectors import not_looked_at, selector_of
-from windtunnel.gangs.cluster.spec import ClusterSpec, Happening, NodesSpec, TimesSpec, VaryingSpec
-from windtunnel.gangs.cluster.times import UNIFORM, Delay, Times
-from windtunnel.gangs.cluster.wishes import reuses, spread_of
+from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
+from windtunnel.gangs.placement.constraints import not_looked_at, reuses, selector_of, spread_of
+from windtunnel.gangs.placement.scheduler import HOSTNAME
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
+from windtunnel.twin.kubernetes.settings import (
+    ClusterSpec,
+    Happening,
+    NodesSpec,
+    TimesSpec,
+    VaryingSpec,
+)
+from windtunnel.twin.kubernetes.times import UNIFORM, Delay, Times
 
 PLAIN_LEVELS = {
     "zone": "topology.kubernetes.io/zone",
@@ -23,14 +31,17 @@ PLAIN_LEVELS = {
 """What a topology has that neither the manifests nor the cluster's file describe."""
 LOGNORMAL_CV = 0.5
 
+LONGEST_S: Final = 7 * 86_400.0
+"""A run without an end stops here, such as one whose containers crash for ever."""
 
-def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> Cluster:
+
+def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> SimCluster:
     """The cluster with all sets applied, at time 0."""
     view = View()
     add_levels(view, spec.topologies, manifests)
     view.priorities.update(spec.priorities)
     one_by_one = spec.scheduler == "one-by-one"
-    cluster = Cluster(view, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
+    cluster = SimCluster(view, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
     for nodes in spec.nodes:
         for node in machines(nodes, view.levels):
             cluster.add_node(node, 0.0)
@@ -144,7 +155,7 @@ def _delay(value: VaryingSpec | float) -> Delay:
     return Delay(value.mean, value.distribution, cv)
 
 
-def happen(cluster: Cluster, happening: Happening, now_s: float) -> None:
+def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:
     """Does to the cluster what its file says happens now."""
     if happening.cordon is not None:
         cluster.cordon(happening.cordon, now_s)
@@ -186,3 +197,27 @@ def _kind(view: View, name: str) -> str:
     everything = [*view.sets, *view.groups, *view.cliques]
     hint = nearest(name, everything)
     raise InputError(f"there is no set, scaling group or clique {name!r}", hint=hint)
+
+
+def play(
+    spec: ClusterSpec,
+    manifests: Manifests,
+    *,
+    at_s: float | None = None,
+    seed: int = 0,
+    check: bool = False,
+) -> Driver:
+    """The cluster as it is at a time; by default when all is quiet, or after a week."""
+    driver = Driver(build(spec, manifests, seed=seed), Controller, check=check)
+    end_s = LONGEST_S if at_s is None else at_s
+    for happening in sorted(spec.happens, key=lambda happening: happening.at):
+        if happening.at > end_s:
+            break
+        driver.run(happening.at)
+        happen(driver.cluster, happening, driver.now_s)
+    driver.settle()
+    while driver.next_s() <= end_s and driver.step():
+        pass
+    if at_s is not None:
+        driver.run(at_s)
+    return driver

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests.gangs.cluster.by_hand import QUICK, World
+from tests.twin.kubernetes.by_hand import QUICK, World
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.cluster.cluster import BACKOFF_S, LONGEST_BACKOFF_S
-from windtunnel.gangs.cluster.selectors import not_looked_at, selector_of
-from windtunnel.gangs.cluster.times import EXPONENTIAL, LOGNORMAL, UNIFORM, Delay, Times
 from windtunnel.gangs.objects import RUNNING, Pack
+from windtunnel.gangs.placement.constraints import not_looked_at, selector_of
+from windtunnel.twin.kubernetes.cluster import BACKOFF_S, LONGEST_BACKOFF_S
+from windtunnel.twin.kubernetes.times import EXPONENTIAL, LOGNORMAL, UNIFORM, Delay, Times
 
 
 def test_a_pod_pulls_starts_and_is_ready() -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from windtunnel.core.events import INFINITY, Entry, EventQueue
 from windtunnel.core.random import Streams
-from windtunnel.gangs.cluster.scheduler import Placer, Scheduler
-from windtunnel.gangs.cluster.times import Dice, Times
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.scheduler import Placer, Scheduler
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.times import Dice, Times
 
 PULLED: Final = "pulled"
 STARTED: Final = "started"
@@ -60,7 +60,7 @@ class _Due:
         self.uid: Final = uid
 
 
-class Cluster:
+class SimCluster:
     """Machines, pods and the scheduler. The view that it shares with controllers is its state."""
 
     def __init__(

@@ -1,0 +1,1 @@
+"""A simulated Kubernetes cluster: API server, scheduler, nodes with kubelets, in virtual time."""
