@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ INLINING = ["-fno-semantic-interposition", "-fvisibility=hidden"]
 
 
 def translate(manifest: Any) -> list[Extension]:
-    """The modules as C extensions in one shared library."""
+    """The modules as C extensions in one shared library, with a C file each."""
     from mypyc.build import mypycify
 
     shutil.rmtree(ROOT / GENERATED, ignore_errors=True)
@@ -123,6 +124,7 @@ def translate(manifest: Any) -> list[Extension]:
         opt_level="3",
         debug_level="0",
         target_dir=str(GENERATED),
+        multi_file=True,
         group_name=manifest.library.removesuffix(forms.LIBRARY_SUFFIX),
     )
     if os.name != "nt":
@@ -148,6 +150,7 @@ class BuildCompiled(build_ext):
         if not self.extensions:
             return
         self.force = True
+        self.parallel = os.cpu_count() or 1
         try:
             super().run()
             write_manifest(folder)
@@ -156,6 +159,18 @@ class BuildCompiled(build_ext):
                 raise
             remove_binaries(folder)
             say(f"compiling failed ({error}); the hot modules stay interpreted")
+
+    def build_extensions(self) -> None:
+        """Compiles the files of an extension side by side, too: one extension has nearly all."""
+        compile_all = self.compiler.compile
+
+        def compile_each(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(self.parallel) as pool:
+                objects = pool.map(lambda source: compile_all([source], **options), sources)
+                return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_each
+        super().build_extensions()
 
 
 def write_manifest(folder: Path) -> None:
