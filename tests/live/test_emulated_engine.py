@@ -16,7 +16,7 @@ from windtunnel.engine.server import Server
 from windtunnel.live.emulate.engine import Answer, Around, Engine
 from windtunnel.models.linear import Linear
 from windtunnel.models.steptime import StepTimeModel
-from windtunnel.routing.round_robin import RoundRobin
+from windtunnel.routing.load_balancing import RoundRobin
 from windtunnel.workload.request import Request
 
 Tokens = dict[int, list[float]]

@@ -4,11 +4,12 @@ from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
+from windtunnel.engine.views import ServerCaches
 from windtunnel.models.linear import Linear
 from windtunnel.routing.build import build_router
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
-from windtunnel.routing.router import Router
+from windtunnel.routing.router import Routed, Router
 from windtunnel.workload.request import PrefixChain, Request
 
 LINEAR = Linear(fixed_s=0.01, prefill_token_s=1e-4, decode_s=1e-4, context_token_s=0.0)
@@ -25,7 +26,7 @@ class Fleet:
         self.servers = [self._server(number) for number in range(servers)]
         self.signals = Signals([8] * servers, 0.05)
         self.everyone = list(range(servers))
-        self.journal = CacheJournal(self.servers)
+        self.journal = CacheJournal(ServerCaches(self.servers))
 
     def _server(self, number: int) -> Server:
         size = self._block_sizes[number % len(self._block_sizes)]
@@ -46,7 +47,6 @@ class Fleet:
         plan = RouterPlan(policy, scorers, cache_delay_s=0.0)
         return build_router(
             plan,
-            self.servers,
             candidates or self.everyone,
             self.signals,
             Stream(1, "router"),
@@ -78,6 +78,13 @@ class Fleet:
     def send(self, *servers: int) -> None:
         for server in servers:
             self.signals.sent(server)
+
+
+def chosen(router: Router, request: Request, now_s: float = 0.0) -> int:
+    """The number of the server that a router chooses."""
+    decision = router.choose(request, now_s)
+    assert isinstance(decision, Routed)
+    return int(decision.server)
 
 
 def prompt(

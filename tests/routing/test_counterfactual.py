@@ -4,17 +4,25 @@ import pytest
 
 from tests.routing.fleet import Fleet, prompt
 from tests.twin.runs import BUSY
+from windtunnel.engine.views import probe
 from windtunnel.routing.build import build_counterfactual
-from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.routing.counterfactual import Counterfactual, Judgement
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
+from windtunnel.workload.request import Request
 
 
 def judge(fleet: Fleet, *scorers: tuple[str, float], others: int = 2) -> Counterfactual:
     plan = RouterPlan("weighted", tuple(ScorerPlan(*s) for s in scorers), counterfactual=others)
-    return build_counterfactual(plan, fleet.servers, fleet.everyone, fleet.signals, fleet.journal)
+    return build_counterfactual(plan, fleet.everyone, fleet.signals, fleet.journal)
+
+
+def judged_by(judging: Counterfactual, fleet: Fleet, request: Request, chosen: int) -> Judgement:
+    """As a driver does it: the servers are probed, then the choice is judged."""
+    probe(fleet.servers, judging.signals, 0.0)
+    return judging.judge(request, chosen, 0.0)
 
 
 def test_a_choice_is_judged_by_the_true_state() -> None:
@@ -26,11 +34,11 @@ def test_a_choice_is_judged_by_the_true_state() -> None:
     fleet.see(kv_used=[0.0, 0.9, 0.9])  # what the router was told; the truth is another
     used = [server.kv_used(0.0) for server in fleet.servers]
     assert used[0] > used[1] > used[2] == 0.0
-    judged = judging.look(prompt(), 0, 0.0)
+    judged = judged_by(judging, fleet, prompt(), 0)
     assert judged.score == pytest.approx(1.0 - used[0])
     assert judged.others == [(2, 1.0)]
     assert judged.regret == pytest.approx(used[0])
-    assert judging.look(prompt(), 2, 0.0).regret == 0.0
+    assert judged_by(judging, fleet, prompt(), 2).regret == 0.0
     summary = judging.summary()
     assert summary["requests"] == 2
     assert summary["better_elsewhere"] == 0.5
@@ -43,13 +51,14 @@ def test_a_guess_is_judged_by_what_it_guesses_at() -> None:
     judging = judge(fleet, ("prefix-affinity", 1.0), ("no-hit-lru", 5.0))
     fleet.servers[1].submit(prompt(tokens=160, keys=[1]), 0.0)
     fleet.servers[1].advance(0.0)
-    judged = judging.look(prompt(1, tokens=160, keys=[1]), 0, 0.0)
+    judged = judged_by(judging, fleet, prompt(1, tokens=160, keys=[1]), 0)
     assert (judged.score, judged.others) == (0.0, [(1, 0.5)])
 
 
 def test_without_requests_nothing_is_known() -> None:
     assert judge(Fleet(2)).summary()["regret_mean"] is None
-    assert judge(Fleet(1)).look(prompt(), 0, 0.0).regret == 0.0
+    alone = Fleet(1)
+    assert judged_by(judge(alone), alone, prompt(), 0).regret == 0.0
 
 
 def regret(policy: str, *sets: str) -> dict[str, float | int | None]:

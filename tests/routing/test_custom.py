@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.routing.fleet import Fleet, prompt
+from tests.routing.fleet import Fleet, chosen, prompt
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.routing import custom
@@ -74,9 +74,7 @@ def build(fleet: Fleet, policy: str, folder: str) -> Router:
     pools = ["main"] * len(fleet.servers)
     stream = Stream(1, "router")
     labels = Labels(["critical", "standard"], ["acme", "zeta"], [f"adapter-{n}" for n in range(8)])
-    return build_router(
-        plan, fleet.servers, fleet.everyone, fleet.signals, stream, fleet.journal, pools, labels
-    )
+    return build_router(plan, fleet.everyone, fleet.signals, stream, fleet.journal, pools, labels)
 
 
 def own(fleet: Fleet, name: str, folder: str) -> Router:
@@ -88,16 +86,16 @@ def test_a_class_chooses_by_what_it_sees(folder: str) -> None:
     fleet.see(kv_used=[0.3, 0.1, 0.1])
     router = own(fleet, "Coldest", folder)
     assert router.reads_signals
-    assert router.choose(prompt(), 0.0) == 1
+    assert chosen(router, prompt(), 0.0) == 1
     router.set_candidates([0, 2])
-    assert router.choose(prompt(), 0.0) == 2
+    assert chosen(router, prompt(), 0.0) == 2
 
 
 def test_a_class_may_answer_with_a_number_and_look_at_caches(folder: str) -> None:
     fleet = Fleet(3)
     router = own(fleet, "Warmest", folder)
     fleet.caches(2, 1, 80)
-    assert router.choose(prompt(keys=[1]), 0.0) == 2
+    assert chosen(router, prompt(keys=[1]), 0.0) == 2
 
 
 def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: str) -> None:
@@ -105,7 +103,7 @@ def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: str) -> 
     draws = Stream(1, "router")
     router = own(fleet, "Lucky", folder)
     for _ in range(20):
-        assert router.choose(prompt(), 0.0) == draws.integer(0, 4)
+        assert chosen(router, prompt(), 0.0) == draws.integer(0, 4)
 
 
 def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
@@ -116,7 +114,7 @@ def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
     router = own(fleet, "Telling", folder)
     request = prompt(9, session=4, adapter=7)
     request.slo, request.tenant = 1, 0
-    router.choose(request, 0.0)
+    chosen(router, request, 0.0)
     told = router._chooser  # type: ignore[attr-defined]
     assert told.seen == [
         (0, "main", 8, 1, 3, 0, 0.5, []),
@@ -125,12 +123,12 @@ def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
     seen = told.request
     assert (seen.id, seen.session, seen.adapter) == (9, 4, "adapter-7")
     assert (seen.slo, seen.tenant) == ("standard", "acme")
-    router.choose(prompt(), 0.0)
+    chosen(router, prompt(), 0.0)
     assert told.request.adapter is None
 
 
 def test_a_class_is_found_inside_another(folder: str) -> None:
-    assert own(Fleet(2), "Outer.Inner", folder).choose(prompt(), 0.0) == 0
+    assert chosen(own(Fleet(2), "Outer.Inner", folder), prompt()) == 0
 
 
 def test_a_class_is_found_by_the_name_a_package_gave_it(
@@ -140,7 +138,7 @@ def test_a_class_is_found_by_the_name_a_package_gave_it(
     found = EntryPoints([point])
     monkeypatch.setattr(custom, "entry_points", lambda group: found.select(group=group))
     assert custom.names_installed() == ["coldest"]
-    assert build(Fleet(2), "coldest", folder).choose(prompt(), 0.0) == 0
+    assert chosen(build(Fleet(2), "coldest", folder), prompt()) == 0
 
 
 @pytest.mark.parametrize(
@@ -169,13 +167,13 @@ def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder:
 def test_an_answer_that_is_no_server_gets_a_sentence(name: str, folder: str) -> None:
     router = own(Fleet(2), name, folder)
     with pytest.raises(InputError, match=r"chose .* for request 5; allowed: one of the servers"):
-        router.choose(prompt(5), 0.0)
+        chosen(router, prompt(5), 0.0)
 
 
 def test_an_exception_is_told_with_the_line_that_raised_it(folder: str) -> None:
     router = own(Fleet(2), "Broken", folder)
     with pytest.raises(InputError) as caught:
-        router.choose(prompt(), 0.0)
+        chosen(router, prompt(), 0.0)
     told = str(caught.value)
     assert told.startswith("policies_of_a_test:Broken failed in choose: ZeroDivisionError")
     assert "return 1 // 0" in told

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.routing.fleet import Fleet, prompt
+from tests.routing.fleet import Fleet, chosen, prompt
 from tests.twin.runs import BUSY
 from windtunnel.routing.build import POLICIES
 from windtunnel.twin.compose import compose
@@ -60,6 +60,6 @@ def test_regret_is_not_zero_by_construction() -> None:
 @pytest.mark.parametrize("policy", ["least-loaded", "weighted"])
 def test_equals_do_not_all_go_to_the_lowest_number(policy: str) -> None:
     router = Fleet(4).router(policy)
-    assert Counter(router.choose(prompt(), 0.0) for _ in range(40)) == Counter(
+    assert Counter(chosen(router, prompt()) for _ in range(40)) == Counter(
         {0: 10, 1: 10, 2: 10, 3: 10}
     )

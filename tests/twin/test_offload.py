@@ -6,6 +6,7 @@ import pytest
 
 from tests.twin.runs import one_server, run
 from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.engine.views import ServerCaches
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
@@ -127,7 +128,7 @@ def test_what_the_last_tier_loses_is_not_looked_for() -> None:
     text = STICKY
     small = [f"serving.pools.0.engine.offload=[{{tier: cpu, size: {60 * BLOCK_BYTES:.0f}B}}]"]
     simulation = compose(load_text(text, sets=small))
-    journal = CacheJournal(simulation.servers)
+    journal = CacheJournal(ServerCaches(simulation.servers))
     index = CacheIndex(journal, [0, 1], 0.0)
     compared = 0
 

@@ -194,6 +194,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     from windtunnel.core.random import Streams
     from windtunnel.core.signals import Signals
     from windtunnel.engine.server import Server
+    from windtunnel.engine.views import ServerCaches
     from windtunnel.live.emulate.app import Backend, Desk, Served
     from windtunnel.live.emulate.engine import Around, Engine
     from windtunnel.live.emulate.faults import Faults
@@ -202,6 +203,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     from windtunnel.live.emulate.prompts import Sharing
     from windtunnel.routing.build import build_router
     from windtunnel.routing.custom import Labels
+    from windtunnel.routing.prefixes import CacheJournal
     from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
     from windtunnel.workload.lengths import LengthDraw
     from windtunnel.workload.plan import Lengths
@@ -247,9 +249,8 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
         candidates = list(range(len(servers)))
         stream = streams["router"]
         labels = Labels(adapters=adapters_of(plan))
-        router = build_router(
-            plan.router, servers, candidates, signals, stream, None, pools, labels
-        )
+        journal = CacheJournal(ServerCaches(servers))
+        router = build_router(plan.router, candidates, signals, stream, journal, pools, labels)
         engine = Engine(servers, arounds, router, signals, metrics)
         backend = Pace(engine, settings.speedup, loop)
     return Desk(served, backend, metrics, loop.time, unix_s)

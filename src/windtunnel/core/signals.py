@@ -1,9 +1,9 @@
-"""What is known of each server, and how old that is: what routers, gateways and scalers decide on.
+"""What is known of each server, and how old it is: the input of routers and gateways.
 
-A control plane never sees its servers as they are, but as they were when they were last asked. The
-driver fills these lists when `stale` says so, and then calls `took`; only `in_flight` is exact at
-any time: whoever sends a request and hears of its end can count. The driver tells both to `sent`
-and `ended`.
+A control plane sees servers as they were when they were last probed. A driver fills these lists
+with `observe_load` and `observe_adapters` when `stale` says that it is time, and then calls `took`.
+Only `in_flight` is exact at any time, since a sender counts what it sends and what ends: the driver
+reports both to `sent` and `ended`.
 """
 
 import math
@@ -12,8 +12,8 @@ from typing import Final
 from mypy_extensions import i64
 
 
-class Watcher:
-    """Something that keeps servers in order by how many requests are in flight there."""
+class LoadListener:
+    """Is told whenever the number of requests in flight at a server changes."""
 
     def moved(self, server: i64) -> None:
         """The count of this server has changed by one."""
@@ -21,38 +21,44 @@ class Watcher:
 
 
 class Signals:
-    """Lists with an entry per server, taken together at `taken_s`."""
+    """Lists with an entry per server. `taken_s` is the time of the last probe of all servers.
+
+    Servers may also be observed one by one: each kind of signal has its own time for each server.
+    """
 
     def __init__(
         self, slots: list[int], staleness_s: float, answering: list[int] | None = None
     ) -> None:
         servers = len(slots)
-        # The servers that answer requests, by number; the others compute prompts for them. Whoever
-        # asks how much room there is looks at these alone: a request is on one of them.
+        # The servers that answer requests, by number; the others compute prompts for them. Capacity
+        # counts these alone, since every request is on one of them.
         self.answering: Final = list(range(servers)) if answering is None else answering
         self.answering_slots = sum([slots[server] for server in self.answering])
-        self.least_slots = 0  # what the fleet has at least once it answers at all
-        self.unplaced = 0  # requests that were let in while no server was ready to answer
+        self.least_slots = 0  # of the fleet once it has any server that answers
+        self.unplaced = 0  # requests admitted while no server was ready to answer
         self.slots: Final = slots  # requests that may run at once
         self.staleness_s: Final = staleness_s
         self.taken_s = -math.inf
-        self.looks = 0  # how often they were taken
+        self.looks = 0  # probes so far
         self.waiting = [0] * servers
         self.running = [0] * servers
         self.kv_used = [0.0] * servers  # share of KV blocks in use
-        self.ttft_s = [0.0] * servers  # means over the ends before a look; 0: none yet
+        self.ttft_s = [0.0] * servers  # means over requests that ended before a probe; 0: none yet
         self.tpot_s = [0.0] * servers
         self.adapters: list[list[int]] = [[] for _ in range(servers)]  # LoRA adapters loaded there
         self.in_flight = [0] * servers  # sent there and not ended: exact at any time
-        self._watchers: Final[list[Watcher]] = []
-        self._reporting: Final[list[int]] = []  # servers where requests ended since the last look
-        self._ends = [0] * servers  # since the last look
+        self.load_seen_s = [-math.inf] * servers  # when waiting, running and kv_used were observed
+        self.adapters_seen_s = [-math.inf] * servers
+        self.latency_seen_s = [-math.inf] * servers  # when ttft_s and tpot_s were
+        self._listeners: Final[list[LoadListener]] = []
+        self._reporting: Final[list[int]] = []  # servers where requests ended since the last probe
+        self._ends = [0] * servers  # since the last probe
         self._answers = [0] * servers  # those among them with more than one token
         self._ttft_sums = [0.0] * servers
         self._tpot_sums = [0.0] * servers
 
     def join(self, slots: int) -> int:
-        """A server more, whose number is returned; it answers nobody yet."""
+        """Adds a server that answers no requests yet, and returns its number."""
         self.slots.append(slots)
         self.reach()
         return len(self.slots) - 1
@@ -64,6 +70,8 @@ class Signals:
             counts.extend([0] * (servers - len(counts)))
         for values in (self.kv_used, self.ttft_s, self.tpot_s, self._ttft_sums, self._tpot_sums):
             values.extend([0.0] * (servers - len(values)))
+        for times in (self.load_seen_s, self.adapters_seen_s, self.latency_seen_s):
+            times.extend([-math.inf] * (servers - len(times)))
         while len(self.adapters) < servers:
             self.adapters.append([])
 
@@ -73,14 +81,29 @@ class Signals:
         self.answering_slots = sum([self.slots[server] for server in servers])
 
     def stale(self, now_s: float) -> bool:
-        """Whether it is time to ask again; with a staleness of 0, at every decision."""
+        """Whether it is time to probe again; with a staleness of 0, at every decision."""
         return now_s - self.taken_s >= self.staleness_s
 
+    def observe_load(
+        self, server: i64, waiting: i64, running: i64, kv_used: float, now_s: float
+    ) -> None:
+        """What a server says of its queue, its batch and the share of its KV blocks in use."""
+        self.waiting[server] = waiting
+        self.running[server] = running
+        self.kv_used[server] = kv_used
+        self.load_seen_s[server] = now_s
+
+    def observe_adapters(self, server: i64, adapters: list[int], now_s: float) -> None:
+        """The LoRA adapters that a server has loaded."""
+        self.adapters[server] = adapters
+        self.adapters_seen_s[server] = now_s
+
     def took(self, now_s: float) -> None:
-        """All lists have been filled with what is true now."""
+        """The servers have been observed: decisions from now on go by it."""
         self.taken_s = now_s
         self.looks += 1
         for server in self._reporting:
+            self.latency_seen_s[server] = now_s
             self.ttft_s[server] = self._ttft_sums[server] / self._ends[server]
             if self._answers[server]:
                 self.tpot_s[server] = self._tpot_sums[server] / self._answers[server]
@@ -90,25 +113,25 @@ class Signals:
             self._tpot_sums[server] = 0.0
         self._reporting.clear()
 
-    def watch(self, watcher: Watcher) -> None:
-        self._watchers.append(watcher)
+    def listen(self, listener: LoadListener) -> None:
+        self._listeners.append(listener)
 
     def sent(self, server: i64) -> None:
         """A request is on its way there."""
         self.in_flight[server] += 1
-        for watcher in self._watchers:
-            watcher.moved(server)
+        for listener in self._listeners:
+            listener.moved(server)
 
     def ended(self, server: i64) -> None:
         """A request that was sent there is no longer there, whatever became of it."""
         self.in_flight[server] -= 1
-        for watcher in self._watchers:
-            watcher.moved(server)
+        for listener in self._listeners:
+            listener.moved(server)
 
     def heard(self, server: i64, ttft_s: float, tpot_s: float) -> None:
-        """How long a request that has completed took there; its server reports means when asked.
+        """Times of a request that completed there; servers report means of them when probed.
 
-        The first token counts from when it was sent there. A time per token of 0: it had but one.
+        The TTFT counts from when the request was sent there. A TPOT of 0: it had a single token.
         """
         if self._ends[server] == 0:
             self._reporting.append(server)

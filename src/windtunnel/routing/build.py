@@ -5,15 +5,13 @@ from collections.abc import Callable
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
-from windtunnel.engine.server import Server
 from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import CustomRouter, Labels, is_custom, load_policy, policy_class
-from windtunnel.routing.least_loaded import LeastLoaded, PowerOfTwo
+from windtunnel.routing.load_balancing import LeastLoaded, PowerOfTwo, RandomChoice, RoundRobin
 from windtunnel.routing.plan import RouterPlan, ScorerPlan
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.prompt_scorers import CachedShare
-from windtunnel.routing.round_robin import AtRandom, RoundRobin
 from windtunnel.routing.router import Router
 from windtunnel.routing.scorers import Scorer
 from windtunnel.routing.sticky import ConsistentHash, SessionSticky
@@ -74,11 +72,10 @@ def looks_at_servers(scorer: str) -> bool:
 
 def build_router(
     plan: RouterPlan,
-    servers: list[Server],
     candidates: list[int],
     signals: Signals,
     stream: Stream,
-    journal: CacheJournal | None = None,
+    journal: CacheJournal,
     pools: list[str] | None = None,
     labels: Labels | None = None,
 ) -> Router:
@@ -88,12 +85,11 @@ def build_router(
     reads what is cached. `pools` names the pool of each server and `labels` what requests have as
     numbers, for policies of your own.
     """
-    journal = journal or CacheJournal(servers)
     policy = plan.policy
     if policy == "round-robin":
         return RoundRobin(candidates)
     if policy == "random":
-        return AtRandom(candidates, stream)
+        return RandomChoice(candidates, stream)
     if policy == "least-loaded":
         return LeastLoaded(candidates, signals)
     if policy == "power-of-two":
@@ -107,7 +103,7 @@ def build_router(
     if not is_custom(policy):
         raise unknown_policy(policy)
     index = CacheIndex(journal, candidates, plan.cache_delay_s)
-    names = pools or [""] * len(servers)
+    names = pools or [""] * len(signals.slots)
     chooser = load_policy(policy, plan.folder, stream)
     return CustomRouter(policy, chooser, candidates, signals, index, names, labels or Labels())
 
@@ -147,7 +143,6 @@ def _weighted(
 
 def build_counterfactual(
     plan: RouterPlan,
-    servers: list[Server],
     candidates: list[int],
     signals: Signals,
     journal: CacheJournal,
@@ -160,7 +155,6 @@ def build_counterfactual(
     fresh = Signals(signals.slots, 0.0, signals.answering)
     fresh.in_flight = signals.in_flight
     fresh.ttft_s, fresh.tpot_s = signals.ttft_s, signals.tpot_s
-    fresh.adapters = signals.adapters
     index = CacheIndex(journal, candidates, 0.0)
     built: list[tuple[Scorer, float]] = []
     for scorer in [s for s in plan.scorers if s.name not in HABITS] or DEFAULT_SCORERS:
@@ -172,4 +166,4 @@ def build_counterfactual(
             opinion = BY_SIGNALS[scorer.name](fresh)
         built.append((opinion, scorer.weight))
     yardstick = Weighted(candidates, fresh, built, index)
-    return Counterfactual(plan.counterfactual, servers, fresh, yardstick)
+    return Counterfactual(plan.counterfactual, fresh, yardstick)

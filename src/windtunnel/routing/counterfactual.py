@@ -1,23 +1,21 @@
-"""What a router with fresh signals would have chosen, and how much better that would have scored.
+"""Regret: what a router with fresh signals would have chosen, and how much better it would score.
 
-A router that scores servers always takes the best by its own lights: held against those, it never
-regrets. Here every server is scored as it truly is at the moment of the decision: queues, batches,
-KV and cached blocks of now. Regret is the best of those scores less the chosen server's. With
-signals that are never stale it is 0; it grows with their age, and with a policy that looks at less.
+A router that scores servers always takes the best by its own scores. Here every server is scored
+by its state at the moment of the decision: its queue, batch, KV and cached blocks. Regret is the
+best of those scores less the chosen server's. With signals that are never stale it is 0; it grows
+with their age, and with a policy that reads fewer signals.
 """
 
 from typing import Final
 
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.signals import Signals
-from windtunnel.engine.server import Server
-from windtunnel.routing.look import look_at
 from windtunnel.routing.weighted import Weighted
 from windtunnel.workload.request import Request
 
 
 class Judgement:
-    """One decision, looked at with open eyes."""
+    """One decision, scored on fresh signals."""
 
     def __init__(
         self, chosen: int, score: float, others: list[tuple[int, float]], regret: float
@@ -29,31 +27,33 @@ class Judgement:
 
 
 class Counterfactual:
-    """Judges decisions, and sums up. It asks every server about every request, so it costs."""
+    """Judges decisions, and sums up. Every server is probed for every request, which is slow.
 
-    def __init__(
-        self, others: int, servers: list[Server], signals: Signals, yardstick: Weighted
-    ) -> None:
+    `signals` are its own: the driver fills them before every judgement.
+    """
+
+    def __init__(self, others: int, signals: Signals, yardstick: Weighted) -> None:
         self._others: Final = others
-        self._servers: Final = servers
-        self._signals: Final = signals
+        self.signals: Final = signals
         self._yardstick: Final = yardstick
         self.regrets: Final = Histogram()
         self.better_elsewhere = 0
         """How often another server would have scored higher."""
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """From now on requests go to these: servers have come or gone."""
-        self._signals.reach()
+        """Servers have come or gone: from now on requests go to these."""
+        self.signals.reach()
         self._yardstick.set_candidates(candidates)
 
     def gone(self, server: int) -> None:
         """This server will never be a candidate again."""
         self._yardstick.gone(server)
 
-    def look(self, request: Request, chosen: int, now_s: float) -> Judgement:
-        """Judges a choice before the request is sent there."""
-        look_at(self._servers, self._signals, now_s)
+    def judge(self, request: Request, chosen: int, now_s: float) -> Judgement:
+        """Judges a choice before the request is sent there.
+
+        The driver has filled `signals` with what is true now.
+        """
         scores = self._yardstick.explain(request, now_s)
         score = 0.0
         others: list[tuple[float, int]] = []

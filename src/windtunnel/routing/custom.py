@@ -17,7 +17,7 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.routing.prefixes import CacheIndex
-from windtunnel.routing.router import Router
+from windtunnel.routing.router import CUSTOM_POLICY, Routed, Router
 from windtunnel.workload.request import Request
 from windtunnel.workload.trace_source import DEFAULT_SLO, DEFAULT_TENANT
 
@@ -137,7 +137,7 @@ class CustomRouter(Router):
         self._shown = tuple(self._views[number] for number in candidates)
         self._allowed = frozenset(candidates)
 
-    def choose(self, request: Request, now_s: float) -> int:
+    def pick(self, request: Request, now_s: float) -> Routed:
         self._index.catch_up(now_s)
         try:
             chosen: object = self._chooser.choose(RequestView(request, self._labels), self._shown)
@@ -145,7 +145,7 @@ class CustomRouter(Router):
             raise failed(self._name, "in choose", error) from error
         number = chosen.number if isinstance(chosen, ServerView) else chosen
         if isinstance(number, int) and not isinstance(number, bool) and number in self._allowed:
-            return number
+            return Routed(number, CUSTOM_POLICY)
         what = f"{self._name} chose {chosen!r} for request {request.id}"
         raise InputError(what, allowed="one of the servers that it was shown, or its number")
 

@@ -1,19 +1,18 @@
-"""Who has how much of a prompt's start: what servers have cached, as heard, or what was sent there.
+"""Prefix indexes: how much of a prompt's start each server has cached, or was sent before.
 
-A prefix is known by the keys of its segments, so a map from key to servers answers for a prompt by
-looking at the servers that hold some of it, never at all.
+A prefix is known by the keys of its segments, so a map from key to servers finds those that hold
+some of a prompt without scanning all servers.
 """
 
 import math
-from typing import Final
+from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from windtunnel.engine.server import Server
 from windtunnel.workload.request import Request
 
 MOST_ENTRIES: Final = 3_000_000
-"""Numbers that a journal holds before readers who decide nothing must read it all the same."""
+"""Numbers that a journal holds before indexes that make no decisions must read it as well."""
 
 
 class PrefixMap:
@@ -27,7 +26,7 @@ class PrefixMap:
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
 
     def join(self, block_size: int) -> None:
-        """A server more."""
+        """Adds a server."""
         self._sizes.append(block_size)
         self._largest = max(self._largest, block_size)
         self.found.append(0)
@@ -104,11 +103,33 @@ class PrefixMap:
         return min(found, (request.prompt_tokens - 1) // size * size)
 
 
-class CacheJournal:
-    """What servers cache and evict, written down only from when somebody reads it."""
+class CacheFeed(Protocol):
+    """Port: changes of prefix caches, from simulated servers or from KV-cache events.
 
-    def __init__(self, servers: list[Server]) -> None:
-        self.servers: Final = servers
+    A change is three numbers: the server, the key of a prefix segment, and how many tokens are
+    cached of it, counted from the start of the prompt (0: it was evicted).
+    """
+
+    def servers(self) -> int:
+        """How many servers there are or were; they are numbered from 0."""
+        ...
+
+    def block_size(self, server: int) -> int:
+        """Tokens of a KV block of this server: caches hold whole blocks."""
+        ...
+
+    def subscribe(self, server: int, changes: list[int]) -> None:
+        """From now on changes of this server's cache are appended; a second call does nothing."""
+        ...
+
+    def unsubscribe(self, server: int) -> None: ...
+
+
+class CacheJournal:
+    """Changes of the caches of servers that some index follows, until every index has read them."""
+
+    def __init__(self, feed: CacheFeed) -> None:
+        self.feed: Final = feed
         self.entries: Final[list[int]] = []  # (server, key, tokens) in a row
         self._readers: Final[list[CacheIndex]] = []
 
@@ -116,22 +137,20 @@ class CacheJournal:
         self._readers.append(reader)
 
     def follow(self, servers: list[int]) -> None:
-        """From now on at least these write down what they cache."""
+        """From now on at least the changes of these servers are recorded."""
         for number in servers:
-            pool = self.servers[number].pool
-            if pool.journal is None:
-                pool.listen(self.entries, number)
+            self.feed.subscribe(number, self.entries)
 
     def forget(self, server: int) -> None:
-        """The server is gone for good: nothing of what it said is news any more."""
-        self.servers[server].pool.journal = None
+        """The server is gone for good, and its cache with it."""
+        self.feed.unsubscribe(server)
         entries = self.entries
         for place in range(0, len(entries), 3):
             if entries[place] == server:
                 entries[place + 2] = 0
 
     def trim(self) -> None:
-        """Forgets what all have read."""
+        """Drops the changes that all indexes have read."""
         size = len(self.entries)
         for reader in self._readers:
             if reader.read < size:
@@ -144,14 +163,15 @@ class CacheJournal:
 
 
 class CacheIndex(PrefixMap):
-    """What servers have cached, as heard at most `delay_s` ago.
+    """What servers have cached, at most `delay_s` old.
 
-    A server that passes many equal steps as one evicts at the end of them, so an eviction is heard
-    of when the run of steps ends; what is cached is heard of as it is scheduled.
+    A simulated server that passes many equal steps as one event evicts at the end of them, so an
+    eviction is known when the run of steps ends; what is cached is known once it is scheduled.
     """
 
     def __init__(self, journal: CacheJournal, servers: list[int], delay_s: float) -> None:
-        super().__init__([server.limits.block_size for server in journal.servers])
+        feed = journal.feed
+        super().__init__([feed.block_size(server) for server in range(feed.servers())])
         self._journal: Final = journal
         self._delay_s: Final = delay_s
         self.taken_s = -math.inf
@@ -160,13 +180,21 @@ class CacheIndex(PrefixMap):
         journal.follow(servers)
 
     def follow(self, servers: list[int]) -> None:
-        """These are asked about from now on; some may be new."""
-        for server in self._journal.servers[len(self.found) :]:
-            self.join(server.limits.block_size)
+        """Keeps up with these servers from now on; some may be new."""
+        self._reach()
         self._journal.follow(servers)
 
+    def _reach(self) -> None:
+        feed = self._journal.feed
+        for server in range(len(self.found), feed.servers()):
+            self.join(feed.block_size(server))
+
+    def age_s(self, now_s: float) -> float:
+        """How old the index is."""
+        return now_s - self.taken_s
+
     def forget(self, server: int) -> None:
-        """The server is gone for good, and its cache with it."""
+        """The server is gone for good."""
         self._journal.forget(server)
         for key in [key for key, servers in self._by_key.items() if server in servers]:
             self.put(server, key, 0)
@@ -181,6 +209,7 @@ class CacheIndex(PrefixMap):
             self._journal.trim()
 
     def read_on(self) -> None:
+        self._reach()
         entries = self._journal.entries
         size = len(entries)
         place = self.read
@@ -191,9 +220,9 @@ class CacheIndex(PrefixMap):
 
 
 class RouteMemory(PrefixMap):
-    """Which prefixes were sent where: a router's own guess at what is cached there.
+    """Which prefixes were sent where: a router's own estimate of what is cached there.
 
-    Of each server it remembers so many tokens, and forgets the segment sent longest ago.
+    It remembers so many tokens per server, and forgets the segment sent longest ago.
     """
 
     def __init__(self, servers: int, most_tokens: int) -> None:
@@ -203,7 +232,7 @@ class RouteMemory(PrefixMap):
         self._held = [0] * servers
 
     def reach(self, servers: int) -> None:
-        """There are so many servers now."""
+        """Makes room for this many servers."""
         while len(self._held) < servers:
             self.join(1)
             self._recent.append({})

@@ -1,35 +1,104 @@
-"""What every router is: given a request and the time, the number of one of its servers."""
+"""The router port: a request and the time in, a server and the reason for it out."""
 
-from mypy_extensions import mypyc_attr
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
 
 from windtunnel.workload.request import Request
+
+IN_TURN: Final = "next in turn"
+AT_RANDOM: Final = "drawn at random"
+FEWEST_IN_FLIGHT: Final = "fewest requests in flight"
+FEWER_OF_TWO: Final = "fewer requests in flight of two drawn at random"
+ONLY_SERVER: Final = "the only server"
+SAME_SESSION: Final = "server of the session"
+SAME_PREFIX: Final = "server of prompts with this prefix"
+HASH_OWNER: Final = "owner of the hash"
+HASH_SUCCESSOR: Final = "owner of the hash is at its load limit"
+BEST_SCORE: Final = "highest score"
+BEST_SCORE_FOR_PROMPT: Final = "highest score with what is known of this prompt"
+CUSTOM_POLICY: Final = "chosen by a custom policy"
+NO_SERVER_READY: Final = "no server is ready"
+
+REASONS: Final = (
+    IN_TURN,
+    AT_RANDOM,
+    FEWEST_IN_FLIGHT,
+    FEWER_OF_TWO,
+    ONLY_SERVER,
+    SAME_SESSION,
+    SAME_PREFIX,
+    HASH_OWNER,
+    HASH_SUCCESSOR,
+    BEST_SCORE,
+    BEST_SCORE_FOR_PROMPT,
+    CUSTOM_POLICY,
+    NO_SERVER_READY,
+)
+"""Every reason that a decision can have; `Router.explain` gives the numbers behind it."""
+
+
+class Routed:
+    """The request goes to this server."""
+
+    def __init__(self, server: i64, reason: str) -> None:
+        self.server: Final[i64] = server
+        self.reason: Final = reason
+
+    def __repr__(self) -> str:
+        return f"Routed({self.server}, {self.reason!r})"
+
+
+class NoServer:
+    """No server can take the request now."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason: Final = reason
+
+    def __repr__(self) -> str:
+        return f"NoServer({self.reason!r})"
+
+
+_NONE_READY: Final = NoServer(NO_SERVER_READY)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Router:
-    """Chooses among `candidates`. It decides from what it was built with and what it is shown.
+    """Chooses among `candidates`, from the signals and caches that it was built with.
 
-    While there are none, nobody asks it.
+    A policy implements `pick`, and `scores` when it compares servers.
     """
 
     def __init__(self, candidates: list[int]) -> None:
         self.candidates = candidates
-        self.reads_signals = False  # whether somebody must keep the signals fresh for it
+        self.reads_signals = False  # whether the driver must keep the signals fresh for it
 
     def set_candidates(self, candidates: list[int]) -> None:
-        """From now on it chooses among these: servers have come or gone.
+        """Servers have come or gone: from now on it chooses among these.
 
-        A server that was not there before has a number that none had, and an entry in the signals.
+        A new server has a number that no server had before, and an entry in the signals.
         """
         self.candidates = candidates
 
     def gone(self, server: int) -> None:
         """This server will never be a candidate again: what was remembered of it can go."""
 
-    def choose(self, request: Request, now_s: float) -> int:
+    def choose(self, request: Request, now_s: float) -> Routed | NoServer:
         """The server for a request that will be sent there now."""
+        if not self.candidates:
+            return _NONE_READY
+        return self.pick(request, now_s)
+
+    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:
+        """The score of every candidate, higher is better; empty if the policy does not compare.
+
+        Call it before `choose`, which may change the scores.
+        """
+        return self.scores(request, now_s) if self.candidates else []
+
+    def pick(self, request: Request, now_s: float) -> Routed:
+        """One of the candidates, of which there is at least one."""
         raise NotImplementedError
 
-    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
-        """What it thinks of every candidate, higher is better; nothing when it does not compare."""
+    def scores(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
         return []

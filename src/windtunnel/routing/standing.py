@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.signals import Signals, Watcher
+from windtunnel.core.signals import LoadListener, Signals
 from windtunnel.routing.scorers import LiveScorer
 
 
@@ -25,7 +25,7 @@ class Level:
         self.slot: i64 = slot
 
 
-class Standing(Watcher):
+class Standing(LoadListener):
     """The candidates on their levels. `fixed` is the sum that only a look at servers changes."""
 
     def __init__(self, signals: Signals, live: list[LiveScorer]) -> None:
@@ -40,7 +40,7 @@ class Standing(Watcher):
         self._choices = 0
         self.fixed = [0] * servers
         self.lead_points: i64 = 0
-        signals.watch(self)
+        signals.listen(self)
 
     def reach(self, servers: int) -> None:
         """There are so many servers now."""

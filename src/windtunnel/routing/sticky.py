@@ -1,20 +1,28 @@
-"""Routers that send what belongs together to one place: sessions, and prompts that start alike."""
+"""Routers that keep requests together: those of a session, and prompts that start alike."""
 
 from bisect import bisect_left
 from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.signals import Signals, Watcher
-from windtunnel.routing.least_loaded import LoadOrder
-from windtunnel.routing.router import Router
+from windtunnel.core.signals import LoadListener, Signals
+from windtunnel.routing.load_balancing import LoadOrder
+from windtunnel.routing.router import (
+    FEWEST_IN_FLIGHT,
+    HASH_OWNER,
+    HASH_SUCCESSOR,
+    SAME_PREFIX,
+    SAME_SESSION,
+    Routed,
+    Router,
+)
 from windtunnel.workload.request import Request
 
 MOST_STICKY: Final = 1_000_000
-"""Sessions and prefixes whose server is remembered; the one heard of longest ago goes first."""
+"""Sessions and prefixes whose server is remembered; the least recently used is dropped first."""
 
 HASHED_TOKENS: Final = 1024
-"""Prompts that start alike for so long are one to the ring."""
+"""Prompts that share this many tokens have the same place on the ring."""
 
 _MASK: Final = (1 << 64) - 1
 
@@ -28,10 +36,10 @@ def mixed(number: int) -> int:
 
 
 class SessionSticky(Router):
-    """A session's turns go where its first one went; so do prompts without one that start alike.
+    """Turns of a session go to one server; without a session, prompts that start alike do.
 
-    Who has neither, comes first or has lost its server goes where the fewest requests are in
-    flight. A busy server keeps its sessions: only one that is gone loses them.
+    The first request of either, one without both, and one whose server is gone go to the server
+    with the fewest requests in flight. A busy server keeps its sessions.
     """
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
@@ -45,35 +53,38 @@ class SessionSticky(Router):
         self._order.set_candidates(candidates)
         self._members = set(candidates)
 
-    def choose(self, request: Request, now_s: float) -> int:  # noqa: ARG002
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
         prefix = request.prefix
         if request.session >= 0:
             key = (True, int(request.session))
+            reason = SAME_SESSION
         elif prefix is not None:
             key = (False, prefix.keys[0])
+            reason = SAME_PREFIX
         else:
             chosen = self._order.first()
             self._order.take(chosen)
-            return chosen
+            return Routed(chosen, FEWEST_IN_FLIGHT)
         home = self._homes.pop(key, -1)
         if home not in self._members:
             home = self._order.first()
+            reason = FEWEST_IN_FLIGHT
             if len(self._homes) >= MOST_STICKY:
                 del self._homes[next(iter(self._homes))]
         self._homes[key] = home
         self._order.take(home)
-        return home
+        return Routed(home, reason)
 
 
-class LoadTotal(Watcher):
-    """How many requests are in flight at some servers together, without counting them again."""
+class LoadTotal(LoadListener):
+    """The sum of requests in flight at some servers, kept up to date."""
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
         self._counted: list[int] = []
         self.total: i64 = 0
         self.set_candidates(candidates)
-        signals.watch(self)
+        signals.listen(self)
 
     def set_candidates(self, candidates: list[int]) -> None:
         self._counted = [-1] * len(self._in_flight)
@@ -89,11 +100,11 @@ class LoadTotal(Watcher):
 
 
 class ConsistentHash(Router):
-    """A ring of servers: a prompt's start is a place on it, the next server with room takes it.
+    """A ring of servers: a prompt's start has a place on it, and goes to the next server with room.
 
     Each server has many places, so that one which comes or goes moves only its share of prompts.
-    Nobody gets more than `load_factor` times the mean of requests in flight (Mirrokni, Thorup and
-    Zadimoghaddam's bounded loads): what would is passed on along the ring.
+    No server gets more than `load_factor` times the mean of requests in flight (Mirrokni, Thorup
+    and Zadimoghaddam's bounded loads): the next one on the ring takes the request.
     """
 
     def __init__(
@@ -122,16 +133,18 @@ class ConsistentHash(Router):
         self._spots = [spot[0] for spot in spots]
         self._owners = [spot[1] for spot in spots]
 
-    def choose(self, request: Request, now_s: float) -> int:  # noqa: ARG002
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
         room = self._factor * float(self._load.total + 1) / len(self.candidates)
         owners = self._owners
         place = bisect_left(self._spots, mixed(self._key(request)))
+        reason = HASH_OWNER
         while True:
             if place == len(owners):
                 place = 0
             server = owners[place]
             if self._in_flight[server] < room:
-                return server
+                return Routed(server, reason)
+            reason = HASH_SUCCESSOR
             place += 1
 
     def _key(self, request: Request) -> int:

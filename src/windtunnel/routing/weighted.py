@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from windtunnel.core.signals import Signals
 from windtunnel.routing.prefixes import CacheIndex
 from windtunnel.routing.prompt_scorers import Marks, PromptScorer
-from windtunnel.routing.router import Router
+from windtunnel.routing.router import BEST_SCORE, BEST_SCORE_FOR_PROMPT, Routed, Router
 from windtunnel.routing.scorers import POINTS, LiveScorer, Scorer, SignalScorer
 from windtunnel.routing.standing import Standing
 from windtunnel.workload.request import Request
@@ -71,11 +71,12 @@ class Weighted(Router):
         for scorer in self._by_prompt:
             scorer.gone(server)
 
-    def choose(self, request: Request, now_s: float) -> int:
+    def pick(self, request: Request, now_s: float) -> Routed:
         self._freshen(now_s)
         standing = self._standing
         best: i64 = standing.lead()
         most = standing.lead_points
+        reason = BEST_SCORE
         marks = self._marks
         marks.clear()
         for scorer in self._by_prompt:
@@ -85,18 +86,19 @@ class Weighted(Router):
             if points > most or (points == most and standing.earlier(server, best)):
                 best = server
                 most = points
+                reason = BEST_SCORE_FOR_PROMPT
         standing.take(best)
         for scorer in self._by_prompt:
             scorer.note(request, best)
-        return best
+        return Routed(best, reason)
 
-    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:
+    def scores(self, request: Request, now_s: float) -> list[tuple[int, float]]:
         self._freshen(now_s)
         sums = self._sums(request)
         return [(server, sums[n] / float(POINTS)) for n, server in enumerate(self.candidates)]
 
     def reference_choice(self, request: Request, now_s: float) -> int:
-        """What `choose` would say, found by asking every scorer about everybody."""
+        """What `pick` would choose, found by asking every scorer about everybody."""
         self._freshen(now_s)
         sums = self._sums(request)
         best = 0

@@ -9,12 +9,12 @@ from typing import Final
 from windtunnel.core.agenda import Actor, Agenda
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
-from windtunnel.routing.look import look_at
-from windtunnel.routing.transfer import Link
-from windtunnel.routing.veil import Veil
+from windtunnel.engine.views import probe
 from windtunnel.twin.accounts import Owners
+from windtunnel.twin.kv_link import Link
 from windtunnel.twin.recorder import Overheads
 from windtunnel.twin.replicas import DRAINING, READY, STARTING, Pool, Replica
+from windtunnel.twin.signal_faults import SignalFaults
 from windtunnel.workload.request import Request
 
 LAST_TURN: Final = 1 << 40
@@ -24,24 +24,24 @@ LAST_TURN: Final = 1 << 40
 class Roster:
     """The servers of one model that get requests now, and what a control plane sees of them.
 
-    Each model has a control plane of its own, which asks the model's servers and no others.
+    Each model has a control plane of its own, which probes the model's servers and no others.
     """
 
     def __init__(self, staleness_s: float) -> None:
         self.ready: Final[list[Server]] = []  # by number
         self.signals: Final = Signals([], staleness_s, [])
-        self.hidden: Final[dict[int, int]] = {}  # ready servers unseen: how many faults hide each
-        self.veil: Veil | None = None  # while something is wrong with metrics
+        self.hidden: Final[dict[int, int]] = {}  # ready servers: how many faults hide each
+        self.signal_faults: SignalFaults | None = None  # from the first fault of metrics on
 
-    def look(self, now_s: float) -> None:
-        """Asks every server how it is, when that was last done long enough ago."""
+    def probe(self, now_s: float) -> None:
+        """Asks every server for its load, when the last time is long enough ago."""
         if self.signals.stale(now_s):
-            if self.veil is None:
-                look_at(self.ready, self.signals, now_s)
+            if self.signal_faults is None:
+                probe(self.ready, self.signals, now_s)
             else:
-                self.veil.look(self.ready, self.signals, now_s)
+                self.signal_faults.probe(self.ready, self.signals, now_s)
 
-    def seen(self) -> list[Server]:
+    def visible(self) -> list[Server]:
         """Those that routers can choose."""
         if not self.hidden:
             return self.ready
@@ -115,12 +115,12 @@ class Cluster:
 
     def decoders(self, model: int) -> list[int]:
         """The servers that answer requests for a model now."""
-        ready = self.rosters[model].seen()
+        ready = self.rosters[model].visible()
         return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
 
     def prefillers(self, model: int, site: int) -> list[int]:
         """Its servers at a site that compute prompts for others now, by the way or alone."""
-        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].seen()]
+        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].visible()]
         return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
 
     @property

@@ -9,6 +9,7 @@ from windtunnel.core.events import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
+from windtunnel.engine.views import ServerCaches
 from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.scaled import Scaled
 from windtunnel.routing.build import build_counterfactual, build_router
@@ -16,8 +17,7 @@ from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import Labels
 from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router
-from windtunnel.routing.split import Decider
-from windtunnel.routing.transfer import Link
+from windtunnel.routing.split import SplitDecider
 from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
@@ -28,6 +28,7 @@ from windtunnel.twin.gateway import SimGateway
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
+from windtunnel.twin.kv_link import Link
 from windtunnel.twin.lifecycle import Lifecycle, Startup
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
@@ -131,7 +132,7 @@ class Routing:
         self._cluster = cluster
         self._streams = streams
         self._labels = labels
-        self._journal = CacheJournal(cluster.servers)
+        self._journal = CacheJournal(ServerCaches(cluster.servers))
         self.roster = cluster.rosters[model]
 
     def router(self) -> Router:
@@ -158,7 +159,6 @@ class Routing:
         stream = name if model == self._plan.model else f"{name}/{model}"
         return build_router(
             self._plan.router,
-            self._cluster.servers,
             candidates,
             self.roster.signals,
             self._streams[stream],
@@ -173,7 +173,7 @@ class Routing:
         if not plan.counterfactual:
             return None
         candidates = self._cluster.decoders(self._model)
-        return build_counterfactual(plan, roster.ready, candidates, roster.signals, self._journal)
+        return build_counterfactual(plan, candidates, roster.signals, self._journal)
 
 
 def _services(
@@ -293,7 +293,7 @@ def _splitting(plan: ScenarioPlan, cluster: Cluster, queue: EventQueue) -> Split
         return None
     token_bytes = [_token_bytes(split, plan, model) for model in plan.models]
     return Splitting(
-        Decider(split.decider, split.threshold),
+        SplitDecider(split.decider, split.threshold),
         Handoff(cluster, link, queue, token_bytes),
     )
 

@@ -92,7 +92,7 @@ class SimGateway:
     def _look(self, now_s: float) -> None:
         """Polls servers for a gateway that reads their signals, and for no other."""
         if self.driver.reads_signals:
-            self._roster.look(now_s)
+            self._roster.probe(now_s)
 
     def _obey(self, now_s: float) -> None:
         if self._held:

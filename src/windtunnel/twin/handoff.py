@@ -15,8 +15,8 @@ from mypy_extensions import i64
 
 from windtunnel.core.distribution import Distribution
 from windtunnel.core.events import EventQueue
-from windtunnel.routing.transfer import Link, Transfer
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.kv_link import Link, Transfer
 from windtunnel.workload.request import Request
 
 RETRY: Final = 2

@@ -10,7 +10,7 @@ from windtunnel.core import vocabulary
 from windtunnel.core.events import EventQueue
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
-from windtunnel.routing.counterfactual import Judgement
+from windtunnel.routing.router import NoServer
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.inside import Inside
@@ -132,24 +132,22 @@ class Journey(Inside):
     def _route(self, request: Request) -> None:
         service = self.services[request.model]
         signals = service.signals
-        if not signals.answering:
+        router = service.router
+        service.probe(router, self.now_s)
+        opinions: list[tuple[int, float]] = []
+        if self._event_log is not None:
+            opinions = router.explain(request, self.now_s)
+        decision = router.choose(request, self.now_s)
+        if isinstance(decision, NoServer):
             self._keep(request, IN_LINE)
             service.line[request.id] = request
             signals.unplaced += 1
             return
-        router = service.router
-        if router.reads_signals:
-            service.roster.look(self.now_s)
-        opinions: list[tuple[int, float]] = []
-        if self._event_log is not None:
-            opinions = router.explain(request, self.now_s)
-        server = self.servers[router.choose(request, self.now_s)]
+        server = self.servers[decision.server]
         if self.storms is not None and self.storms.refuse(server.index):
             self._turn_back(request, server)
             return
-        judgement: Judgement | None = None
-        if service.counterfactual is not None:
-            judgement = service.counterfactual.look(request, server.index, self.now_s)
+        judgement = service.judge(request, server.index, self.now_s)
         request.server = server.index
         request.sent_s = self.now_s
         signals.sent(server.index)

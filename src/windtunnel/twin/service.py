@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from windtunnel.routing.counterfactual import Counterfactual
+from windtunnel.engine.views import probe
+from windtunnel.routing.counterfactual import Counterfactual, Judgement
 from windtunnel.routing.router import Router
 from windtunnel.twin.cluster import Roster
 from windtunnel.twin.gateway import SimGateway
@@ -34,6 +35,18 @@ class Service:
         self.router.set_candidates(servers)
         if self.counterfactual is not None:
             self.counterfactual.set_candidates(servers)
+
+    def probe(self, router: Router, now_s: float) -> None:
+        """Asks servers for their load, for a router that is about to decide on it."""
+        if router.reads_signals and router.candidates:
+            self.roster.probe(now_s)
+
+    def judge(self, request: Request, server: int, now_s: float) -> Judgement | None:
+        """Regret of sending a request to this server, where a run measures it."""
+        if self.counterfactual is None:
+            return None
+        probe(self.roster.ready, self.counterfactual.signals, now_s)
+        return self.counterfactual.judge(request, server, now_s)
 
     def gone(self, server: int) -> None:
         """A server will never answer again: what was remembered of it can go."""

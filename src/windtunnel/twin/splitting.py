@@ -4,7 +4,8 @@ from typing import Final
 
 from windtunnel.core import vocabulary
 from windtunnel.engine.server import Server
-from windtunnel.routing.split import Decider
+from windtunnel.routing.router import NoServer
+from windtunnel.routing.split import SplitDecider
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.handoff import Handoff
@@ -15,7 +16,7 @@ from windtunnel.workload.request import Request
 class Splitting:
     """Splits requests between a server for the prompt and the one that writes the answer."""
 
-    def __init__(self, decider: Decider, handoff: Handoff) -> None:
+    def __init__(self, decider: SplitDecider, handoff: Handoff) -> None:
         self.decider: Final = decider
         self.handoff: Final = handoff
 
@@ -34,18 +35,19 @@ class Splitting:
         if router is None or server.refusal(request):
             return None
         cached = server.cached_tokens(request)
-        if not self.decider.split(request.prompt_tokens, cached):
+        decision = self.decider.decide(request.prompt_tokens, cached)
+        if not decision.split:
             return None
-        if not router.candidates:
+        service.probe(router, now_s)
+        routed = router.choose(request, now_s)
+        if isinstance(routed, NoServer):
             self.handoff.unserved += 1
             return None
-        if router.reads_signals:
-            service.roster.look(now_s)
-        prefill = router.choose(request, now_s)
+        prefill = int(routed.server)
         if prefill == server.index:
             return None
         if event_log is not None:
-            reason = self.decider.kind
+            reason = decision.reason
             event_log.add(
                 now_s, vocabulary.SPLIT, request, reason, prefill=prefill, cached=int(cached)
             )

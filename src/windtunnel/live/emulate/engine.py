@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
-from windtunnel.routing.look import look_at
-from windtunnel.routing.router import Router
+from windtunnel.engine.views import probe
+from windtunnel.routing.router import Routed, Router
 from windtunnel.workload.request import UNSET, Request
 
 
@@ -122,8 +122,10 @@ class Engine:
         self._pass_until(now_s)
         self.now_s = now_s
         if self._router.reads_signals and self._signals.stale(now_s):
-            look_at(self.servers, self._signals, now_s)
-        number = self._router.choose(request, now_s)
+            probe(self.servers, self._signals, now_s)
+        decision = self._router.choose(request, now_s)
+        assert isinstance(decision, Routed), "an emulated fleet keeps its servers"
+        number = decision.server
         self._signals.sent(number)
         request.server = number
         replica = self._replicas[number]

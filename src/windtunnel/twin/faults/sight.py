@@ -3,7 +3,6 @@
 from typing import Final
 
 from windtunnel.core.random import Stream
-from windtunnel.routing.veil import Veil
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.faults.effects import Effect, Strike
@@ -18,6 +17,7 @@ from windtunnel.twin.faults.plan import (
 from windtunnel.twin.faults.select import chosen, names_of
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import READY, Replica
+from windtunnel.twin.signal_faults import SignalFaults
 
 
 class RouterPartition(Effect):
@@ -71,9 +71,9 @@ class Sight:
         """One fault more, or one fewer, that hides all metrics."""
         if reader == ROUTERS:
             for roster in self._cluster.rosters:
-                if roster.veil is None:
-                    roster.veil = Veil()
-                roster.veil.dark += by
+                if roster.signal_faults is None:
+                    roster.signal_faults = SignalFaults()
+                roster.signal_faults.dark += by
         elif self._autoscaling is not None:
             self._autoscaling.dark += by
 
@@ -86,9 +86,9 @@ class Sight:
             lags.remove(lag_s)
         if reader == ROUTERS:
             for roster in self._cluster.rosters:
-                if roster.veil is None:
-                    roster.veil = Veil()
-                roster.veil.late_by(sum(lags), roster.signals)
+                if roster.signal_faults is None:
+                    roster.signal_faults = SignalFaults()
+                roster.signal_faults.late_by(sum(lags), roster.signals)
         elif self._autoscaling is not None:
             self._autoscaling.lag_s = sum(lags)
 

@@ -1,16 +1,51 @@
-"""Routers that count: the server with the fewest requests in flight, of all or of two."""
+"""Routers that spread load: each server in turn, at random, or by requests in flight."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 from windtunnel.core.random import Stream
-from windtunnel.core.signals import Signals, Watcher
-from windtunnel.routing.router import Router
+from windtunnel.core.signals import LoadListener, Signals
+from windtunnel.routing.router import (
+    AT_RANDOM,
+    FEWER_OF_TWO,
+    FEWEST_IN_FLIGHT,
+    IN_TURN,
+    ONLY_SERVER,
+    Routed,
+    Router,
+)
 from windtunnel.workload.request import Request
 
 
-class LoadOrder(Watcher):
+class RoundRobin(Router):
+    """Every server in turn, whatever its load."""
+
+    def __init__(self, candidates: list[int]) -> None:
+        super().__init__(candidates)
+        self._next = 0
+
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
+        if self._next >= len(self.candidates):
+            self._next = 0
+        chosen = self.candidates[self._next]
+        self._next += 1
+        return Routed(chosen, IN_TURN)
+
+
+class RandomChoice(Router):
+    """Any server, each with the same probability."""
+
+    def __init__(self, candidates: list[int], stream: Stream) -> None:
+        super().__init__(candidates)
+        self._stream: Final = stream
+
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
+        place = self._stream.integer(0, len(self.candidates) - 1)
+        return Routed(self.candidates[place], AT_RANDOM)
+
+
+class LoadOrder(LoadListener):
     """A heap of servers by requests in flight; of equals, the one chosen longest ago is first."""
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
@@ -20,7 +55,7 @@ class LoadOrder(Watcher):
         self._heap: list[int] = []
         self._choices: i64 = 0
         self.set_candidates(candidates)
-        signals.watch(self)
+        signals.listen(self)
 
     def set_candidates(self, candidates: list[int]) -> None:
         servers = len(self._in_flight)
@@ -107,34 +142,36 @@ class LeastLoaded(Router):
         super().set_candidates(candidates)
         self._order.set_candidates(candidates)
 
-    def choose(self, request: Request, now_s: float) -> int:  # noqa: ARG002
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
         chosen = self._order.first()
         self._order.take(chosen)
-        return chosen
+        return Routed(chosen, FEWEST_IN_FLIGHT)
 
-    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
+    def scores(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
         return [(server, 1.0 / (1.0 + self._in_flight[server])) for server in self.candidates]
 
 
 class PowerOfTwo(Router):
-    """Of two servers drawn at random, the one with fewer requests in flight; else the first."""
+    """Of two servers drawn at random, the one with fewer requests in flight, or the first."""
 
     def __init__(self, candidates: list[int], signals: Signals, stream: Stream) -> None:
         super().__init__(candidates)
         self._in_flight: Final = signals.in_flight
         self._stream: Final = stream
 
-    def choose(self, request: Request, now_s: float) -> int:  # noqa: ARG002
+    def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
         last = len(self.candidates) - 1
         if last == 0:
-            return self.candidates[0]
+            return Routed(self.candidates[0], ONLY_SERVER)
         first = self._stream.integer(0, last)
         second = self._stream.integer(0, last - 1)
         if second >= first:
             second += 1
         one = self.candidates[first]
         other = self.candidates[second]
-        return other if self._in_flight[other] < self._in_flight[one] else one
+        if self._in_flight[other] < self._in_flight[one]:
+            one = other
+        return Routed(one, FEWER_OF_TWO)
 
-    def explain(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
+    def scores(self, request: Request, now_s: float) -> list[tuple[int, float]]:  # noqa: ARG002
         return [(server, 1.0 / (1.0 + self._in_flight[server])) for server in self.candidates]

@@ -1,0 +1,85 @@
+"""Faults of the metrics that a control plane sees: missing, or late."""
+
+from typing import Final
+
+from windtunnel.core.signals import Signals
+from windtunnel.engine.server import Server
+from windtunnel.engine.views import probe
+
+
+class SignalsSnapshot:
+    """A copy of the signals of all servers at one time."""
+
+    def __init__(self, signals: Signals) -> None:
+        self.taken_s: Final = signals.taken_s
+        self._waiting: Final = signals.waiting[:]
+        self._running: Final = signals.running[:]
+        self._kv_used: Final = signals.kv_used[:]
+        self._ttft_s: Final = signals.ttft_s[:]
+        self._tpot_s: Final = signals.tpot_s[:]
+        self._adapters: Final = signals.adapters[:]
+        self._load_seen_s: Final = signals.load_seen_s[:]
+        self._adapters_seen_s: Final = signals.adapters_seen_s[:]
+        self._latency_seen_s: Final = signals.latency_seen_s[:]
+
+    def restore(self, signals: Signals) -> None:
+        """Makes the snapshot what is known; of servers that came later nothing was known then."""
+        many = len(self._waiting)
+        signals.waiting[:many] = self._waiting
+        signals.running[:many] = self._running
+        signals.kv_used[:many] = self._kv_used
+        signals.ttft_s[:many] = self._ttft_s
+        signals.tpot_s[:many] = self._tpot_s
+        signals.adapters[:many] = self._adapters
+        signals.load_seen_s[:many] = self._load_seen_s
+        signals.adapters_seen_s[:many] = self._adapters_seen_s
+        signals.latency_seen_s[:many] = self._latency_seen_s
+        for server in range(many, len(signals.waiting)):
+            signals.observe_load(server, 0, 0, 0.0, self.taken_s)
+            signals.observe_adapters(server, [], self.taken_s)
+            signals.ttft_s[server] = signals.tpot_s[server] = 0.0
+        signals.taken_s = self.taken_s
+
+
+class SignalFaults:
+    """Probes servers while their metrics are missing or late.
+
+    While metrics are missing nothing new is learned. While they are late, servers are probed as
+    often as before, and each answer becomes known `lag_s` later; until the first of them does,
+    what was known when the lag began stays known.
+    """
+
+    def __init__(self) -> None:
+        self.dark = 0  # faults that hide all metrics
+        self.lag_s = 0.0
+        self._snapshots: list[SignalsSnapshot] = []  # the one that is known, and later ones
+        self._probed_s = 0.0
+
+    def late_by(self, lag_s: float, signals: Signals) -> None:
+        """From now on metrics are late by this much; 0: they are on time."""
+        self.lag_s = lag_s
+        if lag_s and not self._snapshots:
+            self._snapshots.append(SignalsSnapshot(signals))
+            self._probed_s = signals.taken_s
+        elif not lag_s:
+            self._snapshots.clear()
+
+    def probe(self, servers: list[Server], signals: Signals, now_s: float) -> None:
+        if self.dark:
+            return
+        if not self.lag_s:
+            probe(servers, signals, now_s)
+            return
+        due = now_s - self._probed_s >= signals.staleness_s
+        if due:
+            probe(servers, signals, now_s)
+            self._probed_s = now_s
+            if now_s > self._snapshots[-1].taken_s:
+                self._snapshots.append(SignalsSnapshot(signals))
+        arrived = False
+        while len(self._snapshots) > 1 and self._snapshots[1].taken_s + self.lag_s <= now_s:
+            self._snapshots.pop(0)
+            arrived = True
+        if due or arrived:
+            signals.looks += 1
+            self._snapshots[0].restore(signals)
