@@ -11,10 +11,10 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Answer, Died, Processes, Raised
 from windtunnel.fuzz.documents import read_document, write_document
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.drawing.dice import Section
 from windtunnel.fuzz.mangle import mangle
 from windtunnel.fuzz.shrink import shrink
 from windtunnel.fuzz.trial import DIED, INVARIANT, REFUSED, Breach, attempt, probe
+from windtunnel.settings.drawing import Values
 
 TWICE_EVERY = 8
 """Of so many seeds, one is run a second time and must say the same."""
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     task: Task
     breach: Breach
-    document: Section
+    document: Values
 
 
 class Campaign:
@@ -115,7 +115,7 @@ def examine(seed: int, before: Callable[[], None] = lambda: None) -> Finding | N
     document = draw(seed)
     twice = seed % TWICE_EVERY == 0
 
-    def run(scenario: Section) -> Breach | None:
+    def run(scenario: Values) -> Breach | None:
         before()
         return attempt(scenario, twice=twice)
 

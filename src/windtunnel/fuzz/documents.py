@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.errors import OutputError
-from windtunnel.fuzz.drawing.dice import Section
 from windtunnel.settings.document import parse_document, parse_documents, read_text
+from windtunnel.settings.drawing import Values
 
 ENDING = ".yaml"
 FILES = "files"
@@ -19,7 +19,7 @@ BESIDE = ".yml"
 """The ending of what is no scenario itself, so that a folder of scenarios can have it too."""
 
 
-def text_of(document: Section) -> str:
+def text_of(document: Values) -> str:
     """The scenario as YAML, in the order of its keys, without what lies beside it."""
     return _text([{key: value for key, value in document.items() if key != FILES}])
 
@@ -32,7 +32,7 @@ def _text(documents: list[Any]) -> str:
     return text
 
 
-def write_document(path: Path, document: Section, note: str = "") -> None:
+def write_document(path: Path, document: Values, note: str = "") -> None:
     """Puts a scenario at its place with a note above it; a torn file is never there."""
     lines = "".join(f"# {line}".rstrip() + "\n" for line in note.splitlines())
     beside = document.get(FILES)
@@ -54,9 +54,9 @@ def _write(path: Path, text: str) -> None:
         raise OutputError(f"cannot write a failure: {reason}", where=str(path)) from error
 
 
-def read_document(path: Path) -> Section:
+def read_document(path: Path) -> Values:
     """What a file has, unchecked; what is no scenario at all is an InputError."""
-    document: Section = parse_document(read_text(path), str(path)).data
+    document: Values = parse_document(read_text(path), str(path)).data
     gangs = document.get("gangs")
     names = gangs.get("manifests") if isinstance(gangs, dict) else None
     if isinstance(names, list):
@@ -64,7 +64,7 @@ def read_document(path: Path) -> Section:
     return document
 
 
-def _manifests(path: Path) -> list[Section]:
+def _manifests(path: Path) -> list[Values]:
     documents = parse_documents(read_text(path), str(path), "manifest", "kind and others")
     return [document.data for document in documents]
 

@@ -2,8 +2,7 @@
 
 from windtunnel.core.random import Streams
 from windtunnel.fuzz.documents import BESIDE, FILES
-from windtunnel.fuzz.drawing.dice import Section, Swarm
-from windtunnel.fuzz.drawing.faults import World, draw_faults, draw_retries
+from windtunnel.fuzz.drawing.faults import draw_faults, draw_retries, fault_context
 from windtunnel.fuzz.drawing.gateway import draw_gateway, looks_at_servers
 from windtunnel.fuzz.drawing.ground import draw_ground
 from windtunnel.fuzz.drawing.scaling import draw_scaling
@@ -15,12 +14,14 @@ from windtunnel.fuzz.drawing.serving import (
     draw_router,
     draw_split,
 )
+from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import draw_traffic
+from windtunnel.settings.drawing import Values
 
 __all__ = ["draw"]
 
 
-def draw(seed: int) -> Section:
+def draw(seed: int) -> Values:
     """The scenario of a seed; it is meant to be valid, so that a refusal of it is a finding."""
     swarm = Swarm(Streams(seed))
     dice = swarm.dice("scenario")
@@ -31,19 +32,19 @@ def draw(seed: int) -> Section:
     file = f"gangs-{seed}{BESIDE}"
     ground = draw_ground(swarm, pools, scaling, traffic.lasts_s, file)
     moves = scaling is not None or ground.gangs is not None or ground.fleet is not None
-    world = World(pools, ground, traffic.lasts_s, scales=scaling is not None)
-    faults = draw_faults(swarm, world)
+    context = fault_context(pools, ground, traffic.lasts_s, scales=scaling is not None)
+    faults = draw_faults(swarm, context)
     gateway = draw_gateway(swarm, traffic)
-    serving: Section = {
+    serving: Values = {
         "pools": pools.pools,
         "router": draw_router(swarm, watched=looks_at_servers(gateway)),
         "admission": gateway,
         "disaggregation": draw_split(swarm, pools),
         "encode": draw_encoders(swarm, traffic),
-        "retries": draw_retries(swarm) if world.stands or faults else None,
+        "retries": draw_retries(swarm) if context.pods or faults else None,
         **(draw_coming_and_going(swarm, traffic.lasts_s) if moves else {}),
     }
-    scenario: Section = {
+    scenario: Values = {
         "name": f"fuzz-{seed}",
         "seed": seed,
         "duration": duration_s,

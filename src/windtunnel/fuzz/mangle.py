@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from windtunnel.core.random import Streams
-from windtunnel.fuzz.drawing.dice import Dice, Section
+from windtunnel.settings.drawing import Dice, Values
 
 NONSENSE: tuple[Any, ...] = (
     None,
@@ -33,7 +33,7 @@ NONSENSE: tuple[Any, ...] = (
 MOST_CHANGES = 3
 
 
-def mangle(document: Section, seed: int) -> Section:
+def mangle(document: Values, seed: int) -> Values:
     """A copy with a few values replaced, left out, or put where nobody looks for them."""
     dice = Dice(Streams(seed)["fuzz.mangle"])
     made = copy.deepcopy(document)
@@ -54,7 +54,7 @@ def mangle(document: Section, seed: int) -> Section:
     return made
 
 
-def _somewhere(document: Section, dice: Dice) -> Any:
+def _somewhere(document: Values, dice: Dice) -> Any:
     """A mapping or a list that has something in it, at any depth."""
     holder: Any = document
     while True:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.fuzz.documents import FILES
-from windtunnel.fuzz.drawing.dice import Section
 from windtunnel.fuzz.trial import Breach
+from windtunnel.settings.drawing import Values
 
 MOST_TRIES = 400
 """Runs that one failure may take."""
@@ -22,20 +22,20 @@ ALONG = {
 }
 """Keys of `serving` that have no use without a section, and go with it."""
 
-Attempt = Callable[[Section], Breach | None]
+Attempt = Callable[[Values], Breach | None]
 Path = tuple[str | int, ...]
 
 
 class Shrunk:
     """The smallest scenario so far, and the runs that are left to find a smaller one."""
 
-    def __init__(self, document: Section, breach: Breach, attempt: Attempt, tries: int) -> None:
+    def __init__(self, document: Values, breach: Breach, attempt: Attempt, tries: int) -> None:
         self.document = document
         self.breach = breach
         self._attempt = attempt
         self.tries_left = tries
 
-    def takes(self, candidate: Section) -> bool:
+    def takes(self, candidate: Values) -> bool:
         """Whether a smaller scenario breaks for the same cause; it then takes the place."""
         if self.tries_left <= 0 or candidate == self.document:
             return False
@@ -48,8 +48,8 @@ class Shrunk:
 
 
 def shrink(
-    document: Section, breach: Breach, attempt: Attempt, tries: int = MOST_TRIES
-) -> tuple[Section, Breach]:
+    document: Values, breach: Breach, attempt: Attempt, tries: int = MOST_TRIES
+) -> tuple[Values, Breach]:
     """A scenario that breaks as this one does and from which nothing more can be taken.
 
     It depends on nothing but the scenario: no clock, no chance.
@@ -135,7 +135,7 @@ def _find(document: Any, path: Path) -> Any:
     return value
 
 
-def _without(document: Section, path: Path) -> Section:
+def _without(document: Values, path: Path) -> Values:
     """A copy without what is at `path`; who is named there is forgotten everywhere."""
     made = copy.deepcopy(document)
     gone = _find(made, path[:-1]).pop(path[-1])
@@ -159,7 +159,7 @@ def _forget(value: Any, name: str) -> None:
             _forget(below, name)
 
 
-def _with(document: Section, path: Path, value: Any) -> Section:
+def _with(document: Values, path: Path, value: Any) -> Values:
     made = copy.deepcopy(document)
     _find(made, path[:-1])[path[-1]] = value
     return made

@@ -12,7 +12,7 @@ import msgspec
 from windtunnel.core.errors import InputError, InvariantBroken
 from windtunnel.core.telemetry import CountingSink
 from windtunnel.fuzz.documents import write_document
-from windtunnel.fuzz.drawing.dice import Section
+from windtunnel.settings.drawing import Values
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load
@@ -54,7 +54,7 @@ class NeverEnds(Exception):
     """A run has had more events than any drawn scenario needs."""
 
 
-def attempt(document: Section, *, twice: bool = False) -> Breach | None:
+def attempt(document: Values, *, twice: bool = False) -> Breach | None:
     """Runs a scenario as a user's file would be, every invariant after every event.
 
     With `twice` it is run again, with listeners and without checks: nothing may change by that.
@@ -84,7 +84,7 @@ def attempt(document: Section, *, twice: bool = False) -> Breach | None:
     return None
 
 
-def probe(document: Section) -> Breach | None:
+def probe(document: Values) -> Breach | None:
     """Only loads a scenario that may be nonsense: a refusal is right, if it is a sentence."""
     try:
         load_document(document)
@@ -95,7 +95,7 @@ def probe(document: Section) -> Breach | None:
     return None
 
 
-def load_document(document: Section) -> ScenarioPlan:
+def load_document(document: Values) -> ScenarioPlan:
     """By way of a file, so that everything is looked up that a user's file has looked up."""
     with TemporaryDirectory(prefix="windtunnel-fuzz-") as folder:
         path = Path(folder, "scenario.yaml")

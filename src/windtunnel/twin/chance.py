@@ -9,7 +9,6 @@ import inspect
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
 from windtunnel.routing.plan import RouterPlan
-from windtunnel.twin.faults.plan import EveryPlan, SelectPlan
 from windtunnel.twin.kubernetes.times import EXPONENTIAL
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
@@ -36,17 +35,8 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
 
 
 def _faults_draw(plan: ScenarioPlan) -> bool:
-    """Faults that come by chance, or befall whom chance says, or end in a start that it times."""
-    for fault in plan.faults:
-        if isinstance(fault.timing, EveryPlan) or plan.startup.stddev_s > 0.0:
-            return True
-        befalls = getattr(fault.what, "select", None)
-        if isinstance(befalls, SelectPlan):
-            if befalls.server is None and befalls.count is not None:
-                return True
-        elif befalls is not None and befalls.machine is None and befalls.count is not None:
-            return True
-    return False
+    """Faults with random times or subjects, or whose servers take a random time to start again."""
+    return any(fault.is_random or plan.startup.stddev_s > 0.0 for fault in plan.faults)
 
 
 def _ground_draws(plan: ScenarioPlan) -> bool:

@@ -23,7 +23,7 @@ from windtunnel.twin.accounts import Names, Targets
 from windtunnel.twin.autoscaling import Autoscaling, Ticking
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.event_log import EventLog, ReplicaLog
-from windtunnel.twin.faults.build import build_faults
+from windtunnel.twin.faults.driver import build_faults
 from windtunnel.twin.gateway import SimGateway
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.telling import Telling

@@ -13,6 +13,7 @@ from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.event_log import EventLog
+from windtunnel.twin.faults.world import RateLimits
 from windtunnel.twin.inside import Inside
 from windtunnel.twin.places import (
     AT_SERVER,
@@ -28,7 +29,6 @@ from windtunnel.twin.reasons import RATE_LIMITED, SERVER_LOST, stage_of
 from windtunnel.twin.recorder import COMPLETED, DROPPED, REJECTED, TIMED_OUT, Recorder
 from windtunnel.twin.service import Service
 from windtunnel.twin.splitting import Splitting
-from windtunnel.twin.storms import Storms
 from windtunnel.twin.whereabouts import who_goes_back, who_is_lost
 from windtunnel.workload.request import CLOSING, ENDING, NEVER, UNSET, Request
 from windtunnel.workload.traffic import Traffic
@@ -74,7 +74,7 @@ class Journey(Inside):
         self._overheads: Final = cluster.overheads
         self._attempts: Final = attempts  # how often a request begins anew when it was lost
         self._backoff_s: Final = backoff_s  # before it is sent again to who answered 429
-        self.storms: Storms | None = None  # while servers do
+        self.rate_limits: RateLimits | None = None  # while servers do
         self._queue: Final = queue
         self._event_log: Final = event_log
         for service in services:
@@ -144,7 +144,7 @@ class Journey(Inside):
             signals.unplaced += 1
             return
         server = self.servers[decision.server]
-        if self.storms is not None and self.storms.refuse(server.index):
+        if self.rate_limits is not None and self.rate_limits.refuse(server.index):
             self._turn_back(request, server)
             return
         judgement = service.judge(request, server.index, self.now_s)

@@ -94,11 +94,11 @@ def result_of(
         "fleet": fleet,
         "decisions": {
             "scaling": scaling.changes if scaling is not None else 0,
-            "faults": simulation.faults.ledger.begun if simulation.faults is not None else 0,
+            "faults": simulation.faults.log.begun if simulation.faults is not None else 0,
             "gang_terminations": gangs["terminations"] if gangs is not None else 0,
             "fleet_actions": sum(fleet["actions"].values()) if fleet is not None else 0,
         },
-        "faults": simulation.faults.ledger.result() if simulation.faults is not None else [],
+        "faults": simulation.faults.log.result() if simulation.faults is not None else [],
         "invariants": {"checked": invariants_checked, "broken": 0},
         "trust": trust_of(plan, simulation),
     }

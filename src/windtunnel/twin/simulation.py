@@ -10,7 +10,7 @@ from windtunnel.engine.encoder import Encoders
 from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster
 from windtunnel.twin.event_log import EventLog
-from windtunnel.twin.faults.build import Faults
+from windtunnel.twin.faults.driver import Faults
 from windtunnel.twin.faults.schedule import FAULT
 from windtunnel.twin.gateway import DISPATCH, SimGateway
 from windtunnel.twin.handoff import RETRY
@@ -70,8 +70,8 @@ class Simulation(Journey):
         self._patience: Final = Patience()
         self.faults: Final = faults
         lifecycle.inside = self
-        if faults is not None and faults.storms.expected:
-            self.storms = faults.storms
+        if faults is not None:
+            self.rate_limits = faults.world.rate_limits
 
     def run(
         self,

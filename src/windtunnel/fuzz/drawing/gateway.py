@@ -1,12 +1,13 @@
 """Draws `serving.admission:`, with options that the rest of the scenario gives a use."""
 
-from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
+from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import Traffic
+from windtunnel.settings.drawing import Dice, Values
 
 POLICIES = ("token-bucket", "tier-shed", "saturation", "flow-control", "flow-control", "always")
 
 
-def draw_gateway(swarm: Swarm, traffic: Traffic) -> Section | None:
+def draw_gateway(swarm: Swarm, traffic: Traffic) -> Values | None:
     """None: everybody is let in at once, and nobody asks."""
     if not swarm.has("gateway"):
         return None
@@ -16,7 +17,7 @@ def draw_gateway(swarm: Swarm, traffic: Traffic) -> Section | None:
     policy = dice.pick(*POLICIES)
     if policy == "saturation" and not sheds:
         policy = "flow-control"
-    gateway: Section = {"policy": policy}
+    gateway: Values = {"policy": policy}
     if policy == "token-bucket":
         gateway["capacity"] = dice.span(10, 3000)
         gateway["refill"] = dice.pick(0, dice.span(10, 5000))
@@ -36,7 +37,7 @@ def draw_gateway(swarm: Swarm, traffic: Traffic) -> Section | None:
     return gateway
 
 
-def looks_at_servers(gateway: Section | None) -> bool:
+def looks_at_servers(gateway: Values | None) -> bool:
     if gateway is None:
         return False
     if gateway["policy"] == "flow-control":
@@ -45,8 +46,8 @@ def looks_at_servers(gateway: Section | None) -> bool:
     return bool(gateway["policy"] == "saturation")
 
 
-def _fullness(dice: Dice) -> Section:
-    drawn: Section = {}
+def _fullness(dice: Dice) -> Values:
+    drawn: Values = {}
     if dice.chance(0.7):
         drawn["queue_depth"] = dice.span(0.3, 10)
     if dice.chance(0.7):
@@ -54,11 +55,11 @@ def _fullness(dice: Dice) -> Section:
     return drawn
 
 
-def _flow_control(dice: Dice, traffic: Traffic, priorities: set[int], *, sheds: bool) -> Section:
+def _flow_control(dice: Dice, traffic: Traffic, priorities: set[int], *, sheds: bool) -> Values:
     order = dice.pick("priority", "priority", "fifo", "slo-deadline", "round-robin")
     if order == "slo-deadline" and not traffic.has_ttft():
         order = "priority"
-    drawn: Section = {"order": order, "detector": _detector(dice)}
+    drawn: Values = {"order": order, "detector": _detector(dice)}
     if len(priorities) > 1 and dice.chance(0.6):
         drawn["limit"] = dice.pick(0, 0.3, 0.9, 1)
     if dice.chance(0.6):
@@ -76,7 +77,7 @@ def _flow_control(dice: Dice, traffic: Traffic, priorities: set[int], *, sheds: 
     return drawn
 
 
-def _detector(dice: Dice) -> Section:
+def _detector(dice: Dice) -> Values:
     kind = dice.pick("concurrency", "utilization", "utilization", "never")
     if kind == "concurrency":
         return {"kind": kind, "max_per_server": dice.few(1, 8)}

@@ -3,14 +3,15 @@
 import math
 from typing import Any
 
-from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
 from windtunnel.fuzz.drawing.serving import ACCELERATORS, Pools
+from windtunnel.fuzz.drawing.swarm import Swarm
+from windtunnel.settings.drawing import Dice, Values
 
 GPU = "nvidia.com/gpu"
 STARTS = ("CliqueStartupTypeAnyOrder", "CliqueStartupTypeInOrder")
 SHORTEST_DELAY_S = 60.0
 CLASSES = {"high": 100, "low": -100}
-TOPOLOGY: Section = {
+TOPOLOGY: Values = {
     "apiVersion": "grove.io/v1alpha1",
     "kind": "ClusterTopologyBinding",
     "metadata": {"name": "house"},
@@ -28,13 +29,13 @@ class Ground:
     """The drawn sections, and the manifests that lie beside the scenario."""
 
     def __init__(self) -> None:
-        self.gangs: Section | None = None
-        self.fleet: Section | None = None
-        self.manifests: list[Section] = []
+        self.gangs: Values | None = None
+        self.fleet: Values | None = None
+        self.manifests: list[Values] = []
 
 
 def draw_ground(
-    swarm: Swarm, pools: Pools, scaling: Section | None, lasts_s: float, file: str
+    swarm: Swarm, pools: Pools, scaling: Values | None, lasts_s: float, file: str
 ) -> Ground:
     """Pools get what they then need: cliques, accelerators, priorities. `file` has manifests."""
     ground = Ground()
@@ -58,11 +59,11 @@ def draw_ground(
     return ground
 
 
-def _set(dice: Dice, name: str, pool: Section, scaling: Section | None, lasts_s: float) -> Section:
+def _set(dice: Dice, name: str, pool: Values, scaling: Values | None, lasts_s: float) -> Values:
     """A set whose cliques, whose scaling group, or which itself is the pool."""
     kind = dice.pick("clique", "group", "set")
     start = dice.pick(*STARTS)
-    template: Section = {"cliqueStartupType": start}
+    template: Values = {"cliqueStartupType": start}
     if dice.chance(0.6):
         # A gang that is ended before it can be ready comes and goes until the run gives up.
         template["terminationDelay"] = f"{int(SHORTEST_DELAY_S + lasts_s * dice.span(0.05, 1.0))}s"
@@ -98,24 +99,24 @@ def _set(dice: Dice, name: str, pool: Section, scaling: Section | None, lasts_s:
     }
 
 
-def _least(dice: Dice, pool: Section, scaling: Section | None) -> int:
+def _least(dice: Dice, pool: Values, scaling: Values | None) -> int:
     """`minAvailable` of what is scaled; what is neither zero nor as much is refused."""
     bounds = (scaling or {}).get("pools", {}).get(pool["name"], {"min": 1})
     two = pool["replicas"] != 1 and bounds["min"] != 1
     return 2 if two and dice.chance(0.5) else 1
 
 
-def _clique(dice: Dice, name: str, replicas: int, gpus: int) -> Section:
+def _clique(dice: Dice, name: str, replicas: int, gpus: int) -> Values:
     container = {"name": "e", "image": f"{name}:1", "resources": {"requests": {GPU: str(gpus)}}}
-    pod: Section = {"containers": [container]}
+    pod: Values = {"containers": [container]}
     if dice.chance(0.6):
         pod["terminationGracePeriodSeconds"] = dice.few(0, 30)
     return {"name": name, "spec": {"roleName": name, "replicas": replicas, "podSpec": pod}}
 
 
-def _times(dice: Dice, lasts_s: float) -> Section:
+def _times(dice: Dice, lasts_s: float) -> Values:
     keys = ("scheduling", "image_pull", "startup", "ending", "crash_after", "node_lost_after")
-    times: Section = {key: min(lasts_s * dice.span(0.001, 0.1), 5.0) for key in dice.some(keys)}
+    times: Values = {key: min(lasts_s * dice.span(0.001, 0.1), 5.0) for key in dice.some(keys)}
     if dice.chance(0.5):
         times["evict_after"] = lasts_s * dice.span(0.01, 0.5)
     if "image_pull" in times and dice.chance(0.4):
@@ -123,15 +124,15 @@ def _times(dice: Dice, lasts_s: float) -> Section:
     return times
 
 
-def _fleet(dice: Dice, pools: Pools, lasts_s: float) -> Section:
-    machines: list[Section] = []
+def _fleet(dice: Dice, pools: Pools, lasts_s: float) -> Values:
+    machines: list[Values] = []
     for kind in dict.fromkeys(pool["accelerator"] for pool in pools.pools):
         served = [pool for pool in pools.pools if pool["accelerator"] == kind]
         machines += [
             _machines(dice, f"{kind}-{number}", kind, served, lasts_s)
             for number in range(dice.few(1, 2))
         ]
-    fleet: Section = {"pools": machines}
+    fleet: Values = {"pools": machines}
     if dice.chance(0.8):
         fleet["cycle"] = max(0.1, lasts_s * dice.span(0.01, 0.2))
     if dice.chance(0.4):
@@ -140,7 +141,7 @@ def _fleet(dice: Dice, pools: Pools, lasts_s: float) -> Section:
 
 
 def _machines(
-    dice: Dice, name: str, kind: str, served: list[Section], lasts_s: float
+    dice: Dice, name: str, kind: str, served: list[Values], lasts_s: float
 ) -> dict[str, Any]:
     """Machines that hold each pool by itself; whether all of them together is left to chance."""
     largest = max(pool.get("tensor_parallel", 1) for pool in served)
@@ -150,12 +151,12 @@ def _machines(
     ]
     most = (sum(needs) if dice.chance(0.7) else max(needs)) + dice.few(0, 4)
     most = max(1, most)
-    counts: Section = {"max": most}
+    counts: Values = {"max": most}
     if dice.chance(0.4):
         counts["min"] = dice.whole(0, most)
     if dice.chance(0.4):
         counts["initial"] = dice.whole(counts.get("min", 0), most)
-    drawn: Section = {
+    drawn: Values = {
         "name": name,
         "accelerator": kind,
         "accelerators": size,

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
 from windtunnel.fuzz.drawing.serving import Pools
+from windtunnel.fuzz.drawing.swarm import Swarm
+from windtunnel.settings.drawing import Dice, Values
 
 METRICS = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
 MOST_REPLICAS = 5
@@ -13,13 +14,13 @@ MOST_LOOKS = 200
 """While requests come, an autoscaler looks at most about so often."""
 
 
-def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Section | None:
+def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Values | None:
     """None: every pool keeps its size. Otherwise some pools may begin with no server."""
     if not swarm.has("scaling"):
         return None
     dice = swarm.dice("scaling")
     policy = dice.pick(*POLICIES)
-    scaling: Section = {"policy": policy, **POLICIES[policy](dice, pools)}
+    scaling: Values = {"policy": policy, **POLICIES[policy](dice, pools)}
     scaling["interval"] = max(SHORTEST_S, lasts_s * dice.span(1.0 / MOST_LOOKS, 0.3))
     _bounds(scaling, dice, pools)
     _delays(scaling, dice)
@@ -33,9 +34,9 @@ def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Section | None:
     return scaling
 
 
-def _bounds(scaling: Section, dice: Dice, pools: Pools) -> None:
+def _bounds(scaling: Values, dice: Dice, pools: Pools) -> None:
     """Of every pool; the policy's own rules may have asked for some already."""
-    bounds: Section = {}
+    bounds: Values = {}
     for pool in pools.pools:
         least = dice.pick(0, 0, 1)
         most = dice.whole(2, MOST_REPLICAS)
@@ -46,7 +47,7 @@ def _bounds(scaling: Section, dice: Dice, pools: Pools) -> None:
         scaling["zero_after"] = dice.span(0.1, 30.0)
 
 
-def _delays(scaling: Section, dice: Dice) -> None:
+def _delays(scaling: Values, dice: Dice) -> None:
     if dice.chance(0.4):
         scaling["scrape_delay"] = dice.span(0.01, 10.0)
         if dice.chance(0.3):
@@ -58,7 +59,7 @@ def _delays(scaling: Section, dice: Dice) -> None:
         scaling["wake"] = False
 
 
-def _habits(scaling: Section, dice: Dice, *, has_windows: bool) -> None:
+def _habits(scaling: Values, dice: Dice, *, has_windows: bool) -> None:
     if not has_windows and dice.chance(0.85):
         scaling["stabilization"] = {"up": dice.pick(0, 1.0), "down": dice.pick(0, 0.5, 5.0)}
     if dice.chance(0.3):
@@ -70,20 +71,20 @@ def _metrics(dice: Dice) -> dict[str, float]:
     return {name: dice.span(0.02, 10.0) for name in dice.some(METRICS)}
 
 
-def _thresholds(dice: Dice) -> Section:
+def _thresholds(dice: Dice) -> Values:
     up = dice.span(0.1, 1.0)
     return {"up": up, "down": up * dice.pick(0.2, 0.6, 0.95), "kv_threshold": dice.span(0.1, 1.0)}
 
 
-def _saturation(dice: Dice, _: Pools) -> Section:
+def _saturation(dice: Dice, _: Pools) -> Values:
     return {**_thresholds(dice), "compute_bound": dice.chance(0.5), "full_queue": dice.few(1, 9)}
 
 
-def _wva(dice: Dice, _: Pools) -> Section:
+def _wva(dice: Dice, _: Pools) -> Values:
     return {**_thresholds(dice), "full_queue": dice.few(1, 9)}
 
 
-def _wva_spare(dice: Dice, _: Pools) -> Section:
+def _wva_spare(dice: Dice, _: Pools) -> Values:
     kv, queue = dice.span(0.2, 1.0), dice.span(1.0, 8.0)
     return {
         "kv_threshold": kv,
@@ -93,11 +94,11 @@ def _wva_spare(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _blis(dice: Dice, _: Pools) -> Section:
+def _blis(dice: Dice, _: Pools) -> Values:
     return {**_thresholds(dice), "average_prompt": dice.span(1.0, 600.0)}
 
 
-def _predictive(dice: Dice, _: Pools) -> Section:
+def _predictive(dice: Dice, _: Pools) -> Values:
     return {
         "probability": dice.pick(0.5, 0.9, 0.999),
         "season": dice.pick(0, 20.0, 3600.0),
@@ -106,8 +107,8 @@ def _predictive(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _pace(dice: Dice) -> Section:
-    pace: Section = {"window": dice.pick(0, 0.5, 10.0)}
+def _pace(dice: Dice) -> Values:
+    pace: Values = {"window": dice.pick(0, 0.5, 10.0)}
     if dice.chance(0.5):
         pace["instances"] = dice.few(0, 4)
     if dice.chance(0.5):
@@ -118,8 +119,8 @@ def _pace(dice: Dice) -> Section:
     return pace
 
 
-def _kthena(dice: Dice, _: Pools) -> Section:
-    behavior: Section = {"up": _pace(dice), "down": _pace(dice)}
+def _kthena(dice: Dice, _: Pools) -> Values:
+    behavior: Values = {"up": _pace(dice), "down": _pace(dice)}
     if dice.chance(0.5):
         behavior["panic"] = {"hold": dice.span(0.5, 60.0), "threshold": dice.whole(110, 400)}
     return {
@@ -131,7 +132,7 @@ def _kthena(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _heterogeneous(dice: Dice, pools: Pools) -> Section:
+def _heterogeneous(dice: Dice, pools: Pools) -> Values:
     drawn = {**_kthena(dice, pools), "cost_expansion_percent": dice.pick(0, 100, 200, 1000)}
     if dice.chance(0.5):
         drawn["costs"] = {name: dice.span(0.1, 10.0) for name in dice.some(pools.names)}
@@ -140,7 +141,7 @@ def _heterogeneous(dice: Dice, pools: Pools) -> Section:
     return drawn
 
 
-def _disaggregated(dice: Dice, pools: Pools) -> Section:
+def _disaggregated(dice: Dice, pools: Pools) -> Values:
     drawn = _kthena(dice, pools)
     if dice.chance(0.5):
         drawn["metrics_of"] = {name: _metrics(dice) for name in dice.some(pools.names)}
@@ -155,8 +156,8 @@ def _disaggregated(dice: Dice, pools: Pools) -> Section:
     return drawn
 
 
-def _direction(dice: Dice) -> Section:
-    drawn: Section = {"window": dice.pick(0, 0.5, 20.0)}
+def _direction(dice: Dice) -> Values:
+    drawn: Values = {"window": dice.pick(0, 0.5, 20.0)}
     if dice.chance(0.5):
         rules = [{"pods": dice.few(1, 4)}, {"percent": dice.pick(10, 100, 400)}]
         drawn["rules"] = [{**rule, "period": dice.span(0.5, 30.0)} for rule in dice.some(rules)]
@@ -164,7 +165,7 @@ def _direction(dice: Dice) -> Section:
     return drawn
 
 
-def _hpa(dice: Dice, _: Pools) -> Section:
+def _hpa(dice: Dice, _: Pools) -> Values:
     metrics = [
         {"name": name, "target": target, "type": dice.pick("average", "total", "value")}
         for name, target in _metrics(dice).items()
@@ -177,14 +178,14 @@ def _hpa(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _keda(dice: Dice, pools: Pools) -> Section:
+def _keda(dice: Dice, pools: Pools) -> Values:
     drawn = {**_hpa(dice, pools), "cooldown": dice.pick(0, 1.0, 30.0)}
     if dice.chance(0.5):
         drawn["activation"] = dice.pick(0, 1, 5)
     return drawn
 
 
-def _knative(dice: Dice, _: Pools) -> Section:
+def _knative(dice: Dice, _: Pools) -> Values:
     return {
         "metric": dice.pick(*METRICS),
         "target": dice.span(1.0, 20.0),
@@ -195,7 +196,7 @@ def _knative(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _aibrix(dice: Dice, _: Pools) -> Section:
+def _aibrix(dice: Dice, _: Pools) -> Values:
     return {
         "metrics": _metrics(dice),
         "strategy": dice.pick("APA", "KPA"),
@@ -204,7 +205,7 @@ def _aibrix(dice: Dice, _: Pools) -> Section:
     }
 
 
-def _dynamo(dice: Dice, _: Pools) -> Section:
+def _dynamo(dice: Dice, _: Pools) -> Values:
     return {
         "adjustment": dice.span(0.5, 60.0),
         "ttft": dice.span(0.01, 2.0),
@@ -216,7 +217,7 @@ def _dynamo(dice: Dice, _: Pools) -> Section:
     }
 
 
-POLICIES: dict[str, Callable[[Dice, Pools], Section]] = {
+POLICIES: dict[str, Callable[[Dice, Pools], Values]] = {
     "saturation": _saturation,
     "wva": _wva,
     "wva-v1": _wva_spare,

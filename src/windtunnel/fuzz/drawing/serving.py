@@ -2,9 +2,10 @@
 
 import math
 
-from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
+from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import Traffic
 from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, looks_at_servers
+from windtunnel.settings.drawing import Dice, Values
 
 MODEL = "qwen2.5-0.5b"
 ACCELERATORS = ("h100", "l40s", "a100-80gb")
@@ -26,7 +27,7 @@ ROLES: tuple[tuple[str, ...], ...] = (
 class Pools:
     """The drawn pools, and whether any of them needs a model."""
 
-    def __init__(self, pools: list[Section]) -> None:
+    def __init__(self, pools: list[Values]) -> None:
         self.pools = pools
         self.names: list[str] = [pool["name"] for pool in pools]
         self.roles: list[str] = [pool.get("role", "both") for pool in pools]
@@ -51,7 +52,7 @@ def draw_pools(swarm: Swarm, traffic: Traffic) -> Pools:
     pools = []
     for number, role in enumerate(roles):
         one = swarm.dice(f"pools.{number}")
-        pool: Section = {"name": POOLS[number], "replicas": one.few(1, 3)}
+        pool: Values = {"name": POOLS[number], "replicas": one.few(1, 3)}
         if role != "both":
             pool["role"] = role
         if swarm.has("accelerators"):
@@ -65,9 +66,9 @@ def draw_pools(swarm: Swarm, traffic: Traffic) -> Pools:
     return Pools(pools)
 
 
-def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Section:
+def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Values:
     """Limits that a large request hardly fits, or that a few of them do."""
-    engine: Section = {}
+    engine: Values = {}
     size, tokens = 16, traffic.tokens()
     if swarm.has("odd-blocks"):
         size = engine["block_size"] = dice.pick(1, 2, 3, 7, 16, 32, 64)
@@ -102,9 +103,9 @@ def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Section:
     return engine
 
 
-def _tier(dice: Dice, name: str, block_size: int) -> Section:
+def _tier(dice: Dice, name: str, block_size: int) -> Values:
     """Room for one block at least."""
-    tier: Section = {"tier": name, "size": block_size * KV_BYTES * dice.span(1.0, 300.0)}
+    tier: Values = {"tier": name, "size": block_size * KV_BYTES * dice.span(1.0, 300.0)}
     if dice.chance(0.7):
         tier["bandwidth"] = dice.span(1e4, 1e9)
     if dice.chance(0.5):
@@ -112,7 +113,7 @@ def _tier(dice: Dice, name: str, block_size: int) -> Section:
     return tier
 
 
-def _habits(engine: Section, dice: Dice) -> None:
+def _habits(engine: Values, dice: Dice) -> None:
     """Switches that few people touch."""
     engine["scheduling"] = dice.pick("fcfs", "priority", "shortest-prompt")
     for key in ("null_block", "reserve_full_prompt", "unhashed_blocks_first", "async_scheduling"):
@@ -132,7 +133,7 @@ def _habits(engine: Section, dice: Dice) -> None:
             engine[key] = dice.chance(0.5)
 
 
-def _step_time(dice: Dice, pool: Section, swarm: Swarm, traffic: Traffic) -> Section:
+def _step_time(dice: Dice, pool: Values, swarm: Swarm, traffic: Traffic) -> Values:
     """Steps with which the pool alone is half idle, or has twice the work that it can do."""
     if "accelerator" in pool and swarm.has("physics") and dice.chance(0.6):
         return {"model": dice.pick("physics", "roofline")}
@@ -151,13 +152,13 @@ def _step_time(dice: Dice, pool: Section, swarm: Swarm, traffic: Traffic) -> Sec
     return step
 
 
-def draw_split(swarm: Swarm, pools: Pools) -> Section | None:
+def draw_split(swarm: Swarm, pools: Pools) -> Values | None:
     """`disaggregation:`, where pools have roles."""
     if not pools.is_split:
         return None
     dice = swarm.dice("disaggregation")
     decider = dice.pick("always", "always", "never", "prefix-threshold")
-    split: Section = {"decider": decider}
+    split: Values = {"decider": decider}
     if decider == "prefix-threshold" and dice.chance(0.7):
         split["threshold"] = dice.few(0, 200)
     split["transfer"] = {
@@ -169,7 +170,7 @@ def draw_split(swarm: Swarm, pools: Pools) -> Section | None:
     return split
 
 
-def draw_encoders(swarm: Swarm, traffic: Traffic) -> Section | None:
+def draw_encoders(swarm: Swarm, traffic: Traffic) -> Values | None:
     if not (traffic.asks("media") and swarm.has("encoders")):
         return None
     dice = swarm.dice("encode")
@@ -180,11 +181,11 @@ def draw_encoders(swarm: Swarm, traffic: Traffic) -> Section | None:
     }
 
 
-def draw_router(swarm: Swarm, *, watched: bool) -> Section:
+def draw_router(swarm: Swarm, *, watched: bool) -> Values:
     """`watched`: whether the gateway looks at servers too."""
     dice = swarm.dice("router")
     policy = dice.pick(*POLICIES, "weighted", "weighted")
-    router: Section = {"policy": policy}
+    router: Values = {"policy": policy}
     scorers = ["prefix-cache", "queue-depth", "kv-utilization"]
     if policy == "weighted" and dice.chance(0.8):
         scorers = dice.some(SCORERS)
@@ -205,10 +206,10 @@ def draw_router(swarm: Swarm, *, watched: bool) -> Section:
     return router
 
 
-def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Section:
+def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Values:
     """`startup:` and `drain:`, for whoever makes servers come and go."""
     dice = swarm.dice("lifecycle")
-    drawn: Section = {}
+    drawn: Values = {}
     if swarm.has("startup"):
         mean_s = dice.pick(0.0, min(lasts_s * dice.span(0.01, 0.5), 20.0))
         drawn["startup"] = {"load": {"mean": mean_s, "stddev": dice.pick(0.0, 0.5 * mean_s, 3.0)}}

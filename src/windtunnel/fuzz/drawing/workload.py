@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from windtunnel.fuzz.drawing.dice import Dice, Section, Swarm
+from windtunnel.fuzz.drawing.swarm import Swarm
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
 
 MOST_ASKED = 120
@@ -18,7 +19,7 @@ OWN_CLASSES = ("gold", "lead")
 class Traffic:
     """The drawn sources and classes, and what the other sections must know of them."""
 
-    def __init__(self, sources: list[Section], classes: Section, lasts_s: float) -> None:
+    def __init__(self, sources: list[Values], classes: Values, lasts_s: float) -> None:
         self.sources = sources
         self.classes = classes
         self.lasts_s = lasts_s  # about, until the last request comes
@@ -72,8 +73,8 @@ def draw_traffic(swarm: Swarm, duration_s: float | None) -> Traffic:
     return Traffic(sources, classes, lasts_s)
 
 
-def _classes(dice: Dice, swarm: Swarm) -> Section:
-    classes: Section = {}
+def _classes(dice: Dice, swarm: Swarm) -> Values:
+    classes: Values = {}
     if swarm.has("own-classes"):
         for name in dice.some(OWN_CLASSES):
             classes[name] = {"priority": dice.whole(-6, 9)}
@@ -85,8 +86,8 @@ def _classes(dice: Dice, swarm: Swarm) -> Section:
     return classes
 
 
-def _source(dice: Dice, swarm: Swarm, duration_s: float | None, classes: list[str]) -> Section:
-    source: Section = {
+def _source(dice: Dice, swarm: Swarm, duration_s: float | None, classes: list[str]) -> Values:
+    source: Values = {
         "prompt_tokens": lengths(dice, 400),
         "output_tokens": lengths(dice, 90),
     }
@@ -102,7 +103,7 @@ def _source(dice: Dice, swarm: Swarm, duration_s: float | None, classes: list[st
     return source
 
 
-def _arrivals(dice: Dice, swarm: Swarm, duration_s: float | None) -> Section:
+def _arrivals(dice: Dice, swarm: Swarm, duration_s: float | None) -> Values:
     count = dice.few(1, MOST_ASKED)
     counted = duration_s is None or dice.chance(0.5)
     if swarm.has("closed-loop") and dice.chance(0.6):
@@ -117,7 +118,7 @@ def _arrivals(dice: Dice, swarm: Swarm, duration_s: float | None) -> Section:
     if duration_s is not None and not counted:
         rate = min(rate, MOST_ASKED / duration_s)
     lasts_s = duration_s or count / rate
-    drawn: Section = {"arrivals": _process(dice, rate), LASTS_S: lasts_s}
+    drawn: Values = {"arrivals": _process(dice, rate), LASTS_S: lasts_s}
     if swarm.has("curves") and dice.chance(0.7):
         drawn["rate_curve"], ends = _curve(dice, lasts_s)
         counted = counted and not ends
@@ -126,7 +127,7 @@ def _arrivals(dice: Dice, swarm: Swarm, duration_s: float | None) -> Section:
     return drawn
 
 
-def _process(dice: Dice, rate: float) -> Section:
+def _process(dice: Dice, rate: float) -> Values:
     process = dice.pick("poisson", "constant", "gamma", "weibull")
     if process in ("poisson", "constant"):
         return {"process": process, "rate": f"{rate:.3g}/s"}
@@ -149,13 +150,13 @@ def _curve(dice: Dice, lasts_s: float) -> tuple[object, bool]:
     if kind == "spike":
         spike = {"at": at_s, "duration": lasts_s * dice.span(0.05, 0.5)}
         return {"spike": {**spike, "factor": dice.pick(0, 0.2, 3, 8)}}, False
-    ramp: Section = {"at": at_s, "over": lasts_s * dice.span(0.05, 1.0)}
+    ramp: Values = {"at": at_s, "over": lasts_s * dice.span(0.05, 1.0)}
     if kind == "ramp_down":
         ramp["to"] = dice.pick(0.1, 0.5)
     return {"ramp_down": ramp}, kind == "end"
 
 
-def _contents(source: Section, dice: Dice, swarm: Swarm) -> None:
+def _contents(source: Values, dice: Dice, swarm: Swarm) -> None:
     """What the prompts and the answers are made of."""
     if (swarm.has("prefixes") or swarm.has("offload")) and dice.chance(0.8):
         source["prefix"] = {"tokens": dice.few(1, 300)}
@@ -174,7 +175,7 @@ def _contents(source: Section, dice: Dice, swarm: Swarm) -> None:
         )
 
 
-def _people(source: Section, dice: Dice, swarm: Swarm) -> None:
+def _people(source: Values, dice: Dice, swarm: Swarm) -> None:
     """Conversations, and those who have them."""
     if swarm.has("sessions") and dice.chance(0.8):
         if "count" in source:
@@ -185,7 +186,7 @@ def _people(source: Section, dice: Dice, swarm: Swarm) -> None:
             "context": dice.pick("accumulate", "accumulate", "fresh"),
         }
     if swarm.has("population") and dice.chance(0.7):
-        population: Section = {"members": dice.few(1, 6)}
+        population: Values = {"members": dice.few(1, 6)}
         prefix = source.get("prefix")
         if prefix is not None and dice.chance(0.6):
             population["prefixes"] = "per-member"
@@ -195,7 +196,7 @@ def _people(source: Section, dice: Dice, swarm: Swarm) -> None:
         source["population"] = population
 
 
-def _tokens(source: Section) -> int:
+def _tokens(source: Values) -> int:
     """Prompt, answer and all that comes on top, of a request that is somewhat above the mean."""
     own = 2 * (_mean(source["prompt_tokens"]) + _mean(source["output_tokens"]))
     for key in ("media", "reasoning"):
@@ -248,7 +249,7 @@ def pauses(dice: Dice, mean_s: float) -> object:
         return {"distribution": "constant", "value": mean_s}
     if kind == "uniform":
         return {"distribution": "uniform", "min": 0.5 * mean_s, "max": 1.5 * mean_s}
-    bounds: Section = {"mean": mean_s, "max": 10 * mean_s}
+    bounds: Values = {"mean": mean_s, "max": 10 * mean_s}
     if kind == "lognormal":
         bounds["cv"] = dice.span(0.1, 2)
     return {"distribution": kind, **bounds}

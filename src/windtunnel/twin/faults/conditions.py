@@ -1,23 +1,12 @@
-"""What a fault can wait for: figures of a run as they are, not as a control plane sees them."""
+"""Figures that a fault can wait for: the run as it is, not as a control plane sees it."""
 
 from collections.abc import Callable
 from typing import Final
 
 from windtunnel.twin.cluster import Cluster
+from windtunnel.twin.faults.timing import ARRIVALS, IN_FLIGHT, INSIDE, KV_USE, QUEUE, READY_SERVERS
 from windtunnel.twin.recorder import Recorder
 from windtunnel.twin.replicas import READY, Pool, Replica
-
-QUEUE: Final = "queue"
-IN_FLIGHT: Final = "in_flight"
-READY_SERVERS: Final = "ready"
-KV_USE: Final = "kv_use"
-ARRIVALS: Final = "arrivals"
-INSIDE: Final = "inside"
-
-OF_POOLS: Final = (QUEUE, IN_FLIGHT, READY_SERVERS, KV_USE)
-"""What one pool has, or all of them together."""
-OF_RUNS: Final = (ARRIVALS, INSIDE)
-METRICS: Final = (*OF_POOLS, *OF_RUNS)
 
 
 class Gauge:

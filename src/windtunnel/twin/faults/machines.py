@@ -1,165 +1,164 @@
-"""Faults of machines: some are lost, some are taken back, and others cannot be had."""
+"""Faults of machines: which of the fleet are hit."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
+from windtunnel.core.errors import nearest
 from windtunnel.core.random import Stream
-from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
-from windtunnel.fleet.shape import MachineShape
-from windtunnel.twin.faults.effects import Effect, Strike
-from windtunnel.twin.faults.plan import (
-    MACHINE,
-    RACK,
-    MachineLossPlan,
-    MachineSelectPlan,
-    OutagePlan,
-    QuotaPlan,
-    ReclaimPlan,
-)
-from windtunnel.twin.faults.schedule import Schedule
-from windtunnel.twin.ground.mishaps import Mishaps, Place
+from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Name, Text, Whole
+from windtunnel.settings.section import Context, Section
+from windtunnel.twin.faults.context import FaultContext, MachinePool, context_of
+from windtunnel.twin.faults.kind import InjectedFault
+from windtunnel.twin.faults.servers import ALL
+from windtunnel.twin.scenario.ground_spec import MOST_MACHINES
+
+if TYPE_CHECKING:
+    from windtunnel.twin.ground.faults import FleetMachine
+
+Count = Annotated[int | str, Whole(1, MOST_MACHINES, word=ALL)]
+PoolName = Annotated[str, Name()]
 
 
-def places(select: MachineSelectPlan, mishaps: Mishaps) -> list[Place]:
-    """Machines that are there and match, by name."""
-    return [
-        one
-        for one in mishaps.there()
-        if select.pool in (None, one.pool)
-        and select.zone in (None, one.zone)
-        and select.rack in (None, one.rack)
-        and select.machine in (None, one.machine)
-    ]
+class QuotaSelect(Section):
+    """Machines that can no longer be had."""
+
+    pool: PoolName | None = Field(
+        default=None, description="Of this pool of `fleet`; left out: of all."
+    )
+    zone: PoolName | None = Field(default=None, description="In this zone; left out: in any.")
+
+    def matches(self, machine: "FleetMachine") -> bool:
+        return self.pool in (None, machine.pool) and self.zone in (None, machine.zone)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        pools = context_of(where.root).machines
+        if pools:
+            yield from _unknown(where, "pool", self.pool, [one.name for one in pools])
+            yield from _unknown(where, "zone", self.zone, sorted({one.zone for one in pools}))
 
 
-def drawn(count: int | None, of: list[str], stream: Stream) -> list[str]:
-    """So many of them by chance, in their order; None: all."""
-    if count is None or count >= len(of):
+class RackSelect(QuotaSelect):
+    """Racks that are lost, of those that have machines then."""
+
+    rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
+        default=None, description="This one of the pool, which must be named; from 0."
+    )
+    count: Count = Field(default=1, description="How many racks are drawn, or `all`.")
+
+    @property
+    def is_random(self) -> bool:
+        return self.count != ALL
+
+    def matches(self, machine: "FleetMachine") -> bool:
+        return super().matches(machine) and self.rack in (None, machine.rack)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        if self.rack is not None and self.pool is None:
+            what = "a number, and no pool that it counts in"
+            yield where.fault("rack", what, hint="add pool")
+        for own in context_of(where.root).machines:
+            if self.rack is not None and own.name == self.pool and self.rack >= own.racks:
+                what = f"{self.rack}, and the pool has {own.racks}, counted from 0"
+                yield where.fault("rack", what, f"a whole number from 0 to {own.racks - 1}")
+
+
+class MachineSelect(RackSelect):
+    """Machines that a fault hits, of those that exist then."""
+
+    rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
+        default=None,
+        description="In this rack of the pool, which must be named; they count from 0.",
+    )
+    machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
+        default=None, description="The one of this name, POOL-NUMBER; left out: they are drawn."
+    )
+    count: Count = Field(
+        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
+    )
+
+    @property
+    def is_random(self) -> bool:
+        return self.machine is None and self.count != ALL
+
+    def matches(self, machine: "FleetMachine") -> bool:
+        return super().matches(machine) and self.machine in (None, machine.name)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        pools = context_of(where.root).machines
+        if self.machine is None or not pools:
+            return
+        if not any(one.can_have(self.machine) for one in pools):
+            what = f"the fleet never has a machine {self.machine!r}"
+            allowed = ", ".join(_names(one) for one in pools if one.maximum) or "none"
+            yield where.fault("machine", what, allowed)
+        for key in ("count", "pool", "zone", "rack"):
+            if self.written(key):
+                yield where.fault(key, "one machine is named", hint=f"leave out {key} or machine")
+
+
+class ZoneSelect(Section):
+    """Zones that are lost, of those that have machines then."""
+
+    zone: PoolName | None = Field(default=None, description="This one; left out: they are drawn.")
+    count: Count = Field(default=1, description="How many zones are drawn, or `all`.")
+
+    @property
+    def is_random(self) -> bool:
+        return self.count != ALL
+
+    def matches(self, machine: "FleetMachine") -> bool:
+        return self.zone in (None, machine.zone)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        zones = sorted({one.zone for one in context_of(where.root).machines})
+        if zones:
+            yield from _unknown(where, "zone", self.zone, zones)
+
+
+class MachineFault(InjectedFault):
+    """A fault of machines: there must be a `fleet`."""
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        if not context_of(where.root).machines:
+            what = "there are no machines: the scenario has no `fleet`"
+            yield where.fault("kind", what, hint="add `fleet`, or leave the fault out")
+
+    @classmethod
+    def applies(cls, context: FaultContext) -> bool:
+        return bool(context.machines)
+
+
+def chosen(count: int | str, of: list[str], stream: Stream) -> list[str]:
+    """So many of them by chance, in their order, or all."""
+    if isinstance(count, str) or count >= len(of):
         return of
     left = of[:]
     picked = [left.pop(stream.integer(0, len(left) - 1)) for _ in range(count)]
     return sorted(picked)
 
 
-class MachineLoss(Effect):
-    """Machines, racks or zones that are lost whole."""
-
-    def __init__(self, plan: MachineLossPlan, mishaps: Mishaps, stream: Stream) -> None:
-        self._plan: Final = plan
-        self._mishaps: Final = mishaps
-        self._stream: Final = stream
-
-    def choose(self) -> Strike:
-        found = places(self._plan.select, self._mishaps)
-        domains = {one.machine: self._domain(one) for one in found}
-        named = sorted(set(domains.values()))
-        lost = drawn(self._plan.select.count, named, self._stream)
-        return Loss([one for one, domain in domains.items() if domain in lost], lost, self._mishaps)
-
-    def _domain(self, place: Place) -> str:
-        """What is lost as a whole, of which a machine is a part."""
-        if self._plan.unit == MACHINE:
-            return place.machine
-        return f"{place.pool}-rack-{place.rack}" if self._plan.unit == RACK else place.zone
+def draw_machines(dice: Dice, context: FaultContext) -> Values:
+    """Machines, or racks, by pool."""
+    select: Values = {"count": dice.pick(1, 2, ALL)}
+    if dice.chance(0.5):
+        select["pool"] = dice.pick(*[one.name for one in context.machines])
+    return {"select": select}
 
 
-class Loss(Strike):
-    """Machines that are lost now."""
-
-    lasts = False
-
-    def __init__(self, machines: list[str], domains: list[str], mishaps: Mishaps) -> None:
-        super().__init__(domains)
-        self._machines: Final = machines
-        self._mishaps: Final = mishaps
-
-    def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
-        self._mishaps.lose(self._machines, LOST_IN_FAULT, now_s)
+def _unknown(where: Context, key: str, word: str | None, words: list[str]) -> Iterator[Fault]:
+    if word is not None and word not in words:
+        what = f"the fleet has no {key} {word!r}"
+        yield where.fault(key, what, ", ".join(words), nearest(word, words))
 
 
-class SpotReclaim(Effect):
-    """A provider takes spot machines back, and says so a while before."""
-
-    def __init__(
-        self, plan: ReclaimPlan, mishaps: Mishaps, schedule: Schedule, stream: Stream
-    ) -> None:
-        self._plan: Final = plan
-        self._mishaps: Final = mishaps
-        self._schedule: Final = schedule
-        self._stream: Final = stream
-
-    def choose(self) -> Strike:
-        spot = [one.machine for one in places(self._plan.select, self._mishaps) if one.spot]
-        taken = drawn(self._plan.select.count, spot, self._stream)
-        return Reclaim(taken, self._plan.notice_s, self._mishaps, self._schedule)
-
-
-class Reclaim(Strike):
-    """Machines that are told to be empty soon, and are gone then."""
-
-    lasts = False
-
-    def __init__(
-        self, machines: list[str], notice_s: float, mishaps: Mishaps, schedule: Schedule
-    ) -> None:
-        super().__init__(machines)
-        self._notice_s: Final = notice_s
-        self._mishaps: Final = mishaps
-        self._schedule: Final = schedule
-
-    def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
-        self._mishaps.warn(self.subjects, now_s)
-        self._schedule.plan(now_s + self._notice_s, self._take, helps=False)
-
-    def _take(self, now_s: float) -> None:
-        self._mishaps.lose(self.subjects, RECLAIMED, now_s)
-
-
-class ProviderOutage(Effect):
-    """The provider of machines answers nobody."""
-
-    def __init__(self, plan: OutagePlan, mishaps: Mishaps) -> None:  # noqa: ARG002
-        self._mishaps: Final = mishaps
-
-    def choose(self) -> Strike:
-        return Outage(self._mishaps)
-
-
-class Outage(Strike):
-    """A while without answers."""
-
-    def __init__(self, mishaps: Mishaps) -> None:
-        super().__init__(["provider"])
-        self._mishaps: Final = mishaps
-
-    def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
-        self._mishaps.reach(1, now_s)
-
-    def end(self, now_s: float) -> None:
-        self._mishaps.reach(-1, now_s)
-
-
-class QuotaExhaustion(Effect):
-    """No more machines can be had than there are."""
-
-    def __init__(self, plan: QuotaPlan, mishaps: Mishaps) -> None:
-        self._plan: Final = plan
-        self._mishaps: Final = mishaps
-
-    def choose(self) -> Strike:
-        return Shortage(self._plan, self._mishaps)
-
-
-class Shortage(Strike):
-    """A while in which a quota is used up."""
-
-    def __init__(self, plan: QuotaPlan, mishaps: Mishaps) -> None:
-        super().__init__([plan.pool or plan.zone or "fleet"])
-        self._plan: Final = plan
-        self._mishaps: Final = mishaps
-        self._shapes: list[MachineShape] = []
-
-    def begin(self, now_s: float, until_s: float) -> None:  # noqa: ARG002
-        self._shapes = self._mishaps.shut(self._plan.pool, self._plan.zone, now_s)
-
-    def end(self, now_s: float) -> None:
-        self._mishaps.open(self._shapes, now_s)
+def _names(pool: MachinePool) -> str:
+    """All names of its machines."""
+    first = f"{pool.name}-0"
+    return first if pool.maximum == 1 else f"{first} to {pool.name}-{pool.maximum - 1}"

@@ -1,7 +1,7 @@
 """When faults happen: one entry on the control plane's timetable, for the next of them.
 
-A fault never keeps a run alive. What may help those who wait, such as the end of a fault, is waited
-for while requests are there; what can only harm them is not, nor is a look at a condition.
+A fault never keeps a run alive. What may help queued requests, such as the end of a fault, is
+waited for while there are requests; what can only harm them is not, nor is a look at a condition.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Happening = Callable[[float], None]
 
 
 class Due:
-    """Something that is going to happen; whether somebody who waits may be the better for it."""
+    """Something that is going to happen; whether queued requests may gain by it."""
 
     def __init__(self, do: Happening, *, helps: bool) -> None:
         self.do: Final = do

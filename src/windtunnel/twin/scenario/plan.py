@@ -7,7 +7,7 @@ import msgspec
 from windtunnel.admission.gateway.plan import GatewayPlan
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.scaling.plan import ScalingPlan
-from windtunnel.twin.faults.plan import FaultPlan
+from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
 from windtunnel.workload.plan import Entry, Source
 
@@ -206,7 +206,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """None: the servers are those that a run begins with."""
     ground: GroundPlan | None = None
     """None: servers stand on nothing."""
-    faults: tuple[FaultPlan, ...] = ()
+    faults: tuple[InjectedFault, ...] = ()
     planning: PlanningPlan | None = None
     """What `windtunnel plan` chooses from; a run does without it."""
 

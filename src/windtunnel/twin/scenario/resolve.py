@@ -9,7 +9,6 @@ from pathlib import Path
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
-from windtunnel.twin.scenario.faults import faults_plan
 from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.lora import lora_plan
@@ -70,7 +69,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         ground=ground_plan(spec, file),
         retry_attempts=retries.attempts,
         retry_backoff_s=retries.backoff,
-        faults=faults_plan(spec),
+        faults=tuple(spec.faults),
         planning=planning_plan(spec.plan),
     )
 

@@ -8,7 +8,6 @@ from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
-from windtunnel.twin.scenario.faults import fault_faults
 from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
 from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.lora import lora_faults
@@ -41,7 +40,8 @@ def _all_faults(spec: Scenario) -> Iterator[Fault]:
         yield Fault(("serving", "pools"), what, f"up to {MOST_REPLICAS} in all pools together")
     yield from _scaling_faults(spec)
     yield from ground_faults(spec)
-    yield from fault_faults(spec)
+    names = [fault.name_at(place) for place, fault in enumerate(spec.faults)]
+    yield from _repeated_names(("faults",), names)
     yield from planning_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)

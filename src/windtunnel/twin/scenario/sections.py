@@ -7,7 +7,7 @@ from pydantic import Field
 from windtunnel.settings.fields import Duration, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
-from windtunnel.twin.scenario.faults_spec import Faults
+from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.planning_spec import PlanningSpec

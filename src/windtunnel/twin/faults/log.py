@@ -1,4 +1,4 @@
-"""What went wrong in a run, for its result and for whoever listens."""
+"""The faults of a run that have begun, for its result and for listeners."""
 
 from typing import Any, Final
 
@@ -6,13 +6,13 @@ from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.core.vocabulary import FAULT_BEGAN, FAULT_ENDED
 
 MOST_LISTED: Final = 1_000
-"""Faults that a result lists one by one; all are counted, and told as events."""
+"""Faults that a result lists one by one; all are counted, and emitted as events."""
 
 MOST_SUBJECTS: Final = 100
 """Of one fault, that are listed."""
 
 
-class Entry:
+class LoggedFault:
     """A fault that has begun."""
 
     def __init__(self, name: str, kind: str, at_s: float, subjects: list[str], why: str) -> None:
@@ -24,26 +24,26 @@ class Entry:
         self.until_s: float | None = None  # None: it has not ended
 
 
-class Ledger:
-    """Writes down every fault that begins and ends."""
+class FaultLog:
+    """Logs every fault that begins and ends."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry: Final = telemetry
         self.begun = 0
-        self.listed: Final[list[Entry]] = []
+        self.listed: Final[list[LoggedFault]] = []
 
-    def begin(self, entry: Entry, until_s: float | None) -> None:
+    def begin(self, entry: LoggedFault, until_s: float | None) -> None:
         """`until_s`: when it is going to end, as far as that is known."""
         self.begun += 1
         if len(self.listed) < MOST_LISTED:
             self.listed.append(entry)
-        self._tell(entry.at_s, FAULT_BEGAN, entry, {"until": until_s})
+        self._emit(entry.at_s, FAULT_BEGAN, entry, {"until": until_s})
 
-    def end(self, entry: Entry, now_s: float) -> None:
+    def end(self, entry: LoggedFault, now_s: float) -> None:
         entry.until_s = now_s
-        self._tell(now_s, FAULT_ENDED, entry, {"at": entry.at_s})
+        self._emit(now_s, FAULT_ENDED, entry, {"at": entry.at_s})
 
-    def _tell(self, now_s: float, kind: str, entry: Entry, more: dict[str, Plain]) -> None:
+    def _emit(self, now_s: float, kind: str, entry: LoggedFault, more: dict[str, Plain]) -> None:
         if self._telemetry.wants(kind):
             subjects: list[Plain] = list(entry.subjects[:MOST_SUBJECTS])
             data: dict[str, Plain] = {"kind": entry.kind, "subjects": subjects, **more}

@@ -1,16 +1,14 @@
-"""What a drawer throws: numbers that people write, choices, and whole features on or off."""
+"""Draws values of settings for the fuzzer: numbers as people write them, and choices."""
 
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from windtunnel.core.random import Stream, Streams
+from windtunnel.core.random import Stream
 
 T = TypeVar("T")
-Section = dict[str, Any]
+Values = dict[str, Any]
 """A mapping as a file has it."""
-
-DENSITIES = (0.15, 0.3, 0.5, 0.7, 0.9)
 
 
 class Dice:
@@ -42,25 +40,3 @@ class Dice:
         """A number of two digits, any size between the two as likely as any other."""
         value = math.exp(self._stream.between(math.log(low), math.log(high)))
         return float(f"{value:.2g}")
-
-
-class Swarm:
-    """Which features a scenario has.
-
-    Each seed has its own density, so that some scenarios have few features and some nearly all:
-    rare ones then meet each other. A feature's fate depends on its name and the seed alone, so
-    that a new one changes nobody else's.
-    """
-
-    def __init__(self, streams: Streams) -> None:
-        self._streams = streams
-        density = Dice(streams["fuzz.density"])
-        self._density = density.pick(*DENSITIES)
-
-    def has(self, feature: str) -> bool:
-        """Always the same answer for one feature."""
-        fate = Stream(self._streams.seed, f"fuzz.feature.{feature}")
-        return fate.uniform() < self._density
-
-    def dice(self, section: str) -> Dice:
-        return Dice(self._streams[f"fuzz.{section}"])

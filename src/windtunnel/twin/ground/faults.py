@@ -1,4 +1,4 @@
-"""What can happen to the machines of a run from outside: faults act on the fleet through here."""
+"""What faults may do to the machines of a run."""
 
 from typing import Final, NamedTuple
 
@@ -7,13 +7,13 @@ from windtunnel.fleet.shape import SPOT, MachineShape
 from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DRAINING, IDLE, SPECULATIVE
 from windtunnel.twin.ground.ground import Ground
 
-THERE: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
+EXISTING: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
 
 
-class Place(NamedTuple):
-    """A machine that is there, and where."""
+class FleetMachine(NamedTuple):
+    """A machine that exists, and where."""
 
-    machine: str
+    name: str
     pool: str
     zone: str
     rack: int
@@ -21,7 +21,7 @@ class Place(NamedTuple):
     spot: bool
 
 
-class Mishaps:
+class MachineFaults:
     """Loses, reclaims and withholds machines. Times are those of the run."""
 
     def __init__(self, ground: Ground) -> None:
@@ -29,32 +29,32 @@ class Mishaps:
         self._ground: Final = ground
         self._machines: Final = ground.machines
 
-    def there(self) -> list[Place]:
-        """Every machine that is there, by its name."""
+    def existing(self) -> list[FleetMachine]:
+        """Every machine that exists, by its name."""
         records = self._machines.provider.records()
-        return [self._place(one) for one in records if one.state in THERE]
+        return [self._place(one) for one in records if one.state in EXISTING]
 
-    def _place(self, machine: Machine) -> Place:
+    def _place(self, machine: Machine) -> FleetMachine:
         pool = self._machines.pool_of[machine.shape.instance_type]
         number = int(machine.id.replace("/", "-").rpartition("-")[2])
         rack = number // pool.per_rack if pool.per_rack else 0
         spot = machine.shape.capacity_type == SPOT
-        return Place(machine.id, pool.name, pool.zone, rack, spot)
+        return FleetMachine(machine.id, pool.name, pool.zone, rack, spot)
 
     def lose(self, machines: list[str], error: str, now_s: float) -> None:
-        """They stop, and do not come back; those among them that have gone already do nothing."""
+        """They stop, and do not come back; machines that are gone already are left out."""
         for machine in machines:
             self._machines.lose(machine, error, now_s + self._ground.offset_s)
         self._ground.wake(now_s)
 
     def warn(self, machines: list[str], now_s: float) -> None:
-        """They will be taken away: their clusters empty them."""
+        """They will be taken away: their clusters drain them."""
         for machine in machines:
             self._machines.warn(machine, now_s + self._ground.offset_s)
         self._ground.wake(now_s)
 
-    def shut(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:
-        """No more machines can be had than there are; gives what could have been."""
+    def exhaust_quota(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:
+        """The provider offers no more machines; returns the shapes that it offered."""
         gone: list[MachineShape] = []
         for machine in self._machines.provider.records():
             own = self._machines.pool_of[machine.shape.instance_type]
@@ -68,13 +68,13 @@ class Mishaps:
         self._ground.wake(now_s)
         return gone
 
-    def open(self, shapes: list[MachineShape], now_s: float) -> None:
-        """They can be had again."""
+    def restore_quota(self, shapes: list[MachineShape], now_s: float) -> None:
+        """The provider offers them again."""
         for shape in shapes:
             self._machines.provider.open(shape)
         self._ground.wake(now_s)
 
-    def reach(self, by: int, now_s: float) -> None:
+    def cut_off_provider(self, by: int, now_s: float) -> None:
         """One fault more, or one fewer, that keeps the provider from answering."""
         self._machines.reach.out += by
         self._ground.wake(now_s)

@@ -1,0 +1,108 @@
+"""A kind of fault: its settings, what is refused, what it does, and how the fuzzer draws it.
+
+Each kind is a class in a module of `kinds/`: a section of the scenario with a `kind`, whose methods
+are all that the rest of the program asks of it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final, get_args
+
+from pydantic import Field
+
+from windtunnel.core.random import Stream
+from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Name
+from windtunnel.settings.section import Context, Section
+from windtunnel.twin.faults.context import FaultContext
+from windtunnel.twin.faults.timing import Condition, Length, Moment, RandomTimes, too_late
+from windtunnel.twin.faults.world import World
+
+
+class Injection:
+    """One occurrence of a fault: what it hits, and what happens when it begins and ends."""
+
+    def __init__(
+        self,
+        subjects: list[str],
+        begin: Callable[[float], None],
+        end: Callable[[float], None] | None = None,
+    ) -> None:
+        self.subjects: Final = subjects
+        self.begin: Final = begin
+        self.end: Final = end  # None: it is over as soon as it has begun
+
+
+class InjectedFault(Section):
+    """Something that goes wrong: when it does, and for how long."""
+
+    name: Annotated[str, Name()] | None = Field(
+        default=None,
+        description="Names it in results, and its random stream; left out: its place in the list.",
+    )
+    at_s: Moment | None = Field(
+        default=None, description="Once, at this time. One of `at`, `every` and `when`."
+    )
+    every: RandomTimes | None = Field(default=None, description="At random times.")
+    when: Condition | None = Field(default=None, description="When a condition holds.")
+
+    @classmethod
+    def word(cls) -> str:
+        """What `kind` says in a file."""
+        word: str = get_args(cls.model_fields["kind"].annotation)[0]
+        return word
+
+    def name_at(self, place: int) -> str:
+        """Its own name, or its place in the list."""
+        return str(place) if self.name is None else self.name
+
+    @property
+    def length_s(self) -> float | None:
+        """How long it lasts; None: to the end of the run, or it has no length."""
+        return None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether its times or its subjects are drawn."""
+        return self.every is not None
+
+    def prepare(self, world: World, stream: Stream) -> Injection:
+        """Chooses what it hits now, by draws from `stream`; nothing changes before `begin`."""
+        raise NotImplementedError
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """What is refused: a time that is missing or too late, and what kinds add to that."""
+        times = {"at": self.at_s, "every": self.every, "when": self.when}
+        given = [name for name, time in times.items() if time is not None]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} are written" if given else "it has no time"
+            yield where.fault((), what, "one of at, every and when")
+        yield from too_late(where, "at", self.at_s)
+
+    @classmethod
+    def applies(cls, context: FaultContext) -> bool:  # noqa: ARG003 - for kinds that override it
+        """Whether a scenario can have such a fault."""
+        return True
+
+    @classmethod
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+        """Settings for the fuzzer, beside the time and the kind."""
+        raise NotImplementedError
+
+
+class LastingFault(InjectedFault):
+    """A fault that has a length."""
+
+    for_s: Length | None = Field(
+        default=None,
+        serialization_alias="for_",
+        description="How long it lasts; left out: to the end of the run.",
+    )
+
+    @property
+    def length_s(self) -> float | None:
+        return self.for_s
+
+    @classmethod
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+        return {"for": context.span_s(dice)}

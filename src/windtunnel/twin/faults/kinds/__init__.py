@@ -1,0 +1,39 @@
+"""All kinds of faults: every class with a `kind` in a module of this folder.
+
+The order is that of the modules' names, and of the classes in a module: it does not depend on
+what else was imported. Adding a kind is adding a module here.
+"""
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Final, Union
+
+from pydantic import Field
+
+from windtunnel.settings.fields import chosen_by, variant
+from windtunnel.settings.limits import MOST_FAULTS
+from windtunnel.twin.faults.kind import InjectedFault
+
+
+def _kinds() -> dict[str, type[InjectedFault]]:
+    found: dict[str, type[InjectedFault]] = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        module = import_module(f"{__name__}.{name}")
+        for one in vars(module).values():
+            own = isinstance(one, type) and one.__module__ == module.__name__
+            if own and issubclass(one, InjectedFault) and "kind" in one.model_fields:
+                found[one.word()] = one
+    return found
+
+
+KINDS: Final = _kinds()
+"""By the word that chooses them in a file."""
+
+if TYPE_CHECKING:
+    AnyFault = InjectedFault
+else:
+    AnyFault = Annotated[
+        Union[tuple(Annotated[kind, variant(word)] for word, kind in KINDS.items())],  # noqa: UP007
+        chosen_by("kind", *KINDS),
+    ]
+Faults = Annotated[list[AnyFault], Field(max_length=MOST_FAULTS)]

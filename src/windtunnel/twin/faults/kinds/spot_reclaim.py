@@ -1,0 +1,64 @@
+"""`spot-reclaim`: the provider takes spot machines back, after a notice."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.core.random import Stream
+from windtunnel.core.vocabulary import RECLAIMED
+from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.section import Context
+from windtunnel.twin.faults.context import FaultContext, context_of
+from windtunnel.twin.faults.kind import Injection
+from windtunnel.twin.faults.machines import MachineFault, MachineSelect, chosen
+from windtunnel.twin.faults.servers import ALL
+from windtunnel.twin.faults.timing import Moment
+from windtunnel.twin.faults.world import World
+
+
+class SpotReclaim(MachineFault):
+    """The provider takes spot machines back. Their clusters are told `notice` before."""
+
+    kind: Literal["spot-reclaim"]
+    select: MachineSelect = Field(
+        default_factory=MachineSelect, description="Which spot machines; left out: one of all."
+    )
+    notice_s: Moment = Field(
+        default=120.0, description="From the notice to the loss; clouds give 30s to 2m."
+    )
+
+    @property
+    def is_random(self) -> bool:
+        return super().is_random or self.select.is_random
+
+    def prepare(self, world: World, stream: Stream) -> Injection:
+        spot = [one for one in world.machines.existing() if one.spot]
+        names = [one.name for one in spot if self.select.matches(one)]
+        taken = chosen(self.select.count, names, stream)
+
+        def take(now_s: float) -> None:
+            world.machines.lose(taken, RECLAIMED, now_s)
+
+        def begin(now_s: float) -> None:
+            world.machines.warn(taken, now_s)
+            world.later(now_s + self.notice_s, take, helps=False)
+
+        return Injection(taken, begin)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        pools, pool = context_of(where.root).machines, self.select.pool
+        if pools and not any(one.spot for one in pools if pool in (None, one.name)):
+            known = pool in [one.name for one in pools]
+            what = f"{pool} has no spot machines" if known else "there are no spot machines"
+            yield where.fault(("select", "pool") if pool else "kind", what)
+
+    @classmethod
+    def applies(cls, context: FaultContext) -> bool:
+        return any(one.spot for one in context.machines)
+
+    @classmethod
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+        return {"notice": context.span_s(dice), "select": {"count": dice.pick(1, ALL)}}

@@ -1,0 +1,99 @@
+"""Faults of servers: which of them are hit."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from windtunnel.core.random import Stream
+from windtunnel.settings.drawing import Dice, Values
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Name, Whole
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.section import Context, Section
+from windtunnel.twin.faults.context import FaultContext, context_of
+from windtunnel.twin.faults.kind import InjectedFault
+from windtunnel.twin.faults.timing import unknown_pool
+from windtunnel.twin.faults.world import World
+from windtunnel.twin.replicas import Replica
+
+ALL = "all"
+
+
+class ServerSelect(Section):
+    """Servers that a fault hits, of those that exist then."""
+
+    pool: Annotated[str, Name()] | None = Field(
+        default=None, description="Only servers of this pool; left out: of all pools."
+    )
+    server: Annotated[int, Whole(0, MOST_REPLICAS - 1)] | None = Field(
+        default=None,
+        description="The one with this number in the pool, which must be named; left out: they "
+        "are drawn. A server that starts in the place of another has a number of its own.",
+    )
+    count: Annotated[int | str, Whole(1, MOST_REPLICAS, word=ALL)] = Field(
+        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
+    )
+
+    @property
+    def is_random(self) -> bool:
+        return self.server is None and self.count != ALL
+
+    def choose(self, world: World, stream: Stream, *, ready_only: bool = False) -> list[Replica]:
+        """Ready and draining servers, by number; fewer than asked for if there are no more.
+
+        One uniform is drawn for each that is chosen by chance, whatever else there is.
+        """
+        found = world.servers(self.pool, ready_only=ready_only)
+        if self.server is not None:
+            return [one for one in found if one.number == self.server]
+        if isinstance(self.count, str) or self.count >= len(found):
+            return found
+        picked = [found.pop(stream.integer(0, len(found) - 1)) for _ in range(self.count)]
+        picked.sort(key=lambda one: int(one.server.index))
+        return picked
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from unknown_pool(where, self.pool)
+        if self.server is None:
+            return
+        if self.written("count"):
+            yield where.fault("count", "one server is named", hint="leave out count or server")
+        if self.pool is None:
+            what = "a number, and no pool that it counts in"
+            yield where.fault("server", what, hint="add pool")
+        context = context_of(where.root)
+        size = context.servers.get(self.pool or "")
+        if not context.scales and size is not None and self.server >= size:
+            what = f"{self.server}, and the pool has {size}, counted from 0"
+            yield where.fault("server", what, f"a whole number from 0 to {size - 1}")
+
+
+class ServerFault(InjectedFault):
+    """A fault that hits servers."""
+
+    select: ServerSelect = Field(
+        default_factory=ServerSelect, description="Which servers; left out: one of all."
+    )
+
+    @property
+    def is_random(self) -> bool:
+        return super().is_random or self.select.is_random
+
+    @classmethod
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+        return draw_select(dice, context)
+
+
+def draw_select(dice: Dice, context: FaultContext) -> Values:
+    if dice.chance(0.3):
+        return {}
+    select: Values = {"count": dice.pick(1, 2, ALL)}
+    if dice.chance(0.5):
+        select["pool"] = dice.pick(*context.servers)
+    return {"select": select}
+
+
+def names_of(replicas: list[Replica]) -> list[str]:
+    """As events and results call them."""
+    return [f"{one.pool.name}-{one.number}" for one in replicas]

@@ -1,0 +1,257 @@
+"""What a fault may do to a run: the whole interface between kinds of faults and the simulation."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from windtunnel.core.random import Stream
+from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
+from windtunnel.twin.signal_faults import SignalFaults
+
+if TYPE_CHECKING:
+    from windtunnel.twin.autoscaling import Autoscaling
+    from windtunnel.twin.cluster import Cluster
+    from windtunnel.twin.faults.schedule import Schedule
+    from windtunnel.twin.ground.faults import MachineFaults
+    from windtunnel.twin.lifecycle import Lifecycle
+
+SLOWEST: Final = 1_000.0
+"""The most that all faults together slow a server: its next step ends some day."""
+
+ROUTERS: Final = "routers"
+AUTOSCALER: Final = "autoscaler"
+GANGS: Final = "gangs"
+FLEET: Final = "fleet"
+
+ENGINE_CRASHED: Final = "its engine crashed"
+
+
+class RateLimit:
+    """Servers that refuse a share of the requests that are sent to them."""
+
+    def __init__(self, servers: list[int], share: float, stream: Stream) -> None:
+        self.servers: Final = dict.fromkeys(servers)
+        self.share: Final = share
+        self.stream: Final = stream
+
+
+class RateLimits:
+    """All rate limits in force."""
+
+    def __init__(self) -> None:
+        self._now: Final[list[RateLimit]] = []
+
+    def add(self, limit: RateLimit) -> None:
+        self._now.append(limit)
+
+    def remove(self, limit: RateLimit) -> None:
+        self._now.remove(limit)
+
+    def refuse(self, server: int) -> bool:
+        """Whether a server refuses the request that is sent to it now."""
+        for limit in self._now:
+            if server in limit.servers and limit.stream.uniform() < limit.share:
+                return True
+        return False
+
+
+class World:
+    """A run, as faults see and change it. Effects that overlap add up until each has ended."""
+
+    def __init__(
+        self,
+        cluster: "Cluster",
+        lifecycle: "Lifecycle",
+        autoscaling: "Autoscaling | None",
+        machines: "MachineFaults | None",
+        schedule: "Schedule",
+    ) -> None:
+        self._cluster: Final = cluster
+        self._lifecycle: Final = lifecycle
+        self._autoscaling: Final = autoscaling
+        self._machines: Final = machines
+        self._schedule: Final = schedule
+        self._slowdowns: Final[dict[int, list[float]]] = {}  # factors by server
+        self._lags: Final[dict[str, list[float]]] = {ROUTERS: [], AUTOSCALER: []}
+        self.rate_limits: Final = RateLimits()
+
+    def later(self, time_s: float, do: Callable[[float], None], *, helps: bool) -> None:
+        """Calls `do` at a time; `helps`: whether requests that are queued may gain by it."""
+        self._schedule.plan(time_s, do, helps=helps)
+
+    # Servers
+
+    def servers(self, pool: str | None, *, ready_only: bool = False) -> list[Replica]:
+        """Ready and draining servers of a pool, or of all, by number."""
+        states = (READY,) if ready_only else (READY, DRAINING)
+        pools = [one for one in self._cluster.pools if pool in (None, one.name)]
+        return [one for own in pools for one in own.here if one.state in states]
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether servers are pods of a cluster, which starts them again by itself."""
+        return self._lifecycle.ground is not None
+
+    def crash(self, servers: list[Replica], now_s: float) -> None:
+        """Engines end at once; others start in their place."""
+        ground, lifecycle = self._lifecycle.ground, self._lifecycle
+        if ground is not None:  # the pods of a server are started again, and the rest follows
+            for one in servers:
+                ground.crash(one, now_s)
+            return
+        lifecycle.shun(servers)
+        for one in servers:
+            if one.state != GONE:  # a draining server may have ended with another
+                lifecycle.lose(one, now_s, ENGINE_CRASHED)
+        for one in servers:
+            lifecycle.fill(one.pool, now_s, ENGINE_CRASHED)
+
+    def lose(self, server: Replica, now_s: float) -> Replica | None:
+        """An engine ends; a pending server in its place, if the pool still wants one."""
+        if server.state == GONE:
+            return None
+        pool: Pool = server.pool
+        self._lifecycle.lose(server, now_s, ENGINE_CRASHED)
+        if pool.coming_or_ready >= pool.target:
+            return None
+        return self._lifecycle.ask(pool, now_s, ENGINE_CRASHED)
+
+    def start(self, server: Replica, now_s: float) -> float | None:
+        """Starts a pending server; when it will be ready, or None if it is no longer wanted."""
+        if server.state != PENDING:
+            return None
+        self._lifecycle.place(server, now_s, ENGINE_CRASHED)
+        assert server.planned is not None
+        return server.planned[0]
+
+    def crash_pods(self, servers: list[Replica], now_s: float) -> list[tuple[str, str]]:
+        """Pods crash after every start from now on; the pools and cliques that do."""
+        ground = self._lifecycle.ground
+        assert ground is not None
+        crashing = [(one.pool.name, ground.crash_loop(one, now_s)) for one in servers]
+        return [(pool, clique) for pool, clique in crashing if clique is not None]
+
+    def mend_pods(self, cliques: list[tuple[str, str]], now_s: float) -> None:
+        """Pods of these cliques no longer crash."""
+        ground = self._lifecycle.ground
+        assert ground is not None
+        for pool, clique in cliques:
+            ground.mend(pool, clique, now_s)
+
+    def slow(self, servers: list[Replica], factor: float, now_s: float) -> None:
+        """Steps take `factor` times longer; factors of one server multiply."""
+        for one in servers:
+            self._slowdowns.setdefault(int(one.server.index), []).append(factor)
+            self._set_speed(one, now_s)
+
+    def unslow(self, servers: list[Replica], factor: float, now_s: float) -> None:
+        for one in servers:
+            self._slowdowns[int(one.server.index)].remove(factor)
+            self._set_speed(one, now_s)
+
+    def _set_speed(self, server: Replica, now_s: float) -> None:
+        slowness = 1.0
+        for factor in self._slowdowns[int(server.server.index)]:
+            slowness = min(slowness * factor, SLOWEST)
+        if server.state != GONE:
+            self._cluster.slow_down(server.server, slowness, now_s)
+
+    def leak(self, server: Replica, blocks: int, now_s: float) -> int:
+        """KV blocks become unusable; how many did. Requests that no longer fit end."""
+        if server.state not in (READY, DRAINING):
+            return 0
+        leaked = self._cluster.leak(server.server, blocks, now_s)
+        if leaked:
+            self._lifecycle.inside.shed(server.server)
+        return leaked
+
+    def can_leak(self, server: Replica) -> bool:
+        """Whether it runs, and has blocks that have not leaked."""
+        blocks = server.server.pool
+        return server.state in (READY, DRAINING) and blocks.leaked < blocks.blocks
+
+    # What routers and autoscalers see
+
+    def hide(self, servers: list[Replica]) -> None:
+        """Routers and gateways no longer see these servers."""
+        for one in servers:
+            self._lifecycle.hide(one)
+
+    def unhide(self, servers: list[Replica]) -> None:
+        for one in servers:
+            self._lifecycle.show(one)
+
+    def readers(self, named: Iterable[str]) -> list[str]:
+        """Those of the named readers of metrics that exist."""
+        return [one for one in named if one == ROUTERS or self._autoscaling is not None]
+
+    def blank_metrics(self, readers: list[str], by: int) -> None:
+        """One fault more, or one fewer, that keeps all metrics from readers."""
+        for reader in readers:
+            if reader == ROUTERS:
+                for model in self._signal_faults():
+                    model.dark += by
+            elif self._autoscaling is not None:
+                self._autoscaling.dark += by
+
+    def delay_metrics(self, readers: list[str], lag_s: float) -> None:
+        """One lag more for readers of metrics."""
+        for reader in readers:
+            self._lags[reader].append(lag_s)
+            self._set_lag(reader)
+
+    def undelay_metrics(self, readers: list[str], lag_s: float) -> None:
+        for reader in readers:
+            self._lags[reader].remove(lag_s)
+            self._set_lag(reader)
+
+    def _set_lag(self, reader: str) -> None:
+        lag_s = sum(self._lags[reader])
+        if reader == ROUTERS:
+            models = zip(self._signal_faults(), self._cluster.rosters, strict=True)
+            for signal_faults, roster in models:
+                signal_faults.late_by(lag_s, roster.signals)
+        elif self._autoscaling is not None:
+            self._autoscaling.lag_s = lag_s
+
+    def _signal_faults(self) -> list[SignalFaults]:
+        """Those of all models, in their order."""
+        found = []
+        for roster in self._cluster.rosters:
+            if roster.signal_faults is None:
+                roster.signal_faults = SignalFaults()
+            found.append(roster.signal_faults)
+        return found
+
+    # Controllers
+
+    def skew_clock(self, by_s: float) -> None:
+        """The autoscaler's clock is off by so much more."""
+        assert self._autoscaling is not None, "refused when it is loaded"
+        self._autoscaling.skew_s += by_s
+
+    def stop_autoscaler(self) -> None:
+        """It takes no snapshots, forgets all that it knew, and misses what was on its way."""
+        assert self._autoscaling is not None, "refused when it is loaded"
+        self._autoscaling.leave()
+
+    def start_autoscaler(self) -> None:
+        assert self._autoscaling is not None, "refused when it is loaded"
+        self._autoscaling.come_back()
+
+    def restart(self, controller: str, now_s: float) -> None:
+        """Restarts the controllers of gangs or of the fleet; they are back at once."""
+        ground = self._lifecycle.ground
+        assert ground is not None, "refused when it is loaded"
+        assert controller in (GANGS, FLEET)
+        if controller == GANGS:
+            ground.restart_gangs(now_s)
+        else:
+            ground.restart_fleet(now_s)
+
+    # Machines
+
+    @property
+    def machines(self) -> "MachineFaults":
+        """Loses, reclaims and withholds machines of the fleet."""
+        assert self._machines is not None, "refused when it is loaded"
+        return self._machines
