@@ -1,4 +1,4 @@
-"""Drives all of admission through its ports; imports nothing but `admission` and `core`.
+"""Drives all of admission through its ports, with nothing imported but `core` and `settings`.
 
 Run as a program by `test_ports.py`, which sees what that has imported.
 """
@@ -31,7 +31,7 @@ from windtunnel.admission.gateway import (
     Concurrency,
     Detector,
     FlowControl,
-    FlowSettings,
+    FlowControlSettings,
     Gateway,
     GatewayDriver,
     SaturationShed,
@@ -50,7 +50,17 @@ FORBIDDEN = ("windtunnel.twin", "windtunnel.engine", "windtunnel.workload", "win
 
 
 def flow_control(order: str, detector: Detector) -> Gateway:
-    settings = FlowSettings(order, 6, 5, 2.0, 0.5, shedding=True, eviction=order == "priority")
+    settings = FlowControlSettings.read(
+        {
+            "policy": "flow-control",
+            "order": order,
+            "max_waiting": 6,
+            "max_waiting_per_band": 5,
+            "ttl": "2s",
+            "limit": 0.5,
+            "eviction": order == "priority",
+        }
+    )
     return FlowControl(detector, settings, Weights({"a": 2.0}, TENANTS), [1, 0, -1])
 
 

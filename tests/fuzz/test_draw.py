@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.gateway.plan import FlowControlPlan
+from windtunnel.admission.gateway import ORDERS
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.drawing.scaling import POLICIES as SCALERS
 from windtunnel.fuzz.trial import load_document
@@ -54,7 +54,7 @@ def test_every_choice_is_drawn() -> None:
     assert chosen["process"] == {"poisson", "constant", "gamma", "weibull", "closed"}
     assert chosen["policy"] >= {*SCALERS, *ROUTERS, "token-bucket", "tier-shed", "saturation"}
     assert chosen["role"] == {"prefill", "decode"}
-    assert chosen["order"] >= set(FlowControlPlan.__annotations__) & {"priority"}
+    assert chosen["order"] >= set(ORDERS)
     assert chosen["decider"] == {"always", "never", "prefix-threshold"}
     assert len(chosen["distribution"]) == 7
     for key in ("session", "population", "timeout", "offload", "lora", "encode", "duration"):

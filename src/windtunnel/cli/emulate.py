@@ -148,7 +148,7 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
     for path, found in (
         ("serving.disaggregation", plan.split is not None),
         ("serving.encode", plan.encode is not None),
-        ("serving.admission", not plan.gateway.is_open),
+        ("serving.admission", not plan.gateway.admits_all),
     ):
         if found:
             raise InputError(

@@ -18,6 +18,7 @@ from windtunnel.report.control_log import ControlLog
 from windtunnel.report.requests import RequestRows
 from windtunnel.report.timeline import write_timeline
 from windtunnel.report.token_gaps import write_token_gaps
+from windtunnel.settings.section import plain_data
 from windtunnel.twin.run import Run
 
 DRAFT = ".draft-"
@@ -165,7 +166,7 @@ class RunFolder(WholeFolder):
             self._close()
             (draft / contents.RESULT).write_bytes(result_bytes(run.result))
             (draft / contents.SCENARIO).write_bytes(
-                _pretty(msgspec.json.encode(run.plan, enc_hook=str))
+                _pretty(msgspec.json.encode(run.plan, enc_hook=plain_data))
             )
             write_timeline(draft / contents.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / contents.TOKEN_GAPS, run.token_gaps)

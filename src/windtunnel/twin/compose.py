@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from windtunnel.admission.gateway.build import build_gateway
 from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.policies import build_gateway
 from windtunnel.core.events import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
@@ -318,9 +318,14 @@ def _gateway(
     event_log: EventLog | None,
 ) -> SimGateway | None:
     """None where every request is admitted: nothing is asked, and nothing is paid."""
-    if plan.gateway.is_open:
+    if plan.gateway.admits_all:
         return None
-    gateway = build_gateway(plan.gateway, traffic.tenants)
+    of_class = _priorities(plan)
+    bands: set[int] = set()
+    for entry in plan.workload:  # a trace that is given no class may have any
+        bands.update(of_class.values() if entry.slo is None else [of_class[entry.slo]])
+    priorities = sorted(bands, reverse=True)
+    gateway = build_gateway(plan.gateway, traffic.tenants, priorities, plan.router.staleness_s)
     targets = _targets(plan)
     targets_s = [targets[name].ttft_s for name in traffic.classes]
     return SimGateway(GatewayDriver(gateway, roster.signals), roster, targets_s, queue, event_log)

@@ -2,7 +2,13 @@
 
 import math
 
-from windtunnel.admission.gateway import KIND_NAMES, Decision, Gateway, Ticket
+from windtunnel.admission.gateway import (
+    KIND_NAMES,
+    Decision,
+    FlowControlSettings,
+    Gateway,
+    Ticket,
+)
 from windtunnel.core.signals import Signals
 
 
@@ -18,6 +24,30 @@ def signals(
         seen.kv_used[server] = kv_used
     seen.taken_s = 0.0
     return seen
+
+
+def flow_settings(
+    order: str = "priority",
+    most: int = 1000,
+    most_per_band: int = 1000,
+    ttl_s: float = math.inf,
+    limit: float = 1.0,
+    *,
+    shedding: bool = False,
+    eviction: bool = False,
+) -> FlowControlSettings:
+    return FlowControlSettings.model_validate(
+        {
+            "policy": "flow-control",
+            "order": order,
+            "max_waiting": most,
+            "max_waiting_per_band": most_per_band,
+            "ttl": None if ttl_s == math.inf else ttl_s,
+            "limit": limit,
+            "shedding": shedding,
+            "eviction": eviction,
+        }
+    )
 
 
 class Desk:

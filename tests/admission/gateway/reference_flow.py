@@ -11,7 +11,7 @@ from windtunnel.admission.gateway import (
     REJECT,
     Decision,
     Detector,
-    FlowSettings,
+    FlowControlSettings,
     Reason,
     Ticket,
 )
@@ -24,7 +24,7 @@ class ReferenceFlow:
     def __init__(
         self,
         detector: Detector,
-        settings: FlowSettings,
+        settings: FlowControlSettings,
         weights: dict[int, float],
         priorities: list[int],
     ) -> None:
@@ -56,7 +56,9 @@ class ReferenceFlow:
     def next_s(self) -> float:
         if not self.queue:
             return math.inf
-        expiries = [self.arrived_s[int(one.id)] + self.settings.ttl_s for one in self.queue]
+        expiries = [
+            self.arrived_s[int(one.id)] + self.settings.longest_queued_s for one in self.queue
+        ]
         return min([self.looked_s + self.detector.look_every_s, *expiries])
 
     def ceiling(self, priority: int) -> float:
@@ -114,7 +116,7 @@ class ReferenceFlow:
             self.virtual[ticket.priority] = max([0.0, *ends])
 
     def expire(self, now_s: float) -> list[Decision]:
-        ttl_s = self.settings.ttl_s
+        ttl_s = self.settings.longest_queued_s
         told = []
         for ticket in sorted(self.queue, key=lambda one: -one.priority):
             waited_s = now_s - self.arrived_s[int(ticket.id)]
@@ -173,17 +175,17 @@ class ReferenceFlow:
     def seat(self, ticket: Ticket) -> list[Decision]:
         settings = self.settings
         told: list[Decision] = []
-        if len(self.band(ticket)) > settings.max_waiting_per_band:
+        if len(self.band(ticket)) > settings.most_queued_per_band:
             seen = len(self.band(ticket))
             self.remove(ticket)
-            limit = settings.max_waiting_per_band
+            limit = settings.most_queued_per_band
             return [Decision(REJECT, ticket, Reason.BAND_FULL, seen, limit)]
-        if self.waiting > settings.max_waiting:
+        if self.waiting > settings.most_queued:
             lowest = min(one.priority for one in self.queue)
             if not settings.shedding or lowest >= 0 or lowest >= ticket.priority:
                 seen = self.waiting
                 self.remove(ticket)
-                return [Decision(REJECT, ticket, Reason.QUEUE_FULL, seen, settings.max_waiting)]
+                return [Decision(REJECT, ticket, Reason.QUEUE_FULL, seen, settings.most_queued)]
             shed = [one for one in self.queue if one.priority == lowest][-1]
             self.remove(shed)
             told = [Decision(REJECT, shed, Reason.OUTRANKED, shed.priority, ticket.priority)]

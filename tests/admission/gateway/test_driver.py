@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.admission.gateway.fleet import signals
+from tests.admission.gateway.fleet import flow_settings, signals
 from tests.live.virtual import run
 from windtunnel.admission.gateway import (
     ADMIT,
@@ -14,7 +14,6 @@ from windtunnel.admission.gateway import (
     REJECT,
     Concurrency,
     FlowControl,
-    FlowSettings,
     GatewayDriver,
     RequestId,
     Ticket,
@@ -24,7 +23,7 @@ from windtunnel.admission.gateway import (
 
 
 def flow(room: int = 1, *, ttl_s: float = math.inf, eviction: bool = False) -> GatewayDriver:
-    settings = FlowSettings("priority", 1000, 1000, ttl_s, 1.0, shedding=True, eviction=eviction)
+    settings = flow_settings("priority", 1000, 1000, ttl_s, 1.0, shedding=True, eviction=eviction)
     return GatewayDriver(
         FlowControl(Concurrency(room), settings, Weights({}, ["t"]), []), signals(0)
     )

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.admission.gateway.fleet import Desk, signals
+from tests.admission.gateway.fleet import Desk, flow_settings, signals
 from windtunnel.admission.gateway import (
     ORDERS,
     Concurrency,
     Detector,
     FlowControl,
-    FlowSettings,
     TenantBudgets,
     Utilization,
     Weights,
@@ -36,7 +35,7 @@ def flow(
     weights: dict[str, float] | None = None,
     priorities: list[int] | None = None,
 ) -> FlowControl:
-    settings = FlowSettings(
+    settings = flow_settings(
         order, most, most_per_band, ttl_s, limit, shedding=shedding, eviction=eviction
     )
     detector = detector or Concurrency(room)

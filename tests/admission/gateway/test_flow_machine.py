@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.admission.gateway.fleet import signals
+from tests.admission.gateway.fleet import flow_settings, signals
 from tests.admission.gateway.reference_flow import ReferenceFlow
 from windtunnel.admission.gateway import (
     ADMIT,
@@ -18,7 +18,6 @@ from windtunnel.admission.gateway import (
     Decision,
     Detector,
     FlowControl,
-    FlowSettings,
     Ticket,
     Utilization,
     Weights,
@@ -67,7 +66,7 @@ class FlowMachine(RuleBasedStateMachine):
         weights: dict[str, float],
         known: list[int],
     ) -> None:
-        wanted = FlowSettings(
+        wanted = flow_settings(
             order, most, most_per_band, ttl_s, limit, shedding=shedding, eviction=eviction
         )
         numbers = {TENANTS.index(name): weight for name, weight in weights.items()}

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.admission.gateway.fleet import Desk, signals
+from tests.admission.gateway.fleet import Desk, flow_settings, signals
 from windtunnel.admission.gateway import (
     ORDERS,
     Concurrency,
     FlowControl,
-    FlowSettings,
     Reason,
     Utilization,
     Weights,
@@ -31,7 +30,7 @@ def table(heading: str) -> list[list[str]]:
 
 
 def flow(order: str, per_server: int, limit: float, priorities: list[int]) -> FlowControl:
-    settings = FlowSettings(order, MANY, MANY, math.inf, limit, shedding=False, eviction=False)
+    settings = flow_settings(order, MANY, MANY, math.inf, limit, shedding=False, eviction=False)
     weights = Weights({}, ["acme", "bolt"])
     return FlowControl(Concurrency(per_server), settings, weights, priorities)
 

@@ -1,19 +1,25 @@
 """What may stand under `serving.admission`, what it comes to, and what is said of the rest."""
 
-import msgspec
+import math
+
 import pytest
 
 from tests.twin.scenario.scenario_texts import SMALL
-from windtunnel.admission.gateway.plan import (
-    AlwaysPlan,
-    DetectorPlan,
-    FlowControlPlan,
-    GatewayPlan,
-    SaturationPlan,
-    TierShedPlan,
-    TokenBucketPlan,
+from windtunnel.admission.gateway.flow_control import FlowControl
+from windtunnel.admission.gateway.settings import (
+    AlwaysSettings,
+    ConcurrencySettings,
+    FlowControlSettings,
+    GatewaySettings,
+    NeverSettings,
+    SaturationSettings,
+    TierShedSettings,
+    TokenBucketSettings,
+    UtilizationSettings,
 )
 from windtunnel.core.errors import InputError
+from windtunnel.settings.section import plain_data
+from windtunnel.twin.compose import compose
 from windtunnel.twin.scenario.load import load_text
 
 TWO = SMALL.replace(
@@ -31,13 +37,23 @@ workload:
 """Three tenants, `acme`, `bolt` and `default`, of priorities -1, 4 and 3."""
 
 
-def plan(admission: str, *sets: str, text: str = TWO) -> GatewayPlan:
+def plan(admission: str, *sets: str, text: str = TWO) -> GatewaySettings:
     return load_text(text, sets=[f"serving.admission={admission}", *sets]).gateway
 
 
-def flow(more: str, *sets: str) -> FlowControlPlan:
-    found = plan("{policy: flow-control" + more + "}", *sets).policy
-    assert isinstance(found, FlowControlPlan)
+def flow(more: str, *sets: str) -> FlowControlSettings:
+    found = plan("{policy: flow-control" + more + "}", *sets)
+    assert isinstance(found, FlowControlSettings)
+    return found
+
+
+def built(more: str, *sets: str) -> FlowControl:
+    """What a run makes of it."""
+    admission = "serving.admission={policy: flow-control" + more + "}"
+    gateway = compose(load_text(TWO, sets=[admission, *sets])).services[0].gateway
+    assert gateway is not None
+    found = gateway.driver.gateway
+    assert isinstance(found, FlowControl)
     return found
 
 
@@ -49,21 +65,26 @@ def sentence(admission: str, *sets: str, text: str = TWO) -> str:
 
 def test_left_out_everybody_is_let_in() -> None:
     found = load_text(SMALL).gateway
-    assert found == GatewayPlan(AlwaysPlan(), {}, reject_all=False)
-    assert found.is_open
-    assert plan("{policy: always}").is_open
-    assert not plan("{policy: always, budgets: {acme: 1}}").is_open
+    assert found == AlwaysSettings(policy="always")
+    assert found.admits_all
+    assert plan("{policy: always}").admits_all
+    assert not plan("{policy: always, budgets: {acme: 1}}").admits_all
 
 
 def test_each_policy_has_its_values() -> None:
-    bucket = plan("{policy: token-bucket, capacity: 1e4, refill: 60000/min}").policy
-    assert bucket == TokenBucketPlan(10_000.0, 1000.0)
-    tier = plan("{policy: tier-shed, threshold: 30, min_priority: 2}").policy
-    assert tier == TierShedPlan(30, 2)
-    assert plan("{policy: tier-shed, threshold: 0}").policy == TierShedPlan(0, 0)
-    assert plan("{policy: saturation}").policy == SaturationPlan(5.0, 0.8)
-    shed = plan("{policy: saturation, queue_depth: 2.5, kv_utilization: 1}").policy
-    assert shed == SaturationPlan(2.5, 1.0)
+    bucket = plan("{policy: token-bucket, capacity: 1e4, refill: 60000/min}")
+    assert isinstance(bucket, TokenBucketSettings)
+    assert (bucket.capacity, bucket.refill_per_s) == (10_000.0, 1000.0)
+    tier = plan("{policy: tier-shed, threshold: 30, min_priority: 2}")
+    assert isinstance(tier, TierShedSettings)
+    assert (tier.threshold, tier.min_priority) == (30, 2)
+    lowest = plan("{policy: tier-shed, threshold: 0}")
+    assert isinstance(lowest, TierShedSettings)
+    assert (lowest.threshold, lowest.min_priority) == (0, 0)
+    for more, values in (("", (5.0, 0.8)), (", queue_depth: 2.5, kv_utilization: 1", (2.5, 1.0))):
+        shed = plan("{policy: saturation" + more + "}")
+        assert isinstance(shed, SaturationSettings)
+        assert (shed.queue_depth, shed.kv_utilization) == values
 
 
 def test_budgets_go_with_any_policy() -> None:
@@ -73,18 +94,18 @@ def test_budgets_go_with_any_policy() -> None:
 
 
 def test_flow_control_by_default() -> None:
-    assert flow("") == FlowControlPlan(
+    found = flow("")
+    assert found == FlowControlSettings(
+        policy="flow-control",
         order="priority",
-        priorities=(4, 3, -1),
-        max_waiting=1_000_000,
-        max_waiting_per_band=1_000_000,
-        ttl_s=None,
         limit=1.0,
         shedding=True,
         eviction=False,
-        weights={},
-        detector=DetectorPlan("utilization", queue_depth=5.0, kv_used=0.8, interval_s=0.05),
+        detector=UtilizationSettings(kind="utilization", queue_depth=5.0, kv_utilization=0.8),
     )
+    assert (found.most_queued, found.most_queued_per_band) == (1_000_000, 1_000_000)
+    assert found.longest_queued_s == math.inf
+    assert built("").priorities == [4, 3, -1]
 
 
 def test_all_that_flow_control_can_be_told() -> None:
@@ -93,9 +114,9 @@ def test_all_that_flow_control_can_be_told() -> None:
         " shedding: false, eviction: true, weights: {acme: 2, bolt: 0.5},"
         " detector: {kind: concurrency, max_per_server: 64}"
     )
-    assert found == FlowControlPlan(
+    assert found == FlowControlSettings(
+        policy="flow-control",
         order="priority",
-        priorities=(4, 3, -1),
         max_waiting=50,
         max_waiting_per_band=20,
         ttl_s=30.0,
@@ -103,20 +124,20 @@ def test_all_that_flow_control_can_be_told() -> None:
         shedding=False,
         eviction=True,
         weights={"acme": 2.0, "bolt": 0.5},
-        detector=DetectorPlan("concurrency", max_per_server=64),
+        detector=ConcurrencySettings(kind="concurrency", max_per_server=64),
     )
-    assert flow(", detector: {kind: never}").detector == DetectorPlan("never")
-    assert flow(", max_waiting: 7").max_waiting_per_band == 1_000_000
+    assert flow(", detector: {kind: never}").detector == NeverSettings(kind="never")
+    assert flow(", max_waiting: 7").most_queued_per_band == 1_000_000
 
 
 def test_a_detector_looks_as_often_as_there_is_something_new() -> None:
     looks = ", detector: {kind: utilization, queue_depth: 2, kv_utilization: 0.9%s}"
     stale = "serving.router.staleness=%s"
-    assert flow(looks % "").detector.interval_s == 0.05
-    assert flow(looks % "", stale % "200ms").detector.interval_s == 0.2
-    assert flow(looks % "", stale % "0s").detector.interval_s == 0.05
-    assert flow(looks % ", interval: 1s").detector.interval_s == 1.0
-    assert flow(looks % ", interval: 1ms", stale % "0s").detector.interval_s == 0.001
+    assert built(looks % "").detector.look_every_s == 0.05
+    assert built(looks % "", stale % "200ms").detector.look_every_s == 0.2
+    assert built(looks % "", stale % "0s").detector.look_every_s == 0.05
+    assert built(looks % ", interval: 1s").detector.look_every_s == 1.0
+    assert built(looks % ", interval: 1ms", stale % "0s").detector.look_every_s == 0.001
 
 
 def test_signals_have_an_age_wherever_somebody_looks_at_them() -> None:
@@ -200,7 +221,7 @@ def test_null_is_left_out() -> None:
     sets = ["serving.admission=null", "serving.router=null"]
     found = load_text(SMALL + parts, sets=sets)
     assert found.sha256 == load_text(SMALL).sha256
-    assert found.gateway.is_open
+    assert found.gateway.admits_all
 
 
 def test_members_of_a_population_are_tenants() -> None:
@@ -216,7 +237,7 @@ def test_members_of_a_population_are_tenants() -> None:
 def test_a_trace_may_have_any_tenant_and_any_class() -> None:
     sets = ["workload=[{trace: {path: some.csv}}]"]
     assert plan("{policy: always, budgets: {anybody: 0.5}}", *sets).budgets == {"anybody": 0.5}
-    assert flow(", limit: 0.5, eviction: true", *sets).priorities == (4, 3, -1, -2, -3)
+    assert flow(", limit: 0.5, eviction: true", *sets).eviction
     sets = ["workload=[{trace: {path: some.csv}, tenant: acme, slo: standard}]"]
     assert "no source has the tenant" in sentence("{policy: always, budgets: {bolt: 1}}", *sets)
     assert "the same priority" in sentence("{policy: flow-control, limit: 0.5}", *sets)
@@ -230,5 +251,5 @@ def test_deadlines_of_a_class_that_nobody_has_are_none() -> None:
 
 def test_a_plan_survives_being_written_down() -> None:
     """`scenario.json` has it, and reports read it again."""
-    found = plan("{policy: flow-control, weights: {acme: 2}, budgets: {bolt: 0.5}}")
-    assert msgspec.json.decode(msgspec.json.encode(found), type=GatewayPlan) == found
+    found = plan("{policy: flow-control, ttl: 5s, weights: {acme: 2}, budgets: {bolt: 0.5}}")
+    assert FlowControlSettings.read(plain_data(found)) == found

@@ -4,10 +4,17 @@ from windtunnel.admission.gateway.bands import Weights
 from windtunnel.admission.gateway.budgets import TenantBudgets
 from windtunnel.admission.gateway.detectors import Concurrency, Detector, Utilization
 from windtunnel.admission.gateway.driver import GatewayDriver
-from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl, FlowSettings
+from windtunnel.admission.gateway.flow_control import ORDERS, FlowControl
 from windtunnel.admission.gateway.gateway import Gateway
-from windtunnel.admission.gateway.policies import Always, SaturationShed, TierShed, TokenBucket
+from windtunnel.admission.gateway.policies import (
+    Always,
+    SaturationShed,
+    TierShed,
+    TokenBucket,
+    build_gateway,
+)
 from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.settings import FlowControlSettings, GatewaySettings
 from windtunnel.admission.gateway.tickets import (
     ADMIT,
     EVICT,
@@ -39,7 +46,9 @@ __all__ = [
     "SaturationShed",
     "TenantBudgets",
     "FlowControl",
-    "FlowSettings",
+    "FlowControlSettings",
+    "GatewaySettings",
+    "build_gateway",
     "Weights",
     "ORDERS",
     # How full the fleet is.

@@ -20,6 +20,7 @@ from windtunnel.admission.gateway.bands import (
 from windtunnel.admission.gateway.detectors import Detector
 from windtunnel.admission.gateway.gateway import NEVER, Gateway, reject
 from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.settings import FlowControlSettings
 from windtunnel.admission.gateway.tickets import (
     EVICT,
     EVICTING,
@@ -42,29 +43,6 @@ FULL: Final = 1.0
 """The saturation at which even the first band waits, and others may have to make way."""
 
 
-class FlowSettings:
-    """What flow control is to do. Infinity or a large number: no limit."""
-
-    def __init__(
-        self,
-        order: str,
-        max_waiting: int,
-        max_waiting_per_band: int,
-        ttl_s: float,
-        limit: float,
-        *,
-        shedding: bool,
-        eviction: bool,
-    ) -> None:
-        self.order: Final = order
-        self.max_waiting: Final = max_waiting
-        self.max_waiting_per_band: Final = max_waiting_per_band
-        self.ttl_s: Final = ttl_s
-        self.limit: Final = limit  # the ceiling of the last band
-        self.shedding: Final = shedding  # of who waits, when the queue is full
-        self.eviction: Final = eviction  # of who was sent, when somebody protected waits
-
-
 class FlowControl(Gateway):
     """Bands by priority, the highest first, each with its ceiling on the fleet's saturation.
 
@@ -73,12 +51,22 @@ class FlowControl(Gateway):
     """
 
     def __init__(
-        self, detector: Detector, settings: FlowSettings, weights: Weights, priorities: list[int]
+        self,
+        detector: Detector,
+        settings: FlowControlSettings,
+        weights: Weights,
+        priorities: list[int],
     ) -> None:
         super().__init__()
         assert settings.order in ORDERS
         self.detector: Final = detector
-        self.settings: Final = settings
+        self._order: Final[str] = settings.order
+        self._most_queued: Final[int] = settings.most_queued
+        self._most_queued_per_band: Final[int] = settings.most_queued_per_band
+        self._ttl_s: Final[float] = settings.longest_queued_s
+        self._limit: Final[float] = settings.limit  # the ceiling of the last band
+        self._shedding: Final[bool] = settings.shedding  # of queued requests, when it is full
+        self._eviction: Final[bool] = settings.eviction  # of requests in flight, for protected ones
         self._weights: Final = weights
         self._turns: Final = Turns()
         self._bands: Final[list[Band]] = []
@@ -105,13 +93,18 @@ class FlowControl(Gateway):
         if self._waiting == 0:
             return NEVER
         next_s = self._looked_s + self.detector.look_every_s
-        ttl_s = self.settings.ttl_s
+        ttl_s = self._ttl_s
         if ttl_s != math.inf:
             for band in self._bands:
                 oldest = band.oldest
                 if oldest is not None and oldest.queued_s + ttl_s < next_s:
                     next_s = oldest.queued_s + ttl_s
         return next_s
+
+    @property
+    def priorities(self) -> list[int]:
+        """Those that have a band, the highest first."""
+        return [band.priority for band in self._bands]
 
     def ceiling(self, priority: int) -> float:
         """The saturation at which requests of a priority wait; there is a band for it."""
@@ -160,8 +153,8 @@ class FlowControl(Gateway):
             counted += band.waiting
         if counted != self._waiting:
             return f"{counted} tickets in bands, {self._waiting} counted"
-        if self._waiting > self.settings.max_waiting:
-            return f"{self._waiting} wait, {self.settings.max_waiting} may"
+        if self._waiting > self._most_queued:
+            return f"{self._waiting} wait, {self._most_queued} may"
         if len(self._stoppable) > self.in_flight:
             return f"{len(self._stoppable)} could be stopped, {self.in_flight} are in flight"
         return super().check()
@@ -177,11 +170,11 @@ class FlowControl(Gateway):
             while place < len(self._bands) and self._bands[place].priority > priority:
                 place += 1
             self._bands.insert(place, band)
-            set_ceilings(self._bands, self.settings.limit)
+            set_ceilings(self._bands, self._limit)
         return band
 
     def _new_band(self, priority: int) -> Band:
-        order = self.settings.order
+        order = self._order
         if order == PRIORITY:
             return FairBand(priority, self._weights)
         if order == DEADLINE:
@@ -197,7 +190,7 @@ class FlowControl(Gateway):
     def _expire(self, now_s: float) -> list[Decision]:
         """Turns away who has waited as long as anybody may."""
         told: list[Decision] = []
-        ttl_s = self.settings.ttl_s
+        ttl_s = self._ttl_s
         if self._waiting == 0 or ttl_s == math.inf:
             return told
         for band in self._bands:
@@ -230,7 +223,7 @@ class FlowControl(Gateway):
             band.served(ticket)
             self._remove(ticket, band)
             told.append(self._admit(ticket, reason, saturation, band.ceiling))
-            if self.settings.eviction and ticket.sheddable:
+            if self._eviction and ticket.sheddable:
                 self._sent += 1
                 ticket.rank = ticket.priority
                 ticket.tag = 0.0
@@ -249,17 +242,16 @@ class FlowControl(Gateway):
 
     def _seat(self, told: list[Decision], ticket: Ticket, band: Band) -> None:
         """Finds a newcomer that cannot go a place to wait, or turns it or another away."""
-        settings = self.settings
-        if band.waiting > settings.max_waiting_per_band:
-            seen, most = float(band.waiting), float(settings.max_waiting_per_band)
+        if band.waiting > self._most_queued_per_band:
+            seen, most = float(band.waiting), float(self._most_queued_per_band)
             self._remove(ticket, band)
             told.append(reject(ticket, Reason.BAND_FULL, seen, most))
             return
-        if self._waiting > settings.max_waiting:
+        if self._waiting > self._most_queued:
             lowest = self._lowest()
             outranks = lowest.priority < ticket.priority and not lowest.protected
-            if not settings.shedding or not outranks:
-                seen, most = float(self._waiting), float(settings.max_waiting)
+            if not self._shedding or not outranks:
+                seen, most = float(self._waiting), float(self._most_queued)
                 self._remove(ticket, band)
                 told.append(reject(ticket, Reason.QUEUE_FULL, seen, most))
                 return
@@ -288,7 +280,7 @@ class FlowControl(Gateway):
         Each has one stopped for it at most, however long it waits: signals that lag behind must
         not empty the fleet.
         """
-        if not self.settings.eviction or self._waiting == 0 or not self._stoppable.nodes:
+        if not self._eviction or self._waiting == 0 or not self._stoppable.nodes:
             return
         saturation = self.detector.saturation(self.in_flight)
         if saturation < FULL:

@@ -1,16 +1,40 @@
-"""Gateways that answer at once: everyone, a token bucket, and shedding by load or saturation."""
+"""The policies of a gateway: those that decide at once, and the table of all of them.
+
+They admit every request, charge a token bucket, or shed by load or saturation. Flow control, which
+queues, has a module of its own.
+"""
 
 from typing import Final
 
-from windtunnel.admission.gateway.detectors import NO_SERVERS, mean_use
+from windtunnel.admission.gateway.bands import Weights
+from windtunnel.admission.gateway.budgets import TenantBudgets
+from windtunnel.admission.gateway.detectors import (
+    NO_SERVERS,
+    Concurrency,
+    Detector,
+    Utilization,
+    mean_use,
+)
+from windtunnel.admission.gateway.flow_control import FlowControl
 from windtunnel.admission.gateway.gateway import Gateway, reject
 from windtunnel.admission.gateway.reasons import Reason
+from windtunnel.admission.gateway.settings import (
+    AlwaysSettings,
+    ConcurrencySettings,
+    DetectorSettings,
+    FlowControlSettings,
+    GatewaySettings,
+    SaturationSettings,
+    TierShedSettings,
+    TokenBucketSettings,
+    UtilizationSettings,
+)
 from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW, Decision, Ticket
 from windtunnel.core.signals import Signals
 
 
 class Always(Gateway):
-    """Lets everyone in."""
+    """Admits every request."""
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
         return [self._admit(ticket, Reason.ALWAYS, 0.0, 0.0)]
@@ -100,3 +124,44 @@ class SaturationShed(Gateway):
             self._servers = servers
             self._use = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=False)
         return self._use
+
+
+def build_gateway(
+    settings: GatewaySettings, tenants: list[str], priorities: list[int], staleness_s: float
+) -> Gateway:
+    """A gateway before its first request.
+
+    `tenants` are names by number, and may grow; `priorities` are those that are known beforehand,
+    and `staleness_s` is the age at which signals are taken anew.
+    """
+    gateway = _policy(settings, tenants, priorities, staleness_s)
+    if not settings.budgets:
+        return gateway
+    return TenantBudgets(gateway, dict(settings.budgets), tenants, reject_all=settings.reject_all)
+
+
+def _policy(
+    settings: GatewaySettings, tenants: list[str], priorities: list[int], staleness_s: float
+) -> Gateway:
+    if isinstance(settings, AlwaysSettings):
+        return Always()
+    if isinstance(settings, TokenBucketSettings):
+        return TokenBucket(settings.capacity, settings.refill_per_s)
+    if isinstance(settings, TierShedSettings):
+        return TierShed(settings.threshold, settings.min_priority)
+    if isinstance(settings, SaturationSettings):
+        return SaturationShed(settings.queue_depth, settings.kv_utilization)
+    assert isinstance(settings, FlowControlSettings)
+    detector = _detector(settings.detector, staleness_s)
+    return FlowControl(
+        detector, settings, Weights(dict(settings.weights or {}), tenants), priorities
+    )
+
+
+def _detector(settings: DetectorSettings, staleness_s: float) -> Detector:
+    if isinstance(settings, ConcurrencySettings):
+        return Concurrency(settings.max_per_server)
+    if isinstance(settings, UtilizationSettings):
+        look_every_s = settings.look_every_s(staleness_s)
+        return Utilization(settings.queue_depth, settings.kv_utilization, look_every_s)
+    return Detector()

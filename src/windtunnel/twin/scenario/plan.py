@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.admission.gateway.plan import GatewayPlan
+from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.routing.plan import RouterPlan
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.twin.faults.kind import InjectedFault
@@ -188,7 +188,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """Every class that requests may have, built-in and the file's own, by name."""
     pools: tuple[PoolPlan, ...]
     router: RouterPlan
-    gateway: GatewayPlan
+    gateway: GatewaySettings
     split: SplitPlan | None
     encode: EncodePlan | None
     sha256: str

@@ -10,7 +10,6 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.twin.scenario.gateway import reads_signals
 from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
 from windtunnel.twin.scenario.planning_spec import CountSpec, PlanningSpec
 from windtunnel.twin.scenario.router_spec import router_faults
@@ -119,7 +118,7 @@ def planning_faults(scenario: Scenario) -> Iterator[Fault]:
     yield from _range_faults(spec)
     yield from _repeated(spec)
     for index, router in enumerate(spec.routers or ()):
-        watched = reads_signals(serving.admission)
+        watched = serving.admission.reads_signals
         yield from router_faults((*SECTION, "routers", index), router, watched=watched)
     yield from _autoscaler_faults(spec, serving.pools)
 

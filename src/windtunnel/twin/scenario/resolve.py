@@ -9,7 +9,6 @@ from pathlib import Path
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
-from windtunnel.twin.scenario.gateway import gateway_plan
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.lora import lora_plan
 from windtunnel.twin.scenario.models import pools_for
@@ -58,7 +57,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         slos=slos,
         pools=tuple(_pool(pool, spec, file) for pool in spec.serving.pools),
         router=router_plan(spec.serving.router, file),
-        gateway=gateway_plan(spec, {name: slo.priority for name, slo in slos.items()}),
+        gateway=spec.serving.admission,
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),
         sha256=_digest(spec, slos, file.parent),

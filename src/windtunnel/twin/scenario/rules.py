@@ -8,7 +8,7 @@ from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.scenario.disaggregation import disaggregation_faults, encode_faults
-from windtunnel.twin.scenario.gateway import gateway_faults, reads_signals
+from windtunnel.twin.scenario.gateway import gateway_faults
 from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.models import model_faults
@@ -23,10 +23,11 @@ from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workloa
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
     """Everything that is wrong although each value is right by itself."""
-    return [*faults_of(spec, Context(spec, folder)), *_all_faults(spec)]
+    where = Context(spec, folder)
+    return [*faults_of(spec, where), *_all_faults(spec, where)]
 
 
-def _all_faults(spec: Scenario) -> Iterator[Fault]:
+def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from workload_faults(spec)
     yield from model_faults(spec)
     yield from _repeated_names(("serving", "pools"), [pool.name for pool in spec.serving.pools])
@@ -47,8 +48,8 @@ def _all_faults(spec: Scenario) -> Iterator[Fault]:
     yield from encode_faults(spec)
     yield from lora_faults(spec)
     yield from offload_faults(spec)
-    yield from gateway_faults(spec, _priorities(spec))
-    watched = reads_signals(spec.serving.admission)
+    yield from gateway_faults(spec, _priorities(spec), where)
+    watched = spec.serving.admission.reads_signals
     yield from router_faults(("serving", "router"), spec.serving.router, watched=watched)
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)

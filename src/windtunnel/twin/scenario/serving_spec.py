@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
 from windtunnel.settings.fields import (
     Duration,
     Flag,
@@ -30,7 +31,6 @@ from windtunnel.settings.limits import (
 )
 from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.disaggregation_spec import DisaggregationSpec, EncodeSpec
-from windtunnel.twin.scenario.gateway_spec import AdmissionSpec, AlwaysSpec
 from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.lora_spec import LoraSpec
 from windtunnel.twin.scenario.model_spec import ModelName
@@ -388,8 +388,8 @@ class ServingSpec(Section):
     router: RouterSpec = Field(
         default_factory=RouterSpec, description="How a server is chosen; left out: each in turn."
     )
-    admission: AdmissionSpec = Field(
-        default_factory=lambda: AlwaysSpec(policy="always"),
+    admission: GatewaySettings = Field(
+        default_factory=lambda: AlwaysSettings(policy="always"),
         description="Who is let in, and when; `policy` chooses how. Left out: everyone, at once.",
     )
     disaggregation: DisaggregationSpec | None = Field(

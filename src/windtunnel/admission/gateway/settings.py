@@ -1,0 +1,349 @@
+"""Settings of a gateway: one class for each policy, and what is wrong with their values.
+
+The section chooses a policy by the word at `policy`. `check` finds what is wrong with a section by
+itself, `traffic_faults` what the requests that it will meet leave without a use.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW
+from windtunnel.core.errors import nearest
+from windtunnel.core.units import format_duration
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import (
+    Duration,
+    Flag,
+    Name,
+    Number,
+    Rate,
+    Whole,
+    chosen_by,
+    variant,
+)
+from windtunnel.settings.limits import (
+    HIGHEST_PRIORITY,
+    LARGEST_WEIGHT,
+    LONGEST_STALENESS,
+    LONGEST_TARGET,
+    MOST_SEQUENCES,
+    MOST_WAITING,
+)
+from windtunnel.settings.section import Context, Section
+
+Tenant = Annotated[str, Name()]
+Switch = Annotated[bool, Flag()]
+Waiting = Annotated[int, Whole(0, MOST_WAITING)]
+QueueDepth = Annotated[float, Number(0, MOST_SEQUENCES, above=True)]
+KvShare = Annotated[float, Number(0, 1, above=True)]
+FASTEST_REFILL = "1000000000/s"
+LARGEST_BUCKET = 10**12  # tokens
+LOOK_EVERY_S = 0.05
+"""How often a detector looks at queued requests where signals are never stale."""
+
+
+class GatewayPolicySettings(Section):
+    """What every policy has: budgets of tenants around it."""
+
+    policy: str = Field(description="Chooses this.")
+    budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
+        default=None,
+        description="The share of all running slots (`max_num_seqs` of every server) that the "
+        "requests of a tenant may hold, waiting at the gateway or in flight; a share above 0 is "
+        "good for one request at least. A tenant that is not named has no budget.",
+    )
+    over_budget: Literal["shed", "reject-all"] | None = Field(
+        default=None,
+        description="With `budgets`: whether a tenant over its budget loses only requests that "
+        "may be shed (`shed`, priority below 0) or all that come (`reject-all`); left out: shed.",
+    )
+
+    @property
+    def reject_all(self) -> bool:
+        """Whether a tenant over its budget loses every request, not only sheddable ones."""
+        return self.over_budget == "reject-all"
+
+    @property
+    def admits_all(self) -> bool:
+        """Whether every request is admitted at once, so that there is nothing to decide."""
+        return False
+
+    @property
+    def reads_signals(self) -> bool:
+        """Whether servers have to be polled for it."""
+        return False
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.budgets is not None and not self.budgets:
+            yield _nobody_named("budgets", where)
+        if self.over_budget is not None and self.budgets is None:
+            hint = "give some, or leave it out"
+            yield where.fault("over_budget", "there are no budgets", hint=hint)
+
+
+class AlwaysSettings(GatewayPolicySettings):
+    """Every request is let in at once."""
+
+    policy: Literal["always"]
+
+    @property
+    def admits_all(self) -> bool:
+        return not self.budgets
+
+
+class TokenBucketSettings(GatewayPolicySettings):
+    """A request takes its prompt tokens out of a bucket; it is turned away when they are short."""
+
+    policy: Literal["token-bucket"]
+    capacity: Annotated[float, Number(0, LARGEST_BUCKET, above=True)] = Field(
+        description="Tokens that the bucket holds when it is full, as it is at the start: "
+        "the largest burst, and the longest prompt that can ever get in."
+    )
+    refill_per_s: Annotated[float, Rate("0/s", FASTEST_REFILL)] = Field(
+        description="Tokens that flow in, such as 4000/s: the rate that can be kept up."
+    )
+
+
+class TierShedSettings(GatewayPolicySettings):
+    """Low priorities are turned away while any server has more requests than a threshold."""
+
+    policy: Literal["tier-shed"]
+    threshold: Waiting = Field(
+        description="Requests, waiting or running, that the busiest server may have."
+    )
+    min_priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] = Field(
+        default=0,
+        description="From this priority on nobody is turned away; 0: what may be shed is.",
+    )
+
+
+class SaturationSettings(GatewayPolicySettings):
+    """What may be shed is turned away while the fleet looks full.
+
+    It is full where the mean over servers of the larger of queue / `queue_depth` and KV use /
+    `kv_utilization` is 1 or more.
+    """
+
+    policy: Literal["saturation"]
+    queue_depth: QueueDepth = Field(
+        default=5.0, description="Waiting requests with which a server counts as full."
+    )
+    kv_utilization: KvShare = Field(
+        default=0.8, description="Share of KV blocks in use with which a server counts as full."
+    )
+
+    @property
+    def reads_signals(self) -> bool:
+        return True
+
+
+class ConcurrencySettings(Section):
+    """Requests in flight over the most that the fleet should have; exact at any time."""
+
+    kind: Literal["concurrency"]
+    max_per_server: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
+        default=100, description="Requests in flight with which a server counts as full."
+    )
+
+
+class UtilizationSettings(Section):
+    """As `policy: saturation` sees it, and what was sent since the last look counts as queued."""
+
+    kind: Literal["utilization"]
+    queue_depth: QueueDepth = Field(
+        default=5.0, description="Waiting requests with which a server counts as full."
+    )
+    kv_utilization: KvShare = Field(
+        default=0.8, description="Share of KV blocks in use with which a server counts as full."
+    )
+    interval_s: Annotated[float, Duration("0s", LONGEST_STALENESS, above=True)] | None = Field(
+        default=None,
+        description="How often it looks again while requests wait and nothing happens; "
+        "left out: as often as there is something new to see, `router.staleness`, or 50ms where "
+        "that is 0s.",
+    )
+
+    def look_every_s(self, staleness_s: float) -> float:
+        """How often it looks, by the age at which signals are taken anew."""
+        return self.interval_s or staleness_s or LOOK_EVERY_S
+
+
+class NeverSettings(Section):
+    """The fleet is never full, so that nobody waits here."""
+
+    kind: Literal["never"]
+
+
+DetectorSettings = Annotated[
+    Annotated[ConcurrencySettings, variant("concurrency")]
+    | Annotated[UtilizationSettings, variant("utilization")]
+    | Annotated[NeverSettings, variant("never")],
+    chosen_by("kind", "concurrency", "utilization", "never"),
+]
+
+
+class FlowControlSettings(GatewayPolicySettings):
+    """Requests wait here, in bands by priority, while the fleet is too full for them."""
+
+    policy: Literal["flow-control"]
+    order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
+        default="priority",
+        description="Who goes next: the highest priority, and of equal ones the tenant that had "
+        "the fewest prompt tokens (`priority`); the first to come (`fifo`); who wants its first "
+        "token soonest, by the ttft of its class (`slo-deadline`); or the tenant that was served "
+        "longest ago, with its highest priority (`round-robin`).",
+    )
+    detector: DetectorSettings = Field(
+        default_factory=lambda: UtilizationSettings(kind="utilization"),
+        description="How full the fleet is; `kind` chooses how that is known. "
+        "Left out: utilization.",
+    )
+    limit: Annotated[float, Number(0, 1)] = Field(
+        default=1.0,
+        description="How full the fleet may be for the lowest priority to go. The highest goes "
+        "up to 1, those between up to values at equal steps.",
+    )
+    max_waiting: Waiting | None = Field(
+        default=None, description="Most requests that may wait here; left out: a million."
+    )
+    max_waiting_per_band: Waiting | None = Field(
+        default=None, description="The same of each priority; left out: any number of them."
+    )
+    ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
+        default=None,
+        description="How long a request may wait here before it is turned away; "
+        "left out: as long as whoever sent it.",
+    )
+    shedding: Switch = Field(
+        default=True,
+        description="When `max_waiting` is reached: whether a newcomer takes the place of the "
+        "newest request of the lowest priority, if that is lower than its own and below 0.",
+    )
+    eviction: Switch = Field(
+        default=False,
+        description="When the fleet is full: whether a request of priority below 0 is stopped "
+        "where it is, its work lost, for each request of higher priority that has to wait. "
+        "With `order: priority`, so that the place goes to that one.",
+    )
+    weights: dict[Tenant, Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]] | None = Field(
+        default=None,
+        description="With `order: priority`: what a tenant's share counts against the others'; "
+        "1 for who is not named.",
+    )
+
+    @property
+    def reads_signals(self) -> bool:
+        return isinstance(self.detector, UtilizationSettings)
+
+    @property
+    def most_queued(self) -> int:
+        return MOST_WAITING if self.max_waiting is None else self.max_waiting
+
+    @property
+    def most_queued_per_band(self) -> int:
+        return MOST_WAITING if self.max_waiting_per_band is None else self.max_waiting_per_band
+
+    @property
+    def longest_queued_s(self) -> float:
+        return math.inf if self.ttl_s is None else self.ttl_s
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from super().check(where)
+        order, only = self.order, "only with order: priority"
+        if self.weights is not None:
+            if not self.weights:
+                yield _nobody_named("weights", where)
+            if order != "priority":
+                what = f"the order {order!r} has no use for it"
+                yield where.fault("weights", what, only, beside=("order",))
+        if self.eviction and order != "priority":
+            what = f"the order {order!r} may give the place to somebody else"
+            yield where.fault("eviction", what, only, beside=("order",))
+        most, per_band = self.max_waiting, self.max_waiting_per_band
+        if most is not None and per_band is not None and per_band > most:
+            what = f"{per_band} is more than max_waiting, which is {most}"
+            yield where.fault("max_waiting_per_band", what, beside=("max_waiting",))
+
+
+GatewaySettings = Annotated[
+    Annotated[AlwaysSettings, variant("always")]
+    | Annotated[TokenBucketSettings, variant("token-bucket")]
+    | Annotated[TierShedSettings, variant("tier-shed")]
+    | Annotated[SaturationSettings, variant("saturation")]
+    | Annotated[FlowControlSettings, variant("flow-control")],
+    chosen_by("policy", "always", "token-bucket", "tier-shed", "saturation", "flow-control"),
+]
+
+
+class ExpectedTraffic(NamedTuple):
+    """What is known beforehand of the requests that a gateway will meet, and of its signals."""
+
+    priorities: Collection[int]
+    """Those that requests can have."""
+    has_targets: bool
+    """Whether a request can have a target for its time to first token."""
+    tenants: Sequence[str]
+    """Some of those that there are, to be shown."""
+    is_tenant: Callable[[str], bool]
+    staleness_s: float
+    """The age at which signals are taken anew."""
+
+
+def traffic_faults(
+    settings: GatewaySettings, traffic: ExpectedTraffic, where: Context
+) -> Iterator[Fault]:
+    """Tenants that nobody is, and options that the traffic leaves without a use."""
+    yield from _unknown_tenants("budgets", settings.budgets, traffic, where)
+    if not any(priority < SHEDDABLE_BELOW for priority in traffic.priorities):
+        yield from _nothing_to_shed(settings, where)
+    if not isinstance(settings, FlowControlSettings):
+        return
+    if settings.order == "slo-deadline" and not traffic.has_targets:
+        what = "no class of a source has a ttft to go by"
+        hint = "give one under `slo`, or take another order"
+        yield where.fault("order", what, hint=hint, because_of=(("slo",),))
+    if settings.limit < 1 and len(set(traffic.priorities)) == 1:
+        what = "all requests have the same priority, and the highest goes up to 1"
+        yield where.fault("limit", what, hint="leave it out")
+    if settings.eviction and min(traffic.priorities) >= SHEDDABLE_BELOW:
+        what = "no request has a priority below 0, so that none could be stopped"
+        yield where.fault("eviction", what, hint="leave it out")
+    yield from _unknown_tenants("weights", settings.weights, traffic, where)
+    detector = settings.detector
+    interval_s = detector.interval_s if isinstance(detector, UtilizationSettings) else None
+    if interval_s is not None and interval_s < traffic.staleness_s:
+        stale = format_duration(traffic.staleness_s)
+        what = f"less than the {stale} after which there is something new to see"
+        hint = "lower serving.router.staleness, or leave it out"
+        because = (("serving", "router", "staleness"),)
+        yield where.fault(("detector", "interval"), what, hint=hint, because_of=because)
+
+
+def _nothing_to_shed(settings: GatewaySettings, where: Context) -> Iterator[Fault]:
+    none = "no request has a priority below 0"
+    hint = "give a source a class such as `batch`"
+    because = (("slo",),)
+    if isinstance(settings, SaturationSettings):
+        what = f"{none}, so that 'saturation' lets everybody in"
+        yield where.fault("policy", what, hint=hint, because_of=because)
+    if settings.budgets and not settings.reject_all:
+        what = f"{none}, so that nobody would be turned away over a budget"
+        hint += ", or set over_budget: reject-all"
+        yield where.fault("budgets", what, hint=hint, because_of=because)
+
+
+def _nobody_named(key: str, where: Context) -> Fault:
+    return where.fault(key, "no tenant is named", "at least one, or leave it out")
+
+
+def _unknown_tenants(
+    key: str, named: Mapping[str, float] | None, traffic: ExpectedTraffic, where: Context
+) -> Iterator[Fault]:
+    for name in named or ():
+        if not traffic.is_tenant(name):
+            known = list(traffic.tenants)
+            what = f"no source has the tenant {name!r}"
+            yield where.fault((key, name), what, ", ".join(known), nearest(name, known))
