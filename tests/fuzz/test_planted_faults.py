@@ -16,7 +16,7 @@ from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach, attempt
 from windtunnel.gangs.placement.space import Space
 from windtunnel.routing.router import Router
-from windtunnel.twin.ground.meter import Account
+from windtunnel.twin.fleet.meter import Account
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import Pool, Replica
 from windtunnel.twin.simulation import Simulation

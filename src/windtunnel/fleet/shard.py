@@ -13,7 +13,7 @@ from typing import Final
 from windtunnel.fleet.execution import Executor
 from windtunnel.fleet.instruments import BUFFER, CONSOLIDATION, RECONCILE, ROLLUP, Instruments
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need
+from windtunnel.fleet.need import Need, NeedKey
 from windtunnel.fleet.orders import ExecutionLimits, MachineOrder, Token
 from windtunnel.fleet.planner.actions import CyclePlan
 from windtunnel.fleet.planner.buffer import Buffer, BufferLimits
@@ -153,6 +153,20 @@ class Shard:
             return True
         began = self.told.begin()
         believed = self.planner.needs.replace(cluster, needs)
+        self.told.took(ROLLUP, self.told.begin() - began)
+        return believed
+
+    def folds_as_before(self) -> bool:
+        """Whether gangs that fitted on one machine still do, and no others: else send all again."""
+        return self.planner.needs.folds_as_before()
+
+    def revise(self, cluster: str, asked: Iterable[Need], withdrawn: Iterable[NeedKey]) -> bool:
+        """Takes what changed since the last roll-up of a cluster that was believed.
+
+        False while it is not believed: the next roll-up must be whole.
+        """
+        began = self.told.begin()
+        believed = self.planner.needs.revise(cluster, asked, withdrawn)
         self.told.took(ROLLUP, self.told.begin() - began)
         return believed
 

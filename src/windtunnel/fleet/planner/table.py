@@ -64,9 +64,35 @@ class NeedsTable:
         self._rows[cluster] = after
         return True
 
+    def revise(self, cluster: str, asked: Iterable[Need], withdrawn: Iterable[NeedKey]) -> bool:
+        """Takes what changed since the last roll-up. False where it is not believed.
+
+        It must have no need with a Same, and no two with one key: how gangs are folded depends on
+        all of them.
+        """
+        fresh = {one.key(): one for one in asked}
+        check_owner(cluster, fresh.values())
+        before = self._rows.get(cluster, {})
+        gone = [key for key in withdrawn if key in before and key not in fresh]
+        new = sum(key not in before for key in fresh)
+        if self._doubts(cluster, len(before), len(before) + new - len(gone)):
+            return False
+        for key, need in fresh.items():
+            self._put(key, need)
+        for key in gone:
+            self._drop(before.pop(key))
+        return True
+
+    def folds_as_before(self) -> bool:
+        """Whether the shapes that gangs were folded for are still those of the inventory."""
+        return self._shapes == self._alive()
+
+    def _alive(self) -> list[MachineShape]:
+        return [stock.shape for stock in self._inventory.stocks if stock.alive]
+
     def _fold(self, needs: Iterable[Need]) -> list[Need]:
         """Gangs that fit on one machine as units; machines that are all gone host nobody."""
-        shapes = [stock.shape for stock in self._inventory.stocks if stock.alive]
+        shapes = self._alive()
         if shapes != self._shapes or len(self._places) > MOST_PLACES:
             self._shapes = shapes
             self._places.clear()

@@ -1,15 +1,9 @@
-"""What pods ask of machines, and which pods a replica of a pool is made of."""
+"""Which pods a replica of a pool is made of."""
 
 from typing import Final
 
-from windtunnel.gangs.objects import CLIQUE, GROUP, Pod
+from windtunnel.gangs.objects import CLIQUE, GROUP
 from windtunnel.gangs.templates import SetSpec
-
-GPU: Final = "nvidia.com/gpu"
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-ACCELERATOR: Final = "windtunnel.dev/accelerator"
-"""The label of a node that says which accelerators it has."""
 
 ALONE: Final = -1
 """In the place of a group's replica, for cliques that belong to no group."""
@@ -31,11 +25,3 @@ def slots_of(spec: SetSpec, kind: str, name: str) -> dict[Slot, int]:
             for role in group.roles:
                 slots[role, number] = spec.roles[role].min_available
     return slots
-
-
-def selector_of(pod: Pod) -> dict[str, str]:
-    """The labels that a pod wants its node to have."""
-    wanted = pod.template.pod_spec.get("nodeSelector")
-    if not isinstance(wanted, dict):
-        return {}
-    return {str(key): str(value) for key, value in wanted.items()}

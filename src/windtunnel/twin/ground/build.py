@@ -3,16 +3,16 @@
 from typing import Final, NamedTuple
 
 from windtunnel.core.random import Streams
+from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.placement.scheduler import HOSTNAME
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
-from windtunnel.twin.ground.asks import ACCELERATOR, GPU, slots_of
-from windtunnel.twin.ground.endless import Endless, endless_kind
+from windtunnel.twin.fleet.endless import Endless, endless_kind
+from windtunnel.twin.fleet.machines import Machines, Tenant
+from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.ground.ground import Ground
-from windtunnel.twin.ground.machines import Machines, Tenant
-from windtunnel.twin.ground.rows import Kind
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
 from windtunnel.twin.kubernetes.build import add_levels
@@ -63,7 +63,7 @@ def build_ground(
         kinds = supply.kinds()
     else:
         kinds = _endless_kinds(plan, layouts)
-        supply = Endless(kinds, [key for named in keys.values() for key in named])
+        supply = Endless(kinds, [key for named in keys.values() for key in named], tenants)
     yards = []
     backings: dict[str, tuple[Yard, Backing]] = {}
     own = {pool.name: pool for pool in pools}
@@ -208,7 +208,7 @@ def _view(layout: Layout, ground: GroundPlan, manifests: Manifests) -> View:
     return view
 
 
-def _endless_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[Kind]:
+def _endless_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[MachineKind]:
     asked = [
         role.requests.get(GPU, 0.0)
         for layout in layouts.values()

@@ -10,8 +10,8 @@ from windtunnel.core.invariants import Invariant
 from windtunnel.fleet.checks import INVARIANTS as FLEET_INVARIANTS
 from windtunnel.fleet.checks import Fleet
 from windtunnel.fleet.states import CONFIGURED, DRAINING, FAILED
+from windtunnel.twin.fleet.meter import PAID
 from windtunnel.twin.ground.ground import Ground
-from windtunnel.twin.ground.meter import PAID
 from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.replicas import GONE

@@ -10,9 +10,9 @@ from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.events import Entry
+from windtunnel.twin.fleet.endless import Endless
+from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.footing import Footing
-from windtunnel.twin.ground.endless import Endless
-from windtunnel.twin.ground.machines import Machines
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
 from windtunnel.twin.lifecycle import GROUND, Lifecycle
@@ -168,10 +168,7 @@ class Ground(Footing):
                     yard.units.buried(server, now_s, self.offset_s)
                 yard.units.overdue(now_s, self.offset_s)
                 yard.advance(ground_s)
-            if isinstance(self._supply, Machines):
-                self._supply.advance(ground_s)
-            else:
-                self._supply.advance(self.yards, ground_s)
+            self._supply.advance(ground_s)
             moved = False
             for yard in self.yards:
                 yard.advance(ground_s)

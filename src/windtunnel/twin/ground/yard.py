@@ -1,16 +1,16 @@
 """One cluster of a run: its gangs, the controller that keeps them, its nodes and its servers."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.telemetry import Plain
+from windtunnel.fleet.demand import Demand, MachineKind
 from windtunnel.gangs import names
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.scaling import scale
+from windtunnel.twin.ground.demand import ClusterDemand
 from windtunnel.twin.ground.pods import PodCounts
-from windtunnel.twin.ground.rows import Kind, Row, Rows
 from windtunnel.twin.ground.units import Backing, Units
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
@@ -25,14 +25,14 @@ class Yard:
         name: str,
         cluster: SimCluster,
         backings: list[Backing],
-        kinds: list[Kind],
+        kinds: list[MachineKind],
         lifecycle: Lifecycle,
     ) -> None:
         self.name: Final = name
         self.cluster: Final = cluster
         self.driver: Final = Driver(cluster, Controller)
         self.units: Final = Units(cluster, backings, lifecycle)
-        self._rows: Final = Rows(cluster.view, kinds, name)
+        self._demand: Final = ClusterDemand(cluster.view, kinds, name)
         self.pods: Final = PodCounts(cluster.view)
 
     def next_s(self) -> float:
@@ -95,15 +95,22 @@ class Yard:
 
     # What the fleet does.
 
-    def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
-        return self._rows.look(holders, now_s)
+    def look(self, now_s: float) -> Demand:
+        return self._demand.look(now_s)
+
+    def hold(self, machine: str, row: str, rank: int) -> None:
+        self._demand.demand.hold(machine, row, rank)
+
+    def release(self, machine: str) -> None:
+        self._demand.demand.release(machine)
 
     def asked_by(self, row: str) -> dict[str, Plain]:
         """For whom a row of machines was asked for."""
-        found = self._rows.rows.get(row)
-        if found is None or not found.pod:
+        found = self._demand.demand.row(row)
+        if found is None or found.pod is None:
             return {}
-        return {"pool": self.units.pool_of(found.pod), "gang": found.gang, "pod": found.pod}
+        pod = found.pod
+        return {"pool": self.units.pool_of(pod.name), "gang": pod.gang, "pod": pod.name}
 
     def join(self, node: Node, now_s: float) -> None:
         self.cluster.add_node(node, now_s)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
+from windtunnel.fleet.demand import GPU
 from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
-from windtunnel.twin.ground.asks import GPU, slots_of
+from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.kubernetes.build import times_of
 from windtunnel.twin.kubernetes.settings import TimesSpec
 from windtunnel.twin.kubernetes.times import NORMAL, Delay

@@ -4,16 +4,17 @@ Clusters are looked at before every cycle and ask for rows of machines; what the
 reaches them as nodes that join, are emptied, and leave.
 """
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
+from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, MEMORY, Demand, MachineKind
 from windtunnel.fleet.machine import Machine
-from windtunnel.fleet.need import Need, NeedKey, need, profile
+from windtunnel.fleet.need import Need, NeedKey
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
-from windtunnel.fleet.requirements import IN, SAME, requirement
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import (
@@ -27,10 +28,8 @@ from windtunnel.fleet.states import (
 )
 from windtunnel.gangs.objects import Node
 from windtunnel.twin.fleet.driver import FleetDriver
+from windtunnel.twin.fleet.meter import Meter
 from windtunnel.twin.fleet.provider import Delays, Reach, SimulatedProvider
-from windtunnel.twin.ground.asks import ACCELERATOR, CPU, GPU, MEMORY
-from windtunnel.twin.ground.meter import Meter
-from windtunnel.twin.ground.rows import Kind, Row
 from windtunnel.twin.scenario.ground_plan import FleetPlan, MachinesPlan
 
 SHARD: Final = "fleet"
@@ -49,8 +48,14 @@ Told = Callable[[float, str, str, str, dict[str, Plain]], None]
 class Tenant(Protocol):
     """A cluster, as far as machines are concerned."""
 
-    def rows(self, holders: dict[str, str], now_s: float) -> Iterable[Row]:
-        """What it asks for; `holders` is the row of each machine that it has."""
+    def look(self, now_s: float) -> Demand:
+        """Its demand for machines as it is now."""
+
+    def hold(self, machine: str, row: str, rank: int) -> None:
+        """A machine of it is counted for a row; those of lower rank are filled first."""
+
+    def release(self, machine: str) -> None:
+        """A machine is not counted any more: it leaves, or has failed."""
 
     def asked_by(self, row: str) -> dict[str, Plain]:
         """For whom a row was asked for, as data."""
@@ -108,6 +113,10 @@ class Machines:
         self.decided = 0  # since the beginning of the run, each with its number as its id
         self._cursor = FROM_THE_START
         self._known: Final[dict[str, Machine]] = {}
+        self._ranks: Final[dict[str, int]] = {}  # by machine: how many were known before it
+        self._ranked = 0
+        self._needs: Final[dict[str, dict[str, Need]]] = {}  # by cluster and row, as sent
+        self._resend: Final[dict[str, bool]] = {}  # by cluster: whether all must be sent again
         self._waiting: Final[dict[str, dict[str, None]]] = {}  # machines to be emptied, by cluster
         self._later: Final[list[tuple[float, str, str]]] = []  # when, what, machine
         self.actions: Final[dict[str, int]] = {}
@@ -151,10 +160,10 @@ class Machines:
             interruption_probability=0.0 if kept else pool.interruption,
         )
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[MachineKind]:
         """What a node can be, for who asks for one."""
         return [
-            Kind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
+            MachineKind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
             for pool in self.plan.pools
         ]
 
@@ -182,7 +191,7 @@ class Machines:
         """Does what is due, and lets clusters know."""
         for _ in range(MOST_STEPS):
             while self._later and self._later[0][0] <= now_s:
-                _, what, machine = self._later.pop(0)
+                _, what, machine = heapq.heappop(self._later)
                 self._happen(what, machine, now_s)
             if self.drill.next_s() > now_s:
                 break
@@ -199,6 +208,10 @@ class Machines:
         for record in page.records:
             before = self._known.get(record.id)
             self._known[record.id] = record
+            if before is None:
+                self._ranked += 1
+                self._ranks[record.id] = self._ranked
+            self._count(record.id, before, record)
             if before is None or before.state != record.state:
                 self.meter.move(record, before, now_s)
                 self._changed(record, before, now_s)
@@ -206,6 +219,18 @@ class Machines:
             gone = self._known.pop(name, None)
             if gone is not None:
                 self.meter.forget(gone, now_s)
+                self._count(name, gone, None)
+                del self._ranks[name]
+
+    def _count(self, machine: str, before: Machine | None, after: Machine | None) -> None:
+        """Tells clusters which of their machines is counted for which row."""
+        was, now = _held(before), _held(after)
+        if was == now:
+            return
+        if was is not None and (now is None or now[0] != was[0]):
+            self._tenants[was[0]].release(machine)
+        if now is not None:
+            self._tenants[now[0]].hold(machine, now[1], self._ranks[machine])
 
     def _changed(self, record: Machine, before: Machine | None, now_s: float) -> None:
         was = before.state if before is not None else SPECULATIVE
@@ -243,19 +268,26 @@ class Machines:
         self.told = told
         self._said = {}
 
-    def holders(self, cluster: str) -> dict[str, str]:
-        """The row of every machine that is in a cluster."""
-        return {
-            name: record.holder.group
-            for name, record in self._known.items()
-            if record.state == CONFIGURED and record.cluster == cluster and record.holder
-        }
-
     def _look(self, now_s: float) -> None:
         self.follow(now_s)
         for name, tenant in self._tenants.items():
-            rows = tenant.rows(self.holders(name), now_s)
-            self.shard.want(name, [_need(name, row) for row in rows])
+            self._roll_up(name, tenant.look(now_s))
+
+    def _roll_up(self, cluster: str, demand: Demand) -> None:
+        """Sends the shard what changed of a cluster's demand, or all of it where it must."""
+        needs = self._needs.setdefault(cluster, {})
+        withdrawn = [needs.pop(row) for row in demand.dropped if row in needs]
+        fresh = {name: row.need(cluster) for name, row in demand.added.items()}
+        folded = any(one.profile.same_key for one in [*withdrawn, *fresh.values()])
+        needs.update(fresh)
+        demand.added.clear()
+        demand.dropped.clear()
+        shard = self.shard
+        if self._resend.get(cluster, True) or folded or not shard.folds_as_before():
+            self._resend[cluster] = not shard.want(cluster, needs.values()) or not shard.is_ready
+        elif withdrawn or fresh:
+            gone = [one.key() for one in withdrawn]
+            self._resend[cluster] = not shard.revise(cluster, fresh.values(), gone)
 
     def _note(self, shard: Shard, plan: CyclePlan) -> None:  # noqa: ARG002 - there is one
         now_s = self.drill.now_s
@@ -308,8 +340,7 @@ class Machines:
             self._tenants[record.cluster].empty(machine, now_s)
 
     def _plan(self, at_s: float, what: str, machine: str) -> None:
-        self._later.append((at_s, what, machine))
-        self._later.sort()
+        heapq.heappush(self._later, (at_s, what, machine))
 
     def _happen(self, cluster: str, machine: str, now_s: float) -> None:
         """A lost machine is struck off its cluster, or off the provider's list."""
@@ -326,23 +357,15 @@ class Machines:
     def restart(self) -> None:
         """The fleet's controller is lost with all that it knew, and another begins."""
         self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
+        self._resend.clear()
         self.drill.restart(SHARD, self.shard)
 
 
-def _need(cluster: str, row: Row) -> Need:
-    """A row as the fleet knows it: whole machines."""
-    wanted = [requirement(key, IN, [value]) for key, value in row.selector.items()]
-    if row.same:
-        wanted.append(requirement(row.same, SAME))
-    name, size = (GPU, row.accelerators) if row.accelerators else (CPU, 1)
-    return need(
-        cluster,
-        profile(wanted, priority=row.priority),
-        {name: size * row.machines},
-        {name: size},
-        group=row.name,
-        arrival_s=row.since_s,
-    )
+def _held(machine: Machine | None) -> tuple[str, str] | None:
+    """The cluster and the row that a machine is counted for; None where it is for nobody."""
+    if machine is None or machine.state != CONFIGURED or machine.holder is None:
+        return None
+    return machine.cluster, machine.holder.group
 
 
 def capacity_of(pool: MachinesPlan) -> dict[str, float]:

@@ -1,23 +1,25 @@
 """What a cluster asks its fleet for."""
 
+from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
 from windtunnel.gangs.view import View
-from windtunnel.twin.ground.asks import ACCELERATOR, GPU
-from windtunnel.twin.ground.rows import PATIENCE_S, Kind, Rows
+from windtunnel.twin.ground.demand import ClusterDemand
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
 
 RACK = "topology.kubernetes.io/rack"
-SMALL = Kind({GPU: 4.0, "pods": 110.0}, {ACCELERATOR: "h200"})
-LARGE = Kind({GPU: 8.0, "pods": 110.0}, {ACCELERATOR: "h200"})
+SMALL = MachineKind({GPU: 4.0, "pods": 110.0}, {ACCELERATOR: "h200"})
+LARGE = MachineKind({GPU: 8.0, "pods": 110.0}, {ACCELERATOR: "h200"})
 
 
 class World:
     """Pods of one set, and what is asked for them."""
 
-    def __init__(self, *kinds: Kind, pods: int, gpus: int, minimum: int = 1, same: bool = False):
+    def __init__(
+        self, *kinds: MachineKind, pods: int, gpus: int, minimum: int = 1, same: bool = False
+    ):
         self.view = View()
         self.view.levels["plain"] = {"rack": RACK}
         spec: dict[str, object] = {"nodeSelector": {ACCELERATOR: "h200"}}
@@ -28,17 +30,18 @@ class World:
         self.cluster = SimCluster(self.view)
         self.driver = Driver(self.cluster, Controller)
         self.driver.settle()
-        self.rows = Rows(self.view, list(kinds), "c")
-        self.holders: dict[str, str] = {}
+        self.rows = ClusterDemand(self.view, list(kinds), "c")
+        self.machines = 0
 
     def ask(self, now_s: float = 0.0) -> list[tuple[str, int, int]]:
         """Names, accelerators and machines of the rows."""
-        rows = self.rows.look(self.holders, now_s)
+        rows = self.rows.look(now_s).rows
         return [(row.name, row.accelerators, row.machines) for row in rows]
 
     def join(self, row: str, gpus: float, now_s: float, rack: str = "r1") -> None:
-        name = f"m{len(self.holders)}"
-        self.holders[name] = row
+        name = f"m{self.machines}"
+        self.machines += 1
+        self.rows.demand.hold(name, row, self.machines)
         labels = {ACCELERATOR: "h200", RACK: rack}
         self.cluster.add_node(Node(name, {GPU: gpus, "pods": 110.0}, labels), now_s)
         self.driver.run(now_s + 1.0)
@@ -58,7 +61,7 @@ def test_the_smallest_machine_that_holds_a_pod() -> None:
 def test_a_pod_that_no_machine_holds_is_told() -> None:
     world = World(LARGE, pods=1, gpus=16)
     assert world.ask() == []
-    assert len(world.rows.homeless) == 1
+    assert len(world.rows.demand.homeless) == 1
 
 
 def test_a_row_is_kept_while_its_machine_is_in_use() -> None:
@@ -83,7 +86,7 @@ def test_a_row_that_nobody_remembers_is_kept_for_the_machine_in_use() -> None:
 def test_a_gang_that_must_be_together_asks_for_all_its_machines() -> None:
     world = World(LARGE, pods=3, gpus=8, minimum=3, same=True)
     assert world.ask() == [("c.1", 8, 3)]
-    assert next(iter(world.rows.rows.values())).same == RACK
+    assert world.rows.demand.rows[0].same == RACK
 
 
 def test_room_that_a_pod_does_not_get_is_no_room_for_it() -> None:

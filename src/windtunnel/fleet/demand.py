@@ -1,0 +1,587 @@
+"""What pods ask of machines: packs the pods of a cluster into rows of machines for its fleet.
+
+A row asks for so many machines. It is kept while a machine that is counted for it has a pod on it,
+so that the fleet never takes a machine in use instead of an empty one. Pending pods are put where
+there is room, then on machines that are on their way, and only then is another machine asked for.
+Room that a pod has not got within a minute is no room for it, whatever the reason: racks, spreads,
+neighbours.
+
+The driver reports nodes, pods and the row of each machine as they change; `look` costs what changed
+and what is pending, not what exists. `tests/fleet/reference_demand.py` computes the same from
+scratch, and a property test holds the two equal.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from windtunnel.fleet.need import Need, need, profile
+from windtunnel.fleet.requirements import IN, SAME, requirement
+
+GPU: Final = "nvidia.com/gpu"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+ACCELERATOR: Final = "windtunnel.dev/accelerator"
+"""The node label that names the accelerators of a machine."""
+PATIENCE_S: Final = 60.0
+"""How long room on a machine in the cluster counts for a pod that does not get it."""
+
+Place = tuple[int, int, int]
+"""The order of rows: the look that made it, whether it is new, and a number."""
+PodOrder = tuple[float, str, float, str, int]
+Rank = tuple[int, int, int, int, int]
+"""The order in which room is filled: machines in the cluster, then those on their way."""
+
+
+class MachineKind(msgspec.Struct, frozen=True):
+    """A kind of machine that can be asked for."""
+
+    capacity: dict[str, float]
+    labels: dict[str, str]
+
+
+class PodRequest(msgspec.Struct, frozen=True):
+    """What one pod asks of its machine."""
+
+    name: str
+    uid: str
+    requests: dict[str, float]
+    selector: dict[str, str]
+    """Labels that its node must have."""
+    gang: str = ""
+    owner: str = ""
+    """Whose priority it has; see `Demand.prioritize`."""
+    created_s: float = 0.0
+    place: tuple[str, int] = ("", 0)
+    """Its clique and its index there: orders pods of a gang that are alike."""
+
+    def order(self) -> PodOrder:
+        """Gangs by age, the large pods of each first."""
+        return (self.created_s, self.gang, -self.requests.get(GPU, 0.0), *self.place)
+
+
+class DemandRow(msgspec.Struct, frozen=True):
+    """A number of machines, for as long as a pod is on one of them or waits for one."""
+
+    name: str
+    selector: dict[str, str]
+    accelerators: int
+    """Of each machine; 0: any machine will do."""
+    machines: int
+    same: str = ""
+    """The label whose value all of its machines must share; empty: none."""
+    priority: int = 0
+    since_s: float = 0.0
+    pod: PodRequest | None = None
+    """The first pod that it was asked for; None after a restart that lost it."""
+
+    def need(self, cluster: str) -> Need:
+        """The row as a need of whole machines."""
+        wanted = [requirement(key, IN, [value]) for key, value in self.selector.items()]
+        if self.same:
+            wanted.append(requirement(self.same, SAME))
+        name, size = (GPU, self.accelerators) if self.accelerators else (CPU, 1)
+        return need(
+            cluster,
+            profile(wanted, priority=self.priority),
+            {name: size * self.machines},
+            {name: size},
+            group=self.name,
+            arrival_s=self.since_s,
+        )
+
+
+class _Node:
+    """A node as the driver last reported it, and the pods on it."""
+
+    __slots__ = ("capacity", "cordoned", "known", "labels", "pods", "ready")
+
+    def __init__(self) -> None:
+        self.known = False
+        self.capacity: Mapping[str, float] = {}
+        self.labels: Mapping[str, str] = {}
+        self.ready = False
+        self.cordoned = False
+        self.pods: Final[dict[str, PodRequest]] = {}
+
+
+class _Room:
+    """Room on a machine in the cluster, or on one on its way."""
+
+    __slots__ = ("base", "free", "gone", "labels", "number", "pinned", "rank", "row", "since_s")
+
+    def __init__(self, number: int, rank: Rank, row: str, since_s: float) -> None:
+        self.number: Final = number
+        self.rank: Final = rank
+        self.row = row
+        self.since_s: Final = since_s
+        """When the machine was first seen in the cluster; infinity: it is on its way."""
+        self.labels: Mapping[str, str] = {}
+        self.base: dict[str, float] = {}
+        """What the pods on the machine leave free."""
+        self.free: dict[str, float] = {}
+        """As `base`, less what pending pods are expected to take."""
+        self.gone = True  # or closed: cordoned, or not ready
+        self.pinned = False  # whether its row must be kept
+
+    def fits(self, requests: Mapping[str, float]) -> bool:
+        free = self.free
+        return all(free.get(name, 0.0) >= amount for name, amount in requests.items())
+
+    def take(self, requests: Mapping[str, float]) -> None:
+        for name, amount in requests.items():
+            self.free[name] = self.free.get(name, 0.0) - amount
+
+
+class _Index:
+    """Rooms that may fit pods of one shape, by rank.
+
+    A room that no longer fits is dropped when it is met, and offered again when it has more room.
+    """
+
+    __slots__ = ("_heap", "_listed", "_requests", "_selector")
+
+    def __init__(self, requests: Mapping[str, float], selector: Mapping[str, str]) -> None:
+        self._requests: Final = requests
+        self._selector: Final = selector
+        self._heap: Final[list[tuple[Rank, int, _Room]]] = []
+        self._listed: Final[dict[int, None]] = {}
+
+    def offer(self, room: _Room) -> None:
+        if (
+            room.number not in self._listed
+            and _matches(room.labels, self._selector)
+            and room.fits(self._requests)
+        ):
+            self._listed[room.number] = None
+            heapq.heappush(self._heap, (room.rank, room.number, room))
+
+    def first(self, now_s: float) -> _Room | None:
+        """The first room that fits, on machines that came less than `PATIENCE_S` ago."""
+        heap = self._heap
+        while heap:
+            room = heap[0][2]
+            if not room.gone and now_s - room.since_s < PATIENCE_S and room.fits(self._requests):
+                return room
+            heapq.heappop(heap)
+            del self._listed[room.number]
+        return None
+
+
+class _Shape:
+    """Pods that ask the same of a machine, the room for them, and the machine to ask for."""
+
+    def __init__(self, pod: PodRequest, kind: MachineKind | None) -> None:
+        self.kind: Final = kind
+        self.every: Final = _Index(pod.requests, pod.selector)
+        self.young: Final = _Index(pod.requests, pod.selector)
+        """As `every`, without machines that were there for longer than `PATIENCE_S`."""
+
+
+class _Pending:
+    """A pod on no machine."""
+
+    __slots__ = ("gated", "order", "pod", "shape")
+
+    def __init__(self, pod: PodRequest, shape: _Shape) -> None:
+        self.pod: Final = pod
+        self.shape: Final = shape
+        self.order: Final = pod.order()
+        self.gated = False
+
+
+class _Row:
+    """A row with its place among the others, and the machines that are still to come for it."""
+
+    __slots__ = ("coming", "kind", "place", "row", "taken")
+
+    def __init__(self, row: DemandRow, place: Place, kind: MachineKind | None):
+        self.row: Final = row
+        self.place: Final = place
+        self.kind: Final = kind
+        self.coming: Final[list[_Room]] = []
+        self.taken = 0  # the last look in which a pending pod was put there
+
+
+class Demand:
+    """The rows of machines that one cluster asks its fleet for."""
+
+    def __init__(self, cluster: str, kinds: list[MachineKind]) -> None:
+        self._cluster: Final = cluster
+        self._kinds: Final = kinds
+        self._nodes: Final[dict[str, _Node]] = {}
+        self._node_of: Final[dict[str, str]] = {}  # by pod
+        self._pending: Final[dict[str, _Pending]] = {}
+        self._together: Final[dict[str, str]] = {}  # by gang: the label its machines must share
+        self._priorities: Final[dict[str, int]] = {}  # by owner
+        self._touched: Final[dict[str, None]] = {}  # nodes that changed since the last look
+        self._held: Final[dict[str, tuple[str, int] | None]] = {}  # as above: rows of machines
+        self._rooms: Final[dict[str, _Room]] = {}  # by machine
+        self._of_row: Final[dict[str, dict[str, _Room]]] = {}  # by row and machine
+        self._pins: Final[dict[str, int]] = {}  # by row: machines for which it must be kept
+        self._rows: Final[dict[str, _Row]] = {}
+        self._loose: Final[dict[str, None]] = {}  # rows without a pin
+        self._shapes: Final[dict[tuple[object, object], _Shape]] = {}
+        self._ages: Final[list[tuple[float, int, _Room]]] = []
+        self._expected: Final[dict[int, _Room]] = {}  # rooms that pending pods were put in
+        self._extra: Final[dict[str, str]] = {}  # by pod: the row that it was given out of turn
+        self._number = 0
+        self._issued = 0
+        self._looks = 0
+        self.homeless: Final[dict[str, None]] = {}
+        """Pods that no kind of machine can hold."""
+        self.added: Final[dict[str, DemandRow]] = {}
+        self.dropped: Final[dict[str, None]] = {}
+        """Rows that came and went since the reader last emptied these two; drops come first."""
+
+    # What the driver reports.
+
+    def node(
+        self,
+        name: str,
+        capacity: Mapping[str, float],
+        labels: Mapping[str, str],
+        *,
+        ready: bool,
+        cordoned: bool,
+    ) -> None:
+        """A node is new or has changed."""
+        node = self._nodes.setdefault(name, _Node())
+        node.known, node.capacity, node.labels = True, capacity, labels
+        node.ready, node.cordoned = ready, cordoned
+        self._touched[name] = None
+
+    def node_gone(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is not None:
+            node.known = node.ready = node.cordoned = False
+            if not node.pods:
+                del self._nodes[name]
+            self._touched[name] = None
+
+    def pod(self, pod: PodRequest, node: str, *, pending: bool, gated: bool) -> None:
+        """A pod is new or has changed; `node` is empty while it has none."""
+        before = self._node_of.get(pod.name)
+        if before is not None and before != node:
+            self._leave(pod.name, before)
+        if node:
+            self._node_of[pod.name] = node
+            self._nodes.setdefault(node, _Node()).pods[pod.name] = pod
+            self._touched[node] = None
+        if not pending:
+            self._pending.pop(pod.name, None)
+            return
+        known = self._pending.get(pod.name)
+        if known is None or known.pod is not pod:
+            known = self._pending[pod.name] = _Pending(pod, self._shape(pod))
+        known.gated = gated
+
+    def pod_gone(self, name: str) -> None:
+        self._pending.pop(name, None)
+        self._extra.pop(name, None)
+        before = self._node_of.get(name)
+        if before is not None:
+            self._leave(name, before)
+
+    def _leave(self, pod: str, node: str) -> None:
+        del self._node_of[pod]
+        left = self._nodes[node]
+        del left.pods[pod]
+        if not left.pods and not left.known:
+            del self._nodes[node]
+        self._touched[node] = None
+
+    def gang(self, name: str, together: str) -> None:
+        """The machines of a gang must share the value of a label; empty: they need not."""
+        if together:
+            self._together[name] = together
+        else:
+            self._together.pop(name, None)
+
+    def prioritize(self, owner: str, priority: int) -> None:
+        """The priority of the pods of an owner; 0 where nothing is said."""
+        self._priorities[owner] = priority
+
+    def hold(self, machine: str, row: str, rank: int) -> None:
+        """A machine in the cluster is counted for a row; those of lower rank are filled first."""
+        self._held[machine] = (row, rank)
+
+    def release(self, machine: str) -> None:
+        """A machine is not in the cluster any more, or is leaving."""
+        self._held[machine] = None
+
+    # What it asks for.
+
+    @property
+    def rows(self) -> list[DemandRow]:
+        """All rows, oldest first."""
+        return [one.row for one in sorted(self._rows.values(), key=_place)]
+
+    def row(self, name: str) -> DemandRow | None:
+        found = self._rows.get(name)
+        return None if found is None else found.row
+
+    def look(self, now_s: float) -> None:
+        """Packs pods again, where something changed or is pending."""
+        if not (self._touched or self._held or self._pending or self._loose):
+            return
+        self._looks += 1
+        for room in self._expected.values():
+            if not room.gone:
+                room.free = dict(room.base)
+                self._offer(room, now_s)
+        self._expected.clear()
+        self._follow(now_s)
+        self._settle(now_s)
+        for name in [one for one in self._loose if self._rows[one].taken != self._looks]:
+            self._drop(name)
+
+    def _follow(self, now_s: float) -> None:
+        """Brings rooms up to date with the nodes and holders that changed."""
+        rows: dict[str, None] = {}  # those whose machines changed
+        for machine, held in self._held.items():
+            before = self._rooms.get(machine)
+            if before is not None:
+                rows[before.row] = None
+                self._pin(before, pinned=False)
+                before.gone = True
+                del self._rooms[machine]
+                del self._of_row[before.row][machine]
+            if held is not None:
+                row, rank = held
+                since_s = now_s if before is None else before.since_s
+                made = self._new_room((0, rank, 0, 0, 0), row, since_s)
+                self._rooms[machine] = self._of_row.setdefault(row, {})[machine] = made
+                self._touched[machine] = None
+                rows[row] = None
+        self._held.clear()
+        for name in self._touched:
+            room = self._rooms.get(name)
+            if room is not None:
+                self._refresh(name, room, now_s)
+                if room.pinned:
+                    self._recall(room.row, now_s)
+        self._touched.clear()
+        for name in rows:
+            if not self._of_row.get(name, True):
+                del self._of_row[name]
+            if name in self._rows:
+                self._await(self._rows[name], now_s)
+
+    def _new_room(self, rank: Rank, row: str, since_s: float) -> _Room:
+        self._number += 1
+        return _Room(self._number, rank, row, since_s)
+
+    def _refresh(self, name: str, room: _Room, now_s: float) -> None:
+        """What is free on a machine, whether pods may come, and whether its row must be kept."""
+        node = self._nodes.setdefault(name, _Node())
+        free = dict(node.capacity)
+        for pod in sorted(node.pods.values(), key=PodRequest.order):
+            for resource, amount in pod.requests.items():
+                free[resource] = free.get(resource, 0.0) - amount
+        room.labels, room.base, room.free = node.labels, free, dict(free)
+        was_open, room.gone = not room.gone, not node.ready or node.cordoned
+        # A cordoned machine is leaving; without its row it would be given to the next one.
+        self._pin(room, pinned=bool(node.pods) or node.cordoned)
+        if not room.gone:
+            if not was_open:
+                heapq.heappush(self._ages, (room.since_s, room.number, room))
+            self._offer(room, now_s)
+
+    def _pin(self, room: _Room, *, pinned: bool) -> None:
+        """Counts the machines for which a row must be kept."""
+        if room.pinned == pinned:
+            return
+        room.pinned = pinned
+        left = self._pins[room.row] = self._pins.get(room.row, 0) + (1 if pinned else -1)
+        if left:
+            self._loose.pop(room.row, None)
+        else:
+            del self._pins[room.row]
+            if room.row in self._rows:
+                self._loose[room.row] = None
+
+    def _offer(self, room: _Room, now_s: float) -> None:
+        young = not now_s - room.since_s >= PATIENCE_S
+        for shape in self._shapes.values():
+            shape.every.offer(room)
+            if young:
+                shape.young.offer(room)
+
+    def _shape(self, pod: PodRequest) -> _Shape:
+        key = (tuple(sorted(pod.requests.items())), tuple(sorted(pod.selector.items())))
+        found = self._shapes.get(key)
+        if found is None:
+            kind = self._smallest(pod.selector, int(pod.requests.get(GPU, 0.0)), pod.requests)
+            found = self._shapes[key] = _Shape(pod, kind)
+            rooms = [*self._rooms.values(), *(r for one in self._rows.values() for r in one.coming)]
+            for room in rooms:
+                if not room.gone:
+                    found.every.offer(room)
+                    found.young.offer(room)
+        return found
+
+    # Pending pods.
+
+    def _settle(self, now_s: float) -> None:
+        """Finds a place for every pending pod; asks for machines for the rest."""
+        pending = sorted(self._pending.values(), key=_order)
+        asked: dict[str, float] = {}  # by gang: accelerators of its pending pods
+        for one in pending:
+            pod = one.pod
+            if pod.gang in self._together:
+                asked[pod.gang] = asked.get(pod.gang, 0.0) + pod.requests.get(GPU, 0.0)
+        for one in pending:
+            pod = one.pod
+            extra = self._extra.get(pod.name)
+            if extra is not None and self._use(extra, now_s):
+                room = self._room_of(extra, pod)
+                if room is not None:
+                    self._put(pod, room)
+                continue
+            # Whether there is room that the pod could have had for long, and has not got.
+            in_vain = not one.gated and now_s - pod.created_s >= PATIENCE_S and self._has_old(now_s)
+            index = one.shape.young if in_vain else one.shape.every
+            room = index.first(now_s if in_vain else -math.inf)
+            if room is None:
+                room = self._ask(one, asked.get(pod.gang, 0.0), now_s)
+                if room is not None and in_vain:
+                    self._extra[pod.name] = room.row
+            if room is not None:
+                self._put(pod, room)
+                self._use(room.row, now_s)
+
+    def _put(self, pod: PodRequest, room: _Room) -> None:
+        room.take(pod.requests)
+        self._expected[room.number] = room
+
+    def _use(self, name: str, now_s: float) -> bool:
+        """Keeps a row for a pending pod, if it exists: in the books, or by a machine."""
+        if name not in self._rows:
+            if name not in self._of_row:
+                return False
+            self._recall(name, now_s)
+        self._rows[name].taken = self._looks
+        return True
+
+    def _room_of(self, row: str, pod: PodRequest) -> _Room | None:
+        """The first room of a row that takes a pod."""
+        held = sorted(self._of_row.get(row, {}).values(), key=_rank)
+        rooms = (one for one in [*held, *self._rows[row].coming] if not one.gone)
+        return next(
+            (one for one in rooms if _matches(one.labels, pod.selector) and one.fits(pod.requests)),
+            None,
+        )
+
+    def _has_old(self, now_s: float) -> bool:
+        """Whether a machine that takes pods has been there for longer than pods are patient."""
+        ages = self._ages
+        while ages and ages[0][2].gone:
+            heapq.heappop(ages)
+        return bool(ages) and now_s - ages[0][0] >= PATIENCE_S
+
+    def _ask(self, one: _Pending, asked: float, now_s: float) -> _Room | None:
+        """Another machine, of the smallest kind that can hold the pod.
+
+        The machines of a gang that must be close together are asked for as one row.
+        """
+        pod, kind = one.pod, one.shape.kind
+        if kind is None:
+            self.homeless[pod.name] = None
+            return None
+        size = kind.capacity.get(GPU, 0.0)
+        together, machines = self._together.get(pod.gang, ""), 1
+        if together:
+            machines = max(1, -int(-asked // max(1.0, size)))
+        self._issued += 1
+        row = DemandRow(
+            f"{self._cluster}.{self._issued}",
+            {key: value for key, value in pod.selector.items() if key in kind.labels},
+            int(size) if int(pod.requests.get(GPU, 0.0)) else 0,
+            machines,
+            together if machines > 1 else "",
+            self._priorities.get(pod.owner, 0),
+            now_s,
+            pod,
+        )
+        made = self._add(row, (self._looks, 1, self._issued), kind)
+        self._await(made, now_s)
+        return made.coming[0]
+
+    # Rows.
+
+    def _recall(self, name: str, now_s: float) -> None:
+        """Rebuilds a row that is not in the books from the first machine that is held for it."""
+        if name in self._rows:
+            return
+        machine, room = min(self._of_row[name].items(), key=lambda one: one[1].rank)
+        node = self._nodes[machine]
+        accelerator = node.labels.get(ACCELERATOR)
+        selector = {} if accelerator is None else {ACCELERATOR: accelerator}
+        size = int(node.capacity.get(GPU, 0.0))
+        row = DemandRow(name, selector, size, 1, since_s=now_s)
+        kind = self._smallest(selector, size, {})
+        self._await(self._add(row, (self._looks, 0, room.rank[1]), kind), now_s)
+
+    def _add(self, row: DemandRow, place: Place, kind: MachineKind | None) -> _Row:
+        made = self._rows[row.name] = _Row(row, place, kind)
+        if row.name not in self._pins:
+            self._loose[row.name] = None
+        self.added[row.name] = row
+        return made
+
+    def _drop(self, name: str) -> None:
+        one = self._rows.pop(name)
+        del self._loose[name]
+        for room in one.coming:
+            room.gone = True
+        if self.added.pop(name, None) is None:
+            self.dropped[name] = None
+
+    def _await(self, one: _Row, now_s: float) -> None:
+        """Keeps a room for every machine that is still to come for a row."""
+        kind = one.kind
+        missing = one.row.machines - len(self._of_row.get(one.row.name, {}))
+        while len(one.coming) > max(0, missing):
+            one.coming.pop().gone = True
+        if kind is None:
+            return
+        while len(one.coming) < missing:
+            rank = (1, *one.place, len(one.coming))
+            room = self._new_room(rank, one.row.name, math.inf)
+            room.labels, room.base, room.gone = kind.labels, kind.capacity, False
+            room.free = dict(kind.capacity)
+            one.coming.append(room)
+            self._offer(room, now_s)
+
+    def _smallest(
+        self, selector: Mapping[str, str], accelerators: int, requests: Mapping[str, float]
+    ) -> MachineKind | None:
+        """The smallest kind of machine that matches, so that any that does will do."""
+        found = [
+            kind
+            for kind in self._kinds
+            if _matches(kind.labels, selector)
+            and kind.capacity.get(GPU, 0.0) >= accelerators
+            and all(kind.capacity.get(name, 0.0) >= amount for name, amount in requests.items())
+        ]
+        return min(found, key=lambda kind: kind.capacity.get(GPU, 0.0), default=None)
+
+
+def _matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _place(one: _Row) -> Place:
+    return one.place
+
+
+def _rank(room: _Room) -> Rank:
+    return room.rank
+
+
+def _order(one: _Pending) -> PodOrder:
+    return one.order

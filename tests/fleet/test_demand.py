@@ -1,0 +1,154 @@
+"""`Demand` asks for the same machines as the slow reference, whatever happens to pods and nodes."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fleet.reference_demand import ReferenceDemand, SlowNode, SlowPod
+from windtunnel.fleet.demand import ACCELERATOR, CPU, GPU, Demand, MachineKind, PodRequest
+
+KINDS = [
+    MachineKind({GPU: 8.0, CPU: 16.0}, {ACCELERATOR: "h200"}),
+    MachineKind({GPU: 4.0, CPU: 8.0}, {ACCELERATOR: "h200"}),
+    MachineKind({GPU: 8.0, CPU: 32.0}, {ACCELERATOR: "l4", "zone": "z"}),
+]
+SELECTORS: list[dict[str, str]] = [{}, {ACCELERATOR: "h200"}, {ACCELERATOR: "l4", "zone": "z"}]
+RACK = "rack"
+
+
+class Both:
+    """The fast and the slow one, told the same."""
+
+    def __init__(self, draw: st.DataObject) -> None:
+        self.draw = draw
+        self.fast, self.slow = Demand("c", KINDS), ReferenceDemand("c", KINDS)
+        self.now_s = 0.0
+        self.made = 0
+        self.slow.together = {"g0": RACK}
+        self.fast.gang("g0", RACK)
+        self.slow.priorities = {"o1": 7}
+        self.fast.prioritize("o1", 7)
+
+    def pick(self, names: list[str]) -> str | None:
+        return self.draw.draw(st.sampled_from(names)) if names else None
+
+    def step(self) -> None:
+        actions = [
+            self.pods_come,
+            self.pod_goes,
+            self.pod_is_bound,
+            self.pod_changes,
+            self.machine_joins,
+            self.machine_leaves,
+            self.node_changes,
+            self.row_changes,
+            self.look,
+        ]
+        self.draw.draw(st.sampled_from(actions))()
+
+    def pods_come(self) -> None:
+        for _ in range(self.draw.draw(st.integers(1, 6))):
+            self.made += 1
+            requests = {GPU: float(self.draw.draw(st.sampled_from([0, 1, 2, 4, 8, 16])))}
+            if self.draw.draw(st.booleans()):
+                requests[CPU] = self.draw.draw(st.sampled_from([0.1, 3.0, 12.0]))
+            request = PodRequest(
+                f"p{self.made}",
+                f"u{self.made}",
+                requests,
+                self.draw.draw(st.sampled_from(SELECTORS)),
+                self.draw.draw(st.sampled_from(["g0", "g1"])),
+                self.draw.draw(st.sampled_from(["o0", "o1"])),
+                self.now_s,
+                ("q", self.made),
+            )
+            self.slow.pods[request.name] = SlowPod(request)
+            self.tell(request.name)
+
+    def tell(self, name: str) -> None:
+        pod = self.slow.pods[name]
+        pending = pod.active and not pod.node
+        self.fast.pod(pod.request, pod.node, pending=pending, gated=pod.gated)
+
+    def pod_goes(self) -> None:
+        name = self.pick(list(self.slow.pods))
+        if name is not None:
+            del self.slow.pods[name]
+            self.fast.pod_gone(name)
+
+    def pod_is_bound(self) -> None:
+        waiting = [name for name, pod in self.slow.pods.items() if pod.active and not pod.node]
+        name, node = self.pick(waiting), self.pick(list(self.slow.nodes))
+        if name is not None and node is not None:
+            self.slow.pods[name].node = node
+            self.tell(name)
+
+    def pod_changes(self) -> None:
+        name = self.pick(list(self.slow.pods))
+        if name is not None:
+            pod = self.slow.pods[name]
+            pod.gated = self.draw.draw(st.booleans())
+            pod.active = self.draw.draw(st.booleans())
+            self.tell(name)
+
+    def machine_joins(self) -> None:
+        """A machine comes for a row that asks for one, or for one that nobody remembers."""
+        self.made += 1
+        name, kind = f"m{self.made}", self.draw.draw(st.sampled_from(KINDS))
+        self.slow.nodes[name] = SlowNode(dict(kind.capacity), {**kind.labels, RACK: "r"})
+        row = self.pick([*self.slow.rows, f"old.{self.made % 3}"])
+        assert row is not None
+        self.tell_node(name)
+        self.slow.holders[name] = (row, self.made)
+        self.fast.hold(name, row, self.made)
+
+    def tell_node(self, name: str) -> None:
+        node = self.slow.nodes[name]
+        self.fast.node(name, node.capacity, node.labels, ready=node.ready, cordoned=node.cordoned)
+
+    def machine_leaves(self) -> None:
+        name = self.pick(list(self.slow.holders))
+        if name is not None:
+            del self.slow.holders[name]
+            self.fast.release(name)
+            if self.draw.draw(st.booleans()):
+                del self.slow.nodes[name]
+                self.fast.node_gone(name)
+                for pod in [one for one in self.slow.pods if self.slow.pods[one].node == name]:
+                    del self.slow.pods[pod]
+                    self.fast.pod_gone(pod)
+
+    def node_changes(self) -> None:
+        name = self.pick(list(self.slow.nodes))
+        if name is not None:
+            node = self.slow.nodes[name]
+            node.ready, node.cordoned = self.draw.draw(st.booleans()), self.draw.draw(st.booleans())
+            self.tell_node(name)
+
+    def row_changes(self) -> None:
+        """The fleet counts a machine for another row."""
+        name, row = self.pick(list(self.slow.holders)), self.pick(list(self.slow.rows))
+        if name is not None and row is not None:
+            rank = self.slow.holders[name][1]
+            self.slow.holders[name] = (row, rank)
+            self.fast.hold(name, row, rank)
+
+    def look(self) -> None:
+        self.now_s += self.draw.draw(st.sampled_from([0.0, 10.0, 30.0, 60.0]))
+        before = {row.name for row in self.fast.rows}
+        self.slow.look(self.now_s)
+        self.fast.look(self.now_s)
+        assert self.fast.rows == list(self.slow.rows.values())
+        assert self.fast.homeless == self.slow.homeless
+        assert (before - set(self.fast.dropped)) | set(self.fast.added) == set(self.slow.rows)
+        self.fast.added.clear()
+        self.fast.dropped.clear()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_same_machines_are_asked_for_as_by_the_reference(data: st.DataObject) -> None:
+    both = Both(data)
+    for _ in range(data.draw(st.integers(1, 60))):
+        both.step()
+    both.look()
+    both.look()
