@@ -1,15 +1,18 @@
 """A few servers whose signals and caches a test sets as it likes."""
 
+from pathlib import Path
+
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.linear import Linear
-from windtunnel.routing.build import build_router
-from windtunnel.routing.plan import RouterPlan, ScorerPlan
+from windtunnel.routing.build import RouterInputs, build_router
+from windtunnel.routing.custom import Labels
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.router import Routed, Router
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.workload.request import PrefixChain, Request
 
 LINEAR = Linear(fixed_s=0.01, prefill_token_s=1e-4, decode_s=1e-4, context_token_s=0.0)
@@ -41,17 +44,17 @@ class Fleet:
 
     def router(self, policy: str, candidates: list[int] | None = None, **options: float) -> Router:
         """A router of this policy; scorers are given by name with `_` for `-`."""
-        scorers = tuple(
-            ScorerPlan(name.replace("_", "-"), weight) for name, weight in options.items()
-        )
-        plan = RouterPlan(policy, scorers, cache_delay_s=0.0)
+        scorers = {name.replace("_", "-"): weight for name, weight in options.items()}
+        settings = RouterSettings(policy=policy, cache_delay_s=0.0)
+        if scorers:
+            settings = RouterSettings(policy=policy, cache_delay_s=0.0, scorers=scorers)
         return build_router(
-            plan,
-            candidates or self.everyone,
-            self.signals,
-            Stream(1, "router"),
-            self.journal,
+            settings, candidates or self.everyone, self.inputs(), Stream(1, "router")
         )
+
+    def inputs(self, labels: Labels | None = None, folder: Path = Path()) -> RouterInputs:
+        pools = ["main"] * len(self.servers)
+        return RouterInputs(self.signals, self.journal, pools, labels or Labels(), folder)
 
     def index(self, delay_s: float = 0.0) -> CacheIndex:
         return CacheIndex(self.journal, self.everyone, delay_s)

@@ -5,9 +5,9 @@ import pytest
 from tests.routing.fleet import Fleet, prompt
 from tests.twin.runs import BUSY
 from windtunnel.engine.views import probe
-from windtunnel.routing.build import build_counterfactual
+from windtunnel.routing.build import DEFAULT_SCORERS, build_counterfactual
 from windtunnel.routing.counterfactual import Counterfactual, Judgement
-from windtunnel.routing.plan import RouterPlan, ScorerPlan
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
@@ -15,8 +15,9 @@ from windtunnel.workload.request import Request
 
 
 def judge(fleet: Fleet, *scorers: tuple[str, float], others: int = 2) -> Counterfactual:
-    plan = RouterPlan("weighted", tuple(ScorerPlan(*s) for s in scorers), counterfactual=others)
-    return build_counterfactual(plan, fleet.everyone, fleet.signals, fleet.journal)
+    weights = dict(scorers) or DEFAULT_SCORERS
+    settings = RouterSettings(policy="weighted", scorers=weights, counterfactual=others)
+    return build_counterfactual(settings, fleet.everyone, fleet.inputs())
 
 
 def judged_by(judging: Counterfactual, fleet: Fleet, request: Request, chosen: int) -> Judgement:

@@ -11,8 +11,8 @@ from windtunnel.core.random import Stream
 from windtunnel.routing import custom
 from windtunnel.routing.build import build_router
 from windtunnel.routing.custom import Labels
-from windtunnel.routing.plan import RouterPlan
 from windtunnel.routing.router import Router
+from windtunnel.routing.settings import RouterSettings
 
 POLICIES = """\
 class Coldest:
@@ -62,26 +62,25 @@ for _name, _value in {"None": None, "Far": 99, "Wrong": "0", "True": True}.items
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> str:
+def folder(tmp_path: Path) -> Path:
     (tmp_path / "policies_of_a_test.py").write_text(POLICIES)
     (tmp_path / "faulty_of_a_test.py").write_text("import math\nmath.nothing\n")
     (tmp_path / "needy_of_a_test.py").write_text("import nothing_of_that_name\n")
-    return str(tmp_path)
+    return tmp_path
 
 
-def build(fleet: Fleet, policy: str, folder: str) -> Router:
-    plan = RouterPlan(policy, cache_delay_s=0.0, folder=folder)
-    pools = ["main"] * len(fleet.servers)
-    stream = Stream(1, "router")
+def build(fleet: Fleet, policy: str, folder: Path) -> Router:
+    settings = RouterSettings(policy=policy, cache_delay_s=0.0)
     labels = Labels(["critical", "standard"], ["acme", "zeta"], [f"adapter-{n}" for n in range(8)])
-    return build_router(plan, fleet.everyone, fleet.signals, stream, fleet.journal, pools, labels)
+    inputs = fleet.inputs(labels, folder)
+    return build_router(settings, fleet.everyone, inputs, Stream(1, "router"))
 
 
-def own(fleet: Fleet, name: str, folder: str) -> Router:
+def own(fleet: Fleet, name: str, folder: Path) -> Router:
     return build(fleet, f"policies_of_a_test:{name}", folder)
 
 
-def test_a_class_chooses_by_what_it_sees(folder: str) -> None:
+def test_a_class_chooses_by_what_it_sees(folder: Path) -> None:
     fleet = Fleet(3)
     fleet.see(kv_used=[0.3, 0.1, 0.1])
     router = own(fleet, "Coldest", folder)
@@ -91,14 +90,14 @@ def test_a_class_chooses_by_what_it_sees(folder: str) -> None:
     assert chosen(router, prompt(), 0.0) == 2
 
 
-def test_a_class_may_answer_with_a_number_and_look_at_caches(folder: str) -> None:
+def test_a_class_may_answer_with_a_number_and_look_at_caches(folder: Path) -> None:
     fleet = Fleet(3)
     router = own(fleet, "Warmest", folder)
     fleet.caches(2, 1, 80)
     assert chosen(router, prompt(keys=[1]), 0.0) == 2
 
 
-def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: str) -> None:
+def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: Path) -> None:
     fleet = Fleet(5)
     draws = Stream(1, "router")
     router = own(fleet, "Lucky", folder)
@@ -106,7 +105,7 @@ def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: str) -> 
         assert chosen(router, prompt(), 0.0) == draws.integer(0, 4)
 
 
-def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
+def test_what_a_class_sees_of_servers_and_requests(folder: Path) -> None:
     fleet = Fleet(2)
     fleet.signals.adapters[1] = [7]
     fleet.see(waiting=[1, 2], running=[3, 4], kv_used=[0.5, 0.25])
@@ -127,12 +126,12 @@ def test_what_a_class_sees_of_servers_and_requests(folder: str) -> None:
     assert told.request.adapter is None
 
 
-def test_a_class_is_found_inside_another(folder: str) -> None:
+def test_a_class_is_found_inside_another(folder: Path) -> None:
     assert chosen(own(Fleet(2), "Outer.Inner", folder), prompt()) == 0
 
 
 def test_a_class_is_found_by_the_name_a_package_gave_it(
-    folder: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = EntryPoint("coldest", "policies_of_a_test:Coldest", custom.ENTRY_POINTS)
     found = EntryPoints([point])
@@ -156,7 +155,7 @@ def test_a_class_is_found_by_the_name_a_package_gave_it(
         ("least-laoded", "is no policy; allowed: round-robin"),
     ],
 )
-def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder: str) -> None:
+def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder: Path) -> None:
     with pytest.raises(InputError) as caught:
         build(Fleet(2), policy, folder)
     assert sentence in str(caught.value)
@@ -164,13 +163,13 @@ def test_what_cannot_be_used_gets_a_sentence(policy: str, sentence: str, folder:
 
 
 @pytest.mark.parametrize("name", ["SaysNone", "SaysFar", "SaysWrong", "SaysTrue"])
-def test_an_answer_that_is_no_server_gets_a_sentence(name: str, folder: str) -> None:
+def test_an_answer_that_is_no_server_gets_a_sentence(name: str, folder: Path) -> None:
     router = own(Fleet(2), name, folder)
     with pytest.raises(InputError, match=r"chose .* for request 5; allowed: one of the servers"):
         chosen(router, prompt(5), 0.0)
 
 
-def test_an_exception_is_told_with_the_line_that_raised_it(folder: str) -> None:
+def test_an_exception_is_told_with_the_line_that_raised_it(folder: Path) -> None:
     router = own(Fleet(2), "Broken", folder)
     with pytest.raises(InputError) as caught:
         chosen(router, prompt(), 0.0)
@@ -180,6 +179,6 @@ def test_an_exception_is_told_with_the_line_that_raised_it(folder: str) -> None:
     assert "custom.py" not in told
 
 
-def test_the_length_of_the_answer_is_nothing_a_router_can_know(folder: str) -> None:
+def test_the_length_of_the_answer_is_nothing_a_router_can_know(folder: Path) -> None:
     with pytest.raises(InputError, match="no attribute 'output_tokens'"):
         own(Fleet(2), "Nosy", folder).choose(prompt(), 0.0)

@@ -201,7 +201,7 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
     from windtunnel.live.emulate.metrics import Metrics
     from windtunnel.live.emulate.pace import AtOnce, Pace
     from windtunnel.live.emulate.prompts import Sharing
-    from windtunnel.routing.build import build_router
+    from windtunnel.routing.build import RouterInputs, build_router
     from windtunnel.routing.custom import Labels
     from windtunnel.routing.prefixes import CacheJournal
     from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
@@ -250,7 +250,8 @@ def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEve
         stream = streams["router"]
         labels = Labels(adapters=adapters_of(plan))
         journal = CacheJournal(ServerCaches(servers))
-        router = build_router(plan.router, candidates, signals, stream, journal, pools, labels)
+        inputs = RouterInputs(signals, journal, pools, labels, plan.folder)
+        router = build_router(plan.router, candidates, inputs, stream)
         engine = Engine(servers, arounds, router, signals, metrics)
         backend = Pace(engine, settings.speedup, loop)
     return Desk(served, backend, metrics, loop.time, unix_s)

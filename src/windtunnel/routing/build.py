@@ -1,15 +1,16 @@
-"""Builds the router that a plan asks for: the one table of policies, and the one of scorers."""
+"""Builds routers: one table of policies, and one of scorers."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.custom import CustomRouter, Labels, is_custom, load_policy, policy_class
+from windtunnel.routing.custom import CustomRouter, Labels, is_custom, load_policy
 from windtunnel.routing.load_balancing import LeastLoaded, PowerOfTwo, RandomChoice, RoundRobin
-from windtunnel.routing.plan import RouterPlan, ScorerPlan
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.prompt_scorers import CachedShare
 from windtunnel.routing.router import Router
@@ -17,15 +18,72 @@ from windtunnel.routing.scorers import Scorer
 from windtunnel.routing.sticky import ConsistentHash, SessionSticky
 from windtunnel.routing.weighted import Weighted
 
-POLICIES = (
-    "round-robin",
-    "random",
-    "least-loaded",
-    "power-of-two",
-    "session-sticky",
-    "consistent-hash",
-    "weighted",
-)
+if TYPE_CHECKING:
+    from windtunnel.routing.settings import RouterSettings
+
+
+class RouterInputs(NamedTuple):
+    """What a driver shows to the routers of one model, which share it."""
+
+    signals: Signals
+    journal: CacheJournal
+    """Changes of caches; servers report theirs only when a router reads them."""
+    pools: list[str]
+    """The pool of each server, for custom policies; the driver appends to it."""
+    labels: Labels
+    """What the numbers of a request stand for, for custom policies."""
+    folder: Path
+    """Where modules of custom policies are looked for first."""
+
+
+class RouterParts(NamedTuple):
+    """What one router is built from."""
+
+    settings: "RouterSettings"
+    candidates: list[int]
+    inputs: RouterInputs
+    stream: Stream
+
+
+def _weighted(parts: RouterParts) -> Weighted:
+    weights, (signals, journal, *_) = parts.settings.weights, parts.inputs
+    index = None
+    if any(name in BY_CACHE for name in weights):
+        index = CacheIndex(journal, parts.candidates, parts.settings.cache_delay_s)
+    built: list[tuple[Scorer, float]] = []
+    for name, weight in weights.items():
+        if index is not None and name in BY_CACHE:
+            built.append((BY_CACHE[name](signals, index), weight))
+        else:
+            built.append((BY_SIGNALS[name](signals), weight))
+    return Weighted(parts.candidates, signals, built, index)
+
+
+def _consistent_hash(parts: RouterParts) -> ConsistentHash:
+    nodes, factor = parts.settings.virtual_nodes, parts.settings.load_factor
+    return ConsistentHash(parts.candidates, parts.inputs.signals, nodes, factor)
+
+
+def _custom(parts: RouterParts) -> CustomRouter:
+    policy, inputs = parts.settings.policy, parts.inputs
+    if not is_custom(policy):
+        raise unknown_policy(policy)
+    index = CacheIndex(inputs.journal, parts.candidates, parts.settings.cache_delay_s)
+    chooser = load_policy(policy, inputs.folder, parts.stream)
+    return CustomRouter(
+        policy, chooser, parts.candidates, inputs.signals, index, inputs.pools, inputs.labels
+    )
+
+
+POLICIES: dict[str, Callable[[RouterParts], Router]] = {
+    "round-robin": lambda parts: RoundRobin(parts.candidates),
+    "random": lambda parts: RandomChoice(parts.candidates, parts.stream),
+    "least-loaded": lambda parts: LeastLoaded(parts.candidates, parts.inputs.signals),
+    "power-of-two": lambda parts: PowerOfTwo(parts.candidates, parts.inputs.signals, parts.stream),
+    "session-sticky": lambda parts: SessionSticky(parts.candidates, parts.inputs.signals),
+    "consistent-hash": _consistent_hash,
+    "weighted": _weighted,
+}
 
 BY_SIGNALS: dict[str, Callable[[Signals], Scorer]] = {
     "queue-depth": scorers.QueueDepth,
@@ -51,61 +109,27 @@ SCORERS = ("prefix-cache", *BY_SIGNALS, "no-hit-lru")
 
 ALIASES = {"precise-prefix-cache": "prefix-cache"}
 
-GUESSES = {"prefix-affinity": 1 << 40, "kthena-prefix-cache": prompt_scorers.KTHENA_LONGEST}
-"""Scorers that guess what is cached, and of how many tokens of the prompt."""
+DEFAULT_SCORERS = {"prefix-cache": 2.0, "queue-depth": 1.0, "kv-utilization": 1.0}
 
-HABITS = ("no-hit-lru",)
-"""Scorers that say nothing of the servers as they are."""
+ESTIMATES = {"prefix-affinity": 1 << 40, "kthena-prefix-cache": prompt_scorers.KTHENA_LONGEST}
+"""Scorers that estimate what is cached, and of how many tokens of the prompt."""
 
-DEFAULT_SCORERS = (
-    ScorerPlan("prefix-cache", 2.0),
-    ScorerPlan("queue-depth", 1.0),
-    ScorerPlan("kv-utilization", 1.0),
-)
+NOT_JUDGED = ("no-hit-lru",)
+"""Scorers that say nothing about the state of servers."""
 
 
-def looks_at_servers(scorer: str) -> bool:
-    """Whether a scorer goes by what servers say when they are asked, which may be old."""
+def reads_signals(scorer: str) -> bool:
+    """Whether a scorer reads the load that servers report when they are probed."""
     make = BY_SIGNALS.get(scorer)
     return make is not None and make(Signals([1], 0.0)).reads_signals()
 
 
 def build_router(
-    plan: RouterPlan,
-    candidates: list[int],
-    signals: Signals,
-    stream: Stream,
-    journal: CacheJournal,
-    pools: list[str] | None = None,
-    labels: Labels | None = None,
+    settings: "RouterSettings", candidates: list[int], inputs: RouterInputs, stream: Stream
 ) -> Router:
-    """A router over some of the servers.
-
-    Routers that run side by side share `journal`, and servers write to it only when one of them
-    reads what is cached. `pools` names the pool of each server and `labels` what requests have as
-    numbers, for policies of your own.
-    """
-    policy = plan.policy
-    if policy == "round-robin":
-        return RoundRobin(candidates)
-    if policy == "random":
-        return RandomChoice(candidates, stream)
-    if policy == "least-loaded":
-        return LeastLoaded(candidates, signals)
-    if policy == "power-of-two":
-        return PowerOfTwo(candidates, signals, stream)
-    if policy == "session-sticky":
-        return SessionSticky(candidates, signals)
-    if policy == "consistent-hash":
-        return ConsistentHash(candidates, signals, plan.virtual_nodes, plan.load_factor)
-    if policy == "weighted":
-        return _weighted(plan, candidates, signals, journal)
-    if not is_custom(policy):
-        raise unknown_policy(policy)
-    index = CacheIndex(journal, candidates, plan.cache_delay_s)
-    names = pools or [""] * len(signals.slots)
-    chooser = load_policy(policy, plan.folder, stream)
-    return CustomRouter(policy, chooser, candidates, signals, index, names, labels or Labels())
+    """A router over some of the servers; `stream` is for policies that draw."""
+    make = POLICIES.get(settings.policy, _custom)
+    return make(RouterParts(settings, candidates, inputs, stream))
 
 
 def unknown_policy(policy: str) -> InputError:
@@ -114,56 +138,28 @@ def unknown_policy(policy: str) -> InputError:
     return InputError(what, allowed=allowed, hint=nearest(policy, POLICIES))
 
 
-def policy_fault(plan: RouterPlan) -> InputError | None:
-    """What is wrong with a class of somebody's own, once its module is looked at."""
-    if plan.policy in POLICIES:
-        return None
-    try:
-        policy_class(plan.policy, plan.folder)
-    except InputError as fault:
-        return fault
-    return None
-
-
-def _weighted(
-    plan: RouterPlan, candidates: list[int], signals: Signals, journal: CacheJournal
-) -> Weighted:
-    chosen = plan.scorers or DEFAULT_SCORERS
-    index = None
-    if any(scorer.name in BY_CACHE for scorer in chosen):
-        index = CacheIndex(journal, candidates, plan.cache_delay_s)
-    built: list[tuple[Scorer, float]] = []
-    for scorer in chosen:
-        if index is not None and scorer.name in BY_CACHE:
-            built.append((BY_CACHE[scorer.name](signals, index), scorer.weight))
-        else:
-            built.append((BY_SIGNALS[scorer.name](signals), scorer.weight))
-    return Weighted(candidates, signals, built, index)
-
-
 def build_counterfactual(
-    plan: RouterPlan,
-    candidates: list[int],
-    signals: Signals,
-    journal: CacheJournal,
+    settings: "RouterSettings", candidates: list[int], inputs: RouterInputs
 ) -> Counterfactual:
-    """What judges the choices of a plan's router: its own scorers, on fresh signals.
+    """The judge of a router's choices: its own scorers, on fresh signals.
 
-    What a router only guesses at is replaced by what it guesses, and its habits have no say. A
-    policy that scores nothing is held against the default scorers.
+    A scorer that estimates what is cached is replaced by what is cached. A policy without scorers
+    is judged by the default ones.
     """
+    signals = inputs.signals
     fresh = Signals(signals.slots, 0.0, signals.answering)
     fresh.in_flight = signals.in_flight
     fresh.ttft_s, fresh.tpot_s = signals.ttft_s, signals.tpot_s
-    index = CacheIndex(journal, candidates, 0.0)
+    index = CacheIndex(inputs.journal, candidates, 0.0)
+    weights = {name: w for name, w in settings.weights.items() if name not in NOT_JUDGED}
     built: list[tuple[Scorer, float]] = []
-    for scorer in [s for s in plan.scorers if s.name not in HABITS] or DEFAULT_SCORERS:
-        if scorer.name in GUESSES:
-            opinion: Scorer = CachedShare(fresh, index, GUESSES[scorer.name])
-        elif scorer.name in BY_CACHE:
-            opinion = BY_CACHE[scorer.name](fresh, index)
+    for name, weight in (weights or DEFAULT_SCORERS).items():
+        if name in ESTIMATES:
+            scorer: Scorer = CachedShare(fresh, index, ESTIMATES[name])
+        elif name in BY_CACHE:
+            scorer = BY_CACHE[name](fresh, index)
         else:
-            opinion = BY_SIGNALS[scorer.name](fresh)
-        built.append((opinion, scorer.weight))
+            scorer = BY_SIGNALS[name](fresh)
+        built.append((scorer, weight))
     yardstick = Weighted(candidates, fresh, built, index)
-    return Counterfactual(plan.counterfactual, fresh, yardstick)
+    return Counterfactual(settings.counterfactual, fresh, yardstick)

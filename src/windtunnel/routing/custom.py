@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from windtunnel.core.errors import InputError, nearest
@@ -167,7 +168,7 @@ def names_installed() -> list[str]:
     return sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
-def load_policy(policy: str, folder: str, stream: Stream) -> Chooser:
+def load_policy(policy: str, folder: Path, stream: Stream) -> Chooser:
     """An instance of the class that a policy names; `stream` goes to a constructor that takes it.
 
     A module beside the scenario is found before installed ones.
@@ -181,7 +182,7 @@ def load_policy(policy: str, folder: str, stream: Stream) -> Chooser:
     return chooser
 
 
-def policy_class(policy: str, folder: str) -> Any:
+def policy_class(policy: str, folder: Path) -> Any:
     """The class itself, or a fault that says what is wrong with its name or its module."""
     if ":" in policy:
         point = EntryPoint(policy, policy, ENTRY_POINTS)
@@ -214,10 +215,10 @@ def policy_class(policy: str, folder: str) -> Any:
 
 
 @contextmanager
-def _first_on_path(folder: str) -> Iterator[None]:
-    sys.path.insert(0, folder)
+def _first_on_path(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(folder))

@@ -84,7 +84,7 @@ def address_of(plan: ScenarioPlan) -> str:
     values = msgspec.to_builtins(plan, enc_hook=plain_data)
     for name in ("name", "sha256", "folder", "planning"):
         del values[name]
-    values["router"]["folder"] = _policy_digest(plan)
+    values["router"]["code"] = _policy_digest(plan)
     text = json.dumps([code_digest(), _with_contents(values)], sort_keys=True, allow_nan=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -137,7 +137,7 @@ def _policy_digest(plan: ScenarioPlan) -> str | None:
 
     if plan.router.policy in POLICIES:
         return None
-    return digest_of(Path(inspect.getfile(policy_class(plan.router.policy, plan.router.folder))))
+    return digest_of(Path(inspect.getfile(policy_class(plan.router.policy, plan.folder))))
 
 
 ROOMS = (

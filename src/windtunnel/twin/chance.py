@@ -8,7 +8,6 @@ import inspect
 
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import is_custom, policy_class
-from windtunnel.routing.plan import RouterPlan
 from windtunnel.twin.kubernetes.times import EXPONENTIAL
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
@@ -19,7 +18,7 @@ DRAWING = ("random", "power-of-two")
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    if _router_draws(plan.router) or _scaling_draws(plan):
+    if _router_draws(plan) or _scaling_draws(plan):
         return True
     if _faults_draw(plan) or _ground_draws(plan):
         return True
@@ -50,11 +49,12 @@ def _ground_draws(plan: ScenarioPlan) -> bool:
     return fleet is not None and any(pool.provisioning_cv > 0.0 for pool in fleet.pools)
 
 
-def _router_draws(router: RouterPlan) -> bool:
-    if router.policy not in POLICIES and is_custom(router.policy):
-        chosen = policy_class(router.policy, router.folder)
+def _router_draws(plan: ScenarioPlan) -> bool:
+    policy = plan.router.policy
+    if policy not in POLICIES and is_custom(policy):
+        chosen = policy_class(policy, plan.folder)
         return "stream" in inspect.signature(chosen).parameters
-    return router.policy in DRAWING
+    return policy in DRAWING
 
 
 def _source_draws(source: Source) -> bool:

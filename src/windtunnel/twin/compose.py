@@ -12,7 +12,7 @@ from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.scaled import Scaled
-from windtunnel.routing.build import build_counterfactual, build_router
+from windtunnel.routing.build import RouterInputs, build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import Labels
 from windtunnel.routing.prefixes import CacheJournal
@@ -131,16 +131,21 @@ class Routing:
         self._model = model
         self._cluster = cluster
         self._streams = streams
-        self._labels = labels
-        self._journal = CacheJournal(ServerCaches(cluster.servers))
         self.roster = cluster.rosters[model]
+        self._inputs = RouterInputs(
+            self.roster.signals,
+            CacheJournal(ServerCaches(cluster.servers)),
+            cluster.owners.pool_names,
+            labels,
+            plan.folder,
+        )
 
     def router(self) -> Router:
-        """Chooses who writes an answer."""
+        """Chooses the server that decodes."""
         return self._router(self._cluster.decoders(self._model), "router")
 
     def prefill_routers(self) -> list[Router | None]:
-        """Choose who computes a prompt, by cluster; None where that is no choice of its own."""
+        """Choose the server that computes a prompt, by cluster; None: the one that decodes."""
         return [
             self._prefill_router(number, cluster)
             for number, cluster in enumerate(self._plan.clusters)
@@ -157,23 +162,16 @@ class Routing:
     def _router(self, candidates: list[int], name: str) -> Router:
         model = self._plan.models[self._model]
         stream = name if model == self._plan.model else f"{name}/{model}"
-        return build_router(
-            self._plan.router,
-            candidates,
-            self.roster.signals,
-            self._streams[stream],
-            self._journal,
-            self._cluster.owners.pool_names,
-            self._labels,
-        )
+        settings = self._plan.router
+        return build_router(settings, candidates, self._inputs, self._streams[stream])
 
     def counterfactual(self) -> Counterfactual | None:
         """Judges where requests are decoded."""
-        plan, roster = self._plan.router, self.roster
-        if not plan.counterfactual:
+        settings = self._plan.router
+        if not settings.counterfactual:
             return None
         candidates = self._cluster.decoders(self._model)
-        return build_counterfactual(plan, candidates, roster.signals, self._journal)
+        return build_counterfactual(settings, candidates, self._inputs)
 
 
 def _services(

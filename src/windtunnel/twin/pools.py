@@ -25,7 +25,8 @@ from windtunnel.models.shapes import ModelShape
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.models.table import Table
 from windtunnel.models.table_files import read_table
-from windtunnel.routing.build import policy_fault
+from windtunnel.routing.build import POLICIES
+from windtunnel.routing.custom import policy_class
 from windtunnel.twin.recorder import Overheads
 from windtunnel.twin.scenario.plan import (
     EnginePlan,
@@ -79,9 +80,11 @@ def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
             step_time_of(pool, shape)
         except InputError as fault:
             faults += _each(here, fault)
-    router = policy_fault(plan.router)
-    if router is not None:
-        faults += _each(("serving", "router", "policy"), router)
+    if plan.router.policy not in POLICIES:
+        try:
+            policy_class(plan.router.policy, plan.folder)
+        except InputError as fault:
+            faults += _each(("serving", "router", "policy"), fault)
     return faults
 
 

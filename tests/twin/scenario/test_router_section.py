@@ -7,12 +7,12 @@ import pytest
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError
 from windtunnel.routing.build import DEFAULT_SCORERS, POLICIES, SCORERS
-from windtunnel.routing.plan import RouterPlan, ScorerPlan
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load, load_text
 
 
-def plan(router: str) -> RouterPlan:
+def plan(router: str) -> RouterSettings:
     return load_text(SMALL, sets=[f"serving.router={router}"]).router
 
 
@@ -35,20 +35,21 @@ def test_a_run_with_every_scorer_serves_everybody(scorer: str) -> None:
 
 
 def test_defaults() -> None:
-    assert plan("{}") == RouterPlan("round-robin")
+    assert plan("{}") == RouterSettings()
     assert plan("{policy: weighted}").scorers == DEFAULT_SCORERS
 
 
 def test_all_that_can_be_said() -> None:
     text = "{policy: weighted, scorers: {precise-prefix-cache: 3, vllm-dp: 0.5}, staleness: 1s,"
     found = plan(text + " cache_delay: 0s, counterfactual: 4}")
-    assert found == RouterPlan(
-        "weighted",
-        (ScorerPlan("prefix-cache", 3.0), ScorerPlan("vllm-dp", 0.5)),
+    assert found == RouterSettings(
+        policy="weighted",
+        scorers={"precise-prefix-cache": 3.0, "vllm-dp": 0.5},
         staleness_s=1.0,
         cache_delay_s=0.0,
         counterfactual=4,
     )
+    assert found.weights == {"prefix-cache": 3.0, "vllm-dp": 0.5}
     ring = plan("{policy: consistent-hash, virtual_nodes: 7, load_factor: 2}")
     assert (ring.virtual_nodes, ring.load_factor) == (7, 2.0)
 

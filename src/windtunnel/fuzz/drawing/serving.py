@@ -4,7 +4,7 @@ import math
 
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import Traffic
-from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, looks_at_servers
+from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, reads_signals
 from windtunnel.settings.drawing import Dice, Values
 
 MODEL = "qwen2.5-0.5b"
@@ -191,7 +191,7 @@ def draw_router(swarm: Swarm, *, watched: bool) -> Values:
         scorers = dice.some(SCORERS)
         router["scorers"] = {name: dice.span(0.1, 5.0) for name in scorers}
     weighted = policy == "weighted"
-    looks = watched or (weighted and any(looks_at_servers(name) for name in scorers))
+    looks = watched or (weighted and any(map(reads_signals, scorers)))
     if looks and dice.chance(0.7):
         router["staleness"] = dice.pick(0, 0.01, 0.3, 2.0)
     if weighted and any(name in BY_CACHE for name in scorers) and dice.chance(0.5):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from windtunnel.admission.gateway.settings import ExpectedTraffic, traffic_faults
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
-from windtunnel.twin.scenario.router_spec import STALENESS_S
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.workload_spec import SourceSpec, WorkloadEntry
 
@@ -28,7 +27,6 @@ def _expected_traffic(spec: Scenario, priorities: Mapping[str, int]) -> Expected
     classes: set[str] = set()
     for entry in spec.workload:  # a trace that is given no class may have any
         classes.update(priorities if entry.slo is None else [entry.slo])
-    staleness = spec.serving.router.staleness
     has_any = any(entry.tenant is None for entry in spec.workload)  # a trace may have any
     tenants = [] if has_any else [name for entry in spec.workload for name in _tenants(entry)]
     return ExpectedTraffic(
@@ -38,7 +36,7 @@ def _expected_traffic(spec: Scenario, priorities: Mapping[str, int]) -> Expected
         is_tenant=lambda name: (
             has_any or name in tenants or any(_is_member(name, entry) for entry in spec.workload)
         ),
-        staleness_s=STALENESS_S if staleness is None else staleness,
+        staleness_s=spec.serving.router.staleness_s,
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from windtunnel.admission.gateway.settings import GatewaySettings
-from windtunnel.routing.plan import RouterPlan
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.plan import ScalingPlan
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
@@ -187,7 +187,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     slos: dict[str, SloPlan]
     """Every class that requests may have, built-in and the file's own, by name."""
     pools: tuple[PoolPlan, ...]
-    router: RouterPlan
+    router: RouterSettings
     gateway: GatewaySettings
     split: SplitPlan | None
     encode: EncodePlan | None

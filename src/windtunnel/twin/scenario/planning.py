@@ -12,7 +12,6 @@ from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
 from windtunnel.twin.scenario.planning_spec import CountSpec, PlanningSpec
-from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
 from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.sections import Scenario
@@ -63,7 +62,8 @@ def _written(sections: Sequence[BaseModel] | None) -> tuple[str, ...] | None:
     if sections is None:
         return None
     return tuple(
-        json.dumps(section.model_dump(mode="json", exclude_unset=True)) for section in sections
+        json.dumps(section.model_dump(mode="json", by_alias=True, exclude_unset=True))
+        for section in sections
     )
 
 
@@ -117,9 +117,6 @@ def planning_faults(scenario: Scenario) -> Iterator[Fault]:
     yield from _hardware_faults(spec, serving.pools)
     yield from _range_faults(spec)
     yield from _repeated(spec)
-    for index, router in enumerate(spec.routers or ()):
-        watched = serving.admission.reads_signals
-        yield from router_faults((*SECTION, "routers", index), router, watched=watched)
     yield from _autoscaler_faults(spec, serving.pools)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.settings.fields import Flag, Name, Number, Text, Whole
 from windtunnel.settings.limits import (
     HIGHEST_PRICE,
@@ -14,7 +15,6 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Section
-from windtunnel.twin.scenario.router_spec import RouterSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 
 ATTAINED = 0.95
@@ -121,7 +121,7 @@ class PlanningSpec(Section):
         description="Servers with one role each, as further candidates. Left out: none, but for a "
         "scenario that has such pools.",
     )
-    routers: list[RouterSpec] | None = Field(
+    routers: list[RouterSettings] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,

@@ -23,7 +23,6 @@ from windtunnel.twin.scenario.plan import (
     StepTimePlan,
 )
 from windtunnel.twin.scenario.planning import planning_plan
-from windtunnel.twin.scenario.router_spec import router_plan
 from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import (
@@ -56,7 +55,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         workload=_workload(spec, slos, file),
         slos=slos,
         pools=tuple(_pool(pool, spec, file) for pool in spec.serving.pools),
-        router=router_plan(spec.serving.router, file),
+        router=spec.serving.router,
         gateway=spec.serving.admission,
         split=split_plan(spec.serving),
         encode=encode_plan(spec.serving),

@@ -14,7 +14,6 @@ from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.offload import offload_faults
 from windtunnel.twin.scenario.planning import planning_faults
-from windtunnel.twin.scenario.router_spec import router_faults
 from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
@@ -49,8 +48,6 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from lora_faults(spec)
     yield from offload_faults(spec)
     yield from gateway_faults(spec, _priorities(spec), where)
-    watched = spec.serving.admission.reads_signals
-    yield from router_faults(("serving", "router"), spec.serving.router, watched=watched)
     for index, pool in enumerate(spec.serving.pools):
         path = ("serving", "pools", index)
         yield from _engine_faults((*path, "engine"), pool)

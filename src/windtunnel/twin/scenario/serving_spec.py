@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
+from windtunnel.routing.settings import RouterSettings
 from windtunnel.settings.fields import (
     Duration,
     Flag,
@@ -35,7 +36,6 @@ from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.lora_spec import LoraSpec
 from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.offload_spec import TierSpec
-from windtunnel.twin.scenario.router_spec import RouterSpec
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]
@@ -385,8 +385,9 @@ class ServingSpec(Section):
         default_factory=dict,
         description="How far clusters are away, by name; one that is left out is next door.",
     )
-    router: RouterSpec = Field(
-        default_factory=RouterSpec, description="How a server is chosen; left out: each in turn."
+    router: RouterSettings = Field(
+        default_factory=RouterSettings,
+        description="How a server is chosen; left out: each in turn.",
     )
     admission: GatewaySettings = Field(
         default_factory=lambda: AlwaysSettings(policy="always"),

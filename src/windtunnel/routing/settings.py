@@ -1,0 +1,144 @@
+"""The settings of a router: the keys of `serving.router`, and the rules between them."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field, field_serializer
+from pydantic_core.core_schema import FieldSerializationInfo
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.routing.build import (
+    ALIASES,
+    BY_CACHE,
+    DEFAULT_SCORERS,
+    POLICIES,
+    SCORERS,
+    reads_signals,
+    unknown_policy,
+)
+from windtunnel.routing.custom import is_custom
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Leaf, Number, Text, Whole, is_not
+from windtunnel.settings.limits import (
+    LARGEST_WEIGHT,
+    LONGEST_STALENESS,
+    MOST_REPLICAS,
+    MOST_VIRTUAL_NODES,
+)
+from windtunnel.settings.section import Context, Section
+
+
+class ScorerName(Leaf):
+    """The name of a scorer."""
+
+    allowed = ", ".join((*SCORERS, *ALIASES))
+    schema = {"enum": [*SCORERS, *ALIASES]}  # noqa: RUF012 - a constant that no instance changes
+
+    def check(self, value: object) -> str:
+        if not isinstance(value, str):
+            self.fail(is_not(value, "text"))
+        if value not in SCORERS and value not in ALIASES:
+            hint = nearest(value, (*SCORERS, *ALIASES)) if len(value) < 100 else None
+            self.fail(is_not(value, "a scorer"), hint)
+        return value
+
+
+class RouterSettings(Section):
+    """Which server a request goes to."""
+
+    policy: Annotated[
+        str,
+        Text(f"{', '.join(POLICIES)}, or a class of your own as package.module:Class"),
+    ] = Field(
+        default="round-robin",
+        description="How a server is chosen. A class of your own has a method "
+        "`choose(request, servers)`; its module may lie beside the scenario.",
+    )
+    scorers: dict[
+        Annotated[str, ScorerName()], Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]
+    ] = Field(
+        default_factory=lambda: dict(DEFAULT_SCORERS),
+        description="With `weighted`: scorers and the weight of each. "
+        "Left out: prefix-cache 2, queue-depth 1, kv-utilization 1.",
+    )
+    staleness_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
+        default=0.05,
+        description="How old the load of servers may grow before they are probed again; "
+        "0s: probed for every request. For `weighted`, classes of your own and an admission that "
+        "reads the load of servers.",
+    )
+    cache_delay_s: Annotated[float, Duration("0s", LONGEST_STALENESS)] = Field(
+        default=0.05,
+        description="How old the index of what servers have cached may grow. "
+        "For scorers that read it and classes of your own.",
+    )
+    counterfactual: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
+        default=0,
+        description="For how many other servers the scores are recorded with each request, judged "
+        "on fresh signals; with it the result has the regret. Every server is probed for every "
+        "request; 0: off.",
+    )
+    virtual_nodes: Annotated[int, Whole(1, MOST_VIRTUAL_NODES)] = Field(
+        default=100,
+        description="With `consistent-hash`: places of each server on the ring. More spread "
+        "prompts more evenly.",
+    )
+    load_factor: Annotated[float, Number(1, 100)] = Field(
+        default=1.25,
+        description="With `consistent-hash`: how many times the mean load a server may have "
+        "before its prompts go to the next.",
+    )
+
+    @field_serializer(
+        "scorers", "staleness_s", "cache_delay_s", "virtual_nodes", "load_factor", when_used="json"
+    )
+    def _as_written(self, value: object, field: FieldSerializationInfo) -> object:
+        """Options that only some policies use are empty unless written, as digests have it."""
+        return value if self.written(field.field_name) else None
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Scorers by their main names, and the weight of each."""
+        return {ALIASES.get(name, name): weight for name, weight in self.scorers.items()}
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """An unknown policy, and every option that the chosen one does not use."""
+        try:
+            # The age of signals also matters to a gateway that reads them.
+            usable = self._usable(watched=where.root.serving.admission.reads_signals)
+        except InputError as fault:
+            yield where.fault("policy", fault.what, fault.allowed, fault.hint)
+            return
+        if not self.scorers:
+            yield where.fault("scorers", "there is no scorer", "at least one")
+        for alias, name in ALIASES.items():
+            if alias in self.scorers and name in self.scorers:
+                what = f"it is another name of {name!r}, which is there too"
+                yield where.fault(("scorers", alias), what)
+        for name, (used, needs) in usable.items():
+            if self.written(name) and not used:
+                key = type(self).model_fields[name].alias or name
+                what = f"{self.policy} has no use for it"
+                yield where.fault(key, what, f"only with {needs}", beside=("policy", "scorers"))
+
+    def _usable(self, *, watched: bool) -> dict[str, tuple[bool, str]]:
+        """For each option whether it has an effect, and where it has one."""
+        own = self.policy not in POLICIES
+        if own and not is_custom(self.policy):
+            raise unknown_policy(self.policy)
+        weighted = self.policy == "weighted"
+        ring = (self.policy == "consistent-hash", "policy: consistent-hash")
+        return {
+            "scorers": (weighted, "policy: weighted"),
+            "staleness_s": (
+                own or watched or (weighted and any(map(reads_signals, self.weights))),
+                "policy: weighted with a scorer that looks at servers, such as queue-depth, a "
+                "class of your own, or an admission that looks at servers",
+            ),
+            "cache_delay_s": (
+                own or (weighted and any(name in BY_CACHE for name in self.weights)),
+                f"policy: weighted with {' or '.join(BY_CACHE)}, or a class of your own",
+            ),
+            "virtual_nodes": ring,
+            "load_factor": ring,
+        }
