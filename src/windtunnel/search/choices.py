@@ -1,36 +1,18 @@
 """What a plan chooses from: every value of every setting, from the scenario's `plan` or itself."""
 
-import json
 from typing import Any
 
 import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
-from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan, PoolPlan, ScenarioPlan
-from windtunnel.twin.scenario.planning_spec import ATTAINED, CONFIDENCE
+from windtunnel.search.settings import CountRange, PlanSettings
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 BY_HARDWARE = ("physics", "roofline", "blis-trained-physics")
 """Step times that follow from the accelerator."""
-SUGGESTED = PlanningPlan(
-    slo=None,
-    attained=ATTAINED,
-    confidence=CONFIDENCE,
-    accelerators=None,
-    prices={},
-    tensor_parallel=None,
-    max_num_seqs=None,
-    max_num_batched_tokens=None,
-    memory_utilization=None,
-    together=True,
-    replicas=None,
-    prefill=None,
-    decode=None,
-    routers=None,
-    fixed=True,
-    autoscalers=None,
-)
+SUGGESTED = PlanSettings()
 """Of a scenario without the section."""
 
 Section = dict[str, Any]
@@ -45,9 +27,9 @@ class Choices(msgspec.Struct, frozen=True):
     max_num_batched_tokens: tuple[int | None, ...]
     memory_utilization: tuple[float | None, ...]
     together: bool
-    replicas: CountsPlan | None
-    prefill: CountsPlan | None
-    decode: CountsPlan | None
+    replicas: CountRange | None
+    prefill: CountRange | None
+    decode: CountRange | None
     routers: tuple[Section | None, ...]
     scalers: tuple[Section | None, ...]
     """None here: a number of servers that never changes."""
@@ -71,38 +53,39 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     notes: list[str] = []
     accelerators = _accelerators(planning, pool, notes, free=free)
     degrees = planning.tensor_parallel or (TENSOR_PARALLEL if free else (pool.tensor_parallel,))
+    engine = planning.engine
     roles = {one.role for one in plan.pools}
-    split = planning.prefill, planning.decode
+    apart = planning.prefill_decode
+    split = (None, None) if apart is None else (apart.prefill, apart.decode)
     together = planning.together
-    if planning.prefill is None and roles == {"prefill", "decode"}:
+    if apart is None and roles == {"prefill", "decode"}:
         together = together and plan.planning is not None
         split = _around(plan, "prefill"), _around(plan, "decode")
     if split[0] is not None and free:
         notes.append("prefill and decode on different accelerators")
     if split[0] is None:
         notes.append("prefill and decode on servers of their own: plan.prefill_decode is left out")
-    engine = pool.engine
     notes += [
-        f"{name} other than {getattr(engine, name)}"
+        f"{name} other than {getattr(pool.engine, name)}"
         for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
-        if getattr(planning, name) is None
+        if getattr(engine, name) is None
     ]
     if planning.routers is None:
         notes.append(f"routers other than {plan.router.policy}")
     scalers = _scalers(plan, planning, notes)
     return Choices(
         accelerators=accelerators,
-        tensor_parallel=degrees,
-        max_num_seqs=planning.max_num_seqs or (None,),
-        max_num_batched_tokens=planning.max_num_batched_tokens or (None,),
-        memory_utilization=planning.memory_utilization or (None,),
+        tensor_parallel=tuple(degrees),
+        max_num_seqs=tuple(engine.max_num_seqs or (None,)),
+        max_num_batched_tokens=tuple(engine.max_num_batched_tokens or (None,)),
+        memory_utilization=tuple(engine.memory_utilization or (None,)),
         together=together,
         replicas=planning.replicas,
         prefill=split[0],
         decode=split[1],
-        routers=(None,) if planning.routers is None else _read(planning.routers),
+        routers=tuple(planning.written_routers or (None,)),
         scalers=scalers,
-        prices=planning.prices,
+        prices=planning.prices_by_name,
         not_varied=tuple(notes),
     )
 
@@ -127,7 +110,7 @@ def _refuse_many_pools(plan: ScenarioPlan) -> None:
 
 
 def _accelerators(
-    planning: PlanningPlan, pool: PoolPlan, notes: list[str], *, free: bool
+    planning: PlanSettings, pool: PoolPlan, notes: list[str], *, free: bool
 ) -> tuple[str | None, ...]:
     if planning.accelerators is not None:
         names = [resolve_accelerator(name).name for name in planning.accelerators]
@@ -144,23 +127,20 @@ def _accelerators(
     return (None,)
 
 
-def _around(plan: ScenarioPlan, role: str) -> CountsPlan:
+def _around(plan: ScenarioPlan, role: str) -> CountRange:
     """Of a scenario that has such pools: from one server to twice as many as it has."""
     have = sum(pool.replicas for pool in plan.pools if pool.role == role)
-    return CountsPlan(1, max(2, 2 * have))
+    return CountRange(min=1, max=max(2, 2 * have))
 
 
 def _scalers(
-    plan: ScenarioPlan, planning: PlanningPlan, notes: list[str]
+    plan: ScenarioPlan, planning: PlanSettings, notes: list[str]
 ) -> tuple[Section | None, ...]:
     fixed: tuple[Section | None, ...] = (None,) if planning.fixed else ()
-    if planning.autoscalers is not None:
-        return (*fixed, *_read(planning.autoscalers))
+    written = planning.written_autoscalers
+    if written is not None:
+        return (*fixed, *written)
     if plan.scaling is not None:
         return (*fixed, {})
     notes.append("autoscalers: plan.autoscalers is left out")
     return fixed
-
-
-def _read(sections: tuple[str, ...]) -> tuple[Section, ...]:
-    return tuple(json.loads(section) for section in sections)

@@ -81,7 +81,9 @@ def _confidence(base: ScenarioPlan, question: Question) -> float:
 def _goal(base: ScenarioPlan, question: Question) -> Goal:
     planning = base.planning or SUGGESTED
     attained = planning.attained if question.attained is None else question.attained
-    classes = planning.slo if question.slo is None else question.slo
+    classes = question.slo
+    if classes is None and planning.slo is not None:
+        classes = tuple(planning.slo)
     return goal_of(base, attained, _confidence(base, question), classes)
 
 

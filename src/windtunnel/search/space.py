@@ -14,10 +14,11 @@ from windtunnel.search.bounds import Engine, Ruled, fewest_servers, ruled_out
 from windtunnel.search.choices import Choices, Section, template_of
 from windtunnel.search.demand import Demand
 from windtunnel.search.point import Origin, Settings
+from windtunnel.search.settings import CountRange
 from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.prices import price_of
-from windtunnel.twin.scenario.plan import CountsPlan, PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 
 MOST_CANDIDATES = 50_000
 MOST_LANES = 5_000
@@ -417,8 +418,8 @@ def _counts(kind: Kind, base: ScenarioPlan, choices: Choices) -> list[tuple[int,
     return [(count,) for count in range(fewest, min(most, MOST_REPLICAS) + 1)]
 
 
-def _each(counts: CountsPlan) -> range:
-    return range(counts.fewest, counts.most + 1)
+def _each(counts: CountRange) -> range:
+    return range(counts.min, counts.max + 1)
 
 
 def _at_first(kind: Kind) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 import pytest
 
 from windtunnel.core.errors import WindtunnelError
+from windtunnel.search.settings import CountRange, PlanSettings
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.twin.scenario.plan import CountsPlan, PlanningPlan
 
 SCENARIO = """\
 name: shop
@@ -24,7 +24,7 @@ serving:
 """
 
 
-def planning(section: str) -> PlanningPlan:
+def planning(section: str) -> PlanSettings:
     found = load_text(SCENARIO + f"plan: {section}\n").planning
     assert found is not None
     return found
@@ -37,15 +37,17 @@ def test_what_is_written_comes_to_a_plan() -> None:
         "engine: {max_num_seqs: [64, 128]}, routers: [{policy: weighted, staleness: 20ms}], "
         "autoscalers: [{policy: predictive, interval: 10s}]}"
     )
-    assert found.slo == ("critical",)
+    assert found.slo == ["critical"]
     assert (found.attained, found.confidence) == (0.9, 0.95)
-    assert found.accelerators == ("h100", "l40s")
-    assert found.prices == {"l40s": 0.8}
-    assert found.replicas == CountsPlan(1, 6)
-    assert (found.prefill, found.decode) == (CountsPlan(1, 2), CountsPlan(2, 3))
-    assert found.max_num_seqs == (64, 128)
-    assert found.routers == ('{"policy": "weighted", "staleness": 0.02}',)
-    assert found.autoscalers == ('{"policy": "predictive", "interval": 10.0}',)
+    assert found.accelerators == ["h100", "l40s"]
+    assert found.prices_by_name == {"l40s": 0.8}
+    assert found.replicas == CountRange(min=1, max=6)
+    split = found.prefill_decode
+    assert split is not None
+    assert (split.prefill, split.decode) == (CountRange(max=2), CountRange(min=2, max=3))
+    assert found.engine.max_num_seqs == [64, 128]
+    assert found.written_routers == [{"policy": "weighted", "staleness": 0.02}]
+    assert found.written_autoscalers == [{"policy": "predictive", "interval": 10.0}]
 
 
 def test_a_run_does_without_it() -> None:
@@ -93,7 +95,7 @@ PRICED = SCENARIO + "plan: {accelerators: [l40s, h100, h200], prices: {l40s: 0.9
 def test_prices_of_what_an_override_leaves_out_are_not_used() -> None:
     found = load_text(PRICED, sets=["plan.accelerators=[h100-sxm, h200]"]).planning
     assert found is not None
-    assert found.accelerators == ("h100-sxm", "h200")
+    assert found.accelerators == ["h100-sxm", "h200"]
     assert found.prices == {"h100-sxm": 2.6}
     anything = PRICED.replace("accelerators: [l40s, h100, h200], ", "")
     found = load_text(anything, sets=["plan.accelerators=[h200]"]).planning

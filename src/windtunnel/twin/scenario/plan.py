@@ -7,6 +7,7 @@ import msgspec
 from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.search.settings import PlanSettings
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
 from windtunnel.workload.plan import Entry, Source
@@ -144,37 +145,6 @@ class StartupPlan(msgspec.Struct, frozen=True):
     stddev_s: float = 0.0
 
 
-class CountsPlan(msgspec.Struct, frozen=True):
-    """A range of numbers of servers, both ends included."""
-
-    fewest: int
-    most: int
-
-
-class PlanningPlan(msgspec.Struct, frozen=True):
-    """Which deployments a plan may choose from; None: what the scenario itself suggests."""
-
-    slo: tuple[str, ...] | None
-    attained: float
-    confidence: float
-    accelerators: tuple[str, ...] | None
-    prices: dict[str, float]
-    """By catalog name."""
-    tensor_parallel: tuple[int, ...] | None
-    max_num_seqs: tuple[int, ...] | None
-    max_num_batched_tokens: tuple[int, ...] | None
-    memory_utilization: tuple[float, ...] | None
-    together: bool
-    replicas: CountsPlan | None
-    prefill: CountsPlan | None
-    decode: CountsPlan | None
-    routers: tuple[str, ...] | None
-    """Each as JSON that could stand under `serving.router`."""
-    fixed: bool
-    autoscalers: tuple[str, ...] | None
-    """Each as JSON that could stand under `scaling`."""
-
-
 class ScenarioPlan(msgspec.Struct, frozen=True):
     """A whole scenario."""
 
@@ -207,7 +177,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     ground: GroundPlan | None = None
     """None: servers stand on nothing."""
     faults: tuple[InjectedFault, ...] = ()
-    planning: PlanningPlan | None = None
+    planning: PlanSettings | None = None
     """What `windtunnel plan` chooses from; a run does without it."""
 
     @property

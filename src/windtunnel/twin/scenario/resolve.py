@@ -22,7 +22,6 @@ from windtunnel.twin.scenario.plan import (
     StartupPlan,
     StepTimePlan,
 )
-from windtunnel.twin.scenario.planning import planning_plan
 from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import (
@@ -68,7 +67,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         retry_attempts=retries.attempts,
         retry_backoff_s=retries.backoff,
         faults=tuple(spec.faults),
-        planning=planning_plan(spec.plan),
+        planning=spec.plan,
     )
 
 

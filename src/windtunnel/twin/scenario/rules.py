@@ -13,7 +13,6 @@ from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.offload import offload_faults
-from windtunnel.twin.scenario.planning import planning_faults
 from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
@@ -42,7 +41,6 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from ground_faults(spec)
     names = [fault.name_at(place) for place, fault in enumerate(spec.faults)]
     yield from _repeated_names(("faults",), names)
-    yield from planning_faults(spec)
     yield from disaggregation_faults(spec)
     yield from encode_faults(spec)
     yield from lora_faults(spec)

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.fields import Duration, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.model_spec import ModelName
-from windtunnel.twin.scenario.planning_spec import PlanningSpec
 from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
@@ -69,7 +69,7 @@ class Scenario(Section):
         default_factory=list,
         description="What goes wrong, and when; `kind` chooses what. Left out: nothing.",
     )
-    plan: PlanningSpec | None = Field(
+    plan: PlanSettings | None = Field(
         default=None,
         description="What `windtunnel plan` chooses from, and what is good enough. A simulation "
         "checks it and does without it. Left out: what the scenario itself suggests.",

@@ -1,0 +1,326 @@
+"""Settings of a plan: which deployments to try, and what counts as good enough."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.routing.settings import RouterSettings
+from windtunnel.settings.document import KeyPath
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Flag, Name, Number, Text, Whole
+from windtunnel.settings.limits import (
+    HIGHEST_PRICE,
+    MOST_CHOICES,
+    MOST_REPLICAS,
+    MOST_SEQUENCES,
+    MOST_TENSOR_PARALLEL,
+    MOST_TOKENS,
+)
+from windtunnel.settings.section import Context, Section
+from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
+from windtunnel.twin.scenario.scaling import scaling_faults
+from windtunnel.twin.scenario.scaling_spec import ScalingSpec
+from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec, TableStepTime
+from windtunnel.twin.scenario.workload_spec import SloSpec
+
+if TYPE_CHECKING:
+    from windtunnel.twin.scenario.sections import Scenario
+
+ATTAINED = 0.95
+CONFIDENCE = 0.95
+
+Switch = Annotated[bool, Flag()]
+Below = Annotated[float, Number(0, 1, above=True)]
+Count = Annotated[int, Whole(1, MOST_REPLICAS)]
+AcceleratorName = Annotated[str, Text("the name of an accelerator, such as h200")]
+
+
+class CountRange(Section):
+    """A range of numbers of servers."""
+
+    min: Count = Field(default=1, description="The fewest that are tried.")
+    max: Count = Field(description="The most that are tried.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.min > self.max:
+            what = f"{self.min} is more than max, which is {self.max}"
+            yield where.fault("min", what, beside=("max",))
+
+
+class PrefillDecodeCounts(Section):
+    """Prompts on some servers, answers on others: how many of each."""
+
+    prefill: CountRange = Field(description="Servers that compute prompts.")
+    decode: CountRange = Field(description="Servers that write answers.")
+
+
+class EngineChoices(Section):
+    """Settings of the engine that are tried; those left out stay as the pool has them."""
+
+    max_num_seqs: list[Annotated[int, Whole(1, MOST_SEQUENCES)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Most requests in one batch.",
+    )
+    max_num_batched_tokens: list[Annotated[int, Whole(1, MOST_TOKENS)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Most tokens in one step.",
+    )
+    memory_utilization: list[Below] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Part of the accelerator's memory that the server may take.",
+    )
+
+
+class PlanSettings(Section):
+    """What `windtunnel plan` chooses from. A simulation checks the section, and does without it.
+
+    Every combination is a candidate. What is left out stays as the scenario has it, but for the
+    number of servers, and but for accelerators and tensor_parallel where the step times follow
+    from them.
+    """
+
+    slo: list[Annotated[str, Name()]] | None = Field(
+        default=None,
+        min_length=1,
+        description="The classes of service whose targets must be kept. Left out: every class "
+        "that has targets and requests.",
+    )
+    attained: Below = Field(
+        default=ATTAINED,
+        description="The part of the requests of each of these classes that must keep all "
+        "targets of its class.",
+    )
+    confidence: Annotated[float, Number(0.6, 0.9999)] = Field(
+        default=CONFIDENCE,
+        description="How sure it must be, over all traffic that other seeds might bring.",
+    )
+    accelerators: list[AcceleratorName] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="What servers may run on. Left out: everything in the catalog.",
+    )
+    prices: dict[AcceleratorName, Annotated[float, Number(0, HIGHEST_PRICE)]] = Field(
+        default_factory=dict,
+        description="Dollars for an hour of one accelerator, by its name; one that is left out "
+        "has the catalog's example.",
+    )
+    tensor_parallel: list[Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Accelerators that one server spreads the model over. Left out: 1, 2, 4, 8.",
+    )
+    engine: EngineChoices = Field(
+        default_factory=EngineChoices,
+        description="Settings of the engine; left out: as the pool has them.",
+    )
+    together: Switch = Field(
+        default=True,
+        description="Whether servers that compute prompts and write answers are candidates.",
+    )
+    replicas: CountRange | None = Field(
+        default=None,
+        description="How many of those. Left out: from the fewest that could carry the load to "
+        "eight times as many.",
+    )
+    prefill_decode: PrefillDecodeCounts | None = Field(
+        default=None,
+        description="Servers with one role each, as further candidates. Left out: none, but for a "
+        "scenario that has such pools.",
+    )
+    routers: list[RouterSettings] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Routers, each as under `serving.router`. Left out: the scenario's.",
+    )
+    fixed: Switch = Field(
+        default=True,
+        description="Whether a number of servers that never changes is a candidate.",
+    )
+    autoscalers: list[ScalingSpec] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_CHOICES,
+        description="Autoscalers, each as under `scaling`; they begin with the fewest servers that "
+        "could carry the load. Left out: the scenario's own, if it has one.",
+    )
+
+    @property
+    def prices_by_name(self) -> dict[str, float]:
+        """The same by catalog name."""
+        return {resolve_accelerator(name).name: price for name, price in self.prices.items()}
+
+    @property
+    def written_routers(self) -> list[dict[str, Any]] | None:
+        """Each as it could be written under `serving.router`."""
+        return _written(self.routers)
+
+    @property
+    def written_autoscalers(self) -> list[dict[str, Any]] | None:
+        """Each as it could be written under `scaling`."""
+        return _written(self.autoscalers)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Unknown names, ranges that contradict each other, and a choice between nothing."""
+        scenario: Scenario = where.root
+        pools = scenario.serving.pools
+        yield from self._class_faults(where, scenario.slo)
+        yield from self._hardware_faults(where, pools)
+        yield from self._range_faults(where)
+        yield from self._repeated(where)
+        yield from self._autoscaler_faults(where, pools)
+
+    def _class_faults(self, where: Context, slos: dict[str, SloSpec]) -> Iterator[Fault]:
+        # It needs the whole scenario, of which this section is a part.
+        from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+
+        known = list(dict.fromkeys([*BUILT_IN_PRIORITIES, *slos]))
+        for index, name in enumerate(self.slo or ()):
+            slo = slos.get(name, SloSpec())
+            if name not in known:
+                what = f"{name!r} is not a class of service"
+                yield where.fault(("slo", index), what, ", ".join(known), nearest(name, known))
+            elif slo.ttft is slo.tpot is slo.e2e is None:
+                what = f"{name!r} has no targets, so nothing could miss them"
+                yield where.fault(("slo", index), what, hint=f"give it some under slo.{name}")
+
+    def _hardware_faults(self, where: Context, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+        listed = self.accelerators or ()
+        named: list[tuple[KeyPath, str]] = []
+        named += [(("accelerators", index), name) for index, name in enumerate(listed)]
+        named += [(("prices", name), name) for name in self.prices]
+        unknown = []
+        for path, name in named:
+            try:
+                resolve_accelerator(name)
+            except InputError as error:
+                unknown.append(where.fault(path, error.what, error.allowed, error.hint))
+        yield from unknown
+        if unknown:
+            return
+        chosen = [resolve_accelerator(name).name for name in listed]
+        for name in self.prices:
+            if chosen and resolve_accelerator(name).name not in chosen:
+                what = "it is none of the accelerators to try"
+                yield where.fault(("prices", name), what, ", ".join(listed))
+        step = pools[0].step_time
+        for key in ("accelerators", "tensor_parallel"):
+            if getattr(self, key) is None or not isinstance(step, LinearStepTime | TableStepTime):
+                continue
+            what = f"the step time {step.model!r} of the pool would be the same for all of them"
+            hint = "leave it out, or give the pool a step time that follows from its accelerator"
+            yield where.fault(key, what, hint=hint)
+
+    def _range_faults(self, where: Context) -> Iterator[Fault]:
+        split = self.prefill_decode
+        if self.replicas is not None and not self.together:
+            what = "`together` is false, so there are no servers that it could count"
+            yield where.fault("replicas", what, hint="leave it out")
+        if not self.together and split is None:
+            what = "neither servers that do both nor a prefill_decode: there is nothing to try"
+            yield where.fault("together", what)
+        if not self.fixed and self.autoscalers is None:
+            what = "neither a fixed number of servers nor autoscalers: there is nothing to try"
+            yield where.fault("fixed", what)
+        seqs, budgets = self.engine.max_num_seqs, self.engine.max_num_batched_tokens
+        if seqs and budgets and min(seqs) > max(budgets):
+            what = f"the largest is {max(budgets)}, and the smallest max_num_seqs is {min(seqs)}"
+            hint = "each running request needs a token of every step"
+            yield where.fault(("engine", "max_num_batched_tokens"), what, hint=hint)
+
+    def _repeated(self, where: Context) -> Iterator[Fault]:
+        """A value that is listed twice would be tried twice."""
+        lists: tuple[tuple[KeyPath, Sequence[Any] | None], ...] = (
+            (("slo",), self.slo),
+            (("accelerators",), _catalog_names(self.accelerators)),
+            (("tensor_parallel",), self.tensor_parallel),
+            (("engine", "max_num_seqs"), self.engine.max_num_seqs),
+            (("engine", "max_num_batched_tokens"), self.engine.max_num_batched_tokens),
+            (("engine", "memory_utilization"), self.engine.memory_utilization),
+            (("routers",), self.written_routers),
+            (("autoscalers",), self.written_autoscalers),
+        )
+        for path, values in lists:
+            seen = list(values or ())
+            twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
+            if twice is not None:
+                yield where.fault((*path, twice), "this is there already")
+
+    def _autoscaler_faults(self, where: Context, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+        for index, scaling in enumerate(self.autoscalers or ()):
+            bounds = scaling.pools if isinstance(scaling, ScalerSpec) else {}
+            within = [_within(pool, bounds.get(pool.name, BoundsSpec())) for pool in pools]
+            for fault in scaling_faults(scaling, within):
+                if fault.path[0] != "scaling":
+                    continue
+                path = (*where.path, "autoscalers", index, *fault.path[1:])
+                yield fault._replace(path=path, because_of=())
+
+
+def _within(pool: PoolSpec, bounds: BoundsSpec) -> PoolSpec:
+    """As an autoscaler would find it: a candidate begins within its bounds."""
+    replicas = min(max(pool.replicas, bounds.min), max(bounds.max, bounds.min))
+    return pool.model_copy(update={"replicas": replicas})
+
+
+def _written(sections: Sequence[Section] | None) -> list[dict[str, Any]] | None:
+    if sections is None:
+        return None
+    return [
+        section.model_dump(mode="json", by_alias=True, exclude_unset=True) for section in sections
+    ]
+
+
+def _catalog_names(names: Any) -> list[Any]:
+    """Accelerators by the names of the catalog; what it does not know as it is."""
+    found = []
+    for name in names if isinstance(names, list) else ():
+        try:
+            found.append(resolve_accelerator(name).name if isinstance(name, str) else name)
+        except InputError:
+            found.append(name)
+    return found
+
+
+# An override may change the choice of accelerators, and leave prices of the file without a use.
+
+
+def choice_of(data: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Accelerators and prices of the section as it is written, before anything is checked."""
+    section = data.get("plan")
+    if not isinstance(section, dict):
+        return None, {}
+    prices = section.get("prices")
+    chosen = section.get("accelerators")
+    own = list(chosen) if isinstance(chosen, list) else chosen
+    return own, dict(prices) if isinstance(prices, dict) else {}
+
+
+def drop_unused_prices(
+    data: dict[str, Any], written: tuple[Any, dict[str, Any]], sets: Sequence[str]
+) -> None:
+    """Takes out prices of the file that are unused once an override has changed the choice.
+
+    A price that fitted nothing in the file, or that an override gives, stays, and is a fault.
+    """
+    (was, listed), (chosen, prices) = written, choice_of(data)
+    paths = [text.partition("=")[0].strip() for text in sets]
+    if chosen == was or not isinstance(chosen, list) or {"plan", "plan.prices"} & {*paths}:
+        return
+    before, after = _catalog_names(was), _catalog_names(chosen)
+    for name in prices:
+        known = _catalog_names([name])[0]
+        fitted = name in listed and known in (before or ACCELERATORS)
+        if fitted and known not in after and f"plan.prices.{name}" not in paths:
+            del data["plan"]["prices"][name]
