@@ -13,7 +13,7 @@ PEAK = """
 import resource, sys, tempfile
 from pathlib import Path
 from benchmarks.serving import chat
-from windtunnel.report.requests import RequestRows
+from windtunnel.report.files.requests import RequestRows
 from windtunnel.twin.run import run
 requests, stream = int(sys.argv[1]), sys.argv[2] == "parquet"
 plan = chat(requests)

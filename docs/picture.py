@@ -16,12 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from windtunnel.analysis.run_folder import REPORT
 from windtunnel.gangs.api.load import load_manifests
 from windtunnel.gangs.status import status_of
-from windtunnel.report.contents import REPORT
-from windtunnel.report.files import RunFolder
-from windtunnel.report.gangs import show_status
-from windtunnel.report.table import show
+from windtunnel.report.files.folder import RunFolder
+from windtunnel.report.terminal.gangs import show_status
+from windtunnel.report.terminal.run import show
 from windtunnel.twin.kubernetes.build import play
 from windtunnel.twin.kubernetes.settings import load_cluster
 from windtunnel.twin.run import run, simulate

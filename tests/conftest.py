@@ -58,7 +58,15 @@ def pytest_report_header() -> str:
 HERE = Path(__file__).parent
 FORMLESS = [
     HERE / folder
-    for folder in ("cli", "live", "report", "scaling/manifests", "search", "twin/scenario")
+    for folder in (
+        "analysis",
+        "cli",
+        "live",
+        "report",
+        "scaling/manifests",
+        "search",
+        "twin/scenario",
+    )
 ]
 """Drivers and files around the compiled modules, which have tests of their own: once is enough."""
 

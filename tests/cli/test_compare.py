@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.search.test_comparison import SHARED
 from tests.twin.runs import one_server
-from tests.twin.test_comparison import SHARED
 from windtunnel.cli.main import main
 from windtunnel.core.invariants import Invariant
 from windtunnel.search.axes import split_values

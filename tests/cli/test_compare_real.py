@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.test_observe_command import exit_code, scenario
 from tests.live.observed import observe
-from tests.twin.test_reality import trace_of
+from tests.search.test_reality import trace_of
 from windtunnel.twin.scenario.load import load
 
 SLOW = "serving.pools.0.step_time.fixed=12ms"

@@ -11,7 +11,7 @@ import pytest
 
 import windtunnel
 from windtunnel.cli import main as command_line
-from windtunnel.cli.main import COMMANDS, Row, main
+from windtunnel.cli.main import COMMANDS, CommandRow, main
 from windtunnel.core.errors import InputError, InvariantBroken, WindtunnelError, one_sentence_per
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,7 +41,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             raise error
 
         monkeypatch.setattr(command_line, "fail", fail, raising=False)
-        monkeypatch.setitem(COMMANDS, "fail", Row("windtunnel.cli.main:fail", "Fails."))
+        monkeypatch.setitem(COMMANDS, "fail", CommandRow("windtunnel.cli.main:fail", "Fails."))
 
     return add
 

@@ -17,7 +17,7 @@ from tests.workload.traces.trace_files import (
 )
 from windtunnel.cli.trace import trace
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.report.traces import sparkline
+from windtunnel.report.terminal.traces import sparkline
 from windtunnel.twin.scenario.load import load_text
 
 SERVING = (

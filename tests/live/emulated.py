@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import Settings, build_desk
+from windtunnel.cli.emulate import EmulateOptions, build_desk
 from windtunnel.live.emulate.app import Desk, build_app
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -53,7 +53,7 @@ class Emulated:
 def with_server(
     use: Callable[[Emulated], Awaitable[Result]],
     *sets: str,
-    settings: Settings = Settings(),  # noqa: B008 - nobody changes it
+    settings: EmulateOptions = EmulateOptions(),  # noqa: B008 - nobody changes it
 ) -> Result:
     """What `use` returns, of a server in virtual time."""
 

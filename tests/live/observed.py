@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import Settings, build_desk
+from windtunnel.cli.emulate import EmulateOptions, build_desk
 from windtunnel.cli.observe import traffic_of
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.observe.observer import Manner, Observer
@@ -72,7 +72,7 @@ workload:
 def observe(
     plan: ScenarioPlan,
     manner: Manner = Manner("emulated"),  # noqa: B008 - nobody changes it
-    settings: Settings = Settings(served_name="emulated"),  # noqa: B008
+    settings: EmulateOptions = EmulateOptions(served_name="emulated"),  # noqa: B008
     api: str = "completions",
     during: Callable[[Observer], None] | None = None,
 ) -> list[Measured]:

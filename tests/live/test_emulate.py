@@ -9,13 +9,13 @@ import pytest
 from tests.live.emulated import Emulated, chat, with_server
 from tests.live.inside import InsideReply
 from windtunnel.admission.headers import read_limits
-from windtunnel.cli.emulate import Settings
+from windtunnel.cli.emulate import EmulateOptions
 from windtunnel.live.emulate.faults import Fault, RateLimit
 from windtunnel.live.wire.client import NoReply
 from windtunnel.workload.request import Request
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
-INSTANT = Settings(speedup=float("inf"))
+INSTANT = EmulateOptions(speedup=float("inf"))
 
 
 def events_of(text: bytes) -> list[Any]:
@@ -87,7 +87,7 @@ def test_a_speedup_makes_everything_so_many_times_as_fast(speedup: float) -> Non
             page = await read(reply)
         return server.now_s() - start_s, page
 
-    took_s, page = with_server(use, settings=Settings(speedup=speedup))
+    took_s, page = with_server(use, settings=EmulateOptions(speedup=speedup))
     assert took_s == pytest.approx(0.901 / speedup)
     (line,) = [
         line
@@ -288,7 +288,7 @@ def test_latency_is_added_before_the_server() -> None:
         return server.now_s() - start_s
 
     faults = (Fault(1.0, delay_s=2.0),)
-    assert with_server(use, settings=Settings(faults=faults)) == pytest.approx(2.101)
+    assert with_server(use, settings=EmulateOptions(faults=faults)) == pytest.approx(2.101)
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -304,7 +304,7 @@ def test_a_connection_can_break_in_the_middle_of_an_answer(streams: bool) -> Non
                 return got
         raise AssertionError("it was whole")
 
-    got = with_server(use, settings=Settings(faults=(Fault(1.0, breaks=True),)))
+    got = with_server(use, settings=EmulateOptions(faults=(Fault(1.0, breaks=True),)))
     assert got
     assert b"[DONE]" not in got
 

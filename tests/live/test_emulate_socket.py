@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.emulated import FALLS_SILENT_S, command, plan
-from windtunnel.cli.emulate import Settings, build_desk
+from windtunnel.cli.emulate import EmulateOptions, build_desk
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.faults import Fault
@@ -19,10 +19,10 @@ from windtunnel.live.emulate.serving import listen, serve, url_of
 
 openai = pytest.importorskip("openai")
 
-QUICK = Settings(speedup=1000.0)
+QUICK = EmulateOptions(speedup=1000.0)
 
 
-def with_port(use: Callable[[str], Awaitable[None]], settings: Settings = QUICK) -> None:
+def with_port(use: Callable[[str], Awaitable[None]], settings: EmulateOptions = QUICK) -> None:
     """Runs `use` with the address of a server on a free port."""
 
     def build(loop: asyncio.AbstractEventLoop) -> Any:
@@ -98,7 +98,7 @@ def test_a_client_that_hangs_up_is_noticed_on_the_wire() -> None:
             while 'finished_reason="abort",model_name="steady"} 1.0' not in page:
                 page = (await client._client.get(f"{url}/metrics")).text
 
-    with_port(use, Settings())
+    with_port(use, EmulateOptions())
 
 
 def test_a_port_that_is_taken_is_a_sentence() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.live.inside import InsideReply
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of, simulated
 from tests.live.virtual import run
-from windtunnel.cli.emulate import Settings
+from windtunnel.cli.emulate import EmulateOptions
 from windtunnel.cli.observe import targets_of, traffic_of
 from windtunnel.core.errors import OutputError
 from windtunnel.live.emulate.faults import Fault, RateLimit
@@ -29,7 +29,7 @@ from windtunnel.workload.traces.measured import Measured, MeasuredTrace
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
 
-EMULATED = Settings(served_name="emulated")
+EMULATED = EmulateOptions(served_name="emulated")
 
 
 @pytest.mark.parametrize("text", [OPEN, CLOSED, TALKS], ids=["open", "closed", "talks"])

@@ -10,9 +10,15 @@ import pytest
 from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
-from tests.twin.test_comparison import LEAST, SHARED, compared, replay
-from windtunnel.report.comparison import difference_cell, show, shown_metrics, signed, value_cell
+from tests.search.test_comparison import LEAST, SHARED, compared, replay
 from windtunnel.report.page.comparison import comparison_page
+from windtunnel.report.terminal.comparison import (
+    difference_cell,
+    show,
+    shown_metrics,
+    signed,
+    value_cell,
+)
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from windtunnel.core.telemetry import Event
-from windtunnel.report.control_log import ControlLog
+from windtunnel.report.files.control_log import ControlLog
 
 
 def test_a_log_that_would_grow_too_long_says_since_when(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.twin.runs import one_server
+from windtunnel.analysis import run_folder as contents
 from windtunnel.core.errors import OutputError
-from windtunnel.report import contents
-from windtunnel.report.files import DRAFT, RunFolder, WholeFile, result_bytes
+from windtunnel.report.files.folder import DRAFT, RunFolder, WholeFile, result_bytes
 from windtunnel.settings.section import plain_data
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text

@@ -10,9 +10,9 @@ from rich.console import Console
 from tests.twin.test_models import CHAT, CODE, LARGE, LARGE_POOL, SMALL, SMALL_POOL, text
 from windtunnel.cli.emulate import served_plan
 from windtunnel.core.errors import InputError
+from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.page import tables
-from windtunnel.report.requests import RequestRows
-from windtunnel.report.table import show
+from windtunnel.report.terminal.run import show
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 

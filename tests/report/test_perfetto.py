@@ -12,9 +12,9 @@ import pytest
 from tests.report.page.runs import GATED, SILENT, SPLIT, STUCK, TALKS, full
 from tests.twin.runs import BUSY, one_server
 from windtunnel.cli.main import main
-from windtunnel.report import perfetto
-from windtunnel.report.perfetto import PerfettoTrace
-from windtunnel.report.sinks import RowSinks
+from windtunnel.report.files import perfetto
+from windtunnel.report.files.perfetto import PerfettoTrace
+from windtunnel.report.files.requests import RowSinks
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
 

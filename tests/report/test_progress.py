@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.twin.runs import BUSY
-from windtunnel.report.progress import CLEAR, bar, counting, progress
+from windtunnel.report.terminal.progress import CLEAR, bar, counting, progress
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
@@ -66,7 +66,7 @@ def test_it_is_drawn_ten_times_a_second_at_most(simulation: Simulation) -> None:
 def test_a_narrow_terminal_gets_what_fits(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windtunnel.report.progress.USUAL_COLUMNS", 20)
+    monkeypatch.setattr("windtunnel.report.terminal.progress.USUAL_COLUMNS", 20)
     line = drawn([2.5], simulation).split(CLEAR)[1]
     assert line == "simulated 2 s of 2 "
 

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from windtunnel.report.contents import REQUESTS
-from windtunnel.report.files import RunFolder
+from windtunnel.analysis.run_folder import REQUESTS
+from windtunnel.report.files.folder import RunFolder
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.traces.reading import open_trace

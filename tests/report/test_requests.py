@@ -10,9 +10,9 @@ import pytest
 
 from tests.report.page.runs import SPLIT
 from tests.twin.runs import BUSY, one_server
-from windtunnel.report.contents import REQUESTS
-from windtunnel.report.files import RunFolder
-from windtunnel.report.requests import TIMES
+from windtunnel.analysis.run_folder import REQUESTS
+from windtunnel.report.files.folder import RunFolder
+from windtunnel.report.files.requests import TIMES
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text

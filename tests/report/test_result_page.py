@@ -6,20 +6,20 @@ from typing import Any
 
 from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
+from tests.search.test_comparison import SHARED, compared
 from tests.twin.faults.runs import faulty, plain
 from tests.twin.ground.worlds import SCALING
 from tests.twin.ground.worlds import scenario as grounded
 from tests.twin.ground.worlds import told as ground_told
 from tests.twin.runs import BUSY, run
 from tests.twin.scaled import Script, scaled
-from tests.twin.test_comparison import SHARED, compared
 from tests.twin.test_gateway import ONE_AT_A_TIME, source, steps
 from tests.twin.test_lifecycle import elastic
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
+from windtunnel.analysis import run_folder as contents
 from windtunnel.core.telemetry import MemorySink
 from windtunnel.core.vocabulary import KINDS, ROUTED
-from windtunnel.report import contents
 from windtunnel.twin.run import run as simulate
 from windtunnel.twin.scenario.load import load_text
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
 from windtunnel.report.page.sweep import MOST_DRAWN, MOST_LISTED, sweep_page
-from windtunnel.report.sweep import MOST_ROWS, label, short_names, show
+from windtunnel.report.terminal.sweep import MOST_ROWS, label, short_names, show
 from windtunnel.search.measure import about
 from windtunnel.search.summary import front_of
 

@@ -14,9 +14,9 @@ from tests.twin.ground.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
-from windtunnel.report.ground import fault_lines, short_lines
 from windtunnel.report.page.headline import tiles
-from windtunnel.report.table import show
+from windtunnel.report.terminal.run import show
+from windtunnel.report.terminal.run_details import fault_lines, short_lines
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.plan import SloPlan
 

@@ -11,7 +11,7 @@ import pytest
 from tests.report.page.runs import GATED, SPLIT, run_into
 from tests.report.test_result_page import rows_of
 from tests.twin.runs import BUSY, one_server
-from windtunnel.report.contents import TIMELINE, TOKEN_GAPS
+from windtunnel.analysis.run_folder import TIMELINE, TOKEN_GAPS
 from windtunnel.twin.run import Run
 
 PHYSICAL = """\

@@ -10,13 +10,13 @@ import pytest
 
 from tests.report.page.runs import GATED, SPLIT, STUCK, TALKS, full, run_into
 from tests.twin.runs import BUSY, one_server, run
+from windtunnel.analysis import run_folder as contents
+from windtunnel.analysis.saturation import stretches
 from windtunnel.cli.main import main
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.telemetry import MemorySink
-from windtunnel.report import contents
 from windtunnel.twin import run as runs
 from windtunnel.twin.run import Run
-from windtunnel.twin.saturation import stretches
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.timeline import SAMPLES
 

@@ -16,7 +16,7 @@ from tests.twin.runs import one_server
 from windtunnel.cli.main import main
 from windtunnel.core.errors import WindtunnelError
 from windtunnel.report.page.sensitivity import sensitivity_page
-from windtunnel.report.sensitivity import show
+from windtunnel.report.terminal.sensitivity import show
 from windtunnel.search.axes import axes_of
 from windtunnel.search.point import Origin
 from windtunnel.search.sensitivity import Study, indices_of, plan_study

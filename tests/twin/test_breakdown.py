@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.report.page.runs import run_into
 from tests.twin.runs import BUSY, one_server, run
+from windtunnel.analysis.run_folder import REQUESTS
 from windtunnel.core.distribution import Distribution, summary, together
 from windtunnel.core.errors import InputError
-from windtunnel.report.contents import REQUESTS
 from windtunnel.twin.accounts import MOST_TENANTS, OTHERS, Names
 from windtunnel.twin.breakdown import fairness_of, jain, tenants_of
 from windtunnel.twin.reasons import MOST_REASONS, OTHER, ReasonCounts

@@ -112,7 +112,7 @@ def test_both_forms_give_the_same_bytes(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_second_run_in_one_process_is_the_same_run(name: str) -> None:
     """And so is one whose invariants are checked, whatever ran in between."""
-    from windtunnel.report.files import result_bytes
+    from windtunnel.report.files.folder import result_bytes
     from windtunnel.twin.run import simulate as run
     from windtunnel.twin.scenario.load import load_text
 

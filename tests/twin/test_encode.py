@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tests.twin.runs import one_server, run
+from windtunnel.analysis.phases import RequestRow
 from windtunnel.core.errors import InputError
 from windtunnel.engine.encoder import Encoders
-from windtunnel.report.page.ended import Ended
-from windtunnel.report.requests import times_of
+from windtunnel.report.files.requests import times_of
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.compose import compose
 from windtunnel.twin.reasons import reason_of
@@ -99,7 +99,7 @@ def test_the_phase_between_gateway_and_server_is_encoding(end_ms: int, last: str
 def phases_of(request: Request, end_s: float) -> list[tuple[str, float]]:
     """As a report finds them in the request's row."""
     times = times_of(request)
-    row = Ended(
+    row = RequestRow(
         *(getattr(times, name) for name in times.__struct_fields__),
         id=request.id,
         source="chat",

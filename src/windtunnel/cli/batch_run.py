@@ -29,11 +29,11 @@ from windtunnel.live.batch.run import Runner
 from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.event_loop import new_loop
-from windtunnel.report.batch_progress import showing
-from windtunnel.report.batch_table import show
-from windtunnel.report.batch_trace import BatchTrace
-from windtunnel.report.files import WholeFile
-from windtunnel.report.layout import screen
+from windtunnel.report.files.batch_trace import BatchTrace
+from windtunnel.report.files.folder import WholeFile
+from windtunnel.report.terminal.batch import show
+from windtunnel.report.terminal.batch_progress import showing
+from windtunnel.report.terminal.layout import screen
 
 EXITS = {
     Ending.STALLED: EXIT_STALLED,

@@ -204,7 +204,7 @@ def _page(
 ) -> Path | None:
     if report is None or report == TERMINAL or not rows:
         return None
-    from windtunnel.report.calibration import scatter_page
+    from windtunnel.report.page.calibration import scatter_page
 
     page = Path(report)
     _write(page, scatter_page(rows, predictions_ms(rows, hardware, profile), profile))
@@ -212,7 +212,7 @@ def _page(
 
 
 def _show(title: str, profile: Profile, errors: dict[str, ErrorFigures]) -> None:
-    from windtunnel.report.layout import plain_table, print_fitting, screen
+    from windtunnel.report.terminal.layout import plain_table, print_fitting, screen
 
     console = screen()
     trust = "calibrated" if profile.calibrated else "NOT calibrated"
@@ -224,8 +224,8 @@ def _show(title: str, profile: Profile, errors: dict[str, ErrorFigures]) -> None
 
 
 def _show_regimes(rows: Sequence[Measurement], hardware: Accelerator, profile: Profile) -> None:
-    from windtunnel.report.calibration import by_regime
-    from windtunnel.report.layout import plain_table, print_fitting, screen
+    from windtunnel.report.page.calibration import by_regime
+    from windtunnel.report.terminal.layout import plain_table, print_fitting, screen
 
     table = plain_table("shape", "kind of step", "points", "mean error", "p90", "bias", words=2)
     for error in by_regime(rows, predictions_ms(rows, hardware, profile)):

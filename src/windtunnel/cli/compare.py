@@ -16,7 +16,7 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.search.axes import split_values
 
 if TYPE_CHECKING:
-    from windtunnel.twin.comparison import Design
+    from windtunnel.search.repeats.comparison import Design
 
 USUAL_SEEDS = 5
 MOST_DESIGNS = 12
@@ -84,12 +84,12 @@ def compare(
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
     both beside each other, and what to recalibrate.
     """
-    from windtunnel.report.comparison import DATA, PAGE, show
-    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
-    from windtunnel.report.layout import screen
+    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.page.comparison import comparison_page
-    from windtunnel.report.progress import counting
-    from windtunnel.twin.comparison import compare as hold_against
+    from windtunnel.report.terminal.comparison import DATA, PAGE, show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.progress import counting
+    from windtunnel.search.repeats.comparison import compare as hold_against
 
     for option, place in (("-o", output), ("--json", json_to)):
         if place is not None and not place.strip():
@@ -133,7 +133,7 @@ def _numbered(scenarios: Sequence[Path]) -> dict[str, Place]:
     return {f"the scenario {path}": path for path in scenarios}
 
 
-class Variant(NamedTuple):
+class DesignVariant(NamedTuple):
     """One value for a field: the override that sets it, and what it is called."""
 
     override: str
@@ -144,7 +144,7 @@ def _designs(
     scenarios: Sequence[Path], varied: Sequence[str], sets: Sequence[str], seed: int | None
 ) -> "list[Design]":
     """Every scenario with every combination of values; all others are held against the first."""
-    from windtunnel.twin.comparison import Design
+    from windtunnel.search.repeats.comparison import Design
 
     if not scenarios:
         hint = "give two scenarios, or one and --vary"
@@ -180,7 +180,7 @@ def _designs(
     return [Design(name, plan) for name, (_, _, plan) in zip(names, designs, strict=True)]
 
 
-def _for_policies(error: InputError, values: Sequence[Variant]) -> InputError:
+def _for_policies(error: InputError, values: Sequence[DesignVariant]) -> InputError:
     """The same, and what to do where policies were varied: many have options of their own."""
     for value in values:
         section, dot, _ = value.override.partition("=")[0].strip().rpartition(".policy")
@@ -202,7 +202,7 @@ def _distinct(names: list[str], paths: list[Path]) -> list[str]:
     return [f"{number}: {path}" for number, path in enumerate(paths, start=1)]
 
 
-def _values(text: str) -> list[Variant]:
+def _values(text: str) -> list[DesignVariant]:
     path, equals, listed = text.partition("=")
     where = f"--vary {text}"
     allowed = "PATH=A,B,..., as in serving.pools.0.replicas=2,4,8"
@@ -219,7 +219,7 @@ def _values(text: str) -> list[Variant]:
     if len(set(values)) < len(values):
         raise InputError("a value is there twice", where=where)
     key = path.strip().rpartition(".")[2]
-    return [Variant(f"{path}={value}", _name(key, value)) for value in values]
+    return [DesignVariant(f"{path}={value}", _name(key, value)) for value in values]
 
 
 def _name(key: str, value: str) -> str:

@@ -34,7 +34,7 @@ serving: {pools: [{name: main}]}
 """A scenario to put what the options say into; its traffic comes from outside."""
 
 
-class Settings(NamedTuple):
+class EmulateOptions(NamedTuple):
     """What is to be known beside the scenario."""
 
     served_name: str | None = None
@@ -108,7 +108,7 @@ def emulate(
     }
     written = [f"{path}={value}" for path, value in given.items() if value is not None]
     plan = served_plan(scenario, [*written, *sets], seed)
-    settings = Settings(
+    settings = EmulateOptions(
         served_model_name,
         speedup,
         parse_rate_limit(rate_limit) if rate_limit is not None else None,
@@ -188,7 +188,9 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
     return plan
 
 
-def build_desk(plan: ScenarioPlan, settings: Settings, loop: asyncio.AbstractEventLoop) -> Desk:
+def build_desk(
+    plan: ScenarioPlan, settings: EmulateOptions, loop: asyncio.AbstractEventLoop
+) -> Desk:
     """Puts an emulated server together, for the loop that will run it."""
     from windtunnel.core.clock import unix_s
     from windtunnel.core.random import Streams

@@ -8,8 +8,8 @@ import click
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.report.explain.run import ReadRun
-    from windtunnel.report.explain.show import Explained
+    from windtunnel.analysis.explain.run import RunReader
+    from windtunnel.report.terminal.explain import Explained
 
 STANDARD_OUTPUT = "-"
 
@@ -38,16 +38,16 @@ def explain(
     """
     import msgspec
 
-    from windtunnel.report.explain.run import ReadRun
-    from windtunnel.report.explain.show import show
-    from windtunnel.report.files import WholeFile
-    from windtunnel.report.layout import screen
+    from windtunnel.analysis.explain.run import RunReader
+    from windtunnel.report.files.folder import WholeFile
+    from windtunnel.report.terminal.explain import show
+    from windtunnel.report.terminal.layout import screen
 
     given = {"--request": request, "--at": at, "--decision": decision}
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(f"not together with {named[0]}", where=named[1], hint="give one of them")
-    explained = _explained(ReadRun(folder), request, at, decision)
+    explained = _explained(RunReader(folder), request, at, decision)
     if json_to is None:
         show(explained, str(folder), screen())
         return
@@ -60,13 +60,13 @@ def explain(
 
 
 def _explained(
-    run: "ReadRun", request: int | None, at: str | None, decision: str | None
+    run: "RunReader", request: int | None, at: str | None, decision: str | None
 ) -> "Explained":
+    from windtunnel.analysis.explain.decision import explain_decision
+    from windtunnel.analysis.explain.moment import explain_moment
+    from windtunnel.analysis.explain.overview import overview
+    from windtunnel.analysis.explain.request import explain_request
     from windtunnel.core.units import parse_duration
-    from windtunnel.report.explain.decision import explain_decision
-    from windtunnel.report.explain.moment import explain_moment
-    from windtunnel.report.explain.overview import overview
-    from windtunnel.report.explain.requests import explain_request
 
     if request is not None:
         return explain_request(run, request)

@@ -150,7 +150,7 @@ def _progress(share: float) -> None:
 
 
 def _write(path: str, figures: dict[str, Any]) -> None:
-    from windtunnel.report.files import WholeFile
+    from windtunnel.report.files.folder import WholeFile
 
     with WholeFile(Path(path), "--json") as file:
         file.finish((json.dumps(figures, indent=2) + "\n").encode())

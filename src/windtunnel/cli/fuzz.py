@@ -82,7 +82,7 @@ def fuzz(
     from windtunnel.core.processes import processors
     from windtunnel.fuzz.campaign import Campaign
     from windtunnel.fuzz.documents import files_in
-    from windtunnel.report.files import WholeFile, result_bytes
+    from windtunnel.report.files.folder import WholeFile, result_bytes
 
     for option, place in (("-o", output), ("--corpus", corpus), ("--json", json_to)):
         if place is not None and not place.strip():

@@ -111,8 +111,8 @@ def status(
     """
     from windtunnel.core.units import format_duration, parse_duration
     from windtunnel.gangs.status import status_of
-    from windtunnel.report.gangs import show_status
-    from windtunnel.report.layout import screen
+    from windtunnel.report.terminal.gangs import show_status
+    from windtunnel.report.terminal.layout import screen
     from windtunnel.twin.kubernetes.build import LONGEST_S, ignored, play
 
     keep_apart({"the manifests": file, "--cluster": cluster}, {"--json": json_to})
@@ -156,7 +156,7 @@ def _write_json(place: str, found: dict[str, Plain]) -> None:
     if place == TERMINAL:
         click.echo(text, nl=False)
         return
-    from windtunnel.report.files import WholeFile
+    from windtunnel.report.files.folder import WholeFile
 
     with WholeFile(Path(place), "--json") as whole:
         whole.finish(text.encode())

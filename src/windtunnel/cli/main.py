@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
-class Row(NamedTuple):
+class CommandRow(NamedTuple):
     """Where a command is, and what it does in one line."""
 
     place: str
@@ -32,59 +32,67 @@ class Row(NamedTuple):
 
 
 COMMANDS = {
-    "simulate": Row("windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."),
-    "compare": Row(
+    "simulate": CommandRow(
+        "windtunnel.cli.simulate:simulate", "Run a scenario and show what happened."
+    ),
+    "compare": CommandRow(
         "windtunnel.cli.compare:compare",
         "Hold designs against each other on the same traffic, with intervals.",
     ),
-    "sweep": Row(
+    "sweep": CommandRow(
         "windtunnel.cli.sweep:sweep", "Run a scenario at many settings, and show which are best."
     ),
-    "sensitivity": Row(
+    "sensitivity": CommandRow(
         "windtunnel.cli.sensitivity:sensitivity",
         "Say which settings a figure depends on, and how much.",
     ),
-    "plan": Row(
+    "plan": CommandRow(
         "windtunnel.cli.plan:plan",
         "Find the cheapest deployment that keeps an SLO, or the load that one carries.",
     ),
-    "report": Row("windtunnel.cli.report:report", "Make the report of a run again."),
-    "explain": Row("windtunnel.cli.explain:explain", "Say why something in a run was as it was."),
-    "trace": Row("windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."),
-    "batch": Row(
+    "report": CommandRow("windtunnel.cli.report:report", "Make the report of a run again."),
+    "explain": CommandRow(
+        "windtunnel.cli.explain:explain", "Say why something in a run was as it was."
+    ),
+    "trace": CommandRow(
+        "windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."
+    ),
+    "batch": CommandRow(
         "windtunnel.cli.batch:batch",
         "Work through a file of prompts on OpenAI-compatible servers.",
     ),
-    "calibrate": Row(
+    "calibrate": CommandRow(
         "windtunnel.cli.calibrate:calibrate",
         "Fit the step-time model to measurements, or check it against them.",
     ),
-    "profile": Row(
+    "profile": CommandRow(
         "windtunnel.cli.profile:profile",
         "Measure this machine's GPU: the times of inference steps of every size.",
     ),
-    "emulate": Row(
+    "emulate": CommandRow(
         "windtunnel.cli.emulate:emulate",
         "Serve OpenAI's interface with the timing of a simulated server.",
     ),
-    "observe": Row(
+    "observe": CommandRow(
         "windtunnel.cli.observe:observe",
         "Send a scenario's traffic to a real server, and measure it.",
     ),
-    "gangs": Row(
+    "gangs": CommandRow(
         "windtunnel.cli.gangs:gangs",
         "Check and explain manifests of gangs: what must start, live and die together.",
     ),
-    "fleet": Row(
+    "fleet": CommandRow(
         "windtunnel.cli.fleet:fleet",
         "Measure the cycle that decides which machine belongs to whom.",
     ),
-    "fuzz": Row(
+    "fuzz": CommandRow(
         "windtunnel.cli.fuzz:fuzz",
         "Look for what breaks: scenarios drawn from seeds, run with every invariant.",
     ),
-    "schema": Row("windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."),
-    "doctor": Row(
+    "schema": CommandRow(
+        "windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."
+    ),
+    "doctor": CommandRow(
         "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."
     ),
 }

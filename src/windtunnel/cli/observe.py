@@ -96,8 +96,8 @@ def observe(
     from windtunnel.live.wire.addresses import checked_url
     from windtunnel.live.wire.client import Endpoint, open_session
     from windtunnel.live.wire.keys import named_key, read_keys
-    from windtunnel.report.files import WholeFile, result_bytes
-    from windtunnel.report.observed import show_observation
+    from windtunnel.report.files.folder import WholeFile, result_bytes
+    from windtunnel.report.terminal.measurements import show_observation
     from windtunnel.twin.scenario.load import load
     from windtunnel.workload.traces.measured import MeasuredTrace
 
@@ -296,7 +296,7 @@ class _Line:
 
     def look(self, observer: Observer) -> None:
         from windtunnel.core.units import format_duration
-        from windtunnel.report.progress import CLEAR, REFRESH_S
+        from windtunnel.report.terminal.progress import CLEAR, REFRESH_S
 
         now_s = self._clock()
         if now_s - self._drawn_s < REFRESH_S or not sys.stderr.isatty():
@@ -314,7 +314,7 @@ class _Line:
         sys.stderr.flush()
 
     def close(self) -> None:
-        from windtunnel.report.progress import CLEAR
+        from windtunnel.report.terminal.progress import CLEAR
 
         if self._shown:
             sys.stderr.write(CLEAR)

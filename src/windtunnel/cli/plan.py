@@ -98,10 +98,10 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     from the scenario itself. Prints the answer, the runners-up and why not the others, and writes a
     folder with report.html to look at and plan.json. Exit 1: nothing is good enough.
     """
-    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
-    from windtunnel.report.layout import screen
+    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.page.plan import plan_page
-    from windtunnel.report.plan import DATA, FILES, PAGE, Asked, show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.plan import DATA, FILES, PAGE, PlannedScenario, show
     from windtunnel.search.point import Origin
 
     for option, place in (("-o", output), ("--json", json_to), ("--cache", asked["cache"])):
@@ -110,7 +110,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     question = _question(asked)
     origin = Origin.read(scenario, [*asked["sets"], *_space_sets(asked)])
     base = origin.plan(seed=asked["seed"])
-    told = Asked(scenario, asked["sets"], asked["seed"])
+    told = PlannedScenario(scenario, asked["sets"], asked["seed"])
     alone = json_to == STANDARD_OUTPUT
     if output is None and not alone:
         # Each question has a folder of its own: the answer to one says nothing of the others.
@@ -142,7 +142,7 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
 def _answer(
     origin: "Origin", question: "Question", asked: dict[str, Any], output: str | None
 ) -> dict[str, Any]:
-    from windtunnel.report.progress import counting
+    from windtunnel.report.terminal.progress import counting
     from windtunnel.search.cache import Cache
     from windtunnel.search.folder import POINTS
     from windtunnel.search.planner import answer

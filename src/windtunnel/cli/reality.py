@@ -21,9 +21,9 @@ def compare_real(
     json_to: str | None,
 ) -> None:
     """Simulates the requests of a trace on a scenario's servers, and shows both."""
-    from windtunnel.report.files import WholeFile, result_bytes
-    from windtunnel.report.reality import show_reality
-    from windtunnel.twin.reality import compare_with_reality
+    from windtunnel.report.files.folder import WholeFile, result_bytes
+    from windtunnel.report.terminal.measurements import show_reality
+    from windtunnel.search.repeats.reality import compare_with_reality
 
     _refuse_options_of_designs()
     if len(scenarios) != 1:

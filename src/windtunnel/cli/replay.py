@@ -53,7 +53,7 @@ def _run(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> Rec
 
 def show_replay(outcome: dict[str, Any], tables: Path) -> None:
     """Prints how a replay came out, and how a scenario uses what was fitted."""
-    from windtunnel.report.layout import print_fitting, screen
+    from windtunnel.report.terminal.layout import print_fitting, screen
 
     console = screen()
     settings = outcome["settings"]
@@ -75,8 +75,9 @@ def show_replay(outcome: dict[str, Any], tables: Path) -> None:
 
 
 def _latencies(latency: dict[str, dict[str, Any]], short: int) -> Table:
-    from windtunnel.report.layout import duration_cell, plain_table
-    from windtunnel.report.table import LATENCIES
+    from windtunnel.core.units import duration_cell
+    from windtunnel.report.terminal.layout import plain_table
+    from windtunnel.report.terminal.run import LATENCIES
 
     table = plain_table("latency", "", "measured", "simulated", "error", words=2)
     for name, figures in latency.items():

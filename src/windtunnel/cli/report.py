@@ -21,8 +21,8 @@ def report(folder: Path, output: str | None) -> None:
     Reads the files that `windtunnel simulate` left in FOLDER and writes report.html: one file that
     opens in any browser, offline.
     """
-    from windtunnel.report.contents import ALL, REPORT
-    from windtunnel.report.files import WholeFile
+    from windtunnel.analysis.run_folder import ALL, REPORT
+    from windtunnel.report.files.folder import WholeFile
     from windtunnel.report.page.render import report_page
 
     read = {f"{name} of the run": folder / name for name in ALL if name != REPORT}

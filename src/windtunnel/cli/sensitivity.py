@@ -64,10 +64,10 @@ def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     setting, and writes a folder: report.html, and results.parquet with all points. Interrupted, the
     same command goes on where it was.
     """
-    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
-    from windtunnel.report.layout import screen
+    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.page.sensitivity import sensitivity_page
-    from windtunnel.report.sensitivity import show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.sensitivity import show
     from windtunnel.search.folder import FILES, PAGE, RESULTS
     from windtunnel.search.sensitivity import indices_of
     from windtunnel.search.sweep import table_of

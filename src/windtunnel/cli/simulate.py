@@ -12,7 +12,7 @@ from windtunnel.cli.places import in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.report.files import RunFolder
+    from windtunnel.report.files.folder import RunFolder
     from windtunnel.twin.recorder import RowSink
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -98,11 +98,11 @@ def simulate(
     Prints a table, and writes a folder: report.html to look at, result.json, requests.parquet and
     more. With `--json -` and no `-o` there is no folder, only the result on standard output.
     """
-    from windtunnel.report.contents import ALL
-    from windtunnel.report.files import RunFolder, WholeFile, result_bytes
-    from windtunnel.report.perfetto import PerfettoTrace
-    from windtunnel.report.progress import progress
-    from windtunnel.report.sinks import RowSinks
+    from windtunnel.analysis.run_folder import ALL
+    from windtunnel.report.files.folder import RunFolder, WholeFile, result_bytes
+    from windtunnel.report.files.perfetto import PerfettoTrace
+    from windtunnel.report.files.requests import RowSinks
+    from windtunnel.report.terminal.progress import progress
     from windtunnel.twin.run import run
 
     _refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
@@ -154,15 +154,15 @@ def simulate(
 
 
 def _show(done: "Run", folder: "RunFolder | None", also: dict[str, Path]) -> None:
-    from windtunnel.report.layout import screen
-    from windtunnel.report.table import show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.run import show
 
     show(done.result, done.plan.slos, folder.path if folder else None, screen(), also)
 
 
 def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:
     """The files that are written only when somebody asks, by what they have."""
-    from windtunnel.report.contents import EVENTS
+    from windtunnel.analysis.run_folder import EVENTS
 
     also = {}
     if events is not None:
@@ -196,7 +196,7 @@ def _repeats(
 
 def _share(text: str) -> float:
     from windtunnel.core.units import parse_share
-    from windtunnel.twin.latency_intervals import LARGEST_ERROR
+    from windtunnel.search.repeats.intervals import LARGEST_ERROR
 
     try:
         share = parse_share(text)
@@ -209,8 +209,8 @@ def _share(text: str) -> float:
 
 
 def _repeat(done: "Run", asked: Repeats) -> None:
-    from windtunnel.report.progress import counting
-    from windtunnel.twin.latency_intervals import add_intervals
+    from windtunnel.report.terminal.progress import counting
+    from windtunnel.search.repeats.intervals import add_intervals
 
     with counting("runs for intervals", sys.stderr) as count:
         add_intervals(done.result, done.plan, asked.seeds, asked.step_error, count, asked.workers)

@@ -96,10 +96,10 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     table of means, and writes a folder: report.html with Pareto fronts, results.parquet with a row
     per point and seed. Interrupted, the same command goes on where it was.
     """
-    from windtunnel.report.files import WholeFile, WholeFolder, result_bytes
-    from windtunnel.report.layout import screen
+    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.page.sweep import sweep_page
-    from windtunnel.report.sweep import show
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.sweep import show
     from windtunnel.search.folder import FILES, PAGE, RESULTS
     from windtunnel.search.summary import summary_of
     from windtunnel.search.sweep import table_of
@@ -168,7 +168,7 @@ def run_points(
     planned: "Sweep", folder: Path | None, told: dict[str, Any], asked: dict[str, Any]
 ) -> "list[Outcome]":
     """Runs a sweep in its folder, if there is one; `told` is what must be the same to go on."""
-    from windtunnel.report.progress import bar
+    from windtunnel.report.terminal.progress import bar
     from windtunnel.search.cache import Cache
     from windtunnel.search.folder import POINTS, check, claim, identity_of
     from windtunnel.search.sweep import run_sweep

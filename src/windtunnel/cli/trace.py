@@ -129,7 +129,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
     if json_to is not None:
         _write_json(json_to, figures)
     if json_to != TERMINAL:
-        from windtunnel.report.traces import show_summary
+        from windtunnel.report.terminal.traces import show_summary
 
         show_summary(figures, f"{file.name} ({FORMATS[kind].says})", opening.left_out())
 
@@ -246,8 +246,8 @@ def fit(
     Says how close it comes: requests are generated from it and compared with those of the trace.
     """
     from windtunnel.core.units import parse_duration
-    from windtunnel.report.layout import screen
-    from windtunnel.report.traces import show_fit
+    from windtunnel.report.terminal.layout import screen
+    from windtunnel.report.terminal.traces import show_fit
     from windtunnel.workload.traces.fit import fit_trace
 
     if window is not None and not curve:
@@ -299,7 +299,7 @@ def _write_json(place: str, figures: dict[str, Any]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from windtunnel.report.files import WholeFile
+    from windtunnel.report.files.folder import WholeFile
 
     with WholeFile(path, "-o or --json") as file:
         file.finish(text.encode())

@@ -39,6 +39,9 @@ _DURATION_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|min|s|m|h|d)\s*")
 _LONGEST_TEXT = 64
 
 
+UNIT_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
 def parse_duration(value: str | float) -> float:
     """Seconds from `250ms`, `1h30m`, or a bare number of seconds."""
     if isinstance(value, str):
@@ -123,6 +126,16 @@ def format_duration(seconds: float, *, even: bool = False) -> str:
         if size >= 0.9995 * factor:
             return f"{_three_digits(seconds / factor, even=even)} {unit}"
     return f"{_three_digits(seconds / 1e-9, even=even)} ns"
+
+
+def duration_cell(seconds: float) -> str:
+    """As a column needs it: never two units, so that times can be compared at a glance."""
+    for limit, unit in ((60, ""), (1_000, "s"), (36_000, "min")):
+        if seconds < limit:
+            if not unit:
+                return format_duration(seconds, even=True)
+            return f"{seconds / UNIT_SECONDS[unit]:.0f} {unit}"
+    return f"{seconds / UNIT_SECONDS['h']:.1f} h"
 
 
 def format_rate(per_second: float) -> str:

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from windtunnel.analysis.comparison import HIGHER, LOWER
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.twin.comparison import HIGHER, LOWER
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 

@@ -142,6 +142,8 @@ def _policy_digest(plan: ScenarioPlan) -> str | None:
 
 ROOMS = (
     "core",
+    "settings",
+    "analysis",
     "workload",
     "models",
     "engine",

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import windtunnel
+from windtunnel.analysis.comparison import HIGHER, LOWER
 from windtunnel.core.intervals import CONFIDENCE, Interval, mean_interval
 from windtunnel.search.measure import Metrics, about
 from windtunnel.search.sweep import Sweep
 from windtunnel.search.workers import Failed, Measured, Outcome
-from windtunnel.twin.comparison import HIGHER, LOWER
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 COSTS = ("cost.total", "accelerator_seconds")

@@ -16,7 +16,7 @@ from windtunnel.search.cache import Cache
 from windtunnel.search.outcome import Answers, Failed, Measured, Outcome, measured
 from windtunnel.search.point import address_of
 from windtunnel.search.ray_cluster import LOCAL, Cluster, check_place, connected
-from windtunnel.twin.repeat import PAYS_FROM_S
+from windtunnel.search.repeats.runs import PAYS_FROM_S
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 __all__ = ["Workers", "evaluate", "Outcome", "Measured", "Failed", "Answers", "LOCAL"]

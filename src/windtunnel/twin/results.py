@@ -3,8 +3,11 @@
 from typing import Any
 
 import windtunnel
+from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
+from windtunnel.engine.server import Server
+from windtunnel.models.table import Table
 from windtunnel.routing.counterfactual import regret_of
 from windtunnel.scaling.build import notes_of
 from windtunnel.twin.breakdown import (
@@ -23,12 +26,12 @@ from windtunnel.twin.breakdown import (
     tenants_of,
 )
 from windtunnel.twin.ground.results import fleet_of, gangs_of
-from windtunnel.twin.pools import step_time_source
+from windtunnel.twin.pools import evidence_of, shape_of, step_time_source
 from windtunnel.twin.prices import cost_of, price_of
 from windtunnel.twin.recorder import COMPLETED, UNFINISHED, Recorder
-from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.replicas import Pool
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.twin.simulation import Simulation
-from windtunnel.twin.trust import trust_of
 
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
@@ -100,7 +103,7 @@ def result_of(
         },
         "faults": simulation.faults.log.result() if simulation.faults is not None else [],
         "invariants": {"checked": invariants_checked, "broken": 0},
-        "trust": trust_of(plan, simulation),
+        "trust": trust_of(_facts(plan, simulation)),
     }
 
 
@@ -194,3 +197,63 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
             "step_time": step_time_source(pool),
         }
     return pools
+
+
+# What the run is judged by
+
+
+def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
+    recorder, encoders = simulation.recorder, simulation.encoders
+    owned = zip(plan.pools, simulation.cluster.pools, strict=True)
+    return RunFacts(
+        seconds=simulation.now_s,
+        duration_s=plan.duration_s,
+        last_arrival_s=simulation.last_arrival_s,
+        outcomes=recorder.outcomes,
+        arrived=recorder.arrived,
+        attained=sum(int(account.attained) for account in recorder.classes),
+        completed={account.name: int(account.completed) for account in recorder.classes},
+        pools=[_pool_facts(pool, own) for pool, own in owned],
+        samples=simulation.timeline.samples,
+        slots=[server.limits.max_num_seqs for server in simulation.servers],
+        most_servers=sum(pool.most for pool in simulation.cluster.pools),
+        encoders_busy=None if encoders is None else encoders.busy(simulation.now_s),
+        sources=plan.sources,
+        traces=simulation.traffic.left_out(),
+    )
+
+
+def _pool_facts(plan: PoolPlan, pool: Pool) -> PoolFacts:
+    model = pool.step_time
+    kernels_only = isinstance(model, Table) and model.tokens is not None and model.per_step_s == 0.0
+    return PoolFacts(
+        name=plan.name,
+        model=plan.step_time.model,
+        evidence=evidence_of(plan, shape_of(plan), model),
+        kernels_only=kernels_only,
+        bounds=model.measured(),
+        extrapolated=_extrapolated(pool.servers),
+    )
+
+
+def _extrapolated(servers: list[Server]) -> dict[str, Any] | None:
+    """How much of a pool's steps lay beyond what was measured; None: it has no such bounds."""
+    counts = [server.extrapolation for server in servers if server.extrapolation is not None]
+    if not counts:
+        return None
+    return {
+        "step_share": per(
+            sum(int(one.steps) for one in counts), sum(int(one.steps) for one in servers)
+        ),
+        "time_share": per(sum(one.time_s for one in counts), sum(one.busy_s for one in servers)),
+        "steps": {
+            "tokens": sum(int(one.over_tokens) for one in counts),
+            "decodes": sum(int(one.over_decodes) for one in counts),
+            "context": sum(int(one.over_context) for one in counts),
+        },
+        "most": {
+            "tokens": max(int(one.most_tokens) for one in counts),
+            "decodes": max(int(one.most_decodes) for one in counts),
+            "context": max(int(one.most_context) for one in counts),
+        },
+    }

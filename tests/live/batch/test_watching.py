@@ -19,7 +19,7 @@ from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests import RequestAdmission
 from windtunnel.core.random import Streams
 from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView, held_by
-from windtunnel.report.batch_progress import Pace, line, picture, showing
+from windtunnel.report.terminal.batch_progress import BatchPace, line, picture, showing
 
 Serve = Callable[..., Server]
 
@@ -165,7 +165,7 @@ def view(elapsed_s: float, done: int, cooldown_s: float = 0.0) -> BatchView:
     return BatchView(elapsed_s, 1000, done, 0, 4, 1, (column,), (model,))
 
 
-def drawn(seen: BatchView, pace: Pace) -> str:
+def drawn(seen: BatchView, pace: BatchPace) -> str:
     from rich.console import Console
 
     stream = io.StringIO()
@@ -174,7 +174,7 @@ def drawn(seen: BatchView, pace: Pace) -> str:
 
 
 def test_the_picture_shows_columns_and_models() -> None:
-    pace = Pace()
+    pace = BatchPace()
     for second in range(31):
         seen = view(float(second), 10 * second, cooldown_s=4.5)
         pace.look(seen)
@@ -191,7 +191,7 @@ def test_the_picture_shows_columns_and_models() -> None:
 
 
 def test_the_line_for_logs() -> None:
-    pace = Pace()
+    pace = BatchPace()
     pace.look(view(0.0, 0))
     seen = view(10.0, 100)
     pace.look(seen)
@@ -221,7 +221,7 @@ def test_a_budget_that_holds_a_run_back_is_shown() -> None:
         seen.models[0], budget_wait_s=22.2, budget="100 tokens a minute, as its replies say"
     )
     seen = msgspec.structs.replace(seen, models=(held,))
-    pace = Pace()
+    pace = BatchPace()
     pace.look(seen)
     said = "local is held to 100 tokens a minute, as its replies say"
     assert said in line(seen, pace)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from windtunnel.report.files import RunFolder
+from windtunnel.report.files.folder import RunFolder
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.report.explain.history import Fault, Happening, History
+from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent, LoggedFault
 from windtunnel.report.page.layers import layer_charts, stairs
 from windtunnel.report.page.marks import PLACES, thinned, troubles
 
@@ -15,14 +15,14 @@ def result(**sizes: list[list[float]]) -> dict[str, Any]:
     return {"scaling": {"pools": pools}, "fleet": {"pools": {}}}
 
 
-def decided(time: float, current: int, target: int) -> Happening:
+def decided(time: float, current: int, target: int) -> LoggedEvent:
     data = {"id": "scaling-1", "current": current, "target": target}
-    return Happening(time, "scaling.decided", "pool/main", "Full.", data)
+    return LoggedEvent(time, "scaling.decided", "pool/main", "Full.", data)
 
 
-def charts(found: dict[str, Any], *happenings: Happening, end_s: float = 120.0) -> Any:
+def charts(found: dict[str, Any], *happenings: LoggedEvent, end_s: float = 120.0) -> Any:
     series: Any = None  # of runs with a fleet nobody asks it
-    return layer_charts(found, History(list(happenings)), series, end_s)
+    return layer_charts(found, ControlHistory(list(happenings)), series, end_s)
 
 
 def test_sizes_are_stairs_and_decisions_are_marks() -> None:
@@ -46,9 +46,9 @@ def test_what_never_changed_is_left_out() -> None:
 
 
 def test_servers_that_nobody_scales_are_drawn_when_one_is_lost() -> None:
-    def replica(time: float, state: str, server: int) -> Happening:
+    def replica(time: float, state: str, server: int) -> LoggedEvent:
         data = {"pool": "main", "replica": server}
-        return Happening(time, f"replica.{state}", f"server/{server}", "", data)
+        return LoggedEvent(time, f"replica.{state}", f"server/{server}", "", data)
 
     happenings = (
         replica(0.0, "ready", 0),
@@ -69,7 +69,7 @@ def test_machines_cost_together() -> None:
     big = [[0.0, 0, 0, 0, 1, 0, 0, 0, 36.0], [60.0, 0, 0, 0, 2, 0, 0, 0, 72.0]]
     small = [[0.0, 0, 1, 0, 0, 0, 0, 0, 4.0], [60.0, 0, 0, 0, 0, 0, 0, 0, 0.0]]
     fleet = {"pools": {"big": {"sizes": big}, "small": {"sizes": small}}}
-    order = Happening(
+    order = LoggedEvent(
         5.0, "fleet.provision", "machine/big-1", "cheap", {"id": "fleet-1", "kind": "big"}
     )
     *kinds, cost = charts({"scaling": None, "fleet": fleet}, order)
@@ -89,8 +89,8 @@ def test_marks_never_crowd(times: list[float]) -> None:
 
 def test_faults_are_spans() -> None:
     faults = [
-        Fault("fault-1", "0", "engine-crash", 30.0, 30.0, ["main-0"], "at 30 s"),
-        Fault("fault-2", "1", "slow-machine", 60.0, None, [], "by chance"),
+        LoggedFault("fault-1", "0", "engine-crash", 30.0, 30.0, ["main-0"], "at 30 s"),
+        LoggedFault("fault-2", "1", "slow-machine", 60.0, None, [], "by chance"),
     ]
     first, second = troubles(faults, 120.0)
     assert (first.x, first.width, first.says) == (

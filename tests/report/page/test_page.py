@@ -12,10 +12,10 @@ import pytest
 
 from tests.report.page.runs import GATED, SILENT, SPLIT, STUCK, full, run_into
 from tests.twin.runs import BUSY, one_server
+from windtunnel.analysis import run_folder as contents
+from windtunnel.analysis.run import read_run
 from windtunnel.cli.main import main
 from windtunnel.core.errors import InputError
-from windtunnel.report import contents
-from windtunnel.report.page.folder import read_run
 from windtunnel.report.page.render import render, report_page
 
 LARGEST = 2_000_000

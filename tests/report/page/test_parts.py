@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windtunnel.analysis.latencies import MOST_BARS, LatencyCounts
 from windtunnel.report.page.axes import Ratios, round_up, time_ticks
 from windtunnel.report.page.distributions import LEAST_RATIO
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
-from windtunnel.report.page.latencies import MOST_BARS, Counts
 
 TIMES = st.floats(min_value=1e-9, max_value=1e7)
 
 
 @given(st.lists(TIMES, min_size=1, max_size=200))
 def test_every_value_is_in_one_bar(values: list[float]) -> None:
-    counts = Counts()
+    counts = LatencyCounts()
     half = len(values) // 2
     counts.add(np.array(values[:half]))
     counts.add(np.array(values[half:]))

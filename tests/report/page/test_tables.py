@@ -10,10 +10,10 @@ from tests.twin.ground.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
-from windtunnel.report import contents
+from windtunnel.analysis import run_folder as contents
+from windtunnel.analysis.run import read_run
 from windtunnel.report.page import tables
-from windtunnel.report.page.folder import read_run
-from windtunnel.report.table import dollars
+from windtunnel.report.terminal.run import dollars
 from windtunnel.twin.run import simulate
 
 
@@ -22,7 +22,7 @@ def busy() -> dict[str, Any]:
     return run(BUSY, check=False)
 
 
-def titles(found: list[tables.Table]) -> list[str]:
+def titles(found: list[tables.PageTable]) -> list[str]:
     return [table.title for table in found]
 
 

@@ -7,18 +7,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.report.comparison import (
-    NOTHING,
-    difference_cell,
-    doubts,
-    middle_cell,
-    seeds_of,
-    shown_metrics,
-    title_of,
-    value_cell,
-)
-from windtunnel.report.page.document import document
-from windtunnel.twin.comparison import (
+from windtunnel.analysis.comparison import (
     ALIKE,
     BETTER,
     LOWER,
@@ -28,6 +17,17 @@ from windtunnel.twin.comparison import (
     UNKNOWN,
     UNSEEN,
     WORSE,
+)
+from windtunnel.report.page.document import document
+from windtunnel.report.terminal.comparison import (
+    NOTHING,
+    difference_cell,
+    doubts,
+    middle_cell,
+    seeds_of,
+    shown_metrics,
+    title_of,
+    value_cell,
 )
 
 STYLES = ("report.css", "compare.css")
@@ -58,7 +58,7 @@ OTHER_TRAFFIC = ("other-traffic", "other-arrivals")
 """Notes after which nobody may say that all designs got the same requests."""
 
 
-class Bar(msgspec.Struct, frozen=True):
+class DifferenceBar(msgspec.Struct, frozen=True):
     """A design against the first, as a picture: an interval, its middle, and a dot per seed."""
 
     design: str
@@ -74,7 +74,7 @@ class Bar(msgspec.Struct, frozen=True):
     dots: list[float]
 
 
-class Card(msgspec.Struct, frozen=True):
+class MetricCard(msgspec.Struct, frozen=True):
     """A metric: the first design's value, and a bar for every other one."""
 
     name: str
@@ -82,7 +82,7 @@ class Card(msgspec.Struct, frozen=True):
     better: str
     value: str
     same: float | None  # where no difference is, across in percent
-    bars: list[Bar]
+    bars: list[DifferenceBar]
 
 
 def comparison_page(comparison: dict[str, Any]) -> str:
@@ -117,7 +117,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
     return document("compare.html", values, styles=STYLES, filters={})
 
 
-def _sentence(name: str, bars: list[Bar], cards: list[Card]) -> str:
+def _sentence(name: str, bars: list[DifferenceBar], cards: list[MetricCard]) -> str:
     """Where a design is better and where it is worse, in words."""
     parts = []
     for look, word in (("better", "better at"), ("worse", "worse at")):
@@ -143,7 +143,7 @@ def _listed(names: list[str]) -> str:
     )
 
 
-def _card(metric: dict[str, Any], names: list[str]) -> Card:
+def _card(metric: dict[str, Any], names: list[str]) -> MetricCard:
     base, *others = metric["designs"]
     places = [_places(base, other) for other in others]
     known = [place for place in places if place is not None]
@@ -162,7 +162,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> Card:
         verdict = other["difference"]["verdict"]
         at = [across(one) for one in place] if place is not None else [0.0, 0.0, 0.0]
         bars.append(
-            Bar(
+            DifferenceBar(
                 design=name,
                 value=value_cell(metric["unit"], other["mean"]),
                 look=LOOKS[verdict],
@@ -176,7 +176,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> Card:
                 dots=at[3:],
             )
         )
-    return Card(
+    return MetricCard(
         name=metric["name"],
         group=metric["group"],
         better="lower is better" if metric["better"] == LOWER else "higher is better",

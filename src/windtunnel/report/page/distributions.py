@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windtunnel.analysis.latencies import LatencyCounts
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import Ratios, Tick, anchor_at, brief, path, percent
-from windtunnel.report.page.latencies import Counts
-from windtunnel.report.table import latencies_of
+from windtunnel.report.terminal.run import latencies_of
 
 if TYPE_CHECKING:
-    from windtunnel.report.page.folder import RunFiles
+    from windtunnel.analysis.run import AnalyzedRun
 
 TITLES = {
     "ttft": ("Time to first token", "arrival to the first token", "requests"),
@@ -30,7 +30,7 @@ LEAST_RATIO = 1.3
 """A narrower range is drawn with room around it."""
 
 
-class Box(msgspec.Struct, frozen=True):
+class LatencyBar(msgspec.Struct, frozen=True):
     """A bar: percent across, pixels down, and what it says."""
 
     x: float
@@ -40,7 +40,7 @@ class Box(msgspec.Struct, frozen=True):
     says: str
 
 
-class Mark(msgspec.Struct, frozen=True):
+class LatencyMark(msgspec.Struct, frozen=True):
     """A vertical line with a label."""
 
     x: float
@@ -49,46 +49,48 @@ class Mark(msgspec.Struct, frozen=True):
     anchor: str
 
 
-class Distribution(msgspec.Struct, frozen=True):
+class LatencyChart(msgspec.Struct, frozen=True):
     """All that the template draws of one latency."""
 
     key: str
     title: str
     meaning: str
     count: int
-    boxes: list[Box]
+    boxes: list[LatencyBar]
     below: str
-    marks: list[Mark]
-    targets: list[Mark]
+    marks: list[LatencyMark]
+    targets: list[LatencyMark]
     ticks: list[Tick]
     says: str
 
 
-class View(msgspec.Struct, frozen=True):
+class LatencyView(msgspec.Struct, frozen=True):
     """The pictures of all requests, or of one class."""
 
     name: str
-    charts: list[Distribution]
+    charts: list[LatencyChart]
 
 
-def views(run: RunFiles) -> list[View]:
+def views(run: AnalyzedRun) -> list[LatencyView]:
     """All requests first; then each class, where there are several."""
     result, scenario = run.result, run.scenario
     shown = latencies_of(result)
-    found = [View("all requests", _charts(run.latencies, shown, list(result["slo"]), scenario))]
+    found = [
+        LatencyView("all requests", _charts(run.latencies, shown, list(result["slo"]), scenario))
+    ]
     for name, counts in run.classes.items():
         charts = _charts(counts, result["slo"][name], [name], scenario)
         if charts:
-            found.append(View(name, charts))
+            found.append(LatencyView(name, charts))
     return [view for view in found if view.charts]
 
 
 def _charts(
-    counts: dict[str, Counts],
+    counts: dict[str, LatencyCounts],
     figures: dict[str, Any],
     classes: list[str],
     scenario: dict[str, Any],
-) -> list[Distribution]:
+) -> list[LatencyChart]:
     """A picture for each latency that was seen, in the order people read them."""
     return [
         _distribution(key, counts[key], figures[key], _targets(key, classes, scenario))
@@ -109,10 +111,10 @@ def _targets(key: str, classes: list[str], scenario: dict[str, Any]) -> list[tup
 
 def _distribution(
     key: str,
-    counts: Counts,
+    counts: LatencyCounts,
     figures: dict[str, float | None],
     targets: list[tuple[str, float]],
-) -> Distribution:
+) -> LatencyChart:
     title, meaning, noun = TITLES[key]
     bars = counts.bars()
     start = AT_ONCE_WIDTH if counts.at_once else 0.0
@@ -147,24 +149,24 @@ def _distribution(
         ticks = [Tick(0.0, "0", "start"), *(tick for tick in ticks if tick.at > 100.0 * start)]
     listed = ", ".join(f"{mark.label}" for mark in marks)
     says = f"{title}, distribution of {total:,} {noun}: {listed}"
-    return Distribution(key, title, meaning, total, boxes, path(below), marks, goals, ticks, says)
+    return LatencyChart(key, title, meaning, total, boxes, path(below), marks, goals, ticks, says)
 
 
-def _box(x: float, width: float, share: float, says: str) -> Box:
+def _box(x: float, width: float, share: float, says: str) -> LatencyBar:
     height = round((BOTTOM - TOP) * share, 2)
     if share > 0.0:
         height = max(height, 1.0)  # one value is seen, however many are elsewhere
-    return Box(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
+    return LatencyBar(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
 
 
-def _mark(axis: Ratios, name: str, value: float | None, row: int) -> Mark:
+def _mark(axis: Ratios, name: str, value: float | None, row: int) -> LatencyMark:
     assert value is not None
     at = axis.at(value) if value > 0.0 else 0.0
     label = f"{name} {brief(value)}"
-    return Mark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
+    return LatencyMark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
 
 
-def _goal(axis: Ratios, name: str, target: float) -> Mark:
+def _goal(axis: Ratios, name: str, target: float) -> LatencyMark:
     at = axis.at(target)
     anchor = anchor_at(at) if at > 0.96 else "end" if at > 0.5 else "start"
-    return Mark(percent(at), TOP + 12.0, f"{name} target {brief(target)}", anchor)
+    return LatencyMark(percent(at), TOP + 12.0, f"{name} target {brief(target)}", anchor)

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.saturation import Stretch
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.page.axes import brief
 from windtunnel.report.page.tables import NOTHING, percent, rate
-from windtunnel.report.parts import prefix_share
-from windtunnel.report.table import ENDINGS
-from windtunnel.twin.saturation import Stretch
+from windtunnel.report.terminal.run import ENDINGS
+from windtunnel.report.terminal.run_details import prefix_share
 
 GOOD, FAIR = 0.99, 0.9
 LEAST_LINK = 0.01

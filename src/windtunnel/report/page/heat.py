@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from windtunnel.report.page.folder import Series
+    from windtunnel.analysis.run_folder import Series
 
     Floats = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ METRICS = {
 }
 
 
-class Row(msgspec.Struct, frozen=True):
+class HeatRow(msgspec.Struct, frozen=True):
     """A server, or neighbours of one pool that share a row."""
 
     label: str
@@ -49,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
     shown: bool  # whether there is room for the label
 
 
-class Layer(msgspec.Struct, frozen=True):
+class HeatLayer(msgspec.Struct, frozen=True):
     """One quantity of the map."""
 
     key: str
@@ -63,12 +63,12 @@ class Layer(msgspec.Struct, frozen=True):
 class HeatMap(msgspec.Struct, frozen=True):
     """All that the template draws of the map."""
 
-    rows: list[Row]
+    rows: list[HeatRow]
     row_height: float
     height: float
     columns: int
     grouped: bool
-    layers: list[Layer]
+    layers: list[HeatLayer]
     values: dict[str, Any]
 
 
@@ -87,7 +87,9 @@ def heat_map(series: Series, slots: list[int]) -> HeatMap:
         red, green, blue = colour
         picture = _picture(grid / top, colour)
         says = f"{title} by server over time, 0 to {shown}"
-        layers.append(Layer(key, title, picture, shown, f"#{red:02x}{green:02x}{blue:02x}", says))
+        layers.append(
+            HeatLayer(key, title, picture, shown, f"#{red:02x}{green:02x}{blue:02x}", says)
+        )
         scale = 100.0 if unit == "%" else 1.0
         cells[key] = (grid * scale).round().astype(int).ravel().tolist()
     end_s = float(series.times[-1])
@@ -97,7 +99,7 @@ def heat_map(series: Series, slots: list[int]) -> HeatMap:
     return HeatMap(rows, height, height * len(rows), columns, grouped, layers, values)
 
 
-def _rows(names: list[tuple[str, int]]) -> list[Row]:
+def _rows(names: list[tuple[str, int]]) -> list[HeatRow]:
     """Splits each pool's servers into runs of equal length, few enough rows in all."""
     share = -(-len(names) // MOST_ROWS)
     spans: list[tuple[int, int]] = []
@@ -110,7 +112,7 @@ def _rows(names: list[tuple[str, int]]) -> list[Row]:
     height = min(max(FULL_HEIGHT / len(spans), LEAST_ROW), MOST_ROW)
     between = -(-LABEL_ROOM // height)
     return [
-        Row(_label(names[first], names[last]), first, height * (row + 0.5), row % between == 0)
+        HeatRow(_label(names[first], names[last]), first, height * (row + 0.5), row % between == 0)
         for row, (first, last) in enumerate(spans)
     ]
 
@@ -131,7 +133,7 @@ def _columns(times: Floats) -> list[int]:
     return starts
 
 
-def _highest(values: Floats, rows: list[Row], starts: list[int]) -> Floats:
+def _highest(values: Floats, rows: list[HeatRow], starts: list[int]) -> Floats:
     """Rows by columns: the highest value of a row's servers in each stretch of time."""
     import numpy as np
 

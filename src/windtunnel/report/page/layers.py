@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.report.explain.history import SHORT, STATES, History
-from windtunnel.report.page.marks import Mark, of_others, of_scaling, thinned
+from windtunnel.analysis.explain.history import SHORT, STATES, ControlHistory
+from windtunnel.report.page.marks import DecisionMark, of_others, of_scaling, thinned
 from windtunnel.report.page.series import Chart, draw_chart
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from windtunnel.report.page.folder import Series
+    from windtunnel.analysis.run_folder import Series
 
     Floats = npt.NDArray[np.float64]
 
@@ -40,7 +40,7 @@ def fleet_size(series: Series) -> str:
 
 
 def layer_charts(
-    result: dict[str, Any], history: History, series: Series, end_s: float
+    result: dict[str, Any], history: ControlHistory, series: Series, end_s: float
 ) -> list[Chart]:
     """A chart for each pool, cluster and kind of machine that ever changed, and for the cost."""
     if end_s <= 0.0:
@@ -53,7 +53,7 @@ def layer_charts(
     ]
 
 
-def _pools(result: dict[str, Any], history: History, end_s: float) -> list[Chart]:
+def _pools(result: dict[str, Any], history: ControlHistory, end_s: float) -> list[Chart]:
     scaling = result.get("scaling")  # folders of older versions have none
     drawn = []
     for pool in history.pools() if scaling is None else scaling["pools"]:
@@ -68,7 +68,7 @@ def _pools(result: dict[str, Any], history: History, end_s: float) -> list[Chart
     return drawn
 
 
-def _sizes(history: History, pool: str) -> list[list[float]]:
+def _sizes(history: ControlHistory, pool: str) -> list[list[float]]:
     """How many servers of a pool were in each state, from every change on."""
     moves = sorted(
         (time_s, life.server, STATES.index(state))
@@ -89,7 +89,7 @@ def _sizes(history: History, pool: str) -> list[list[float]]:
     return rows
 
 
-def _clusters(result: dict[str, Any], history: History, end_s: float) -> list[Chart]:
+def _clusters(result: dict[str, Any], history: ControlHistory, end_s: float) -> list[Chart]:
     clusters = (result.get("gangs") or {"clusters": {}})["clusters"]
     drawn = []
     for cluster, told in clusters.items():
@@ -109,7 +109,7 @@ def _clusters(result: dict[str, Any], history: History, end_s: float) -> list[Ch
     return drawn
 
 
-def _kinds(result: dict[str, Any], history: History, end_s: float) -> list[Chart]:
+def _kinds(result: dict[str, Any], history: ControlHistory, end_s: float) -> list[Chart]:
     kinds = (result.get("fleet") or {"pools": {}})["pools"]
     drawn = []
     for kind, told in kinds.items():
@@ -159,7 +159,7 @@ def _summed(kinds: list[list[list[float]]]) -> list[list[float]]:
     return rows
 
 
-def _note(what: str, marks: list[Mark]) -> str:
+def _note(what: str, marks: list[DecisionMark]) -> str:
     return f"{what}; marks are decisions" if marks else what
 
 
@@ -168,7 +168,7 @@ def stairs(
     rows: list[list[float]],
     columns: Columns,
     end_s: float,
-    marks: list[Mark] | None = None,
+    marks: list[DecisionMark] | None = None,
 ) -> Chart:
     """Levels that stay until the next: each has two points, at its start and at its end."""
     import numpy as np

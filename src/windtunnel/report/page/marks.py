@@ -11,7 +11,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import percent
 
 if TYPE_CHECKING:
-    from windtunnel.report.explain.history import Fault, Happening
+    from windtunnel.analysis.explain.history import LoggedEvent, LoggedFault
 
 PLACES = 200
 """Across a chart: two marks in one place are one."""
@@ -20,7 +20,7 @@ MOST_SAID = 4
 MOST_FAULTS = 60
 
 
-class Mark(msgspec.Struct, frozen=True):
+class DecisionMark(msgspec.Struct, frozen=True):
     """A moment that is marked above a chart; `many` when several share it."""
 
     x: float
@@ -28,7 +28,7 @@ class Mark(msgspec.Struct, frozen=True):
     many: bool = False
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class FaultSpan(msgspec.Struct, frozen=True):
     """A fault, from when to when in percent of the run."""
 
     x: float
@@ -36,7 +36,7 @@ class Trouble(msgspec.Struct, frozen=True):
     says: str
 
 
-def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[Mark]:
+def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[DecisionMark]:
     """Marks for moments, in the order of time."""
     places: dict[int, list[tuple[float, str]]] = {}
     for time_s, says in sorted(moments):
@@ -48,11 +48,11 @@ def thinned(moments: Iterable[tuple[float, str]], end_s: float) -> list[Mark]:
         if more > 0:
             said.append(f"and {more} more")
         middle_s = (found[0][0] + found[-1][0]) / 2.0
-        marks.append(Mark(percent(middle_s / end_s), "\n".join(said), len(found) > 1))
+        marks.append(DecisionMark(percent(middle_s / end_s), "\n".join(said), len(found) > 1))
     return marks
 
 
-def of_scaling(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
+def of_scaling(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
     """Decisions that changed a size."""
     return [
         (one.time, f"{one.id}: {one.data['current']} to {one.data['target']}. {one.reason}")
@@ -61,7 +61,7 @@ def of_scaling(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
     ]
 
 
-def of_others(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
+def of_others(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
     """What gangs and fleet decided."""
     told = []
     for one in happenings:
@@ -72,7 +72,7 @@ def of_others(happenings: Iterable[Happening]) -> list[tuple[float, str]]:
     return told
 
 
-def troubles(faults: Iterable[Fault], end_s: float) -> list[Trouble]:
+def troubles(faults: Iterable[LoggedFault], end_s: float) -> list[FaultSpan]:
     """Faults, as they are drawn through every chart; of very many the first."""
     found = []
     for one in list(faults)[:MOST_FAULTS]:
@@ -82,5 +82,5 @@ def troubles(faults: Iterable[Fault], end_s: float) -> list[Trouble]:
         long = f" until {format_duration(until_s)}" if until_s > one.at_s else ""
         says = f"{one.id} at {when}{long}: {one.kind} of {whom}"
         width = percent((until_s - one.at_s) / end_s)
-        found.append(Trouble(percent(one.at_s / end_s), width, says))
+        found.append(FaultSpan(percent(one.at_s / end_s), width, says))
     return found

@@ -11,9 +11,9 @@ import msgspec
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import ACROSS, Tick, anchor_at, path, percent, round_up
 from windtunnel.report.page.document import document
-from windtunnel.report.plan import (
+from windtunnel.report.terminal.plan import (
     REASONS,
-    Asked,
+    PlannedScenario,
     answer_lines,
     command_of,
     cost,
@@ -38,7 +38,7 @@ KEYS = (
 )
 
 
-class Dot(msgspec.Struct, frozen=True):
+class PlanDot(msgspec.Struct, frozen=True):
     """A candidate, or a load: percent across, pixels down, and its interval down there."""
 
     x: float
@@ -49,12 +49,12 @@ class Dot(msgspec.Struct, frozen=True):
     text: str
 
 
-class Chart(msgspec.Struct, frozen=True):
+class PlanChart(msgspec.Struct, frozen=True):
     """Dots over two axes, a line through some of them, and lines that say what matters."""
 
     title: str
     about: str
-    dots: list[Dot]
+    dots: list[PlanDot]
     line: str
     across: list[Tick]
     down: list[Tick]
@@ -67,7 +67,7 @@ class Chart(msgspec.Struct, frozen=True):
     mark_text: str = ""
 
 
-def plan_page(found: Mapping[str, Any], asked: Asked) -> str:
+def plan_page(found: Mapping[str, Any], asked: PlannedScenario) -> str:
     """The page of a plan, as HTML."""
     deployment = found["find"] == "deployment"
     lines = answer_lines(found)
@@ -177,7 +177,7 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 # Charts
 
 
-def _deployment_charts(found: Mapping[str, Any]) -> list[Chart]:
+def _deployment_charts(found: Mapping[str, Any]) -> list[PlanChart]:
     rows = [row for row in found["candidates"] if row["attained"] is not None]
     if not rows:
         return []
@@ -190,7 +190,7 @@ def _deployment_charts(found: Mapping[str, Any]) -> list[Chart]:
     for row in sorted(rows, key=lambda one: one["reason"] in ("best", "runner-up")):
         judged = row["run_share"] == 1.0 and row["runs"] > 1
         dots.append(
-            Dot(
+            PlanDot(
                 x=percent(row["cost_per_hour"] / top),
                 y=_down(row["attained"]),
                 low=_down(row["low"]) if judged else None,
@@ -202,7 +202,7 @@ def _deployment_charts(found: Mapping[str, Any]) -> list[Chart]:
     goal = found["goal"]["attained"]
     best = found["best"]
     return [
-        Chart(
+        PlanChart(
             title="Cost and what is attained",
             about="Each dot is a candidate that was simulated, by its longest runs; the line is "
             "the most that anything so cheap attained."
@@ -247,7 +247,7 @@ def _cost_ticks(top: float, found: Mapping[str, Any]) -> list[Tick]:
     ]
 
 
-def _load_charts(found: Mapping[str, Any]) -> list[Chart]:
+def _load_charts(found: Mapping[str, Any]) -> list[PlanChart]:
     rows = found["curve"]
     if len(rows) < 2:
         return []
@@ -268,7 +268,7 @@ def _load_charts(found: Mapping[str, Any]) -> list[Chart]:
     if any(row["attained"] is not None for row in rows):
         goal = found.get("goal")
         charts.append(
-            Chart(
+            PlanChart(
                 title="What is attained",
                 about="Over the load, as a factor on the scenario's rates.",
                 dots=[_load_dot(row, at, row["attained"], share(row["attained"])) for row in rows],
@@ -290,7 +290,7 @@ def _latency_chart(
     at: Any,
     across: list[Tick],
     marked: dict[str, Any],
-) -> list[Chart]:
+) -> list[PlanChart]:
     known = [row for row in rows if row["ttft_p95"]]
     if len(known) < 2:
         return []
@@ -304,7 +304,7 @@ def _latency_chart(
     light = found.get("light")
     doubled = None if light is None or not light["ttft_p95"] else 2.0 * light["ttft_p95"]
     return [
-        Chart(
+        PlanChart(
             title="p95 TTFT",
             about="On logarithmic axes: a queue that grows for as long as requests come has no "
             "level of its own, and is as long as the run.",
@@ -325,8 +325,8 @@ def _latency_chart(
     ]
 
 
-def _load_dot(row: Mapping[str, Any], at: Any, up: float, text: str) -> Dot:
-    return Dot(
+def _load_dot(row: Mapping[str, Any], at: Any, up: float, text: str) -> PlanDot:
+    return PlanDot(
         percent(at(row["load"])), _down(up), None, None, "next", f"{row['load']:.3g} x: {text}"
     )
 

@@ -6,31 +6,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windtunnel.core.errors import InputError
-from windtunnel.core.units import format_duration
-from windtunnel.report.contents import RESULT
-from windtunnel.report.page import tables
-from windtunnel.report.page.axes import ACROSS, brief, time_ticks
-from windtunnel.report.page.distributions import BOTTOM, TOP, views
-from windtunnel.report.page.document import document
-from windtunnel.report.page.ended import Owner
-from windtunnel.report.page.folder import RunFiles, read_run
-from windtunnel.report.page.headline import attainments, settings, tiles, verdict
-from windtunnel.report.page.heat import heat_map
-from windtunnel.report.page.layers import fleet_size, layer_charts
-from windtunnel.report.page.marks import troubles
-from windtunnel.report.page.saturation import (
+from windtunnel.analysis.phases import NAMES, PHASES, Owner
+from windtunnel.analysis.run import AnalyzedRun, read_run
+from windtunnel.analysis.run_folder import RESULT
+from windtunnel.analysis.saturation import (
+    KV_FULL,
+    LEAST_SAMPLES,
+    LEAST_SHARE,
     bandwidth_of,
     link_full_s,
     slots_of,
     stretches_of,
 )
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import format_duration
+from windtunnel.report.page import tables
+from windtunnel.report.page.axes import ACROSS, brief, time_ticks
+from windtunnel.report.page.distributions import BOTTOM, TOP, views
+from windtunnel.report.page.document import document
+from windtunnel.report.page.headline import attainments, settings, tiles, verdict
+from windtunnel.report.page.heat import heat_map
+from windtunnel.report.page.layers import fleet_size, layer_charts
+from windtunnel.report.page.marks import troubles
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
 from windtunnel.report.page.trust import trust_box
-from windtunnel.report.page.worst import FINISHED, FIRST_TOKEN, Story
-from windtunnel.report.phases import NAMES, PHASES
-from windtunnel.report.table import ENDINGS, LATENCIES, latencies_of
-from windtunnel.twin.saturation import KV_FULL, LEAST_SAMPLES, LEAST_SHARE
+from windtunnel.report.terminal.run import ENDINGS, LATENCIES, latencies_of
 
 STYLES = ("report.css", "trust.css")
 MOST_STRETCHES = 8
@@ -48,7 +49,7 @@ def report_page(folder: Path) -> str:
         raise InputError(what, where=str(folder / RESULT), hint=hint) from error
 
 
-def render(run: RunFiles) -> str:
+def render(run: AnalyzedRun) -> str:
     """The report of a run that has been read."""
     values = _values(run)
     hover = values.pop("hover")
@@ -62,7 +63,7 @@ def render(run: RunFiles) -> str:
     )
 
 
-def _values(run: RunFiles) -> dict[str, Any]:
+def _values(run: AnalyzedRun) -> dict[str, Any]:
     result, scenario, series = run.result, run.scenario, run.series
     slots = slots_of(series, scenario)
     found = stretches_of(result)
@@ -129,7 +130,7 @@ def _values(run: RunFiles) -> dict[str, Any]:
     }
 
 
-def _worst(title: str, stories: list[Story]) -> dict[str, Any]:
+def _worst(title: str, stories: list[SlowRequest]) -> dict[str, Any]:
     """A list of slow requests, with the phases that are seen in it and percent per second."""
     longest = max((story.took_s for story in stories), default=0.0)
     return {

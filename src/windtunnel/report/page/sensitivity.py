@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.report.page.document import document
-from windtunnel.report.sensitivity import doubt_of, headline_of, heads_of, legend_of, rows_of
-from windtunnel.report.sweep import label
+from windtunnel.report.terminal.sensitivity import (
+    doubt_of,
+    headline_of,
+    heads_of,
+    legend_of,
+    rows_of,
+)
+from windtunnel.report.terminal.sweep import label
 
 STYLES = ("report.css", "sensitivity.css")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windtunnel.analysis.saturation import Stretch
 from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import (
     Tick,
@@ -16,14 +17,13 @@ from windtunnel.report.page.axes import (
     percent,
     round_up,
 )
-from windtunnel.report.page.marks import Mark
-from windtunnel.twin.saturation import Stretch
+from windtunnel.report.page.marks import DecisionMark
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from windtunnel.report.page.folder import Series
+    from windtunnel.analysis.run_folder import Series
 
     Floats = npt.NDArray[np.float64]
 
@@ -35,7 +35,7 @@ LOST = {"timed out": "timed_out", "rejected": "rejected", "dropped": "dropped"}
 """Ways to end without an answer, by the name of the line."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class ChartLine(msgspec.Struct, frozen=True):
     """One quantity of a chart; its look is never told by colour alone."""
 
     name: str
@@ -52,14 +52,14 @@ class Chart(msgspec.Struct, frozen=True):
     note: str
     unit: str
     times: list[float]
-    lines: list[Line]
+    lines: list[ChartLine]
     ticks: list[Tick]
     limit: Tick | None
     says: str
-    marks: list[Mark] = []
+    marks: list[DecisionMark] = []
 
 
-class Band(msgspec.Struct, frozen=True):
+class SaturatedBand(msgspec.Struct, frozen=True):
     """A stretch of time that is marked."""
 
     x: float
@@ -67,10 +67,10 @@ class Band(msgspec.Struct, frozen=True):
     says: str
 
 
-def bands(found: list[Stretch], end_s: float) -> list[Band]:
+def bands(found: list[Stretch], end_s: float) -> list[SaturatedBand]:
     """The saturated stretches, as they are drawn behind every chart."""
     return [
-        Band(
+        SaturatedBand(
             percent(stretch.start_s / end_s),
             percent((stretch.end_s - stretch.start_s) / end_s),
             f"saturated from {format_duration(stretch.start_s)} to "
@@ -215,7 +215,7 @@ def draw_chart(
     *,
     top: float | None = None,
     limit: tuple[str, float] | None = None,
-    marks: list[Mark] | None = None,
+    marks: list[DecisionMark] | None = None,
 ) -> Chart:
     """Lines through values at times, with the scale that suits them; `about` is what it says."""
     title, note, unit = about
@@ -231,7 +231,7 @@ def draw_chart(
         ]
         fill = area(points) if number == 0 else ""
         rounded = [float(f"{value:.4g}") for value in line.tolist()]
-        lines.append(Line(name, LOOKS[number], path(points), fill, rounded))
+        lines.append(ChartLine(name, LOOKS[number], path(points), fill, rounded))
     level = None
     if limit is not None and limit[1] <= 1.0 * reach:
         at = round(HEIGHT * (1.0 - limit[1] / reach), 1)

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.report.comparison import value_cell
 from windtunnel.report.page.document import document
-from windtunnel.report.sweep import figure_cell, label, short_names
+from windtunnel.report.terminal.comparison import value_cell
+from windtunnel.report.terminal.sweep import figure_cell, label, short_names
 from windtunnel.search.point import written
 from windtunnel.search.summary import best_of, mean_of, varies
 from windtunnel.settings.fields import one_line
@@ -25,7 +25,7 @@ DIGITS = 6
 _NUMBER_AND_UNIT = re.compile(r"([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(\D*)")
 
 
-class Cell(msgspec.Struct, frozen=True):
+class FigureCell(msgspec.Struct, frozen=True):
     """A figure in the table: its text, what it is sorted by, and whether no other is better."""
 
     text: str
@@ -33,12 +33,12 @@ class Cell(msgspec.Struct, frozen=True):
     best: bool
 
 
-class Line(msgspec.Struct, frozen=True):
+class PointLine(msgspec.Struct, frozen=True):
     """A point in the table."""
 
     point: int
     settings: list[tuple[str, float | str]]  # its text, and what it is sorted by
-    cells: list[Cell]
+    cells: list[FigureCell]
     front: bool
 
 
@@ -128,7 +128,7 @@ def _line(
     point: Mapping[str, Any],
     paths: Sequence[str],
     best: Mapping[str, float | None],
-) -> Line:
+) -> PointLine:
     settings = []
     for path in paths:
         value = point["settings"][path]
@@ -138,9 +138,9 @@ def _line(
     for name in summary["shown"]:
         mean = mean_of(point, name)
         is_best = mean is not None and mean == best[name]
-        cells.append(Cell(figure_cell(point, name, ends=True), mean, is_best))
+        cells.append(FigureCell(figure_cell(point, name, ends=True), mean, is_best))
     front = point["point"] in summary["front"]["points"]
-    return Line(point["point"], settings, cells, front)
+    return PointLine(point["point"], settings, cells, front)
 
 
 # What the script draws from

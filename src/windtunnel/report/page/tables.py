@@ -7,9 +7,14 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.core.units import format_count, format_duration, format_rate, format_size
-from windtunnel.report.layout import duration_cell
-from windtunnel.report.table import ENDINGS, differing, dollars
+from windtunnel.core.units import (
+    duration_cell,
+    format_count,
+    format_duration,
+    format_rate,
+    format_size,
+)
+from windtunnel.report.terminal.run import ENDINGS, differing, dollars
 
 NOTHING = "\N{EN DASH}"
 """What stands where there is no value."""
@@ -23,7 +28,7 @@ DECIDED = {"admit": "let in", "queue": "kept", "reject": "turned away", "evict":
 Entry = dict[str, Any]
 
 
-class Table(msgspec.Struct, frozen=True):
+class PageTable(msgspec.Struct, frozen=True):
     """All that the template draws of one table; the first column names the rows."""
 
     title: str
@@ -46,7 +51,7 @@ def percent(share: float | None) -> str:
     return f"{share:.1%}" if share < 0.999 or share == 1.0 else f"{int(share * 1e4) / 100:.2f}%"
 
 
-def accounts(result: Entry) -> list[Table]:
+def accounts(result: Entry) -> list[PageTable]:
     """Who got what: by model, class, tenant and source, each where there are several."""
     found = []
     if result.get("models"):
@@ -87,7 +92,7 @@ def _largest(
     return [row(name, entries[name]) for name in order], note if more else ""
 
 
-def _models(models: dict[str, Entry]) -> Table:
+def _models(models: dict[str, Entry]) -> PageTable:
     def row(name: str, one: Entry) -> list[str]:
         requests, latency, cost = one["requests"], one["latency"], one["cost"]
         return [
@@ -106,10 +111,10 @@ def _models(models: dict[str, Entry]) -> Table:
     columns = ["model", "not completed", "requests", "in time", "queue p99"]
     columns += ["TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "cost"]
     rows = [row(name, one) for name, one in models.items()]
-    return Table("By model", "", 2, columns, rows)
+    return PageTable("By model", "", 2, columns, rows)
 
 
-def _classes(slos: dict[str, Entry]) -> Table:
+def _classes(slos: dict[str, Entry]) -> PageTable:
     def row(name: str, slo: Entry) -> list[str]:
         return [
             name,
@@ -126,10 +131,10 @@ def _classes(slos: dict[str, Entry]) -> Table:
     columns = ["class", "not completed", "requests", "in time", "queue p99"]
     columns += ["TTFT p50", "TTFT p99", "TPOT p99", "E2E p99"]
     rows, note = _largest(slos, row, "classes")
-    return Table("By class", "", 2, columns, rows, note)
+    return PageTable("By class", "", 2, columns, rows, note)
 
 
-def _tenants(result: Entry) -> Table:
+def _tenants(result: Entry) -> PageTable:
     def row(name: str, tenant: Entry) -> list[str]:
         return [
             name,
@@ -146,7 +151,7 @@ def _tenants(result: Entry) -> Table:
     columns = ["tenant", "not completed", "requests", "in time", "TTFT p50", "TTFT p99"]
     columns += ["E2E p99", "output tokens", "served"]
     rows, note = _largest(result["tenants"], row, "tenants")
-    return Table("By tenant", _fairness(result), 2, columns, rows, note)
+    return PageTable("By tenant", _fairness(result), 2, columns, rows, note)
 
 
 def _fairness(result: Entry) -> str:
@@ -166,7 +171,7 @@ def _fairness(result: Entry) -> str:
     return f"Jain's index of fairness over {many} tenants ({scale}): {', '.join(parts)}."
 
 
-def _sources(sources: dict[str, Entry]) -> Table:
+def _sources(sources: dict[str, Entry]) -> PageTable:
     def row(name: str, source: Entry) -> list[str]:
         return [
             name,
@@ -181,10 +186,10 @@ def _sources(sources: dict[str, Entry]) -> Table:
     columns = ["source", "not completed", "requests", "in time", "prompt tokens"]
     columns += ["output tokens", "served"]
     rows, note = _largest(sources, row, "sources")
-    return Table("By source", "", 2, columns, rows, note)
+    return PageTable("By source", "", 2, columns, rows, note)
 
 
-def _adapters(adapters: dict[str, Entry]) -> Table:
+def _adapters(adapters: dict[str, Entry]) -> PageTable:
     def row(name: str, adapter: Entry) -> list[str]:
         return [
             name,
@@ -199,10 +204,10 @@ def _adapters(adapters: dict[str, Entry]) -> Table:
 
     columns = ["adapter", "not completed", "requests", "in time", "TTFT p50", "TTFT p99"]
     rows, note = _largest(adapters, row, "adapters")
-    return Table("By adapter", "", 2, [*columns, "loads", "evictions"], rows, note)
+    return PageTable("By adapter", "", 2, [*columns, "loads", "evictions"], rows, note)
 
 
-def decisions(result: Entry) -> Table | None:
+def decisions(result: Entry) -> PageTable | None:
     """What the gateway decided, and how often for which reason."""
     gateway = result["gateway"]
     if gateway is None:
@@ -214,7 +219,7 @@ def decisions(result: Entry) -> Table | None:
     ]
     most = gateway["waiting_peak"]
     lead = f"At most {most:,} requests waited there at once." if most else "Nobody waited there."
-    return Table("At the gateway", lead, 2, ["decided", "reason", "times"], rows)
+    return PageTable("At the gateway", lead, 2, ["decided", "reason", "times"], rows)
 
 
 def choices(result: Entry) -> str:
@@ -229,7 +234,7 @@ def choices(result: Entry) -> str:
     )
 
 
-def conversations(result: Entry) -> Table | None:
+def conversations(result: Entry) -> PageTable | None:
     """First turns beside later ones, and how sessions ended."""
     sessions = result["sessions"]
     if not sessions["count"]:
@@ -248,10 +253,10 @@ def conversations(result: Entry) -> Table | None:
             ("whole session", "duration"),
         )
     ]
-    return Table("Conversations", lead, 1, ["", *figures], rows)
+    return PageTable("Conversations", lead, 1, ["", *figures], rows)
 
 
-def transfers(result: Entry) -> Table | None:
+def transfers(result: Entry) -> PageTable | None:
     """What computing prompts apart from answers took."""
     split = result["disaggregation"]
     if split is None:
@@ -268,10 +273,10 @@ def transfers(result: Entry) -> Table | None:
         [name, *(seconds(split[key][figure]) for figure in figures)]
         for name, key in (("waiting for room", "room"), ("moving", "transfer"))
     ]
-    return Table("Prompts apart from answers", lead, 1, ["", *figures], rows)
+    return PageTable("Prompts apart from answers", lead, 1, ["", *figures], rows)
 
 
-def tiers(result: Entry) -> Table | None:
+def tiers(result: Entry) -> PageTable | None:
     """What slower tiers of memory kept and gave back."""
     offloads = {name: p["offload"] for name, p in result["pools"].items() if p["offload"]}
     if not offloads:
@@ -296,10 +301,10 @@ def tiers(result: Entry) -> Table | None:
             for place, tier in offload["tiers"].items()
         ]
     columns = ["pool", "tier", "loads", "tokens", "loaded", "loading", "stored", "peak"]
-    return Table("Slower tiers of KV", " ".join(waits), 2, columns, rows)
+    return PageTable("Slower tiers of KV", " ".join(waits), 2, columns, rows)
 
 
-def pools(result: Entry, scenario: Entry) -> Table:
+def pools(result: Entry, scenario: Entry) -> PageTable:
     """What each pool did and cost."""
     plans = {pool["name"]: pool for pool in scenario["pools"]}
     priced = any(pool["cost"] for pool in result["pools"].values())
@@ -319,7 +324,7 @@ def pools(result: Entry, scenario: Entry) -> Table:
             each = NOTHING if price is None else dollars(price * plan.get("tensor_parallel", 1))
             cells += [each, dollars(pool["cost"]) if pool["cost"] else NOTHING]
         rows.append(cells)
-    return Table("Pools", _cost(result), 2 + len(told), columns, rows)
+    return PageTable("Pools", _cost(result), 2 + len(told), columns, rows)
 
 
 def _hardware(plan: Entry) -> str:
@@ -348,7 +353,7 @@ def _cost(result: Entry) -> str:
     return f"{total}. A server costs whether it is busy or not."
 
 
-def servers(result: Entry) -> Table:
+def servers(result: Entry) -> PageTable:
     """Every server, or those where requests waited longest; with a word on how even they are."""
     listed = sorted(result["servers"], key=lambda one: -(one["queue_mean"] or 0.0))[:MOST_SERVERS]
     few = len(result["servers"]) <= MOST_SERVERS
@@ -370,7 +375,7 @@ def servers(result: Entry) -> Table:
         for one in listed
     ]
     title = "Server by server" if few else f"The {MOST_SERVERS} servers with the longest waits"
-    return Table(title, _evenness(result["servers"]), 1, columns, rows)
+    return PageTable(title, _evenness(result["servers"]), 1, columns, rows)
 
 
 def _evenness(found: list[Entry]) -> str:

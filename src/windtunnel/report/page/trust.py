@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.report.trust import INTERVALS, interval_cell, intervals_are
-from windtunnel.twin.trust import CAUTION, DOUBT, GOOD
+from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
+from windtunnel.report.terminal.trust import INTERVALS, interval_cell, intervals_are
 
 HEADLINES = {
     GOOD: "Nothing speaks against these figures",

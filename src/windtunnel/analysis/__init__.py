@@ -1,0 +1,1 @@
+"""What a finished run means: latencies, saturation, trust, comparisons, explanations."""

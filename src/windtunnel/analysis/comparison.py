@@ -1,0 +1,215 @@
+"""Designs against each other: differences over seeds, with 95 % confidence intervals."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from windtunnel.core.intervals import (
+    Interval,
+    mean_interval,
+    paired_interval,
+    paired_ratio,
+    ratio_interval,
+)
+
+BETTER, WORSE, UNSEEN, SAME, UNKNOWN = (
+    "better",
+    "worse",
+    "no difference seen",
+    "the same",
+    "not comparable",
+)
+ALIKE = "about the same"
+TOO_FEW = "too few seeds to tell"
+ONE_SAMPLE = "one sample"
+VERDICTS = (BETTER, WORSE, ALIKE, UNSEEN, TOO_FEW, SAME, ONE_SAMPLE, UNKNOWN)
+LOWER, HIGHER = "lower", "higher"
+
+RATIOS = ("s", "$", "requests/s", "tokens/s")
+"""Units of what spreads by factors."""
+
+SMALLEST_EFFECT = 0.01
+"""Of times, rates and costs: a smaller difference matters to nobody, however sure it is."""
+SMALLEST_SHARE = 0.001
+"""The same of shares, as a tenth of a point: from 99.9 % to 99 % is ten times as many too late."""
+
+WIDEST_FACTOR = 10.0
+"""An interval that reaches from a tenth to ten times its middle, or further, tells nothing."""
+WIDEST_SHARE = 1.0
+"""So does one that reaches further than from none to all."""
+
+
+class Metric(NamedTuple):
+    """A figure of a result: where it is, what it is called, and which way is better."""
+
+    path: str
+    name: str
+    group: str
+    unit: str
+    better: str
+
+
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+FIXED = (
+    *(
+        Metric(f"latency.{kind}.{figure}", f"{name} {figure}", "latency", "s", LOWER)
+        for kind, name in LATENCIES.items()
+        for figure in ("mean", "p50", "p99")
+    ),
+    Metric("throughput.goodput_requests_per_s", "goodput", "throughput", "requests/s", HIGHER),
+    Metric("throughput.requests_per_s", "completed", "throughput", "requests/s", HIGHER),
+    Metric("throughput.output_tokens_per_s", "output tokens", "throughput", "tokens/s", HIGHER),
+    Metric("cost.total", "cost", "cost", "$", LOWER),
+    Metric("cost.per_million_output_tokens", "cost per M tokens", "cost", "$", LOWER),
+    Metric("requests.rejected", "rejected", "not completed", "requests", LOWER),
+    Metric("requests.timed_out", "timed out", "not completed", "requests", LOWER),
+    Metric("requests.dropped", "dropped", "not completed", "requests", LOWER),
+    Metric("requests.unfinished", "unfinished", "not completed", "requests", LOWER),
+)
+
+
+Figures = Mapping[str, Any]
+"""What is kept of a run."""
+
+
+def figures_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What a comparison keeps of a run."""
+    figures: dict[str, Any] = {metric.path: _at(result, metric.path) for metric in FIXED}
+    for name, slo in result["slo"].items():
+        figures[_attained(name)] = slo["attained"]
+    gravest = result["trust"]["findings"][0]
+    return {
+        "figures": figures,
+        "classes": list(result["slo"]),
+        "arrived": result["requests"]["arrived"],
+        "trust": {"verdict": gravest["severity"], "says": gravest["says"]},
+    }
+
+
+def _attained(name: str) -> str:
+    return f"slo.{name}.attained"
+
+
+def _at(result: Mapping[str, Any], path: str) -> float | None:
+    value: Any = result
+    for key in path.split("."):
+        value = value[key]
+    found: float | None = value
+    return found
+
+
+def compared(runs: Sequence[Sequence[Figures]], chance: Sequence[bool]) -> list[dict[str, Any]]:
+    """Every figure of every design, and how it differs from that of the first.
+
+    `runs` are the figures of each design by seed; `chance` says whose runs depend on the seed.
+    """
+    return [_metric(metric, runs, chance) for metric in _metrics(runs)]
+
+
+def _metrics(runs: Sequence[Sequence[Figures]]) -> list[Metric]:
+    """The fixed ones, and one for every class of service of any design."""
+    classes = dict.fromkeys(name for own in runs for name in own[0]["classes"])
+    attained = [
+        Metric(_attained(name), f"{name} in time", "service levels", "share", HIGHER)
+        for name in classes
+    ]
+    place = [metric.group for metric in FIXED].index("throughput")
+    return [*FIXED[:place], *attained, *FIXED[place:]]
+
+
+def _metric(
+    metric: Metric, runs: Sequence[Sequence[Figures]], chance: Sequence[bool]
+) -> dict[str, Any]:
+    values = [[run["figures"].get(metric.path) for run in own] for own in runs]
+    return {
+        **metric._asdict(),
+        "designs": [
+            {
+                "values": own,
+                **_ends(_own_interval(metric, own), sure=varies),
+                "difference": _against(metric, own, values[0], one_sample=not (varies or chance[0]))
+                if place
+                else None,
+            }
+            for place, (own, varies) in enumerate(zip(values, chance, strict=True))
+        ],
+    }
+
+
+def _own_interval(metric: Metric, values: list[float | None]) -> Interval | None:
+    """How a design does by itself."""
+    whole = _all_known(values)
+    if whole is None:
+        return None
+    if len(whole) == 1:
+        return Interval(*whole * 3)
+    spreads = metric.unit in RATIOS and min(whole) > 0.0
+    return ratio_interval(whole) if spreads else mean_interval(whole)
+
+
+def _against(
+    metric: Metric, values: list[float | None], base: list[float | None], *, one_sample: bool
+) -> dict[str, Any]:
+    """How a design does against the first."""
+    ours, theirs = _all_known(values), _all_known(base)
+    if ours is None or theirs is None:
+        return {"verdict": UNKNOWN, **_ends(None), "ratio": None}
+    if one_sample:
+        return _one_difference(metric, ours[0], theirs[0])
+    return _difference(metric, ours, theirs)
+
+
+def _one_difference(metric: Metric, our: float, their: float) -> dict[str, Any]:
+    """Of two runs that are all there is: a difference, and nobody knows how far by luck."""
+    spreads = metric.unit in RATIOS and min(our, their) > 0.0
+    middle = our - their
+    ratio = Interval(*[our / their] * 3) if spreads else None
+    return {
+        "verdict": SAME if our == their else ONE_SAMPLE,
+        **_ends(Interval(middle, middle, middle), sure=False),
+        "ratio": None if ratio is None else _ends(ratio, sure=False),
+    }
+
+
+def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[str, Any]:
+    """Ours minus theirs; times, rates and costs also as a ratio, which then decides.
+
+    They spread by factors: one slow seed among five makes an interval of differences reach below
+    what any time can fall to.
+    """
+    interval = paired_interval(ours, theirs)
+    if metric.unit in RATIOS and min(*ours, *theirs) > 0.0:
+        ratio = paired_ratio(ours, theirs)
+        found = verdict(metric.better, ratio, 1.0, SMALLEST_EFFECT)
+        if found == UNSEEN and ratio.high > WIDEST_FACTOR * ratio.middle:
+            found = TOO_FEW
+        return {"verdict": found, **_ends(interval), "ratio": _ends(ratio)}
+    share = metric.unit == "share"
+    found = verdict(metric.better, interval, 0.0, SMALLEST_SHARE if share else 0.0)
+    if found == UNSEEN and share and interval.high - interval.middle > WIDEST_SHARE:
+        found = TOO_FEW
+    return {"verdict": found, **_ends(interval), "ratio": None}
+
+
+def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
+    """What an interval says of ours against theirs; `same` is where neither is better.
+
+    A difference that is sure, but smaller than the smallest that matters, is none to act on.
+    """
+    if interval.low == interval.high == same:
+        return SAME
+    if interval.holds(same):
+        return UNSEEN
+    if abs(interval.middle - same) < smallest:
+        return ALIKE
+    return BETTER if (interval.middle < same) == (better == LOWER) else WORSE
+
+
+def _all_known(values: list[float | None]) -> list[float] | None:
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else None
+
+
+def _ends(interval: Interval | None, *, sure: bool = True) -> dict[str, float | None]:
+    """As plain data; what is not `sure` has a middle alone."""
+    middle, low, high = interval if interval is not None else (None, None, None)
+    return {"mean": middle, "low": low if sure else None, "high": high if sure else None}

@@ -1,0 +1,1 @@
+"""Explains a finished run: slow requests, decisions and moments, with their causes."""

@@ -1,0 +1,361 @@
+"""Why a pool could do no more: who was ready, who was coming, and what each of them waited for."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.explain.history import (
+    GONE,
+    MACHINE_FAILED,
+    READY,
+    STARTING,
+    UNSCHEDULABLE,
+    ControlHistory,
+    LoggedEvent,
+    LoggedFault,
+    ReplicaLife,
+)
+from windtunnel.analysis.explain.machines import arrival_of, arrivals_of
+from windtunnel.analysis.explain.steps import (
+    AUTOSCALER,
+    FAULT,
+    FLEET,
+    GANG,
+    MACHINE,
+    POOL,
+    SERVER,
+    CauseChain,
+    CauseStep,
+    count,
+    moment,
+    took,
+)
+
+MOST_NAMED = 3
+"""Faults, losses and reasons that are told one by one."""
+SHUTS = ("quota-exhaustion", "provider-outage")
+"""Faults in which no machine can be had."""
+INFINITE = float("inf")
+
+
+class DelayPart(msgspec.Struct, frozen=True):
+    """A part of the time until a replica served, and who is to blame for it."""
+
+    seconds: float
+    layer: str
+    says: str
+    at_s: float
+    ids: list[str] = []
+
+
+class CapacityWait(msgspec.Struct, frozen=True):
+    """Somebody waited for servers of a pool, from when to when."""
+
+    pool: str
+    start_s: float
+    end_s: float
+    server: str
+    """The one that it waited at, such as `main 3`; empty for none."""
+
+
+def why_short(
+    history: ControlHistory, result: dict[str, Any], wait: CapacityWait, about: str
+) -> CauseChain:
+    """From a wait to what made it: the whole way through pool, autoscaler, gangs and machines."""
+    steps = [ready(history, wait)]
+    lost = _lost(history, wait)
+    faults = [
+        one
+        for one in history.faults.values()
+        if one.overlaps(wait.start_s, wait.end_s) or any(life.is_struck_by(one) for life in lost)
+    ]
+    steps += [of_fault(one) for one in faults[:MOST_NAMED]]
+    steps += [loss(history, life) for life in lost[:MOST_NAMED]]
+    coming = _coming(history, wait)
+    root = None
+    if coming:
+        more, root = _came(history, coming, wait)
+        steps += more
+    limited = _limited(history, wait)
+    steps += limited
+    blamed = _blamed(faults, lost, wait) or _shut(faults, coming, root)
+    if blamed is not None:
+        root = of_fault(blamed)
+    elif limited and (root is None or _outlasts(coming, wait)):
+        root = limited[0]
+    elif lost and root is None:
+        root = loss(history, lost[0])
+    elif root is None:
+        root = _nobody_coming(history, result, wait)
+    return CauseChain(about, steps, root)
+
+
+def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
+    """Whether it waited for longer after all who were coming were there than until then."""
+    last_s = max(life.since.get(READY, INFINITE) for life in coming)
+    return wait.end_s - last_s > last_s - wait.start_s
+
+
+def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
+    """How many servers of a pool could serve when a wait began."""
+    states = history.in_states(wait.pool, wait.start_s)
+    here = sum(len(lives) for lives in states.values())
+    told = []
+    for state in ("pending", "starting", "draining"):
+        lives = states[state]
+        if lives:
+            since = moment(min(life.since[state] for life in lives))
+            told.append(f"{len(lives)} {state}, the first since {since}")
+    rest = f"; {'; '.join(told)}" if told else ""
+    says = f"{wait.pool} had {len(states[READY])} of {count(here, 'server')} ready{rest}"
+    return CauseStep(wait.start_s, POOL, says)
+
+
+def of_fault(fault: LoggedFault) -> CauseStep:
+    """What went wrong, with whom, and for how long."""
+    whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nobody"
+    more = len(fault.subjects) - MOST_NAMED
+    others = f" and {more} more" if more > 0 else ""
+    says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"
+    return CauseStep(fault.at_s, FAULT, says, [fault.id])
+
+
+def _lost(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
+    """Servers that were lost before or while it waited, and not made good for when it began."""
+    back: dict[int, float] = {}
+    for one in history.lives:
+        if one.instead_of is not None:
+            server = one.instead_of.server
+            back[server] = min(back.get(server, INFINITE), one.since.get(READY, INFINITE))
+    return [
+        life
+        for life in history.lives
+        if life.pool == wait.pool
+        and life.was_lost
+        and life.since[GONE] <= wait.end_s
+        and back.get(life.server, life.since[GONE]) > wait.start_s
+    ]
+
+
+def loss(history: ControlHistory, life: ReplicaLife) -> CauseStep:
+    """How a server was lost, and with which machine."""
+    gone_s = life.since[GONE]
+    says = f"{life.title} was lost: {life.ended}"
+    for machine in life.machines:
+        failed = [
+            one
+            for one in history.of_machine.get(machine, [])
+            if one.kind == MACHINE_FAILED and one.time <= gone_s
+        ]
+        if failed:
+            says += f" ({machine} failed at {moment(failed[-1].time)}: {failed[-1].reason})"
+    return CauseStep(gone_s, SERVER, says)
+
+
+def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
+    """Replicas on their way at some time of the wait: those that served first come first."""
+    found = [
+        life
+        for life in history.lives
+        if life.pool == wait.pool
+        and life.asked_s <= wait.end_s
+        and life.since.get(READY, INFINITE) > wait.start_s
+        and life.since.get(GONE, INFINITE) > wait.start_s
+        and life.since.get(READY) != life.asked_s
+    ]
+    found.sort(key=lambda life: (life.since.get(READY, INFINITE), life.server))
+    return found
+
+
+def _came(
+    history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
+) -> tuple[list[CauseStep], CauseStep]:
+    """How the first of those who were coming came, and the longest part of its way."""
+    first = coming[0]
+    steps = []
+    decision = history.decisions.get(first.by)
+    if decision is not None:
+        steps.append(_decided(decision, wait))
+    elif first.instead_of is None:
+        steps.append(CauseStep(first.asked_s, POOL, f"asked for: {first.reason}"))
+    steps.append(_way(first))
+    steps += _unplaced(history, first)
+    for came in arrivals_of(history, first):
+        order = came.order
+        says = (
+            f"{first.title} waited for the machine {came.machine}: ordered "
+            f"{took(max(0.0, order.time - first.asked_s))} later, {came.in_words()}"
+        )
+        steps.append(CauseStep(order.time, MACHINE, says, [order.id], came.seconds))
+    ready_s = first.since.get(READY, INFINITE)
+    if wait.server and wait.server != first.title and ready_s < wait.end_s:
+        rest_s = wait.end_s - max(ready_s, wait.start_s)
+        says = f"for the other {took(rest_s)} it kept its place in the line of {wait.server}"
+        steps.append(CauseStep(ready_s, SERVER, says, [], {"in that line": rest_s}))
+    missing = [life for life in coming if STARTING not in life.since]
+    if missing:
+        steps += [step for step in _held(history, missing, wait) if step not in steps]
+    if READY not in first.since:
+        held = _held(history, [first], wait)
+        return steps, held[-1] if held else _way(first)
+    return steps, _longest(_parts(history, first, wait), first)
+
+
+def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
+    """What the gangs of a replica said while it was on no machine."""
+    placed_s = life.since.get(STARTING, INFINITE)
+    told = {
+        one.name: one
+        for one in history.happenings
+        if one.kind == UNSCHEDULABLE
+        and one.name in life.gangs
+        and life.asked_s <= one.time < placed_s
+    }
+    return [
+        CauseStep(one.time, GANG, f"the gang {name} found no place: {one.reason}", [one.id])
+        for name, one in list(told.items())[:MOST_NAMED]
+    ]
+
+
+def _decided(decision: LoggedEvent, wait: CapacityWait) -> CauseStep:
+    data = decision.data
+    when = decision.time - wait.start_s
+    relative = f"{took(-when)} before" if when <= 0 else f"{took(when)} after"
+    says = (
+        f"{decision.id} {relative}: {data['current']} -> {data['target']}, on what was seen at "
+        f"{moment(data['seen'])}. {decision.reason}"
+    )
+    return CauseStep(decision.time, AUTOSCALER, says, [decision.id])
+
+
+def _way(life: ReplicaLife) -> CauseStep:
+    """How long a replica took to serve, by state."""
+    order = [state for state in ("pending", "starting", "ready") if state in life.since]
+    seconds: dict[str, float] = {
+        state: life.since[later] - life.since[state] for state, later in pairwise(order)
+    }
+    parts = ", ".join(f"{state} for {took(value)}" for state, value in seconds.items() if value)
+    if READY in life.since:
+        says = f"{life.title} was the first to come: {parts}, ready at {moment(life.since[READY])}"
+    elif GONE in life.since:
+        says = f"{life.title} was given up at {moment(life.since[GONE])}: {life.ended}"
+    else:
+        says = f"{life.title} never came: {order[-1]} until the end"
+    return CauseStep(life.asked_s, SERVER, says, [], seconds)
+
+
+def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
+    """What kept replicas from being placed: their gang, or a fleet that has no machine."""
+    told = [step for life in lives[:1] for step in _unplaced(history, life)]
+    for machine in history.of_machine:
+        came = arrival_of(history, machine, wait.end_s)
+        if came is None or came.order.data.get("pool") != wait.pool:
+            continue
+        if came.end_s is None or came.end_s > wait.end_s:
+            says = f"the machine {machine} was ordered, and had not come"
+            told.append(CauseStep(came.order.time, MACHINE, says, [came.order.id]))
+    told += [
+        CauseStep(one.time, FLEET, f"the fleet could not give {one.name}: {one.reason}", [one.id])
+        for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]
+    ]
+    return told
+
+
+def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
+    """The time from the wait's beginning, or the decision, until a replica served."""
+    parts = []
+    ids = [life.by] if life.by else []
+    decision = history.decisions.get(life.by) if life.instead_of is None else None
+    if decision is not None:
+        seen_s = decision.data["seen"]
+        parts.append(
+            DelayPart(seen_s - wait.start_s, AUTOSCALER, "until it looked", wait.start_s, ids)
+        )
+        parts.append(
+            DelayPart(decision.time - seen_s, AUTOSCALER, "for metrics to reach it", seen_s)
+        )
+        delay_s = life.asked_s - decision.time
+        parts.append(
+            DelayPart(delay_s, AUTOSCALER, "for its order to be carried out", decision.time)
+        )
+    placed_s = life.since.get(STARTING, life.since[READY])
+    at_s = life.asked_s
+    for came in arrivals_of(history, life)[-1:]:
+        order = came.order
+        cycle = "until the fleet's next cycle"
+        parts.append(DelayPart(order.time - at_s, FLEET, cycle, at_s, [order.id]))
+        at_s = max(at_s, order.time)
+        for part, seconds in came.seconds.items():
+            says = f"for the machine {came.machine} {part}"
+            parts.append(DelayPart(seconds, MACHINE, says, at_s, [order.id]))
+            at_s += seconds
+    parts.append(DelayPart(placed_s - at_s, GANG, "to be placed", at_s))
+    parts.append(DelayPart(life.since[READY] - placed_s, SERVER, "to load the model", placed_s))
+    return [part for part in parts if part.seconds > 0.0]
+
+
+def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
+    total_s = sum(part.seconds for part in parts)
+    longest = max(parts, key=lambda part: part.seconds)
+    says = (
+        f"{took(longest.seconds)} of the {took(total_s)} that it took to have {life.title} were "
+        f"{longest.says}"
+    )
+    seconds = {part.says: part.seconds for part in parts}
+    return CauseStep(longest.at_s, longest.layer, says, longest.ids, seconds)
+
+
+def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
+    """Limits that kept the autoscaler from asking for more while it waited."""
+    found = history.last_decision(wait.pool, wait.end_s)
+    if found is None or found.data["recommended"] <= found.data["target"]:
+        return []
+    return [
+        CauseStep(
+            found.time,
+            AUTOSCALER,
+            f"{found.id} wanted {found.data['recommended']} and was limited by {limit['name']} to "
+            f"{limit['after']}: {limit['reason']}",
+            [found.id],
+        )
+        for limit in found.data["limits"]
+        if limit["after"] < limit["before"]
+    ]
+
+
+def _blamed(
+    faults: list[LoggedFault], lost: list[ReplicaLife], wait: CapacityWait
+) -> LoggedFault | None:
+    """The fault that took a server, or that made slow the one that was waited at."""
+    slowed = wait.server.replace(" ", "-")
+    found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
+    found += [one for one in faults if slowed in one.subjects]
+    return found[0] if found else None
+
+
+def _shut(
+    faults: list[LoggedFault], coming: list[ReplicaLife], root: CauseStep | None
+) -> LoggedFault | None:
+    """The fault that kept machines from being had, where the first who was coming waited for one.
+
+    A fleet that had said before that there is none was not kept from it by the fault.
+    """
+    if root is None or (STARTING in coming[0].since and root.layer != FLEET):
+        return None
+    told = root.layer == FLEET and READY not in coming[0].since
+    found = [one for one in faults if one.kind in SHUTS and (not told or one.at_s <= root.time)]
+    return found[0] if found else None
+
+
+def _nobody_coming(
+    history: ControlHistory, result: dict[str, Any], wait: CapacityWait
+) -> CauseStep:
+    if result["scaling"] is None:
+        says = f"{wait.pool} has a fixed number of servers, and requests came faster than they end"
+        return CauseStep(wait.start_s, POOL, says)
+    found = history.last_decision(wait.pool, wait.end_s)
+    if found is None:
+        return CauseStep(wait.start_s, AUTOSCALER, "the autoscaler had decided nothing yet")
+    says = f"{found.id} at {moment(found.time)} kept {found.data['target']}: {found.reason}"
+    return CauseStep(found.time, AUTOSCALER, says, [found.id])

@@ -1,0 +1,310 @@
+"""What the control plane of a run did, put in order: the lives of replicas, machines and faults.
+
+Read from `control.jsonl`, or from `events.jsonl` where there is no other.
+"""
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.explain.steps import moment
+from windtunnel.analysis.run_folder import CONTROL, EVENTS
+from windtunnel.core.errors import InputError
+from windtunnel.core.vocabulary import (
+    APPLIED,
+    CUT,
+    FAULT_BEGAN,
+    FAULT_ENDED,
+    KEPT,
+    LOST_IN_FAULT,
+    RECLAIMED,
+    RESIZED,
+    RUN_BEGINS,
+    SUPERSEDED,
+)
+
+OF_REQUESTS = (b'"kind":"request.', b'"kind":"adapter.')
+"""In lines that are about single requests, and need not be read."""
+DRAINED = "drained"
+SHORT, MET = "fleet.short", "fleet.met"
+MACHINE_FAILED = "machine.failed"
+LOSSES = ("machine-loss", "rack-loss", "zone-loss")
+"""Faults that take machines as they begin; what is told of each follows at once."""
+UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
+PENDING, STARTING, READY, DRAINING, GONE = STATES = (
+    "pending",
+    "starting",
+    "ready",
+    "draining",
+    "gone",
+)
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    """A line of the log."""
+
+    time: float
+    kind: str
+    subject: str
+    reason: str = ""
+    data: dict[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        return str(self.data.get("id", ""))
+
+    @property
+    def name(self) -> str:
+        """Whom it is about, without what that is."""
+        return self.subject.partition("/")[2]
+
+
+class ReplicaLife(msgspec.Struct):
+    """A replica from when it was asked for: when it came to each state, and what it stood on."""
+
+    pool: str
+    number: int
+    server: int
+    reason: str
+    since: dict[str, float] = {}
+    ended: str = ""
+    """Why it is gone."""
+    by: str = ""
+    """The decision that asked for it."""
+    instead_of: "ReplicaLife | None" = None
+    """The one that was lost and that it takes the place of."""
+    gangs: list[str] = []
+    pods: list[str] = []
+    machines: list[str] = []
+    cluster: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.pool} {self.number}"
+
+    @property
+    def asked_s(self) -> float:
+        return min(self.since.values())
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether it served and went without draining."""
+        return GONE in self.since and self.ended != DRAINED and READY in self.since
+
+    def is_struck_by(self, fault: "LoggedFault") -> bool:
+        """Whether it went while a fault struck it, or a machine that it was on."""
+        gone_s = self.since.get(GONE, float("inf"))
+        names = {f"{self.pool}-{self.number}", *self.machines}
+        if fault.overlaps(gone_s, gone_s) and names.intersection(fault.subjects):
+            return True
+        failed = (fault.failed.get(machine, -1.0) for machine in self.machines)
+        return any(self.asked_s <= failed_s <= gone_s for failed_s in failed)
+
+    def state_at(self, time_s: float) -> str | None:
+        """None before it was asked for."""
+        found = None
+        for state in STATES:
+            if self.since.get(state, float("inf")) <= time_s:
+                found = state
+        return found
+
+
+class LoggedFault(msgspec.Struct):
+    """Something that went wrong on purpose."""
+
+    id: str
+    name: str
+    kind: str
+    at_s: float
+    until_s: float | None
+    subjects: list[str]
+    """As it was told: servers or machines, and racks, zones or a fleet as a whole."""
+    reason: str
+    failed: dict[str, float] = {}
+    """When which machines failed with it."""
+
+    @property
+    def until(self) -> str:
+        """When it ended, in words; nothing for one that took no time."""
+        if self.until_s is None:
+            return " until the end"
+        return f" until {moment(self.until_s)}" if self.until_s > self.at_s else ""
+
+    def overlaps(self, start_s: float, end_s: float) -> bool:
+        return self.at_s <= end_s and (self.until_s is None or self.until_s >= start_s)
+
+
+class Credit(msgspec.Struct):
+    """Replicas that a decision has asked for and that have not been seen yet."""
+
+    by: str
+    left: int
+
+
+class ControlHistory:
+    """All that a log tells."""
+
+    def __init__(self, happenings: list[LoggedEvent]) -> None:
+        self.happenings = happenings
+        self.decisions: dict[str, LoggedEvent] = {}
+        self.applied: dict[str, LoggedEvent] = {}  # by decision
+        self.by_pool: dict[str, list[LoggedEvent]] = {}  # decisions of the autoscaler
+        self.lives: list[ReplicaLife] = []
+        self.of_machine: dict[str, list[LoggedEvent]] = {}
+        self.faults: dict[str, LoggedFault] = {}
+        self.cut: LoggedEvent | None = None
+        self._servers: dict[int, ReplicaLife] = {}
+        self._credits: dict[str, deque[Credit]] = {}
+        self._lost: dict[str, deque[ReplicaLife]] = {}
+        for one in happenings:
+            self._take(one)
+
+    def _take(self, one: LoggedEvent) -> None:
+        if one.kind.startswith("replica."):
+            self._replica(one, one.kind.removeprefix("replica."))
+            return
+        if one.kind in (APPLIED, SUPERSEDED):
+            self.applied[one.id] = one
+            self._credit(one)
+        elif one.id:
+            self.decisions[one.id] = one
+        if one.kind in (RESIZED, KEPT):
+            self.by_pool.setdefault(one.name, []).append(one)
+        if one.subject.startswith("machine/"):
+            self.of_machine.setdefault(one.name, []).append(one)
+        if one.kind == FAULT_BEGAN:
+            data, id_ = one.data, f"fault-{len(self.faults) + 1}"
+            self.faults[id_] = LoggedFault(
+                id_, one.name, data["kind"], one.time, data["until"], data["subjects"], one.reason
+            )
+        if one.kind == MACHINE_FAILED:
+            self._failed(one)
+        if one.kind == FAULT_ENDED:
+            for fault in self.faults.values():
+                if (fault.name, fault.at_s) == (one.name, one.data["at"]):
+                    fault.until_s = one.time
+        if one.kind == CUT:
+            self.cut = one
+
+    def _failed(self, one: LoggedEvent) -> None:
+        """A machine failed: by the fault that has just begun, or by one that had told it before."""
+        for fault in reversed(self.faults.values()):
+            at_once = (
+                fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST_IN_FAULT
+            )
+            told = one.reason == RECLAIMED and one.name in fault.subjects
+            if at_once or told:
+                fault.failed = {**fault.failed, one.name: one.time}
+                return
+
+    def _credit(self, one: LoggedEvent) -> None:
+        if one.kind == SUPERSEDED:
+            return
+        asked = self._credits.setdefault(one.name, deque())
+        more = one.data["target"] - one.data["current"]
+        if more > 0:
+            asked.append(Credit(one.id, more))
+        else:
+            asked.clear()  # whoever was still to come is not wanted any more
+
+    def _replica(self, one: LoggedEvent, state: str) -> None:
+        data, server = one.data, int(one.name)
+        life = self._servers.get(server)
+        if life is None:
+            life = ReplicaLife(data["pool"], data["replica"], server, one.reason)
+            life.cluster = data.get("cluster", "")
+            self._servers[server] = life
+            self.lives.append(life)
+            if one.time > 0.0 or one.reason != RUN_BEGINS:
+                self._whence(life)
+        life.since = {**life.since, state: one.time}
+        life.gangs = data.get("gangs", life.gangs)
+        life.pods = data.get("pods", life.pods)
+        life.machines = data.get("machines", life.machines)
+        if state == GONE:
+            life.ended = one.reason
+            lost = life if life.was_lost else life.instead_of
+            if lost is not None and (life.was_lost or READY not in life.since):
+                self._lost.setdefault(life.pool, deque()).append(lost)  # it is still to be replaced
+
+    def _whence(self, life: ReplicaLife) -> None:
+        """Who asked for it: a decision that has not all that it asked for, or a loss before it."""
+        asked = self._credits.get(life.pool)
+        if asked:
+            life.by = asked[0].by
+            asked[0].left -= 1
+            if not asked[0].left:
+                asked.popleft()
+            return
+        lost = self._lost.get(life.pool)
+        if lost:
+            life.instead_of = lost.popleft()
+            life.by = life.instead_of.by
+
+    # What was so at a time.
+
+    def pools(self) -> list[str]:
+        return list(dict.fromkeys([*(life.pool for life in self.lives), *self.by_pool]))
+
+    def in_states(self, pool: str, time_s: float) -> dict[str, list[ReplicaLife]]:
+        """The replicas of a pool by state; those that are gone are left out."""
+        found: dict[str, list[ReplicaLife]] = {state: [] for state in STATES[:-1]}
+        for life in self.lives:
+            state = life.state_at(time_s) if life.pool == pool else None
+            if state in found:
+                found[state].append(life)
+        return found
+
+    def last_decision(self, pool: str, time_s: float) -> LoggedEvent | None:
+        found = [one for one in self.by_pool.get(pool, []) if one.time <= time_s]
+        return found[-1] if found else None
+
+    def short(self, time_s: float, pool: str | None = None) -> list[LoggedEvent]:
+        """Needs that the fleet could not meet then, each as it was last told."""
+        open_: dict[str, LoggedEvent] = {}
+        for one in self.happenings:
+            if one.time > time_s:
+                break
+            if one.kind == SHORT:
+                open_[one.subject] = one
+            elif one.kind == MET:
+                open_.pop(one.subject, None)
+        return [one for one in open_.values() if pool is None or one.data.get("pool") == pool]
+
+    def unplaced(self, time_s: float) -> list[LoggedEvent]:
+        """Gangs that no place could be found for then, each as it was last told."""
+        open_: dict[str, LoggedEvent] = {}
+        for one in self.happenings:
+            if one.time > time_s:
+                break
+            if one.kind == UNSCHEDULABLE:
+                open_[one.subject] = one
+            elif one.kind == SCHEDULED:
+                open_.pop(one.subject, None)
+        return list(open_.values())
+
+    def of_pod(self, pod: str) -> ReplicaLife | None:
+        return next((life for life in self.lives if pod in life.pods), None)
+
+
+def read_history(folder: Path) -> ControlHistory:
+    """Reads the log of a run; a folder without one is a sentence."""
+    path = folder / CONTROL
+    if not path.is_file():
+        path = folder / EVENTS
+    if not path.is_file():
+        hint = "give a folder that `windtunnel simulate` has written"
+        raise InputError(f"there is no {CONTROL}", where=str(folder), hint=hint)
+    decoder = msgspec.json.Decoder(LoggedEvent)
+    found = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if any(mark in line for mark in OF_REQUESTS):
+                continue
+            try:
+                found.append(decoder.decode(line))
+            except msgspec.MsgspecError as error:
+                raise InputError(f"line {number} is damaged: {error}", where=str(path)) from error
+    return ControlHistory(found)

@@ -1,0 +1,63 @@
+"""The way of a machine from the decision to order it until it could be used, in seconds."""
+
+import msgspec
+
+from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent, ReplicaLife
+from windtunnel.analysis.explain.steps import took
+
+ORDERS = ("fleet.provision", "fleet.bootstrap", "fleet.adopt", "fleet.preempt")
+CREATING, IDLE = "machine.creating", "machine.idle"
+CONFIGURING, CONFIGURED = "machine.configuring", "machine.configured"
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """How a machine came to a cluster."""
+
+    machine: str
+    kind: str
+    order: LoggedEvent
+    seconds: dict[str, float]
+    """By part of the way, in order; those that there was nothing of are left out."""
+    end_s: float | None
+    """When it could be used; None: never."""
+
+    def in_words(self) -> str:
+        parts = ", ".join(f"{took(seconds)} {part}" for part, seconds in self.seconds.items())
+        return parts if self.end_s is not None else f"{parts}, and it never came".strip(", ")
+
+
+def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arrival | None:
+    """The last time that a machine came to a cluster, if that was ordered during the run."""
+    told = [one for one in history.of_machine.get(machine, []) if one.time <= before_s]
+    order = next((one for one in reversed(told) if one.kind in ORDERS), None)
+    if order is None:
+        return None
+    after = [one for one in history.of_machine[machine] if one.time >= order.time]
+    times: dict[str, float] = {}
+    for one in after:
+        times.setdefault(one.kind, one.time)
+        if one.kind == CONFIGURED:
+            break
+    seconds: dict[str, float] = {}
+    at_s = order.time
+    for kind, part in (
+        (CREATING, "until it was begun with"),
+        (IDLE, "to be created"),
+        (CONFIGURED, "to join the cluster"),
+    ):
+        if kind in times and times[kind] >= at_s:
+            if times[kind] > at_s:
+                seconds[part] = times[kind] - at_s
+            at_s = times[kind]
+    return Arrival(machine, order.data.get("kind", ""), order, seconds, times.get(CONFIGURED))
+
+
+def arrivals_of(history: ControlHistory, life: ReplicaLife) -> list[Arrival]:
+    """Of the machines of a replica, those that it had to wait for."""
+    placed_s = life.since.get("starting", life.since.get("ready", float("inf")))
+    found = []
+    for machine in life.machines:
+        came = arrival_of(history, machine, placed_s)
+        if came is not None and (came.end_s is None or came.end_s > life.asked_s):
+            found.append(came)
+    return found

@@ -1,0 +1,181 @@
+"""What every layer looked like at one time of a run, and what it had just decided."""
+
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.explain.history import LoggedEvent
+from windtunnel.analysis.explain.machines import CONFIGURING, CREATING
+from windtunnel.analysis.explain.run import RunReader
+from windtunnel.analysis.explain.steps import (
+    FAULT,
+    FLEET,
+    GANG,
+    GATEWAY,
+    MACHINE,
+    POOL,
+    SERVER,
+    TRAFFIC,
+    CauseStep,
+    count,
+    moment,
+    took,
+)
+from windtunnel.core.errors import InputError
+from windtunnel.core.units import format_duration
+
+MOST_NAMED = 6
+MACHINE_STATES = ("creating", "idle", "configuring", "configured", "draining", "deleting", "failed")
+PODS = ("waiting", "starting", "ready", "ending")
+
+
+class ExplainedMoment(msgspec.Struct, frozen=True):
+    """A time, a sentence for each layer, and the autoscaler's latest decision about each pool."""
+
+    time: float
+    layers: list[CauseStep]
+    decisions: list[LoggedEvent]
+
+
+def explain_moment(run: RunReader, at_s: float) -> ExplainedMoment:
+    """All layers at a time, from traffic down to machines."""
+    if not 0.0 <= at_s <= run.end_s:
+        allowed = f"0 s to {format_duration(run.end_s)}, when the run ended"
+        what = f"{format_duration(at_s)} is too late" if at_s > 0.0 else "the run begins at 0 s"
+        raise InputError(what, where="--at", allowed=allowed)
+    layers = [*_load(run, at_s), *_pools(run, at_s)]
+    layers += [*_gangs(run, at_s), *_fleet(run, at_s), *_faults(run, at_s)]
+    history = run.history
+    found = [history.last_decision(pool, at_s) for pool in sorted(history.by_pool)]
+    return ExplainedMoment(at_s, layers, [one for one in found if one is not None])
+
+
+def _load(run: RunReader, at_s: float) -> list[CauseStep]:
+    series = run.series
+    sample = series.sample_at(at_s)
+    whole = {name: float(values[sample]) for name, values in series.whole.items()}
+    span_s = max(whole["interval"], 1e-12)
+    since = f"in the {took(span_s)} around it"
+    came, done = whole["arrived"] / span_s, whole["completed"] / span_s
+    steps = [CauseStep(at_s, TRAFFIC, f"{came:.3g}/s arrived and {done:.3g}/s completed, {since}")]
+    if run.result["gateway"] is not None:
+        waiting = count(int(whole["at_gateway"]), "request")
+        steps.append(CauseStep(at_s, GATEWAY, f"{waiting} waited to be let in"))
+    if whole["in_line"]:
+        for_one = count(int(whole["in_line"]), "request")
+        steps.append(CauseStep(at_s, SERVER, f"{for_one} in line for a server to be ready"))
+    waiting, running = count(int(whole["waiting"]), "request"), int(whole["running"])
+    where = " at servers" if whole["in_line"] else ""
+    says = (
+        f"{waiting} in line{where}, {running:,} in batches; on "
+        f"average {whole['kv_used']:.0%} of KV blocks in use, busy {whole['busy']:.0%} of the time"
+    )
+    return [*steps, CauseStep(at_s, SERVER, says)]
+
+
+def _pools(run: RunReader, at_s: float) -> list[CauseStep]:
+    steps = []
+    for pool in run.history.pools():
+        states = run.history.in_states(pool, at_s)
+        told = [f"{len(lives)} {state}" for state, lives in states.items() if lives]
+        slow = [life for state in ("pending", "starting") for life in states[state]]
+        if slow:
+            first = min(slow, key=lambda life: (life.asked_s, life.server))
+            by = f" by {first.by}" if first.by else ""
+            told.append(f"{first.title} asked for {took(at_s - first.asked_s)} before{by}")
+        ids = list(dict.fromkeys(life.by for life in slow if life.by))
+        steps.append(CauseStep(at_s, POOL, f"{pool}: {', '.join(told) or 'no server'}", ids))
+    return steps
+
+
+def _gangs(run: RunReader, at_s: float) -> list[CauseStep]:
+    gangs = run.result["gangs"]
+    steps = []
+    for cluster, told in (gangs or {"clusters": {}})["clusters"].items():
+        row = _row_at(told["sizes"], at_s)
+        counts = [f"{int(row[place])} {name}" for place, name in enumerate(PODS, 1) if row[place]]
+        waiting = count(int(row[5]), "gang")
+        says = f"pods in {cluster}: {', '.join(counts) or 'none'}; pods of {waiting} wait"
+        steps.append(CauseStep(at_s, GANG, says))
+    alike: dict[str, list[LoggedEvent]] = {}
+    for one in run.history.unplaced(at_s):
+        alike.setdefault(one.reason, []).append(one)
+    for reason, found in list(alike.items())[:MOST_NAMED]:
+        first, more = found[0], len(found) - 1
+        whose = f"{first.name} and {more} more have" if more else f"{first.name} has"
+        ids = [one.id for one in found[:MOST_NAMED]]
+        says = f"{whose} no place, the first since {moment(first.time)}: {reason}"
+        steps.append(CauseStep(first.time, GANG, says, ids))
+    return steps
+
+
+def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
+    fleet: dict[str, Any] | None = run.result["fleet"]
+    if fleet is None:
+        return []
+    steps = []
+    for kind, told in fleet["pools"].items():
+        row = _row_at(told["sizes"], at_s)
+        states = enumerate(MACHINE_STATES, 1)
+        counts = [f"{int(row[place])} {name}" for place, name in states if row[place]]
+        says = f"{kind}: {', '.join(counts) or 'none'}; ${row[-1]:,.2f} an hour"
+        steps.append(CauseStep(at_s, MACHINE, says))
+    for machine, told in run.history.of_machine.items():
+        before = [one for one in told if one.time <= at_s]
+        if before and before[-1].kind in (CREATING, CONFIGURING):
+            order = next((one for one in reversed(before) if one.id), None)
+            ids = [order.id] if order is not None else []
+            state = before[-1].kind.removeprefix("machine.")
+            says = f"{machine} is {state} since {moment(before[-1].time)}"
+            steps.append(CauseStep(before[-1].time, MACHINE, says, ids))
+    for one in run.history.short(at_s)[:MOST_NAMED]:
+        says = f"{one.name} cannot be had since {moment(one.time)}: {one.reason}"
+        steps.append(CauseStep(one.time, FLEET, says, [one.id]))
+    return steps
+
+
+def _faults(run: RunReader, at_s: float) -> list[CauseStep]:
+    return [
+        CauseStep(
+            one.at_s, FAULT, f"{one.kind} of {', '.join(one.subjects[:MOST_NAMED])}", [one.id]
+        )
+        for one in run.history.faults.values()
+        if one.overlaps(at_s, at_s)
+    ]
+
+
+def _row_at(rows: list[list[float]], at_s: float) -> list[float]:
+    """The levels at a time; nothing before the first."""
+    found = [row for row in rows if row[0] <= at_s]
+    return found[-1] if found else [at_s] + [0.0] * 8
+
+
+def decision_lines(one: LoggedEvent) -> list[str]:
+    """A decision of the autoscaler: the outcome, the way from the wish to it, the numbers."""
+    data = one.data
+    lines = [one.reason, f"Wanted: {data['recommended']}."]
+    for limit in data["limits"]:
+        without = (
+            "it made no difference in the end"
+            if limit["without"] == data["target"]
+            else f"without it {limit['without']}"
+        )
+        change = f"{limit['before']} -> {limit['after']}"
+        lines.append(f"{limit['name']}: {change}. {limit['reason']} ({without})")
+    if not data["limits"]:
+        lines.append("No limit bound it.")
+    if data["metrics"]:
+        numbers = [f"{name} {_figure(value)}" for name, value in data["metrics"].items()]
+        lines.append(f"Seen at {moment(data['seen'])}: {', '.join(numbers)}.")
+    return lines
+
+
+def decision_head(one: LoggedEvent) -> str:
+    data = one.data
+    changes = data["target"] != data["current"]
+    size = f"{data['current']} -> {data['target']}" if changes else f"stays at {data['target']}"
+    return f"{one.name}: {size}, decided at {moment(one.time)}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

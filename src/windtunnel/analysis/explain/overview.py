@@ -1,0 +1,99 @@
+"""Where to begin: the worst requests of a run, and the decisions that mattered most."""
+
+import msgspec
+
+from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.run import RunReader
+from windtunnel.analysis.explain.steps import (
+    AUTOSCALER,
+    FAULT,
+    FLEET,
+    GANG,
+    SERVER,
+    CauseStep,
+    moment,
+    took,
+)
+from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
+from windtunnel.core.vocabulary import RESIZED
+from windtunnel.gangs.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+
+TERMINATIONS = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
+HOW_MANY = 3
+MOST_DECISIONS = 8
+
+
+class Slow(msgspec.Struct, frozen=True):
+    """A request worth a look."""
+
+    request: int
+    took: float
+    upto: str
+    why: str
+
+
+class Overview(msgspec.Struct, frozen=True):
+    requests: list[Slow]
+    decisions: list[CauseStep]
+    cut: str
+    """What the log has not; empty when it has all."""
+
+
+def overview(run: RunReader) -> Overview:
+    worst = run.worst()
+    slow: dict[int, Slow] = {}
+    for upto, word in ((FIRST_TOKEN, "to the first token"), (FINISHED, "to the end")):
+        for story in worst.stories(upto, run.series, run.slots)[:HOW_MANY]:
+            slow.setdefault(story.request.id, _slow(story, word))
+    history = run.history
+    cut = "" if history.cut is None else f"after {moment(history.cut.time)} {history.cut.reason}"
+    return Overview(list(slow.values()), _important(history), cut)
+
+
+def _slow(story: SlowRequest, word: str) -> Slow:
+    return Slow(story.request.id, story.took_s, word, story.why)
+
+
+def _important(history: ControlHistory) -> list[CauseStep]:
+    """What went wrong first, then the largest changes; shown in the order of time."""
+    wrong = [
+        CauseStep(one.at_s, FAULT, f"{one.kind} of {', '.join(one.subjects[:3])}", [one.id])
+        for one in history.faults.values()
+    ]
+    wrong += [
+        CauseStep(one.time, GANG, f"{one.name}: {one.reason}", [one.id])
+        for one in history.happenings
+        if one.kind.removeprefix("gang.") in TERMINATIONS
+    ]
+    wrong += [
+        CauseStep(one.time, FLEET, f"short of {one.name}: {one.reason}", [one.id])
+        for one in history.happenings
+        if one.kind == "fleet.short"
+    ]
+    wrong += [
+        CauseStep(life.since["gone"], SERVER, f"{life.title} was lost: {life.ended}")
+        for life in history.lives
+        if life.was_lost
+    ]
+    changes = [
+        one for decisions in history.by_pool.values() for one in decisions if one.kind == RESIZED
+    ]
+    changes.sort(key=lambda one: (-_size(one), one.time, one.id))
+    resized = [CauseStep(one.time, AUTOSCALER, _resized(one), [one.id]) for one in changes]
+    half = MOST_DECISIONS // 2
+    kept = [*wrong[: MOST_DECISIONS - min(half, len(resized))]]
+    kept += resized[: MOST_DECISIONS - len(kept)]
+    return sorted(kept, key=lambda step: step.time)
+
+
+def _resized(one: LoggedEvent) -> str:
+    data = one.data
+    return f"{one.name}: {data['current']} -> {data['target']}. {one.reason}"
+
+
+def _size(one: LoggedEvent) -> int:
+    return abs(int(one.data["target"]) - int(one.data["current"]))
+
+
+def in_words(slow: Slow) -> str:
+    return f"request {slow.request}, {took(slow.took)} {slow.upto}: {slow.why}"

@@ -1,0 +1,95 @@
+"""The folder of a run, as explanations need it: read as far as somebody asks."""
+
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.explain.history import ControlHistory, read_history
+from windtunnel.analysis.phases import RequestRow
+from windtunnel.analysis.run_folder import (
+    OF_REQUESTS,
+    REQUESTS,
+    RESULT,
+    SCENARIO,
+    TIMELINE,
+    Series,
+    batches_of,
+    json_of,
+    parquet_of,
+    series_of,
+)
+from windtunnel.analysis.saturation import slots_of
+from windtunnel.analysis.slowest import Slowest
+from windtunnel.core.errors import InputError
+
+ALSO = ("tenant", "redirects", "retries", "deadline")
+
+
+class FullRequestRow(RequestRow, frozen=True, kw_only=True):
+    """A request, with what only its own explanation tells."""
+
+    tenant: str
+    redirects: int
+    retries: int
+    deadline: float | None
+    model: str | None = None
+    """Which of several models it was for."""
+
+
+class RunReader:
+    """A run that has ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.result: dict[str, Any] = json_of(folder / RESULT)
+
+    @property
+    def end_s(self) -> float:
+        end_s: float = self.result["simulated_seconds"]
+        return end_s
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        return json_of(self.folder / SCENARIO)
+
+    @cached_property
+    def series(self) -> Series:
+        return series_of(self.folder / TIMELINE)
+
+    @cached_property
+    def history(self) -> ControlHistory:
+        return read_history(self.folder)
+
+    @cached_property
+    def slots(self) -> list[int]:
+        return slots_of(self.series, self.scenario)
+
+    def worst(self) -> Slowest:
+        """The slowest requests; all rows are read for it."""
+        worst = Slowest(self.result)
+        for batch in batches_of(self.folder / REQUESTS):
+            worst.add(batch)
+        return worst
+
+    def request(self, number: int) -> FullRequestRow:
+        """One request; of a number that there is none of, those that there are."""
+        import numpy as np
+
+        columns = [*OF_REQUESTS, *ALSO]
+        file = parquet_of(self.folder / REQUESTS, columns)
+        columns += [name for name in ("model",) if name in file.schema_arrow.names]
+        low, high = sys.maxsize, -1
+        for batch in file.iter_batches(columns=columns):
+            ids = np.asarray(batch["id"])
+            places = np.flatnonzero(ids == number)
+            if len(places):
+                return msgspec.convert(
+                    batch.slice(int(places[0]), 1).to_pylist()[0], FullRequestRow
+                )
+            if len(ids):
+                low, high = min(low, int(ids.min())), max(high, int(ids.max()))
+        allowed = f"{low} to {high}" if low <= high else "none, for nobody came"
+        raise InputError(f"there is no request {number}", where="--request", allowed=allowed)

@@ -1,0 +1,58 @@
+"""What an explanation is made of: steps, each with its time, its layer, and where it leads."""
+
+import msgspec
+
+from windtunnel.core.units import format_duration
+
+REQUEST = "request"
+TRAFFIC = "traffic"
+GATEWAY = "gateway"
+SERVER = "server"
+POOL = "pool"
+AUTOSCALER = "autoscaler"
+GANG = "gang"
+FLEET = "fleet"
+MACHINE = "machine"
+FAULT = "fault"
+
+LONG_S = 600.0
+
+
+class CauseStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fact on the way to a cause; `ids` are decisions that can be asked about further."""
+
+    time: float
+    layer: str
+    says: str
+    ids: list[str] = []
+    seconds: dict[str, float] = {}
+    """The durations that it is about, exactly."""
+
+
+class CauseChain(msgspec.Struct, frozen=True):
+    """Why something took so long: steps from the effect down, and the cause they end in."""
+
+    about: str
+    steps: list[CauseStep]
+    root: CauseStep
+
+
+def took(seconds: float) -> str:
+    """A duration, as exactly as a person compares them."""
+    if 0.1 <= seconds < LONG_S:
+        return f"{seconds:.1f} s"
+    return format_duration(seconds)
+
+
+def moment(time_s: float) -> str:
+    """A time of a run, to the second at least."""
+    if time_s < 60.0:
+        return f"{time_s:.1f} s".replace(".0 s", " s")
+    minutes, seconds = divmod(round(time_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,186 @@
+"""How often each latency was seen, in buckets of one percent, and the bars that show it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windtunnel.core.histogram import GROWTH
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+
+AT_ONCE_S = 1e-6
+"""Shorter than anything a person could mean: what is left of a subtraction of equal times."""
+
+MOST_BARS = 44
+
+
+class HistogramBar(msgspec.Struct, frozen=True):
+    """How many values lie in [low, high), and what share lies below `high`."""
+
+    low: float
+    high: float
+    count: int
+    below: float
+
+
+class LatencyCounts:
+    """Counts of values by one-percent bucket; bucket b holds values from 1.01**b on."""
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, int] = {}
+        self.at_once = 0
+
+    @property
+    def total(self) -> int:
+        return self.at_once + sum(self.buckets.values())
+
+    def add(self, values: Numbers, times: Numbers | None = None) -> None:
+        """Counts many values, each once or as often as `times` says."""
+        import numpy as np
+
+        times = np.ones(len(values), dtype=np.int64) if times is None else times
+        later = values > AT_ONCE_S
+        self.at_once += int(times[~later].sum())
+        buckets = np.floor(np.log(values[later]) / math.log(GROWTH)).astype(np.int64)
+        found, place = np.unique(buckets, return_inverse=True)
+        sums = np.bincount(place, weights=times[later], minlength=len(found))
+        for bucket, count in zip(found.tolist(), sums.tolist(), strict=True):
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + round(count)
+
+    def bars(self) -> list[HistogramBar]:
+        """At most MOST_BARS bars of equal width on a scale of ratios, each of whole buckets."""
+        if not self.buckets:
+            return []
+        first, last = min(self.buckets), max(self.buckets)
+        width = -(-(last - first + 1) // MOST_BARS)
+        counts = [0] * (-(-(last - first + 1) // width))
+        for bucket, count in self.buckets.items():
+            counts[(bucket - first) // width] += count
+        bars, seen, total = [], self.at_once, self.total
+        for index, count in enumerate(counts):
+            low = first + index * width
+            seen += count
+            bars.append(HistogramBar(GROWTH**low, GROWTH ** (low + width), count, seen / total))
+        return bars
+
+
+def of_outcomes(batch: Any, outcomes: tuple[str, ...]) -> Any:
+    """The rows of a batch that ended in one of some ways."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.is_in(batch["outcome"].cast(pa.string()), pa.array(outcomes)))
+
+
+OF_REQUESTS = ("ttft", "tpot", "e2e", "queue", "gateway")
+MOST_CLASSES = 6
+"""Classes that have pictures of their own: those with the most requests."""
+
+
+class Latencies:
+    """The latencies of completed requests, of all and by class, from batches of rows."""
+
+    def __init__(self, scenario: dict[str, Any], result: dict[str, Any]) -> None:
+        self.counts = {name: LatencyCounts() for name in (*OF_REQUESTS, "itl")}
+        slos = result["slo"]
+        largest = sorted(slos, key=lambda name: (-slos[name]["completed"], name))[:MOST_CLASSES]
+        self.classes = {
+            name: {latency: LatencyCounts() for latency in OF_REQUESTS}
+            for name in slos
+            if len(slos) > 1 and name in largest
+        }
+        self._completion_s = {
+            pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["pools"]
+        }
+
+    def add(self, batch: Any) -> None:
+        import numpy as np
+
+        rows = of_outcomes(batch, ("completed",))
+        times = {
+            name: np.asarray(rows[name], dtype=np.float64)
+            for name in ("arrived", "admitted", "scheduled", "first_token", "finished")
+        }
+        waits = {
+            "ttft": times["first_token"] - times["arrived"],
+            "e2e": times["finished"] - times["arrived"],
+            "queue": times["scheduled"] - times["arrived"],
+            "gateway": times["admitted"] - times["arrived"],
+        }
+        tokens = np.asarray(rows["output_tokens"], dtype=np.float64)
+        pools = rows["pool"].dictionary_encode()
+        by_pool = [self._completion_s[pool] for pool in pools.dictionary.to_pylist()]
+        after_s = np.array(by_pool)[np.asarray(pools.indices)] if by_pool else 0.0
+        many = tokens > 1
+        span_s = times["finished"] - times["first_token"] - after_s
+        waits["tpot"] = np.where(many, span_s / np.maximum(tokens - 1, 1), np.nan)
+        _count(self.counts, waits)
+        slos = rows["slo"].dictionary_encode()
+        names = slos.dictionary.to_pylist()
+        for name, counts in self.classes.items():
+            if name in names:
+                own = np.asarray(slos.indices) == names.index(name)
+                _count(counts, {latency: values[own] for latency, values in waits.items()})
+
+
+def _count(counts: dict[str, LatencyCounts], waits: dict[str, Any]) -> None:
+    import numpy as np
+
+    for name, values in waits.items():
+        counts[name].add(values[~np.isnan(values)])
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+STRETCHES = 120
+"""Of the run, each with a mean and a slowest; more would show chance instead of load."""
+
+
+class FirstTokens:
+    """Sums up batches of rows."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        import numpy as np
+
+        self._end_s: float = result["simulated_seconds"]
+        self._counts: Floats = np.zeros(STRETCHES)
+        self._sums: Floats = np.zeros(STRETCHES)
+        self._slowest: Floats = np.zeros(STRETCHES)
+
+    def add(self, batch: Any) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        arrived, first = (
+            np.asarray(batch[name].cast(pa.float64()), dtype=np.float64)
+            for name in ("arrived", "first_token")
+        )
+        there = ~np.isnan(first)
+        if not there.any() or self._end_s <= 0.0:
+            return
+        waited = (first - arrived)[there]
+        share = first[there] / self._end_s
+        stretch = np.minimum((share * STRETCHES).astype(np.int64), STRETCHES - 1)
+        self._counts += np.bincount(stretch, minlength=STRETCHES)
+        self._sums += np.bincount(stretch, weights=waited, minlength=STRETCHES)
+        np.maximum.at(self._slowest, stretch, waited)
+
+    def lines(self) -> tuple[Floats, dict[str, Floats]]:
+        """The middles of stretches in which some came, and their means and slowest."""
+        import numpy as np
+
+        seen = np.flatnonzero(self._counts)
+        middles: Floats = (seen + 0.5) * np.float64(self._end_s / STRETCHES)
+        mean = self._sums[seen] / self._counts[seen]
+        return middles, {"slowest": self._slowest[seen], "mean": mean}

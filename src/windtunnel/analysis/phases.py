@@ -1,0 +1,133 @@
+"""The phases that a request passes through, by name and in order, for every picture of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windtunnel.core.vocabulary import ENCODING
+
+GATEWAY, ENCODE, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
+    "gateway",
+    "encode",
+    "queue",
+    "prefill",
+    "room",
+    "transfer",
+    "start",
+    "decode",
+)
+NAMES = {
+    GATEWAY: "at the gateway",
+    ENCODE: "having its media encoded",
+    QUEUE: "in line",
+    PREFILL: "computing its prompt",
+    ROOM: "waiting for room where it is decoded",
+    TRANSFER: "moving its KV cache",
+    START: "waiting for its first token there",
+    DECODE: "producing its answer",
+}
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A part of a request's time; one that was never left ends with the request or the run."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+    @property
+    def took_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+class RequestTimes(msgspec.Struct, frozen=True):
+    """When a request reached what; None where it never did."""
+
+    arrived: float
+    admitted: float | None
+    encoded: float | None
+    scheduled: float | None
+    prefilled: float | None
+    transfer_start: float | None
+    transfer_end: float | None
+    first_token: float | None
+    finished: float | None
+
+
+def phases(times: RequestTimes, end_s: float, *, split: bool, encoding: bool) -> list[Phase]:
+    """The phases that a request came to, of which the last may be cut short.
+
+    They follow each other without gaps from its arrival to its end, or to that of the run. `split`:
+    its prompt was computed on another server than its answer. `encoding`: its media were being
+    encoded when it ended.
+    """
+    left: list[tuple[str, float | None]] = [(GATEWAY, times.admitted)]
+    if times.encoded is not None or encoding:
+        left.append((ENCODE, times.encoded))
+    left.append((QUEUE, times.scheduled))
+    if split:
+        left += [
+            (PREFILL, times.prefilled),
+            (ROOM, times.transfer_start),
+            (TRANSFER, times.transfer_end),
+            (START, times.first_token),
+        ]
+    else:
+        left.append((PREFILL, times.first_token))
+    left.append((DECODE, times.finished))
+    last_s = end_s if times.finished is None else times.finished
+    return _following(times.arrived, left, last_s)
+
+
+def _following(
+    start_s: float, left: Sequence[tuple[str, float | None]], last_s: float
+) -> list[Phase]:
+    found: list[Phase] = []
+    for name, left_s in left:
+        if left_s is None:
+            found.append(Phase(name, start_s, last_s))
+            break
+        found.append(Phase(name, start_s, left_s))
+        start_s = left_s
+    return [phase for phase in found if phase.took_s > 0.0 or phase is found[-1]]
+
+
+Owner = tuple[str | None, int | None]
+"""A server: its pool and its number there; nothing for a request that was sent nowhere."""
+
+
+class RequestRow(RequestTimes, frozen=True, kw_only=True):
+    """A row, as far as a report shows it; times are None where they never came."""
+
+    id: int
+    source: str
+    slo: str
+    outcome: str
+    reason: str | None
+    prompt_tokens: int
+    output_tokens: int
+    prefix_hit_tokens: int
+    preemptions: int
+    pool: str | None
+    replica: int | None
+    prefill_pool: str | None
+    prefill_replica: int | None
+
+    @property
+    def server(self) -> Owner:
+        """Where its answer is made."""
+        return self.pool, self.replica
+
+    @property
+    def prompt_server(self) -> Owner:
+        """Where its prompt is computed."""
+        if self.prefill_pool is None:
+            return self.server
+        return self.prefill_pool, self.prefill_replica
+
+    def phases(self, end_s: float) -> list[Phase]:
+        """Where its time went, in a run that ended so."""
+        split = self.prompt_server != self.server
+        return phases(self, end_s, split=split, encoding=(self.reason or "").endswith(ENCODING))

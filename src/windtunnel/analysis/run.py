@@ -1,0 +1,80 @@
+"""Everything that a report shows of a finished run, read from its folder in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.endings import EndingCounts
+from windtunnel.analysis.explain.history import ControlHistory, read_history
+from windtunnel.analysis.latencies import FirstTokens, Latencies, LatencyCounts
+from windtunnel.analysis.run_folder import (
+    CONTROL,
+    REQUESTS,
+    RESULT,
+    SCENARIO,
+    TIMELINE,
+    TOKEN_GAPS,
+    Series,
+    batches_of,
+    json_of,
+    parquet_of,
+    series_of,
+)
+from windtunnel.analysis.slowest import Slowest
+from windtunnel.analysis.time_shares import TimeShares
+
+
+class AnalyzedRun(msgspec.Struct, frozen=True):
+    """All that the files of a run say, as far as a report shows it."""
+
+    result: dict[str, Any]
+    scenario: dict[str, Any]
+    series: Series
+    latencies: dict[str, LatencyCounts]
+    classes: dict[str, dict[str, LatencyCounts]]  # the same by class, where there are several
+    shares: TimeShares
+    worst: Slowest
+    endings: EndingCounts
+    first_tokens: FirstTokens
+    history: ControlHistory  # of the control plane; empty in folders of older versions
+
+
+def read_run(folder: Path) -> AnalyzedRun:
+    """Reads a folder that `simulate` wrote; a missing or damaged file is a sentence."""
+    result, scenario = json_of(folder / RESULT), json_of(folder / SCENARIO)
+    series = series_of(folder / TIMELINE)
+    latencies, shares = Latencies(scenario, result), TimeShares(result)
+    worst, endings = Slowest(result), EndingCounts(result)
+    first_tokens = FirstTokens(result)
+    for batch in batches_of(folder / REQUESTS):
+        latencies.add(batch)
+        first_tokens.add(batch)
+        shares.add(batch)
+        worst.add(batch)
+        endings.add(batch)
+    latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
+    return AnalyzedRun(
+        result,
+        scenario,
+        series,
+        latencies.counts,
+        latencies.classes,
+        shares,
+        worst,
+        endings,
+        first_tokens,
+        read_history(folder) if (folder / CONTROL).is_file() else ControlHistory([]),
+    )
+
+
+def _gaps(path: Path) -> LatencyCounts:
+    import numpy as np
+
+    table = parquet_of(path, ("low", "high", "count")).read(columns=["low", "high", "count"])
+    low, high = np.asarray(table["low"]), np.asarray(table["high"])
+    counts = LatencyCounts()
+    counts.add(np.sqrt(low * high), np.asarray(table["count"]))
+    return counts

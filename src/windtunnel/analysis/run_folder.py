@@ -1,0 +1,135 @@
+"""The folder of a run: what its files are called, and reading them piece by piece.
+
+Memory does not grow with the number of requests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windtunnel.analysis.phases import Owner, RequestRow
+from windtunnel.core.errors import InputError
+
+RESULT = "result.json"
+SCENARIO = "scenario.json"
+REQUESTS = "requests.parquet"
+TIMELINE = "timeline.parquet"
+TOKEN_GAPS = "token_gaps.parquet"  # noqa: S105 - a file's name, of no secret
+EVENTS = "events.jsonl"
+CONTROL = "control.jsonl"
+REPORT = "report.html"
+ALL = (RESULT, SCENARIO, REQUESTS, TIMELINE, TOKEN_GAPS, EVENTS, CONTROL, REPORT)
+"""Whatever else is in a folder is not ours."""
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+ROWS_PER_LOOK = 65_536
+PER_SERVER = ("waiting", "running", "kv_used", "busy", "steps")
+PER_RUN = (
+    *PER_SERVER,
+    "interval",
+    "arrived",
+    "completed",
+    "rejected",
+    "timed_out",
+    "dropped",
+    "output_tokens",
+    "at_gateway",
+    "in_line",
+    "in_flight",
+    "transfers",
+    "transferred_bytes",
+    "cost",
+    "replicas",
+    "replicas_ready",
+    "replicas_wanted",
+)
+OF_REQUESTS = list(RequestRow.__struct_fields__)
+
+
+class Series(msgspec.Struct, frozen=True):
+    """A run over time: `whole` has an array per quantity, `servers` one of time by server."""
+
+    times: Floats
+    whole: dict[str, Floats]
+    names: list[tuple[str, int]]  # pool and replica of each server
+    servers: dict[str, Floats]  # not a number where a server does not exist
+
+    def place_of(self, owner: Owner) -> int | None:
+        """Which of the servers it is; None when it is none of them."""
+        return next((place for place, name in enumerate(self.names) if name == owner), None)
+
+    def sample_at(self, time_s: float) -> int:
+        """The first sample at or after a time."""
+        return min(int(self.times.searchsorted(time_s)), len(self.times) - 1)
+
+
+def _fault(path: Path, what: str) -> InputError:
+    hint = "give a folder that `windtunnel simulate` has written"
+    return InputError(what, where=str(path), hint=hint)
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """What a file of JSON says; a missing or damaged one is a sentence."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except FileNotFoundError as error:
+        raise _fault(path, "there is no such file") from error
+    except OSError as error:
+        raise _fault(path, f"cannot read it: {(error.strerror or str(error)).lower()}") from error
+    except msgspec.DecodeError as error:
+        raise _fault(path, f"it is damaged: {error}") from error
+
+
+def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
+    """A file of Parquet that has these columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise _fault(path, "there is no such file")
+    try:
+        file = pq.ParquetFile(pa.OSFile(str(path), "rb"))
+    except (OSError, pa.ArrowException) as error:
+        raise _fault(path, "it is damaged, or no Parquet file") from error
+    missing = [name for name in columns if name not in file.schema_arrow.names]
+    if missing:
+        raise _fault(path, f"it has no column {missing[0]}")
+    return file
+
+
+def series_of(path: Path) -> Series:
+    """The timeline of a run."""
+    import numpy as np
+
+    names = ("time", "pool", "replica", *PER_RUN)
+    table = parquet_of(path, names).read(columns=list(names))
+    if not table.num_rows:
+        raise _fault(path, "it has no rows")
+    of_server = np.asarray(table["replica"].is_valid())
+    whole, parts = table.filter(~of_server), table.filter(of_server)
+    times = np.asarray(whole["time"], dtype=np.float64)
+    owners = list(zip(parts["pool"].to_pylist(), parts["replica"].to_pylist(), strict=True))
+    index = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
+    row = np.searchsorted(times, np.asarray(parts["time"], dtype=np.float64))
+    column = np.array([index[owner] for owner in owners], dtype=np.int64)
+    servers = {}
+    for name in PER_SERVER:
+        servers[name] = np.full((len(times), len(index)), np.nan)
+        servers[name][row, column] = np.asarray(parts[name], dtype=np.float64)
+    sums = {name: np.asarray(whole[name], dtype=np.float64) for name in PER_RUN}
+    return Series(times, sums, list(index), servers)
+
+
+def batches_of(path: Path) -> Any:
+    """The rows of requests, some at a time."""
+    file = parquet_of(path, OF_REQUESTS)
+    return file.iter_batches(batch_size=ROWS_PER_LOOK, columns=OF_REQUESTS)

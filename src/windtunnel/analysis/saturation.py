@@ -1,0 +1,147 @@
+"""When servers could not keep up, and why: stretches of time in which small errors grow large.
+
+A server is saturated while requests are queued there and it has no room for them: every slot of its
+batch is taken, or its KV blocks are used up, or more requests are queued than run. Samples are few,
+so a stretch counts from LEAST_SAMPLES in a row. The run is saturated while a tenth of its servers
+are; stretches with less than LEAST_SAMPLES between them are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from windtunnel.analysis.run_folder import Series
+
+LINK_FULL = 0.99
+KV_FULL = 0.9
+LEAST_SAMPLES = 3
+LEAST_SHARE = 0.1
+
+SLOTS, BLOCKS, QUEUE = 1, 2, 3
+CAUSES = {
+    SLOTS: "all batch slots taken",
+    BLOCKS: "KV cache full",
+    QUEUE: "more waiting than running",
+}
+
+
+class RunSample(Protocol):
+    """The state of a run at one instant, as far as it is judged; lists have an entry per server."""
+
+    @property
+    def time_s(self) -> float: ...
+    @property
+    def arrived(self) -> int: ...
+    @property
+    def at_gateway(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def serving(self) -> int: ...
+    @property
+    def waiting(self) -> list[int]: ...
+    @property
+    def running(self) -> list[int]: ...
+    @property
+    def kv_used(self) -> list[float]: ...
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A stretch of time in which the run was saturated."""
+
+    start_s: float
+    end_s: float
+    cause: str
+    most_servers: int
+
+
+def stretches(samples: Sequence[RunSample], slots: Sequence[int]) -> list[Stretch]:
+    """The stretches in which enough servers were saturated, in order; `slots` are by server."""
+    by_cause = [[0] * (len(CAUSES) + 1) for _ in samples]  # saturated servers at each time
+    for server, most in enumerate(slots):
+        causes = [_cause(sample, server, most) for sample in samples]
+        for start, end in _runs([cause > 0 for cause in causes]):
+            if end - start >= LEAST_SAMPLES:
+                for place in range(start, end):
+                    by_cause[place][causes[place]] += 1
+    needed = [max(LEAST_SHARE * sample.serving, 1) for sample in samples]
+    enough = _closed([sum(by_cause[n]) >= needed[n] for n in range(len(samples))])
+    found = []
+    for start, end in _runs(enough):
+        total = [sum(column) for column in zip(*by_cause[start:end], strict=True)]
+        found.append(
+            Stretch(
+                samples[start - 1].time_s if start else 0.0,
+                samples[end - 1].time_s,
+                CAUSES[total.index(max(total))],
+                max(sum(counts) for counts in by_cause[start:end]),
+            )
+        )
+    return found
+
+
+def _cause(sample: RunSample, server: int, slots: int) -> int:
+    """Why a server is saturated, 0 when it is not."""
+    if server >= len(sample.waiting) or not sample.waiting[server]:
+        return 0  # it does not exist yet, or nothing is queued
+    waiting = sample.waiting[server]
+    if sample.running[server] >= slots:
+        return SLOTS
+    if sample.kv_used[server] >= KV_FULL:
+        return BLOCKS
+    return QUEUE if waiting > sample.running[server] else 0
+
+
+def _closed(flags: list[bool]) -> list[bool]:
+    """The same flags with short gaps between them filled."""
+    whole = flags[:]
+    for start, end in _runs([not flag for flag in flags]):
+        if start > 0 and end < len(flags) and end - start < LEAST_SAMPLES:
+            whole[start:end] = [True] * (end - start)
+    return whole
+
+
+def _runs(flags: list[bool]) -> list[tuple[int, int]]:
+    """Where flags are true: (first, one past the last) of every run of them."""
+    found = []
+    start = -1
+    for place, flag in enumerate([*flags, False]):
+        if flag and start < 0:
+            start = place
+        elif not flag and start >= 0:
+            found.append((start, place))
+            start = -1
+    return found
+
+
+# Of a run that was read from its folder
+
+
+def stretches_of(result: dict[str, Any]) -> list[Stretch]:
+    """The stretches of time in which the run was saturated, in order."""
+    return msgspec.convert(result["trust"]["saturated"]["stretches"], list[Stretch])
+
+
+def slots_of(series: Series, scenario: dict[str, Any]) -> list[int]:
+    """How many requests each server can run at once."""
+    slots = {pool["name"]: pool["engine"]["max_num_seqs"] for pool in scenario["pools"]}
+    return [slots[pool] for pool, _ in series.names]
+
+
+def bandwidth_of(scenario: dict[str, Any]) -> float | None:
+    """The bandwidth that transfers between servers share, in bytes/s; None: they do not share."""
+    split = scenario["split"]
+    return split["bytes_per_s"] if split is not None and split["contention"] else None
+
+
+def link_full_s(series: Series, bandwidth: float | None) -> float:
+    """For how long transfers used all of the bandwidth."""
+    if bandwidth is None:
+        return 0.0
+    interval, moved = series.whole["interval"], series.whole["transferred_bytes"]
+    full = (moved >= LINK_FULL * bandwidth * interval) & (series.whole["transfers"] > 1)
+    return float(interval[full].sum())

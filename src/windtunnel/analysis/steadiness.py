@@ -1,0 +1,75 @@
+"""Whether a run had come to a steady state: how long its servers filled, whether queues still grew.
+
+Only the time in which requests arrive is looked at. What follows it, until the last of them has
+ended, is the end of the traffic and not a state of the servers.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windtunnel.analysis.saturation import RunSample
+
+FEWEST_SAMPLES = 8
+NEARLY = 0.8
+"""Servers have filled once as many requests are inside as this share of what is usual later."""
+LIKE = (0.7, 1.4)
+"""Arrivals while servers filled, over arrivals later: beyond these it is the traffic that grew."""
+GROWS = 2.0
+"""A queue grows if the last quarter has this many times as many waiting as the second."""
+
+
+class Steadiness(msgspec.Struct, frozen=True):
+    """What the samples of a run say."""
+
+    arrivals_end_s: float
+    waiting: tuple[float, ...]
+    """Mean number that waited in each quarter of that time; empty where there are few samples."""
+    growing: bool
+    filled_s: float | None
+    """How long servers filled at first; None where it cannot be told from the traffic's shape."""
+
+
+def steadiness(samples: Sequence[RunSample], servers: int) -> Steadiness:
+    """Judges a run by its samples."""
+    last = samples[-1].arrived
+    seen = [sample for sample in samples if sample.arrived < last]
+    seen += samples[len(seen) : len(seen) + 1]  # the one that saw the last arrival
+    end_s = seen[-1].time_s
+    if len(seen) < FEWEST_SAMPLES or end_s <= 0.0:
+        return Steadiness(end_s, (), growing=False, filled_s=None)
+    waiting = tuple(
+        _mean([_inside(s) - sum(s.running) for s in part]) for part in _quarters(seen, end_s)
+    )
+    _, second, third, fourth = waiting
+    growing = second < third < fourth and fourth >= GROWS * second and fourth >= servers
+    filled_s = None if growing else _filled_s(seen, end_s)
+    return Steadiness(end_s, waiting, growing, filled_s)
+
+
+def _quarters(samples: Sequence[RunSample], end_s: float) -> list[list[RunSample]]:
+    parts: list[list[RunSample]] = [[], [], [], []]
+    for sample in samples:
+        parts[min(int(4.0 * sample.time_s / end_s), 3)].append(sample)
+    return parts
+
+
+def _filled_s(samples: Sequence[RunSample], end_s: float) -> float | None:
+    later = [sample for sample in samples if sample.time_s > end_s / 2.0]
+    usual = _mean([_inside(sample) for sample in later])
+    if usual < 1.0:
+        return None
+    full = next((s for s in samples if _inside(s) >= NEARLY * usual), samples[-1])
+    middle = next(s for s in reversed(samples) if s.time_s <= end_s / 2.0)
+    rate = (samples[-1].arrived - middle.arrived) / (end_s - middle.time_s)
+    at_first = full.arrived / full.time_s
+    return full.time_s if LIKE[0] * rate <= at_first <= LIKE[1] * rate else None
+
+
+def _inside(sample: RunSample) -> int:
+    """Requests that have arrived and not ended."""
+    return sample.at_gateway + sample.in_flight
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,130 @@
+"""Where the time of requests went on the mean: of all, and of the slowest hundredth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windtunnel.analysis.latencies import of_outcomes
+from windtunnel.analysis.phases import (
+    DECODE,
+    ENCODE,
+    GATEWAY,
+    PHASES,
+    PREFILL,
+    QUEUE,
+    ROOM,
+    START,
+    TRANSFER,
+    RequestTimes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+MOMENTS = RequestTimes.__struct_fields__
+
+
+class PhaseShare(msgspec.Struct, frozen=True):
+    """A phase of some requests: seconds on the mean, and the part of their time that is."""
+
+    phase: str
+    mean_s: float
+    share: float
+    before: float
+    """The parts of the phases before it, added up."""
+
+
+class RequestGroup(msgspec.Struct, frozen=True):
+    """Some requests: who they are, how many, how long they took on the mean, and with what."""
+
+    name: str
+    count: int
+    mean_s: float
+    shares: list[PhaseShare]
+
+
+class TimeShares:
+    """Adds up phases of completed requests, from batches of rows."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        latency = result["latency"]
+        self._limits: dict[str, tuple[str, float]] = {}
+        if result["requests"]["completed"]:
+            self._limits = {
+                "all": ("e2e", 0.0),
+                "slowest 1% to the first token": ("ttft", latency["ttft"]["p99"]),
+                "slowest 1% to the end": ("e2e", latency["e2e"]["p99"]),
+            }
+        self._sums = {name: dict.fromkeys(PHASES, 0.0) for name in self._limits}
+        self._counts = dict.fromkeys(self._limits, 0)
+
+    def add(self, batch: Any) -> None:
+        rows = of_outcomes(batch, ("completed",))
+        times = moments_of(rows)
+        phases = phases_of_many(rows, times)
+        took = {
+            "ttft": times["first_token"] - times["arrived"],
+            "e2e": times["finished"] - times["arrived"],
+        }
+        for name, (latency, least_s) in self._limits.items():
+            chosen = took[latency] >= least_s
+            self._counts[name] += int(chosen.sum())
+            for phase, seconds in phases.items():
+                self._sums[name][phase] += float(seconds[chosen].sum())
+
+    def groups(self) -> list[RequestGroup]:
+        """What the page draws; nothing when nothing was completed."""
+        found = []
+        for name, sums in self._sums.items():
+            count, total = self._counts[name], sum(sums.values())
+            if not count or total <= 0.0:
+                continue
+            shares, before = [], 0.0
+            for phase, seconds in sums.items():
+                if seconds > 0.0:
+                    shares.append(PhaseShare(phase, seconds / count, seconds / total, before))
+                    before += seconds / total
+            found.append(RequestGroup(name, count, total / count, shares))
+        return found
+
+
+def moments_of(rows: Any) -> dict[str, Floats]:
+    """The times of rows as arrays; not a number where they never came."""
+    import numpy as np
+    import pyarrow as pa
+
+    return {name: np.asarray(rows[name].cast(pa.float64()), dtype=np.float64) for name in MOMENTS}
+
+
+def phases_of_many(rows: Any, times: dict[str, Floats]) -> dict[str, Floats]:
+    """Seconds that completed requests spent in each phase; for one, a row has `phases`."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    apart_from = pc.or_kleene(
+        pc.not_equal(rows["prefill_pool"].cast(pa.string()), rows["pool"].cast(pa.string())),
+        pc.not_equal(rows["prefill_replica"], rows["replica"]),
+    )
+    split = np.asarray(pc.and_kleene(apart_from, pc.is_valid(rows["prefill_pool"])))
+
+    def apart(end: str, start: str) -> Floats:
+        return np.where(split, times[end] - times[start], 0.0)
+
+    computed = np.where(split, times["prefilled"], times["first_token"])
+    sent = np.where(np.isnan(times["encoded"]), times["admitted"], times["encoded"])
+    return {
+        GATEWAY: times["admitted"] - times["arrived"],
+        ENCODE: sent - times["admitted"],
+        QUEUE: times["scheduled"] - sent,
+        PREFILL: computed - times["scheduled"],
+        ROOM: apart("transfer_start", "prefilled"),
+        TRANSFER: apart("transfer_end", "transfer_start"),
+        START: apart("first_token", "transfer_end"),
+        DECODE: times["finished"] - times["first_token"],
+    }

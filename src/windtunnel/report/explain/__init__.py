@@ -1,1 +1,0 @@
-"""From an effect to its causes, across the layers of a run that has ended."""

@@ -1,0 +1,1 @@
+"""The files that runs and batches write."""

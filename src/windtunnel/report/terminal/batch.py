@@ -1,0 +1,90 @@
+"""What a batch came to: a table, and sentences on where things are and how to go on."""
+
+from rich.console import Console
+from rich.table import Table
+
+from windtunnel.core.units import duration_cell, format_count, format_rate
+from windtunnel.live.batch.tally import Ending, Summary
+from windtunnel.report.terminal.layout import plain_table, print_fitting
+
+WHY = {
+    Ending.STALLED: "It ended because ",
+    Ending.REFUSED: "It ended because of this: ",
+    Ending.UNWRITABLE: "It ended because of this: ",
+    Ending.INTERRUPTED: "It was interrupted.",
+    Ending.TERMINATED: "It was asked to terminate.",
+}
+
+
+def show(summary: Summary, resume: str, console: Console) -> None:
+    """Prints the table, then the sentences."""
+    if summary.view.models:
+        print_fitting(console, [_table(summary)])
+    for sentence in sentences(summary, resume):
+        console.print(sentence, soft_wrap=True)
+
+
+def sentences(summary: Summary, resume: str) -> list[str]:
+    """What a person needs to know, most important last."""
+    view = summary.view
+    rows = "1 row is" if view.rows == 1 else f"{view.rows:,} rows are"
+    said = [f"{view.finished:,} of {rows} in {summary.output}."]
+    if summary.errors:
+        parts = []
+        if view.dropped:
+            parts.append(f"{view.dropped:,} dropped")
+        if view.gave_up:
+            parts.append(f"{view.gave_up:,} given up")
+        said.append(f"{', '.join(parts) or 'Others'}: {summary.errors} says why.")
+    if summary.ending is not Ending.COMPLETE:
+        said.append(f"{WHY[summary.ending]}{summary.sentence}".rstrip(".") + ".")
+    if summary.unwritten == 1:
+        said.append("1 answer could not be written; it is asked for again.")
+    elif summary.unwritten:
+        said.append(
+            f"{summary.unwritten:,} answers could not be written; they are asked for again."
+        )
+    left = summary.unfinished + view.gave_up
+    if left and summary.ending is Ending.REFUSED:
+        # The same command would be refused again.
+        rows, them = ("1 row is", "it") if left == 1 else (f"{left:,} rows are", "them")
+        said.append(f"{rows} left; with that put right, --resume goes on with {them}.")
+    elif left:
+        which = (
+            "1 row is left; this goes on with it"
+            if left == 1
+            else (f"{left:,} rows are left; this goes on with them")
+        )
+        said.append(f"{which}:")
+        said.append(f"  {resume}")
+    return said
+
+
+def _table(summary: Summary) -> Table:
+    table = plain_table(
+        "model",
+        "calls",
+        "answered",
+        "429s",
+        "failed",
+        "waited",
+        "took",
+        "prompts",
+        "answers",
+        "rate",
+    )
+    view = summary.view
+    for model in view.models:
+        table.add_row(
+            f"{model.model} at {model.endpoint}",
+            f"{model.sent:,}",
+            f"{model.answered:,}",
+            f"{model.rate_limited:,}",
+            f"{model.failed:,}",
+            duration_cell(model.mean_wait_s),
+            duration_cell(model.mean_s),
+            f"{format_count(model.prompt_tokens)} tokens",
+            f"{format_count(model.completion_tokens)} tokens",
+            format_rate(model.answered / view.elapsed_s) if view.elapsed_s > 0.0 else "",
+        )
+    return table

@@ -1,0 +1,218 @@
+"""What a person sees after a comparison: for each design, what is better, worse, or neither."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.analysis.comparison import (
+    ALIKE,
+    BETTER,
+    ONE_SAMPLE,
+    SAME,
+    TOO_FEW,
+    UNKNOWN,
+    UNSEEN,
+    WORSE,
+)
+from windtunnel.analysis.trust import GOOD
+from windtunnel.core.units import duration_cell, format_count
+from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+
+DATA = "compare.json"
+PAGE = "compare.html"
+NOTHING = "-"
+COLOURS = {BETTER: "green", WORSE: "red"}
+BRIEF = {
+    BETTER: "better",
+    WORSE: "worse",
+    ALIKE: "alike",
+    UNSEEN: "unseen",
+    TOO_FEW: "too few",
+    SAME: "same",
+    ONE_SAMPLE: "one run",
+    UNKNOWN: NOTHING,
+}
+"""Verdicts for screens that have no room for them."""
+LONGEST_HEADER = 16
+LARGEST_PERCENT = 10_000.0
+"""Beyond it nobody reads the digits."""
+
+
+class ComparisonLayout(NamedTuple):
+    """What is left of a table on narrower and narrower screens."""
+
+    columns: tuple[int, ...] = (0, 1, 2, 3, 4)
+    named: bool = False  # columns by the names of the designs
+    ends: bool = True  # both ends of intervals
+    brief: bool = False  # verdicts in a word
+
+
+LAYOUTS = (
+    ComparisonLayout(named=True),
+    ComparisonLayout(),
+    ComparisonLayout(ends=False),
+    ComparisonLayout((0, 1, 2, 4), ends=False),
+    ComparisonLayout((0, 1, 2, 4), ends=False, brief=True),
+    ComparisonLayout((0, 1, 4), ends=False, brief=True),
+)
+"""The figures of the first design are in all: what is a difference without what it is of?"""
+
+
+def show(comparison: dict[str, Any], folder: Path | None, console: Console) -> None:
+    """Prints a table for each design but the first, and where the page is."""
+    names = [design["name"] for design in comparison["designs"]]
+    title = Text.assemble((title_of(comparison), "bold"))
+    console.print(title.append(f"  {seeds_of(comparison)}", "dim"))
+    for place, name in enumerate(names[1:], start=1):
+        console.print()
+        if len(names) > 2:
+            console.print(Text(name, "bold"), soft_wrap=True)
+        print_fitting(console, _tables(comparison, place))
+    console.print()
+    for note in comparison["notes"]:
+        text, _ = indented(console, f"note: {note['says']}")
+        console.print(Text(text), soft_wrap=True)
+    for severity, says, whose in doubts(comparison):
+        text, _ = indented(console, f"{severity} ({whose}): {says}")
+        console.print(Text(text), soft_wrap=True)
+    if folder is not None:
+        # Not wrapped: a path that is broken in two cannot be copied.
+        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+
+
+def title_of(comparison: dict[str, Any]) -> str:
+    """Who is held against whom."""
+    first, *others = (design["name"] for design in comparison["designs"])
+    who = others[0] if len(others) == 1 else f"{len(others)} designs"
+    return f"{who} against {first}"
+
+
+def seeds_of(comparison: dict[str, Any]) -> str:
+    """Which seeds have run."""
+    first, last = comparison["seeds"][0], comparison["seeds"][-1]
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+
+def _tables(comparison: dict[str, Any], place: int) -> Iterable[Table]:
+    names = [comparison["designs"][number]["name"] for number in (0, place)]
+    long = any(len(name) > LONGEST_HEADER for name in names)
+    interval = "difference, 95%" if len(comparison["seeds"]) > 1 else "difference"
+    for layout in LAYOUTS[1:] if long else LAYOUTS:
+        first, other = names if layout.named else ("first", "this one")
+        headers = ("metric", first, other, interval if layout.ends else "difference", "")
+        table = plain_table(*(headers[number] for number in layout.columns))
+        table.columns[-1].justify = "left"
+        for metric in shown_metrics(comparison):
+            cells = _cells(metric, place, layout)
+            table.add_row(*(cells[number] for number in layout.columns))
+        yield table
+
+
+def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tuple[Text, ...]:
+    unit, base, ours = metric["unit"], metric["designs"][0], metric["designs"][place]
+    verdict = said = ours["difference"]["verdict"]
+    between = (difference_cell if layout.ends else middle_cell)(unit, ours["difference"])
+    if layout.brief:
+        said = BRIEF[verdict]
+    elif verdict == TOO_FEW and 3 in layout.columns:
+        between, said = TOO_FEW, ""  # in place of an interval that tells nothing
+    return (
+        Text(metric["name"]),
+        Text(value_cell(unit, base["mean"])),
+        Text(value_cell(unit, ours["mean"])),
+        Text(between),
+        Text(said, COLOURS.get(verdict, "dim")),
+    )
+
+
+def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The gravest finding of each design that has one: (severity, sentence, whose)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for design in comparison["designs"]:
+        trust = design["trust"]
+        if trust["verdict"] != GOOD:
+            found.setdefault((trust["verdict"], trust["says"]), []).append(design["name"])
+    every = len(comparison["designs"])
+    return [
+        (*about, "all" if len(names) == every else ", ".join(names))
+        for about, names in found.items()
+    ]
+
+
+def shown_metrics(comparison: dict[str, Any]) -> list[dict[str, Any]]:
+    """All but those of which no design has any in any run: a zero everywhere tells nothing."""
+    return [
+        metric
+        for metric in comparison["metrics"]
+        if any(value for design in metric["designs"] for value in design["values"])
+    ]
+
+
+def value_cell(unit: str, value: float | None) -> str:
+    """A figure as a column needs it."""
+    if value is None:
+        return NOTHING
+    if unit == "s":
+        return duration_cell(value)
+    if unit == "share":
+        return f"{value:.1%}"
+    if unit == "$":
+        return f"${value:,.2f}" if value >= 0.1 else f"${value:.3g}"
+    if unit == "requests/s":
+        return f"{value:.3g}/s" if value < 999.5 else f"{value:,.0f}/s"
+    if unit == "tokens/s":
+        return f"{format_count(value)}/s"
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def ends_of(unit: str, difference: dict[str, Any]) -> tuple[list[float], str] | None:
+    """Low end, middle and high end of a difference, with the unit that people read it in.
+
+    One sample has a middle, and no ends apart from it.
+    """
+    if difference["mean"] is None:
+        return None
+    ratio = difference["ratio"]
+    found = difference if ratio is None else ratio
+    names = ("mean",) * 3 if found["low"] is None else ("low", "mean", "high")
+    ends = [found[name] for name in names]
+    if ratio is not None:
+        return [100.0 * (end - 1.0) for end in ends], "%"
+    return ([100.0 * end for end in ends], " points") if unit == "share" else (ends, "")
+
+
+def difference_cell(unit: str, difference: dict[str, Any]) -> str:
+    """Both ends of an interval: percent of the first, of a share points."""
+    found = ends_of(unit, difference)
+    if found is None:
+        return NOTHING
+    ends, sign = found
+    low, high = bounded(ends[0], sign), bounded(ends[2], sign)
+    return f"{low}{sign}" if low == high else f"{low} to {high}{sign}"
+
+
+def middle_cell(unit: str, difference: dict[str, Any]) -> str:
+    """The middle of an interval, in the same units."""
+    found = ends_of(unit, difference)
+    return NOTHING if found is None else f"{bounded(found[0][1], found[1])}{found[1]}"
+
+
+def bounded(value: float, sign: str) -> str:
+    """A number with its sign; of percent no more digits than tell something."""
+    if sign == "%" and value > LARGEST_PERCENT:
+        return f">{signed(LARGEST_PERCENT)}"
+    return signed(value)
+
+
+def signed(value: float) -> str:
+    """Three digits at most, and never nothing for something."""
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:+,.0f}"
+    if size >= 0.05:
+        return f"{value:+.1f}"
+    return "0" if size < 1e-9 else f"{value:+.1g}"

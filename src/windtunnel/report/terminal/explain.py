@@ -1,0 +1,104 @@
+"""Prints explanations for people."""
+
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from windtunnel.analysis.explain.decision import ExplainedDecision
+from windtunnel.analysis.explain.moment import ExplainedMoment, decision_head, decision_lines
+from windtunnel.analysis.explain.overview import Overview, in_words
+from windtunnel.analysis.explain.request import ExplainedRequest
+from windtunnel.analysis.explain.steps import CauseStep, moment, took
+from windtunnel.analysis.phases import NAMES
+from windtunnel.report.terminal.layout import INDENT, NARROW, plain_table
+
+Explained = ExplainedRequest | ExplainedMoment | ExplainedDecision | Overview
+
+
+def show(explained: Explained, folder: str, console: Console) -> None:
+    """Prints any explanation."""
+    if isinstance(explained, ExplainedRequest):
+        _request(explained, console)
+    elif isinstance(explained, ExplainedMoment):
+        _moment(explained, console)
+    elif isinstance(explained, ExplainedDecision):
+        _decision(explained, console)
+    else:
+        _overview(explained, folder, console)
+
+
+def _request(one: ExplainedRequest, console: Console) -> None:
+    console.print(Text(one.headline, "bold"), soft_wrap=True)
+    console.print()
+    table = plain_table("phase", "took", "share", "from", "to")
+    for phase in one.phases:
+        share = f"{phase.took_s / one.e2e:.0%}" if one.e2e else "-"
+        ends = (moment(phase.start_s), moment(phase.end_s))
+        table.add_row(NAMES[phase.name], took(phase.took_s), share, *ends)
+    console.print(table)
+    for chain in one.chains:
+        console.print()
+        console.print(Text(f"why {chain.about}", "bold"))
+        for step in chain.steps:
+            _step(step, console)
+        ids = f" [{', '.join(chain.root.ids)}]" if chain.root.ids else ""
+        _line(f"root cause ({chain.root.layer}): {chain.root.says}{ids}", console)
+
+
+def _moment(one: ExplainedMoment, console: Console) -> None:
+    console.print(Text(f"at {moment(one.time)}", "bold"))
+    for step in one.layers:
+        ids = f" [{', '.join(step.ids)}]" if step.ids else ""
+        _line(f"{step.layer}: {step.says}{ids}", console)
+    for decision in one.decisions:
+        console.print()
+        console.print(Text(f"{decision_head(decision)} [{decision.id}]", "bold"), soft_wrap=True)
+        for line in decision_lines(decision):
+            _line(line, console)
+
+
+def _decision(one: ExplainedDecision, console: Console) -> None:
+    console.print(Text(f"{one.id}  {one.headline}", "bold"), soft_wrap=True)
+    for line in one.based_on:
+        _line(line, console)
+    if one.behind:
+        _line(f"Behind it: {', '.join(one.behind)}.", console)
+    console.print()
+    console.print(Text("what came of it", "bold"))
+    for step in one.steps:
+        _step(step, console)
+    if not one.steps:
+        _line("nothing", console)
+
+
+def _overview(one: Overview, folder: str, console: Console) -> None:
+    console.print(Text("slowest requests", "bold"))
+    for slow in one.requests:
+        _line(in_words(slow), console)
+    if not one.requests:
+        _line("there were none", console)
+    console.print()
+    console.print(Text("decisions that mattered", "bold"))
+    for step in one.decisions:
+        _step(step, console)
+    if not one.decisions:
+        _line("nothing changed in this run", console)
+    if one.cut:
+        _line(one.cut, console)
+    console.print()
+    hint = f"windtunnel explain {folder} --request ID, --decision ID or --at TIME"
+    console.print(Text(hint), soft_wrap=True)
+
+
+def _step(step: CauseStep, console: Console) -> None:
+    ids = f" [{', '.join(step.ids)}]" if step.ids else ""
+    _line(f"{moment(step.time)}  {step.layer}: {step.says}{ids}", console)
+
+
+def _line(text: str, console: Console) -> None:
+    """A sentence, of which the lines after the first stand further in."""
+    wide = console.width >= NARROW
+    first, later = (INDENT, 3 * INDENT) if wide else ("", "")
+    lines = wrap(text, max(console.width, 1), initial_indent=first, subsequent_indent=later)
+    console.print(Text("\n".join(lines)), soft_wrap=True)

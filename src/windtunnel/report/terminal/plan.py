@@ -1,0 +1,316 @@
+"""What a person sees after a plan: the answer, then the next best, then why not the others."""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.core.units import format_duration
+from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+
+DATA = "plan.json"
+PAGE = "report.html"
+FILES = (DATA, PAGE)
+MOST_KINDS = 8
+"""Kinds of deployment of which a screen says why not; the page has all."""
+LONGEST_COMMAND = 400
+REASONS = {
+    "best": "the answer",
+    "runner-up": "runners-up",
+    "dearer": "cost more than the answer",
+    "misses-slo": "miss the SLO in simulation",
+    "not-sure-enough": "may attain it, but not surely enough",
+    "fewer-servers": "have fewer servers than one that misses",
+    "too-little-throughput": "cannot do the work in time, however well they are used",
+    "ttft-floor": "are too slow to the first token even when empty",
+    "tpot-floor": "are too slow per token even when empty",
+    "e2e-floor": "are too slow to the end even when empty",
+    "requests-too-long": "have too little KV cache or context for the requests",
+    "does-not-fit": "cannot hold the model",
+    "run-failed": "could not be run",
+    "budget": "were not tried to the end: the budget was spent",
+}
+
+
+class PlannedScenario(NamedTuple):
+    """What was planned: the scenario, and what the command line made of it."""
+
+    scenario: Path
+    sets: Sequence[str] = ()
+    seed: int | None = None
+
+
+def show(
+    found: Mapping[str, Any], asked: PlannedScenario, folder: Path | None, console: Console
+) -> None:
+    """Prints a plan, the answer first, and where the page is."""
+    first, *others = answer_lines(found)
+    console.print(Text(first, "bold"), soft_wrap=True)
+    for line in others:
+        console.print(Text(line), soft_wrap=True)
+    if found["find"] == "deployment":
+        _show_deployment(found, asked, console)
+    else:
+        _show_curve(found, console)
+    _show_search(found, console)
+    if folder is not None:
+        console.print()
+        # Not wrapped: a path that is broken in two cannot be copied.
+        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+
+
+# The answer
+
+
+def answer_lines(found: Mapping[str, Any]) -> list[str]:
+    """The answer in a sentence, and what stands behind it in another."""
+    return {"deployment": _deployment_lines, "load": _load_lines, "knee": _knee_lines}[
+        found["find"]
+    ](found)
+
+
+def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
+    best, closest = found["best"], found["closest"]
+    if best is not None:
+        return [f"{best['label']}: {cost(best, found)}", f"It {_attains(best, found)}."]
+    asked = f"{_classes(found)} {share(found['goal']['attained'])}"
+    many = counted(found["searched"]["candidates"], "candidate")
+    first = f"None of {many} attains {asked}."
+    if found["searched"]["out_of_budget"]:
+        first = f"The budget was spent before a candidate was sure to attain {asked}."
+    if closest is None and found["searched"]["out_of_budget"]:
+        return [first, "It has none for a single run of them: --budget gives more."]
+    if closest is None:
+        why = next((row["why"] for row in found["candidates"] if row["why"]), "")
+        return [first, f"None of them could be simulated: {why}"]
+    reached = closest["why"]
+    if "attains" not in reached and closest["attained"] is not None:
+        reached += f"; a run of it attains {share(closest['attained'])}"
+    return [first, f"Closest: {closest['label']}, {cost(closest, found)}: {reached}."]
+
+
+def _attains(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """`attains critical 97.1% (95% sure of at least 96.2%)`."""
+    sure = f"{share(found['goal']['confidence'])} sure of at least {share(row['low'])}"
+    if row["low"] == row["high"]:
+        sure = "nothing is left to chance"
+    return f"attains {_classes(found)} {share(row['attained'])} ({sure})"
+
+
+def _classes(found: Mapping[str, Any]) -> str:
+    return " and ".join(found["goal"]["classes"])
+
+
+def _load_lines(found: Mapping[str, Any]) -> list[str]:
+    carried, missed = found["carried"], found["missed"]
+    asked = f"{_classes(found)} {share(found['goal']['attained'])}"
+    if carried is None:
+        lightest = found["curve"][0] if found["curve"] else None
+        tried = "" if lightest is None else f", not even {_load(lightest)}"
+        if found["searched"]["out_of_budget"]:
+            return [f"The budget was spent before a load was sure to attain {asked}."]
+        return [f"No load attains {asked}{tried}."]
+    second = f"There it {_attains(carried, found)}."
+    if missed is not None:
+        second = f"{second[:-1]}; at {missed['load']:.3g} x it attains {share(missed['attained'])}."
+    return [f"Carries {_load(carried)}", second]
+
+
+def _knee_lines(found: Mapping[str, Any]) -> list[str]:
+    knee, light = found["knee"], found["light"]
+    if knee is None:
+        why = "the budget was spent" if found["searched"]["out_of_budget"] else "as far as tried"
+        return [f"Latency turns nowhere, {why}."]
+    between = ""
+    if knee["confidence"] is not None:
+        sure = share(knee["confidence"])
+        between = f" ({sure} sure: {knee['low']:.3g} to {knee['high']:.3g} x)"
+    low_s, high_s = format_duration(light["ttft_p95"]), format_duration(knee["ttft_p95"])
+    return [
+        f"Latency turns at {_load(knee)}{between}",
+        f"p95 TTFT is {low_s} at a light load, {high_s} there.",
+    ]
+
+
+def _load(row: Mapping[str, Any]) -> str:
+    rate = row["requests_per_s"]
+    per_s = "" if rate is None else f", {rate:.3g} requests/s"
+    return f"{row['load']:.3g} x its traffic{per_s}"
+
+
+# Tables
+
+
+def _show_deployment(found: Mapping[str, Any], asked: PlannedScenario, console: Console) -> None:
+    best = found["best"]
+    if best is not None:
+        command = command_of(best, asked)
+        if len(command) <= LONGEST_COMMAND:
+            console.print(Text(command, "dim"), soft_wrap=True)
+    if found["runners_up"]:
+        console.print()
+        print_fitting(console, [_runners_up(found)])
+    rows = why_not(found)
+    if not rows:
+        return
+    console.print()
+    print_fitting(console, _why_tables(rows[:MOST_KINDS], found))
+    if len(rows) > MOST_KINDS:
+        more = counted(len(rows) - MOST_KINDS, "more kind")
+        console.print(Text(f"and {more}", "dim"))
+
+
+def command_of(row: Mapping[str, Any], asked: PlannedScenario) -> str:
+    """What simulates a candidate, of the scenario as it was asked about.
+
+    A run does without the section `plan`, and so without what was set in it.
+    """
+    import json
+
+    sets = [text for text in asked.sets if re.match(r"\s*plan\b", text) is None]
+    for path, value in row["settings"]:
+        written = value if isinstance(value, str) else json.dumps(value)
+        sets.append(f"{path}={written}")
+    words = ["windtunnel", "simulate", str(asked.scenario)]
+    words += [word for text in sets for word in ("--set", text)]
+    words += [] if asked.seed is None else ["--seed", str(asked.seed)]
+    return shlex.join(words)
+
+
+def _runners_up(found: Mapping[str, Any]) -> Table:
+    unit = "$/h" if found["cost_unit"] == "$" else found["cost_unit"]
+    table = plain_table("runners-up", unit, "dearer", "attained", "surely")
+    best = found["best"]
+    for row in found["runners_up"]:
+        more = row["cost_per_hour"] / best["cost_per_hour"] - 1.0 if best["cost_per_hour"] else 0.0
+        table.add_row(
+            row["label"],
+            number(row, found),
+            f"{100.0 * more:+.0f}%",
+            share(row["attained"]),
+            share(row["low"]),
+        )
+    return table
+
+
+def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Of each kind of deployment, whoever had the best chance for less; the closest first.
+
+    That is the one with the most servers of those that cost no more than the answer; else the
+    cheapest, unless it is a runner-up. Where there is no answer, whoever attained most.
+    """
+    best = found["best"]
+    taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for row in found["candidates"]:
+        kinds.setdefault(row["kind"], []).append(row)
+    chosen = []
+    for rows in kinds.values():
+        if best is None:
+            chosen.append(max(rows, key=lambda row: (row["attained"] or 0.0, row["number"])))
+            continue
+        others = [row for row in rows if row["number"] not in taken]
+        below = [row for row in others if row["cost_per_hour"] <= best["cost_per_hour"]]
+        if below:
+            chosen.append(max(below, key=lambda row: (row["cost_per_hour"], row["number"])))
+        elif len(others) == len(rows):
+            chosen.append(min(rows, key=lambda row: (row["cost_per_hour"], row["number"])))
+    return sorted(
+        chosen, key=lambda row: (-(row["attained"] or 0.0), row["cost_per_hour"], row["number"])
+    )
+
+
+def _why_tables(rows: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> Iterable[Table]:
+    unit = "$/h" if found["cost_unit"] == "$" else found["cost_unit"]
+    for longest in (1000, *range(80, 20, -4)):
+        table = plain_table("why not", unit, "")
+        table.columns[-1].justify = "left"
+        for row in rows:
+            why = row["why"]
+            short = why if len(why) <= longest else f"{why[: longest - 3]}..."
+            table.add_row(row["label"], number(row, found), short)
+        yield table
+
+
+def _show_curve(found: Mapping[str, Any], console: Console) -> None:
+    console.print()
+    with_rate = any(row["requests_per_s"] is not None for row in found["curve"])
+    with_share = any(row["attained"] is not None for row in found["curve"])
+    headers = ["load", *["requests/s"] * with_rate, *["attained"] * with_share, "p95 TTFT", "runs"]
+    table = plain_table(*headers)
+    for row in found["curve"]:
+        late = row["ttft_p95"]
+        cells = [f"{row['load']:.3g} x"]
+        cells += [f"{row['requests_per_s']:.3g}"] if with_rate else []
+        cells += [share(row["attained"])] if with_share else []
+        cells += ["-" if late is None else format_duration(late), str(row["runs"])]
+        table.add_row(*cells)
+    print_fitting(console, [table])
+
+
+def _show_search(found: Mapping[str, Any], console: Console) -> None:
+    console.print()
+    for sentence in searched(found):
+        console.print(Text(sentence))
+    if found["not_tried"]:
+        console.print(Text("not tried:", "dim"))
+    for note in found["not_tried"]:
+        text, _ = indented(console, note)
+        console.print(Text(text, "dim"), soft_wrap=True)
+
+
+def searched(found: Mapping[str, Any]) -> list[str]:
+    """How the answer was come by."""
+    of = found["searched"]
+    runs = f"{counted(of['runs'], 'run')}, as long as {of['whole_runs']:.3g} whole"
+    lines = []
+    if found["find"] == "deployment":
+        lines.append(
+            f"{counted(of['candidates'], 'candidate')} of {counted(of['kinds'], 'kind')}: "
+            f"{of['ruled_out_by_bounds']} ruled out before any run, "
+            f"{of['simulated']} simulated in {runs}."
+        )
+        if of["tests"] > 1:
+            lines.append(f"{of['tests']} were tested before one was sure enough.")
+    else:
+        lines.append(f"{runs}.")
+    if of.get("whole_runs_because"):
+        lines.append(f"Every run is a whole one: {of['whole_runs_because']}.")
+    if of["out_of_budget"]:
+        lines.append(f"The budget of {of['budget']:g} whole runs was spent (--budget gives more).")
+    return lines
+
+
+# Cells
+
+
+def share(value: float | None) -> str:
+    """A share in percent: one decimal, none where it is whole; never all for less than all."""
+    if value is None:
+        return "-"
+    shown = f"{100.0 * value:.1f}"
+    if shown == "100.0" and value < 1.0:
+        shown = "99.9"
+    return f"{shown.removesuffix('.0')}%"
+
+
+def cost(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    if found["cost_unit"] == "$":
+        return f"${row['cost_per_hour']:,.2f}/h"
+    return counted(row["cost_per_hour"], found["cost_unit"].removesuffix("s"))
+
+
+def counted(many: float, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{many:,.3g} {what}" if many == 1 else f"{many:,.6g} {what}s"
+
+
+def number(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    if found["cost_unit"] == "$":
+        return f"{row['cost_per_hour']:,.2f}"
+    return f"{row['cost_per_hour']:,.3g}"

@@ -1,0 +1,192 @@
+"""The text that a person sees after a run: what happened, how fast, where the files are."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.analysis.run_folder import REPORT
+from windtunnel.core.units import (
+    UNIT_SECONDS,
+    duration_cell,
+    format_count,
+    format_duration,
+    format_rate,
+)
+from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.run_details import (
+    class_tables,
+    ending_lines,
+    fault_lines,
+    ground_lines,
+    machine_tables,
+    model_tables,
+    part_lines,
+    share,
+    short_lines,
+    tenant_tables,
+)
+from windtunnel.report.terminal.trust import show_trust
+from windtunnel.twin.scenario.plan import SloPlan
+
+LATENCIES = {
+    "ttft": ("time to first token", "TTFT"),
+    "tpot": ("time per output token", "TPOT"),
+    "itl": ("gap between tokens", "ITL"),
+    "e2e": ("whole request", "E2E"),
+    "queue": ("waiting in a queue", "queue"),
+    "gateway": ("of that at the gateway", "gateway"),
+}
+"""What each is called: in full, and where there is no room for that."""
+FIGURES = (
+    ("mean", "p50", "p90", "p95", "p99", "max"),
+    ("mean", "p50", "p90", "p99", "max"),
+    ("mean", "p50", "p99", "max"),
+    ("mean", "p50", "p99"),
+    ("mean", "p99"),
+)
+"""What is left out first on a narrow screen."""
+POOL_COLUMNS = ("pool", "servers", "busy", "KV peak", "preemptions")
+ENDINGS = {
+    "completed": "completed",
+    "rejected": "rejected",
+    "timed_out": "timed out",
+    "dropped": "dropped",
+    "unfinished": "unfinished",
+}
+
+
+def show(
+    result: dict[str, Any],
+    slos: Mapping[str, SloPlan],
+    folder: Path | None,
+    console: Console,
+    also: Mapping[str, Path] | None = None,
+) -> None:
+    """Prints a result for people, and where its files are; `slos` are those of its scenario.
+
+    `also` are files that were asked for, by what they have.
+    """
+    promised = {name for name in result["slo"] if _has_target(slos[name])}
+    console.print(_headline(result))
+    console.print()
+    console.print(_counts(result))
+    for line in ending_lines(result, ENDINGS):
+        console.print(Text(indented(console, line)[0]), soft_wrap=True)
+    for line in [
+        *_sentences(result, goodput=bool(promised)),
+        *part_lines(result),
+        *ground_lines(result),
+        *fault_lines(result),
+    ]:
+        console.print(Text(line))
+    console.print()
+    print_fitting(console, _latencies(latencies_of(result)))
+    console.print()
+    if result["slo"]:
+        print_fitting(console, class_tables(result["slo"], promised))
+        console.print()
+    if result.get("models"):
+        print_fitting(console, model_tables(result["models"]))
+        console.print()
+    if len(result["tenants"]) > 1:
+        print_fitting(console, tenant_tables(result["tenants"]))
+        console.print()
+    print_fitting(console, _pools(result))
+    console.print()
+    if result["fleet"] is not None:
+        print_fitting(console, machine_tables(result["fleet"], result["simulated_seconds"]))
+        for line in short_lines(result["fleet"]):
+            console.print(Text(indented(console, f"short of {line}")[0]), soft_wrap=True)
+        console.print()
+    show_trust(result["trust"], console)
+    if folder is not None:
+        console.print()
+        # Not wrapped: a path that is broken in two cannot be copied.
+        console.print(Text(f"open {folder / REPORT}; the results are beside it"), soft_wrap=True)
+    for what, path in (also or {}).items():
+        console.print(Text(f"{what}: {path}"), soft_wrap=True)
+
+
+def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """The latencies to show; what only a gateway makes is left out where there is none."""
+    latency = result["latency"]
+    return {key: latency[key] for key in LATENCIES if key != "gateway" or latency[key]["mean"]}
+
+
+def _headline(result: dict[str, Any]) -> Text:
+    simulated = format_duration(result["simulated_seconds"])
+    return Text.assemble(
+        (result["name"], "bold"), (f"  seed {result['seed']}, {simulated} simulated", "dim")
+    )
+
+
+def _has_target(slo: SloPlan) -> bool:
+    return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+
+
+def _counts(result: dict[str, Any]) -> Text:
+    requests = result["requests"]
+    counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
+    noun = "request" if requests["arrived"] == 1 else "requests"
+    arrived = f"{requests['arrived'] or 'no'} {noun} arrived"
+    return Text(arrived + ": " * bool(counts) + ", ".join(counts))
+
+
+def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
+    requests, rate, cost = result["requests"], result["throughput"], result["cost"]
+    lines = []
+    if requests["completed"]:
+        completed = format_rate(rate["requests_per_s"])
+        unit = completed.rpartition("/")[2]
+        good = rate["goodput_requests_per_s"] * UNIT_SECONDS[unit]
+        digits = f"{good:.3g}" if good < 999.5 else f"{good:.0f}"
+        kept = f", {digits}/{unit} within their SLO" if goodput else ""
+        tokens = format_count(rate["output_tokens_per_s"])
+        lines.append(f"{completed} completed{kept}, {tokens} output tokens/s")
+    if cost["total"]:
+        each = cost["per_million_output_tokens"]
+        per_million = f", {dollars(each)} per million output tokens" if each else ""
+        lines.append(f"cost at list prices: {dollars(cost['total'])}{per_million}")
+    return lines
+
+
+def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
+    """The same table, narrower and narrower."""
+    for short, figures in [(0, FIGURES[0]), *((1, figures) for figures in FIGURES)]:
+        table = plain_table("latency", *figures)
+        for key, values in latency.items():
+            found = [values[figure] for figure in figures]
+            cells = ["-" if value is None else duration_cell(value) for value in found]
+            table.add_row(LATENCIES[key][short], *cells)
+        yield table
+
+
+def _pools(result: dict[str, Any]) -> Iterable[Table]:
+    told = differing(result["pools"])
+    for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
+        table = plain_table(*columns, *told)
+        for name, pool in result["pools"].items():
+            servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
+            cells = (
+                Text(name),
+                f"{servers:.1f}".removesuffix(".0"),
+                share(pool["utilization"]),
+                share(pool["kv_peak"]),
+                str(pool["preemptions"]),
+            )
+            table.add_row(*cells[: len(columns)], *(Text(pool[key] or "-") for key in told))
+        yield table
+
+
+def differing(pools: dict[str, dict[str, Any]]) -> list[str]:
+    """What is worth a word of each pool: its model and its cluster, where there are several."""
+    keys = ("model", "cluster")
+    return [key for key in keys if len({pool.get(key) for pool in pools.values()}) > 1]
+
+
+def dollars(amount: float) -> str:
+    return f"${amount:,.2f}" if amount >= 0.005 else "under $0.01"

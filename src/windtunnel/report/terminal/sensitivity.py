@@ -1,0 +1,142 @@
+"""What a person sees of a study of sensitivity: a bar per setting, and how sure it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from windtunnel.report.terminal.comparison import NOTHING, value_cell
+from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.report.terminal.sweep import label, short_names
+from windtunnel.search.folder import PAGE
+from windtunnel.search.sensitivity import MORRIS
+
+BAR_COLUMNS = 24
+FULL, EMPTY = "\N{FULL BLOCK}", "\N{LIGHT SHADE}"
+
+
+class SettingRow(NamedTuple):
+    """A setting as it is shown."""
+
+    name: str
+    path: str
+    values: str
+    share: float
+    """Of the longest bar."""
+    reach: tuple[float, float]
+    """Both ends of what the bar may be, as such shares."""
+    weight: str
+    confidence: str
+    further: str
+
+
+def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
+    """All settings, those that matter most first."""
+    morris, unit = study["method"] == MORRIS, study["metric"]["unit"]
+    weight, sure = ("mu_star", "confidence") if morris else ("total", "total_confidence")
+    longest = max((one[weight] + one[sure] for one in study["settings"]), default=0.0) or 1.0
+    names = short_names([one["path"] for one in study["settings"]])
+    found = []
+    for one, name in zip(study["settings"], names, strict=True):
+        ends = (max(one[weight] - one[sure], 0.0), one[weight] + one[sure])
+        if morris:
+            texts = (
+                value_cell(unit, one[weight]),
+                value_cell(unit, one[sure]),
+                _way(one),
+            )
+        else:
+            texts = (
+                f"{max(one[weight], 0.0):.0%}",
+                f"{100.0 * one[sure]:.0f}",
+                f"{max(one['first'], 0.0):.0%} ±{100.0 * one['first_confidence']:.0f}",
+            )
+        share = max(one[weight], 0.0) / longest
+        reach = (ends[0] / longest, ends[1] / longest)
+        found.append(SettingRow(name, one["path"], one["values"], share, reach, *texts))
+    return found
+
+
+def _way(one: Mapping[str, Any]) -> str:
+    """Which way a figure goes, and whether that depends on where and on the other settings."""
+    mu, mu_star = one["mu"], one["mu_star"]
+    if mu_star == 0.0:
+        return "no effect"
+    way = "up" if mu > 0.0 else "down"
+    if abs(mu) < 0.5 * mu_star:
+        way = "either way"
+    words = [way] if one["ordered"] else []
+    if one["sigma"] > mu_star:
+        words.append("depends")
+    return ", ".join(words) or NOTHING
+
+
+def heads_of(study: Mapping[str, Any]) -> tuple[str, str]:
+    """What the two columns of numbers are called."""
+    return ("moves it by", "which way") if study["method"] == MORRIS else ("with others", "alone")
+
+
+def legend_of(study: Mapping[str, Any]) -> str:
+    """What the bars mean."""
+    name = label(study["metric"]["name"])
+    if study["method"] == MORRIS:
+        return (
+            f"Bars: how far a setting moves {name} across its range, on average; 'depends' where "
+            "it does so differently from place to place (Morris' mu*, mu and sigma)."
+        )
+    return (
+        f"Bars: the share of what varies in {name} that is gone without a setting, alone or "
+        "together with others (Sobol's total and first-order indices)."
+    )
+
+
+def doubt_of(study: Mapping[str, Any]) -> str | None:
+    """A sentence, where even the setting that matters most may not matter."""
+    weight, sure = ("mu_star", "confidence")
+    if study["method"] != MORRIS:
+        weight, sure = ("total", "total_confidence")
+    first = study["settings"][0]
+    if first[weight] == 0.0:
+        return "Nothing that was varied changes it."
+    if first[sure] < first[weight]:
+        return None
+    more = 4 * study["samples"]
+    return f"{study['samples']} samples are too few to tell: --samples {more} would tell more."
+
+
+def headline_of(study: Mapping[str, Any]) -> str:
+    """The figure and how far it goes."""
+    unit = study["metric"]["unit"]
+    low, mean, high = (value_cell(unit, study[name]) for name in ("low", "mean", "high"))
+    return f"{label(study['metric']['name'])}: {low} to {high}, {mean} on average"
+
+
+def show(study: Mapping[str, Any], folder: Path | None, console: Console) -> None:
+    """Prints the bars, and where the page is."""
+    count = f"{study['points']} points, {study['runs']} runs"
+    console.print(Text.assemble((headline_of(study), "bold"), (f"  {count}", "dim")))
+    console.print()
+    weight, further = heads_of(study)
+    longest = max((row.share for row in rows_of(study)), default=0.0) or 1.0
+    tables = []
+    for columns, whole in ((BAR_COLUMNS, True), (BAR_COLUMNS // 2, True), (0, True), (0, False)):
+        table = plain_table(*(["setting"] + [""] * bool(columns) + [weight, further][: 1 + whole]))
+        table.columns[-1].justify = "left" if whole else "right"
+        for row in rows_of(study):
+            full = round(columns * row.share / longest)
+            bar = [Text(FULL * full + EMPTY * (columns - full), "cyan")] if columns else []
+            number = f"{row.weight} ±{row.confidence}"
+            table.add_row(row.name, *bar, number, *([row.further] if whole else []))
+        if columns:
+            table.columns[1].justify = "left"
+        tables.append(table)
+    print_fitting(console, tables)
+    console.print()
+    for sentence in (legend_of(study), doubt_of(study)):
+        if sentence is not None:
+            text, _ = indented(console, sentence)
+            console.print(Text(text), soft_wrap=True)
+    if folder is not None:
+        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)

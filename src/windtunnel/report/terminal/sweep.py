@@ -1,0 +1,159 @@
+"""What a person sees after a sweep: a row per point, the best figures, and what nothing beats."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.report.terminal.comparison import NOTHING, value_cell
+from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
+from windtunnel.search.folder import PAGE, RESULTS
+from windtunnel.search.measure import about
+from windtunnel.search.point import written
+from windtunnel.search.summary import best_of, mean_of
+from windtunnel.settings.fields import one_line
+
+MOST_ROWS = 40
+"""Points that a terminal shows; of more, those that nothing beats."""
+MOST_FAILURES = 5
+LONGEST_VALUE = 28
+ON_FRONT = "*"
+SURE = 0.005
+"""A half width below half a percent, or half a point, is not worth its room."""
+
+
+def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> None:
+    """Prints the table of a sweep, what failed, and where the page is."""
+    points, front = summary["points"], summary["front"]
+    console.print(Text.assemble((_title(summary), "bold"), (f"  {_seeds(summary)}", "dim")))
+    shown, left_out = _rows(summary)
+    if shown:
+        console.print()
+        print_fitting(console, _tables(summary, shown))
+    console.print()
+    if left_out:
+        _say(console, f"{left_out} points more are in the page and in {RESULTS}")
+    if front["points"]:
+        quality, cost = label(front["quality"]), label(front["cost"])
+        _say(console, f"{ON_FRONT} no other point has better {quality} at the same or lower {cost}")
+    failed = [point for point in points if point["failed"] is not None]
+    for sentence, whose in _failures(failed)[:MOST_FAILURES]:
+        _say(console, f"failed ({whose}): {sentence}")
+    kinds = len(_failures(failed))
+    if kinds > MOST_FAILURES:
+        _say(console, f"{kinds - MOST_FAILURES} other failures are in {RESULTS}")
+    if folder is not None:
+        # Not wrapped: a path that is broken in two cannot be copied.
+        console.print(Text(f"open {folder / PAGE}"), soft_wrap=True)
+
+
+def _say(console: Console, sentence: str) -> None:
+    text, _ = indented(console, sentence)
+    console.print(Text(text), soft_wrap=True)
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    count = len(summary["points"])
+    return f"{summary['name']} at {count} point{'' if count == 1 else 's'}"
+
+
+def _seeds(summary: Mapping[str, Any]) -> str:
+    first, last = summary["seeds"][0], summary["seeds"][-1]
+    return f"seed {first}" if first == last else f"seeds {first} to {last}"
+
+
+def _rows(summary: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], int]:
+    """The points that a table shows, and how many it leaves out."""
+    measured = [point for point in summary["points"] if point["failed"] is None]
+    if len(measured) <= MOST_ROWS:
+        return measured, 0
+    front = summary["front"]["points"]
+    shown = [point for point in measured if point["point"] in front] or measured
+    return shown[:MOST_ROWS], len(measured) - len(shown[:MOST_ROWS])
+
+
+def _failures(failed: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What was said of points that failed, each sentence once, and of which points."""
+    found: dict[str, list[int]] = {}
+    for point in failed:
+        found.setdefault(one_line(point["failed"], 300), []).append(point["point"])
+    return [
+        (sentence, f"point {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} points")
+        for sentence, numbers in found.items()
+    ]
+
+
+def _tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterable[Table]:
+    """With intervals and fewer and fewer figures, at least two; then without intervals."""
+    several = any(figures["low"] is not None for figures in rows[0]["metrics"].values())
+    names: list[str] = summary["shown"]
+    for count in range(len(names), min(len(names), 2) - 1, -1) if several else ():
+        yield _table(summary, rows, names[:count], ends=True)
+    for count in range(len(names), 0, -1):
+        yield _table(summary, rows, names[:count], ends=False)
+
+
+def _table(
+    summary: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    *,
+    ends: bool,
+) -> Table:
+    paths = [axis["path"] for axis in summary["axes"]]
+    heads = short_names(paths)
+    table = plain_table("", *heads, *(label(name) for name in names))
+    for column, path in zip(table.columns[1:], paths, strict=False):
+        if any(isinstance(point["settings"][path], str) for point in rows):
+            column.justify = "left"
+    front = summary["front"]["points"]
+    best = {name: best_of(summary["points"], name) for name in names}
+    for point in rows:
+        settings = [one_line(written(point["settings"][path]), LONGEST_VALUE) for path in paths]
+        cells = []
+        for name in names:
+            mean = mean_of(point, name)
+            is_best = mean is not None and mean == best[name]
+            cells.append(Text(figure_cell(point, name, ends=ends), "green" if is_best else ""))
+        table.add_row(Text(ON_FRONT if point["point"] in front else ""), *settings, *cells)
+    return table
+
+
+def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
+    """A mean, and if there is room how far off it may be."""
+    mean = mean_of(point, name)
+    if mean is None:
+        return NOTHING
+    unit = about(name).unit
+    text = value_cell(unit, mean)
+    low, high = point["metrics"][name]["low"], point["metrics"][name]["high"]
+    if not ends or low is None:
+        return text
+    half = max(mean - low, high - mean)
+    if unit == "share":
+        return f"{text} ±{100.0 * half:.1f}" if half >= SURE / 10.0 else text
+    return f"{text} ±{half / abs(mean):.0%}" if mean and half / abs(mean) >= SURE else text
+
+
+def label(name: str) -> str:
+    """A figure's name for a column: `ttft p95`, `critical in time`, `cost`."""
+    parts = name.split(".")
+    if parts[0] == "slo" and parts[-1] == "attained":
+        return f"{'.'.join(parts[1:-1])} in time"
+    if name == "cost.total":
+        return "cost"
+    if parts[0] in ("latency", "throughput"):
+        parts = parts[1:]
+    return " ".join(parts).replace("_", " ").replace("requests per s", "requests/s")
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The last words of paths, as many as tell them apart."""
+    for words in range(1, 33):
+        names = [".".join(path.split(".")[-words:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return list(paths)

@@ -1,0 +1,60 @@
+"""The last lines after a run: how far to trust it, the gravest doubts first."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
+from windtunnel.core.units import duration_cell
+from windtunnel.report.terminal.layout import INDENT, indented, plain_table, print_fitting
+
+MOST_LINES = 3
+INTERVALS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
+
+
+def show_trust(trust: dict[str, Any], console: Console) -> None:
+    """Prints the verdict and a few findings; a run with nothing to say against it gets one line."""
+    verdict = trust["verdict"]
+    console.print(Text.assemble(("trust", "bold"), "  ", (verdict, COLOURS[verdict])))
+    if trust["latency_intervals"] is not None:
+        print_fitting(console, _intervals(trust["latency_intervals"], intervals_are(trust)))
+        if trust["repeats"] is not None and trust["repeats"]["by_chance"] is None:
+            console.print(Text("other seeds change nothing: step times alone are varied", "dim"))
+    grave = [one for one in trust["findings"] if one["severity"] != GOOD]
+    for one in grave[:MOST_LINES]:
+        lines, start = indented(console, f"{one['severity']}: {one['says']}")
+        text = Text(lines)
+        text.stylize(COLOURS[one["severity"]], start, start + len(one["severity"]) + 1)
+        console.print(text, soft_wrap=True)
+    if len(grave) > MOST_LINES:
+        console.print(Text(f"{INDENT}and {len(grave) - MOST_LINES} more, in result.json", "dim"))
+    if trust["repeats"] is None:
+        console.print(Text("figures of one seed: --trust repeats the run for intervals", "dim"))
+
+
+def intervals_are(trust: dict[str, Any]) -> str:
+    """What intervals are of: of chance too, or of errors of step times alone."""
+    of_chance = trust["repeats"] is None or trust["repeats"]["by_chance"] is not None
+    return "95% of further runs" if of_chance else "fast to slow steps"
+
+
+def _intervals(intervals: dict[str, dict[str, Any]], whose: str) -> Iterable[Table]:
+    """What further runs may show, narrower and narrower."""
+    for figures in (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99")):
+        table = plain_table(whose, *figures)
+        for kind, name in INTERVALS.items():
+            table.add_row(name, *(interval_cell(intervals[kind][figure]) for figure in figures))
+        yield table
+
+
+def interval_cell(ends: list[float] | None) -> str:
+    """Both ends, with the unit once where it is the same."""
+    if ends is None:
+        return "-"
+    low, high = (duration_cell(end) for end in ends)
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(' ' + unit) else low} to {high}"

@@ -1,0 +1,1 @@
+"""The same scenario with several seeds: comparisons, intervals, measured traces."""

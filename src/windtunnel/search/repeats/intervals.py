@@ -1,0 +1,198 @@
+"""Intervals for latencies: a plan over several seeds, with step times as far off as they may be.
+
+Every seed runs three times: as it is, with every step faster by the error of its model, and with
+every step slower by it. That is the worst that errors of this size can do, all in one direction.
+An interval reaches from what the next seed may show with fast steps to what it may show with slow
+ones (19 times in 20).
+
+Where nothing is left to chance, as in a replay, other seeds would be the same run again: then one
+seed runs, and an interval reaches from fast steps to slow ones.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD, TrustFinding, as_section
+from windtunnel.core.distribution import PERCENTILES
+from windtunnel.core.intervals import next_positive_interval
+from windtunnel.core.units import format_duration
+from windtunnel.search.repeats.runs import Progress, Repeat, run_all
+from windtunnel.twin.chance import draws
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+FIGURES = ("mean", *(name for name, _ in PERCENTILES))
+LARGEST_ERROR = 0.9
+"""Steps that take no time at all would let a run go on for ever."""
+
+UNCHANGED = "Other seeds change nothing in this scenario"
+NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
+JUDGED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+
+Latencies = dict[str, dict[str, float | None]]
+Intervals = dict[str, dict[str, list[float] | None]]
+
+
+def latencies_of(result: dict[str, Any]) -> Latencies:
+    """What a repeat is run for."""
+    latency: Latencies = result["latency"]
+    return latency
+
+
+def add_intervals(
+    result: dict[str, Any],
+    plan: ScenarioPlan,
+    seeds: int,
+    step_error: float | None,
+    done: Progress,
+    workers: int | None = None,
+) -> None:
+    """Repeats the run of a result, and puts what comes of it into its `trust` section.
+
+    `step_error` stands for the errors of all models where it is given.
+    """
+    trust = result["trust"]
+    varies = draws(plan)
+    seeds = seeds if varies else 1
+    errors = {
+        name: _error(pool["error"]["mape"], step_error) for name, pool in trust["pools"].items()
+    }
+    plans = [msgspec.structs.replace(plan, seed=plan.seed + number) for number in range(seeds)]
+    groups = [[Repeat(one) for one in plans[1:]]]
+    for sign in (-1.0, 1.0) if any(errors.values()) else ():
+        scales = {name: 1.0 + sign * error for name, error in errors.items() if error}
+        groups.append([Repeat(one, scales) for one in plans])
+    repeats = [repeat for group in groups for repeat in group]
+    found = run_all(repeats, latencies_of, done, workers)
+    as_it_is, *scaled = _regrouped([latencies_of(result), *found], seeds)
+    chance = _intervals(as_it_is) if varies else None
+    model = _means(scaled) if scaled else None
+    both = None
+    if varies or scaled:
+        both = _hull([_intervals(group) for group in (as_it_is, *scaled)])
+    trust["latency_intervals"] = both
+    trust["repeats"] = {
+        "seeds": [one.seed for one in plans],
+        "step_error": errors,
+        "by_chance": chance,
+        "by_model": model,
+    }
+    findings = msgspec.convert(trust["findings"], list[TrustFinding])
+    findings.insert(0, _finding(both, chance, model, errors, seeds))
+    trust.update(as_section(findings))
+
+
+def _error(mape: float | None, given: float | None) -> float | None:
+    error = mape if given is None else given
+    return None if error is None else min(error, LARGEST_ERROR)
+
+
+def _regrouped(found: Sequence[Latencies], seeds: int) -> list[Sequence[Latencies]]:
+    return [found[first : first + seeds] for first in range(0, len(found), seeds)]
+
+
+def _values(group: Sequence[Latencies], kind: str, figure: str) -> list[float] | None:
+    """A figure of every run; nothing where a run has none."""
+    values = [one[kind][figure] for one in group]
+    present = [value for value in values if value is not None]
+    return present if len(present) == len(values) else None
+
+
+def _intervals(group: Sequence[Latencies]) -> Intervals:
+    """What one more run may show, by kind and figure."""
+    found: Intervals = {}
+    for kind in group[0]:
+        found[kind] = {}
+        for figure in FIGURES:
+            found[kind][figure] = _ends(_values(group, kind, figure))
+    return found
+
+
+def _ends(values: list[float] | None) -> list[float] | None:
+    """One run that no seed changes is all that a further one may show."""
+    if values is None or len(values) == 1:
+        return None if values is None else values * 2
+    interval = next_positive_interval(values)
+    return [interval.low, interval.high]
+
+
+def _means(scaled: Sequence[Sequence[Latencies]]) -> Intervals:
+    """From the mean over seeds with fast steps to that with slow ones."""
+    found: Intervals = {}
+    for kind in scaled[0][0]:
+        found[kind] = {}
+        for figure in FIGURES:
+            groups = [_values(group, kind, figure) for group in scaled]
+            means = sorted(sum(values) / len(values) for values in groups if values is not None)
+            found[kind][figure] = means if len(means) == len(groups) else None
+    return found
+
+
+def _hull(parts: Sequence[Intervals]) -> Intervals:
+    """The smallest intervals that hold those of all parts."""
+    found: Intervals = {}
+    for kind, figures in parts[0].items():
+        found[kind] = {}
+        for figure in figures:
+            ends = [part[kind][figure] for part in parts]
+            present = [end for end in ends if end is not None]
+            whole = len(present) == len(ends)
+            found[kind][figure] = (
+                [min(low for low, _ in present), max(high for _, high in present)]
+                if whole
+                else None
+            )
+    return found
+
+
+def _ratio(interval: Sequence[float] | None) -> float:
+    """How many times the low end the high end is."""
+    if interval is None or interval[1] <= 0.0:
+        return 1.0
+    return interval[1] / interval[0] if interval[0] > 0.0 else math.inf
+
+
+def _finding(
+    both: Intervals | None,
+    chance: Intervals | None,
+    model: Intervals | None,
+    errors: Mapping[str, float | None],
+    seeds: int,
+) -> TrustFinding:
+    known = [error for error in errors.values() if error is not None]
+    over = f"Over {seeds} seeds" if chance is not None else UNCHANGED
+    if both is None:
+        says = f"{UNCHANGED}, and no error of step times is known: one run is all there is, and it "
+        says += "has no intervals. --step-error says how far step times may be off."
+        return TrustFinding("latency-interval", CAUTION, says, {"seeds": seeds})
+    widest = max(JUDGED, key=lambda kind: _ratio(both[kind]["p99"]))
+    ends, ratio = both[widest]["p99"], _ratio(both[widest]["p99"])
+    if ends is None:
+        says = f"{over}; not every run has latencies, so there are no intervals."
+        return TrustFinding("latency-interval", DOUBT, says, {"seeds": seeds})
+    severity = GOOD if ratio <= NARROW else CAUTION if ratio <= WIDE else DOUBT
+    low, high = (format_duration(end) for end in ends)
+    off = f"with step times up to {max(known):.1%} off either way" if known else ""
+    joined = f"{over}; {off}" if chance is None else f"{over} and {off}" if off else over
+    says = f"{joined}, the p99 of {JUDGED[widest]} is {low} to {high}."
+    if model is not None and severity != GOOD:
+        says += _cause(chance, model, widest)
+    if len(known) < len(errors):
+        says += " Errors of step times that are unknown are not in there."
+    figures = {
+        "seeds": seeds,
+        "step_error": max(known, default=None),
+        "ratio": ratio if math.isfinite(ratio) else None,
+    }
+    return TrustFinding("latency-interval", severity, says, figures)
+
+
+def _cause(chance: Intervals | None, model: Intervals, kind: str) -> str:
+    """What makes an interval wide, and what narrows it."""
+    by_model = _ratio(model[kind]["p99"])
+    if chance is not None and _ratio(chance[kind]["p99"]) >= by_model:
+        return " Most of that is chance: a longer run, or more seeds, narrows it."
+    whole = "All" if chance is None else "Most"
+    return f" {whole} of that is the error of step times: better ones narrow it."

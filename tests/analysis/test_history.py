@@ -1,0 +1,177 @@
+"""Who asked for a replica, and whose place it takes, from the log of a run."""
+
+from typing import Any
+
+import pytest
+
+from windtunnel.analysis.explain.capacity import CapacityWait, why_short
+from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent
+from windtunnel.analysis.explain.steps import moment, took
+from windtunnel.core.vocabulary import LOST_IN_FAULT, RECLAIMED
+
+
+def replica(time: float, state: str, server: int, reason: str = "", **data: Any) -> LoggedEvent:
+    about = {"pool": "main", "replica": server, **data}
+    return LoggedEvent(time, f"replica.{state}", f"server/{server}", reason, about)
+
+
+def scaling(kind: str, time: float, id_: str, current: int, target: int) -> LoggedEvent:
+    numbers = {"current": current, "target": target, "recommended": target}
+    data = {"id": id_, "seen": time - 1.0, **numbers, "limits": [], "metrics": {}}
+    return LoggedEvent(time, f"scaling.{kind}", "pool/main", "Full.", data)
+
+
+def fault(
+    time: float, *subjects: str, until: float | None = None, kind: str = "machine-loss"
+) -> LoggedEvent:
+    data = {"kind": kind, "subjects": list(subjects), "until": until}
+    return LoggedEvent(time, "fault.began", "fault/0", f"at {time:.0f} s", data)
+
+
+BEGINNING = [
+    replica(0.0, "ready", server, "the run begins", machines=[f"big-{server}"])
+    for server in range(2)
+]
+
+
+def test_a_decision_has_asked_for_as_many_as_it_said() -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            scaling("decided", 10.0, "scaling-1", 2, 3),
+            scaling("applied", 12.0, "scaling-1", 2, 3),
+            replica(12.0, "pending", 2),
+            scaling("decided", 20.0, "scaling-2", 3, 4),
+            scaling("applied", 20.0, "scaling-2", 3, 4),
+            replica(21.0, "pending", 3),
+        ]
+    )
+    assert [life.by for life in log.lives] == ["", "", "scaling-1", "scaling-2"]
+
+
+def test_who_comes_after_a_loss_takes_the_place_of_the_lost_however_often_it_is_tried() -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            replica(30.0, "gone", 1, "its machine was lost"),
+            replica(30.0, "pending", 2, "the run begins"),
+            replica(70.0, "gone", 2, "its machine left before it was done"),
+            replica(70.0, "pending", 3, "the run begins"),
+            replica(90.0, "ready", 3),
+        ]
+    )
+    assert [life.instead_of and life.instead_of.title for life in log.lives] == [
+        None,
+        None,
+        "main 1",
+        "main 1",
+    ]
+    assert log.in_states("main", 80.0)["pending"] == [log.lives[3]]
+    assert {state: len(lives) for state, lives in log.in_states("main", 95.0).items()} == {
+        "pending": 0,
+        "starting": 0,
+        "ready": 2,
+        "draining": 0,
+    }
+
+
+def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            fault(30.0, "big-1", until=30.0),
+            LoggedEvent(30.0, "machine.failed", "machine/big-1", "burnt", {"kind": "big"}),
+            replica(30.0, "gone", 1, "its machine was lost"),
+            replica(30.0, "pending", 2, "the run begins"),
+            replica(60.0, "starting", 2, machines=["big-2"]),
+            replica(90.0, "ready", 2, machines=["big-2"]),
+        ]
+    )
+    result = {"scaling": None}
+    during = why_short(log, result, CapacityWait("main", 50.0, 95.0, "main 0"), "a wait")
+    assert (during.root.layer, during.root.ids) == ("fault", ["fault-1"])
+    said = " ".join(step.says for step in during.steps)
+    assert "main 1 was lost: its machine was lost (big-1 failed at 30 s: burnt)" in said
+    assert "main 2 was the first to come: pending for 30.0 s, starting for 30.0 s" in said
+    assert "for the other 5.0 s it kept its place in the line of main 0" in said
+    later = why_short(log, result, CapacityWait("main", 100.0, 120.0, "main 0"), "a wait")
+    assert "a fixed number of servers" in later.root.says
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "failed_s", "error"),
+    [
+        ("rack-loss", "big-rack-0", 30.0, LOST_IN_FAULT),
+        ("zone-loss", "zone", 30.0, LOST_IN_FAULT),
+        ("spot-reclaim", "big-1", 40.0, RECLAIMED),
+    ],
+)
+def test_a_fault_of_a_rack_a_zone_or_of_later_took_the_servers_on_its_machines(
+    kind: str, subject: str, failed_s: float, error: str
+) -> None:
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            fault(10.0, "other", until=10.0),
+            fault(30.0, subject, until=30.0, kind=kind),
+            LoggedEvent(failed_s, "machine.failed", "machine/big-1", error, {"kind": "big"}),
+            replica(failed_s, "gone", 1, "its machine was lost"),
+            replica(failed_s, "pending", 2, "the run begins"),
+            replica(60.0, "starting", 2, machines=["big-2"]),
+            replica(90.0, "ready", 2, machines=["big-2"]),
+        ]
+    )
+    chain = why_short(log, {"scaling": None}, CapacityWait("main", 50.0, 80.0, "main 0"), "a wait")
+    assert (chain.root.layer, chain.root.ids) == ("fault", ["fault-2"])
+    assert [life.is_struck_by(log.faults["fault-2"]) for life in log.lives] == [False, True, False]
+
+
+def test_a_need_that_cannot_be_met_is_the_root_of_who_waits_for_it() -> None:
+    why = "PRIORITY_STARVED: short of 8 nvidia.com/gpu"
+    data = {"id": "fleet-3", "cluster": "main", "row": "main.4", "pool": "main"}
+    log = ControlHistory(
+        [
+            *BEGINNING,
+            scaling("decided", 10.0, "scaling-1", 2, 3),
+            scaling("applied", 10.0, "scaling-1", 2, 3),
+            replica(10.0, "pending", 2, "Full.", gangs=["main-0"]),
+            LoggedEvent(20.0, "fleet.short", "need/main/main.4", why, data),
+            LoggedEvent(80.0, "fleet.met", "need/main/main.4"),
+        ]
+    )
+    result: dict[str, Any] = {"scaling": {}}
+    chain = why_short(log, result, CapacityWait("main", 30.0, 60.0, "main 0"), "a wait")
+    assert (chain.root.layer, chain.root.ids) == ("fleet", ["fleet-3"])
+    assert log.short(90.0) == []
+
+
+@pytest.mark.parametrize(("since_s", "layer"), [(15.0, "fault"), (25.0, "fleet")])
+def test_a_fault_is_blamed_for_missing_machines_only_if_the_fleet_had_none_since(
+    since_s: float, layer: str
+) -> None:
+    data = {"id": "fleet-1", "cluster": "main", "row": "main.4", "pool": "main"}
+    log = [
+        replica(10.0, "pending", 2, "Full.", gangs=["main-0"]),
+        LoggedEvent(20.0, "fleet.short", "need/main/main.4", "NO_MATCHING_SUPPLY", data),
+        fault(since_s, "fleet", kind="quota-exhaustion"),
+    ]
+    history = ControlHistory([*BEGINNING, *sorted(log, key=lambda one: one.time)])
+    chain = why_short(history, {"scaling": None}, CapacityWait("main", 30.0, 60.0, ""), "a wait")
+    assert chain.root.layer == layer
+
+
+def test_moments_and_durations_are_exact_enough_to_be_compared() -> None:
+    assert [moment(time_s) for time_s in (0.0, 7.94, 60.0, 75.2, 3725.3)] == [
+        "0 s",
+        "7.9 s",
+        "1 min",
+        "1 min 15 s",
+        "1 h 2 min 5 s",
+    ]
+    assert [took(seconds) for seconds in (0.0, 0.0123, 7.94, 132.6, 725.0)] == [
+        "0 s",
+        "12.3 ms",
+        "7.9 s",
+        "132.6 s",
+        "12 min 5 s",
+    ]

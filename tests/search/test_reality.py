@@ -1,0 +1,176 @@
+"""A measured trace against its simulation: what differs, whose fault it is, and what mends it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of
+from windtunnel.core.errors import InputError
+from windtunnel.report.terminal.measurements import show_reality
+from windtunnel.search.repeats.reality import compare_with_reality
+from windtunnel.workload.traces.measured import Measured, MeasuredTrace
+from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.writing import write_trace
+
+CALM = ("workload.0.arrivals.rate=2/s", "workload.0.prefix=null")
+
+
+def trace_of(measured: list[Measured], folder: Path) -> Path:
+    path = folder / "measured.parquet"
+    with MeasuredTrace(path, replace=True) as trace:
+        for one in measured:
+            trace.add(one)
+    return path
+
+
+@pytest.mark.parametrize("text", [OPEN, CLOSED, TALKS], ids=["open", "closed", "talks"])
+def test_the_loop_closes(text: str, tmp_path: Path) -> None:
+    """Emulated, observed, and held against the simulation: both clocks are virtual, so exactly."""
+    plan = plan_of(text)
+    found = compare_with_reality(plan, trace_of(observe(plan), tmp_path))
+    assert found["requests"]["compared"] == found["requests"]["measured"] > 40
+    for kind in ("ttft", "tpot", "e2e"):
+        for name in ("mean", "p50", "p99"):
+            assert found["latency"][kind][name]["error"] == pytest.approx(0.0, abs=1e-4)
+        assert found["latency"][kind]["mape"] < 1e-4
+    assert found["prefix_hit"]["measured"] == pytest.approx(found["prefix_hit"]["simulated"])
+    assert found["sent_late"] is None
+    assert found["advice"] == []
+    assert found["with_advice"] is None
+
+
+def sets_of(found: dict[str, Any]) -> dict[str, list[str]]:
+    return {advice["about"]: advice["set"] for advice in found["advice"]}
+
+
+def test_an_overhead_is_found_and_mended(tmp_path: Path) -> None:
+    server = plan_of(OPEN, *CALM, "serving.pools.0.overheads.queueing=15ms")
+    found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(observe(server), tmp_path))
+    assert found["latency"]["ttft"]["mean"]["error"] < -0.1
+    (setting,) = sets_of(found)["overheads"]
+    mended = plan_of(OPEN, *CALM, setting)
+    assert mended.pools[0].overheads.queueing_s == pytest.approx(0.015, rel=0.2)
+    again = compare_with_reality(mended, tmp_path / "measured.parquet")
+    assert again["latency"]["ttft"]["mean"]["error"] == pytest.approx(0.0, abs=0.03)
+    assert found["with_advice"]["ttft"] == pytest.approx(
+        again["latency"]["ttft"]["mean"]["error"], abs=1e-3
+    )
+
+
+def test_no_overhead_is_advised_where_requests_were_sent_late(tmp_path: Path) -> None:
+    """Whoever is late to send is late to read: what looks like an overhead may be its own."""
+    server = plan_of(OPEN, *CALM, "serving.pools.0.overheads.queueing=15ms")
+    late = [one._replace(due_s=one.request.arrived_s - 0.05) for one in observe(server)]
+    found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(late, tmp_path))
+    assert found["sent_late"] == pytest.approx({"p99": 0.05, "max": 0.05})
+    assert sets_of(found)["overheads"] == []
+    assert "requests were sent late" in found["advice"][-1]["says"]
+    console = Console(file=io.StringIO(), width=200)
+    show_reality(found, "x", console)
+    assert isinstance(console.file, io.StringIO)
+    assert "sent late, 50 ms at the 99th percentile and 50 ms at worst" in console.file.getvalue()
+
+
+def test_slow_steps_are_found_and_mended(tmp_path: Path) -> None:
+    server = plan_of(OPEN, *CALM, "serving.pools.0.step_time.fixed=26ms")
+    found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(observe(server), tmp_path))
+    assert found["latency"]["tpot"]["mean"]["error"] < -0.15
+    assert "slower" in found["advice"][0]["says"]
+    (setting,) = sets_of(found)["steps"]
+    mended = plan_of(OPEN, *CALM, setting)
+    fixed_s = mended.pools[0].step_time.parameters["fixed_s"]
+    assert fixed_s == pytest.approx(0.026, rel=0.03)
+    assert abs(found["with_advice"]["tpot"]) < 0.02
+    assert abs(found["with_advice"]["e2e"]) < 0.03
+
+
+def test_slow_prefill_is_told_from_an_overhead(tmp_path: Path) -> None:
+    calm = (*CALM, "workload.0.arrivals.rate=1/s", "workload.0.output_tokens=4")
+    server = plan_of(OPEN, *calm, "serving.pools.0.step_time.per_prefill_token=150us")
+    found = compare_with_reality(plan_of(OPEN, *calm), trace_of(observe(server), tmp_path))
+    (setting,) = sets_of(found)["prefill"]
+    per_token_s = plan_of(OPEN, setting).pools[0].step_time.parameters["per_prefill_token_s"]
+    assert per_token_s == pytest.approx(150e-6, rel=0.1)
+    assert "overheads" not in sets_of(found)
+    assert abs(found["with_advice"]["ttft"]) < 0.03
+
+
+def test_a_cache_that_is_off_is_noticed(tmp_path: Path) -> None:
+    server = plan_of(OPEN, "serving.pools.0.engine.prefix_caching=false")
+    found = compare_with_reality(plan_of(OPEN), trace_of(observe(server), tmp_path))
+    assert found["prefix_hit"]["measured"] == 0.0
+    assert found["prefix_hit"]["simulated"] > 0.2
+    assert "prefix cache" in sets_of(found)
+
+
+def test_targets_are_those_of_the_scenario(tmp_path: Path) -> None:
+    slow = plan_of(OPEN, "serving.pools.0.step_time.fixed=60ms")
+    strict = plan_of(OPEN, "slo={critical: {tpot: 50ms}}")
+    found = compare_with_reality(strict, trace_of(observe(slow), tmp_path))
+    assert found["goodput"]["measured"] < 0.3
+    assert found["goodput"]["simulated"] > 0.9
+
+
+def test_when_all_wait_nothing_is_blamed_on_overheads(tmp_path: Path) -> None:
+    text = (
+        "workload.0.arrivals.rate=200/s",
+        "workload.0.prefix=null",
+        "workload.0.prompt_tokens=400",
+    )
+    server = plan_of(OPEN, *text, "serving.pools.0.overheads.queueing=15ms")
+    found = compare_with_reality(plan_of(OPEN, *text), trace_of(observe(server), tmp_path))
+    assert "lower rate" in str([one["says"] for one in found["advice"] if one["about"] == "queue"])
+
+
+def test_what_failed_when_measured_is_left_out(tmp_path: Path) -> None:
+    good = observe(plan_of(OPEN))
+    row = msgspec.structs.replace(good[0].request, id="x", output_tokens=0, ttft_s=None, e2e_s=None)
+    cut = msgspec.structs.replace(good[1].request, id="y", output_tokens=2, e2e_s=None)
+    bad = [good[0]._replace(request=row, outcome="failed"), good[1]._replace(request=cut)]
+    found = compare_with_reality(plan_of(OPEN), trace_of([*good, *bad], tmp_path))
+    assert found["requests"] == {
+        "measured": len(good) + 1,
+        "compared": len(good),
+        "not_completed_when_simulated": 0,
+    }
+
+
+def test_other_traces_with_latencies_will_do(tmp_path: Path) -> None:
+    rows = [TraceRequest(float(n), 100, 5, ttft_s=0.03, e2e_s=0.15) for n in range(20)]
+    path = tmp_path / "trace.csv"
+    write_trace(rows, path)
+    found = compare_with_reality(plan_of(OPEN), path)
+    assert found["requests"]["compared"] == 20
+    assert found["prefix_hit"]["measured"] is None
+
+
+def test_a_trace_without_latencies_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    write_trace([TraceRequest(0.0, 100, 5)], path)
+    with pytest.raises(InputError, match="measured TTFT"):
+        compare_with_reality(plan_of(OPEN), path)
+
+
+def test_a_scenario_that_serves_nothing_of_it_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    write_trace([TraceRequest(0.0, 100, 5, ttft_s=0.1, e2e_s=0.2)], path)
+    tiny = plan_of(OPEN, "serving.pools.0.engine.kv_blocks=3")
+    with pytest.raises(InputError, match="is the scenario that of this server"):
+        compare_with_reality(tiny, path)
+
+
+def test_answers_that_come_all_at_once_ask_for_no_step_without_time(tmp_path: Path) -> None:
+    """A server that does not really stream, or a machine that hands everything on late."""
+    fixed = ("serving.pools.0.step_time={model: linear, fixed: 10ms}", "workload.0.output_tokens=4")
+    plan = plan_of(OPEN, *CALM, *fixed)
+    clumped = []
+    for one in observe(plan):
+        row = msgspec.structs.replace(one.request, ttft_s=one.request.e2e_s)
+        clumped.append(one._replace(request=row, gaps_s=[]))
+    found = compare_with_reality(plan, trace_of(clumped, tmp_path))
+    assert found["latency"]["tpot"]["mean"]["measured"] == pytest.approx(0.0, abs=1e-9)
+    assert sets_of(found) == {"steps": []}
