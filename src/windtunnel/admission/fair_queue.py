@@ -13,7 +13,6 @@ done slowly and obviously.
 
 from typing import Final
 
-from windtunnel.admission.heap import NOWHERE, Node, NodeHeap, before
 from windtunnel.admission.waiting import (
     PRIORITY_MAX,
     READY,
@@ -27,6 +26,7 @@ from windtunnel.admission.waiting import (
     Resource,
 )
 from windtunnel.core.errors import InputError
+from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
 
 _STANDING_STRIDE: Final = 10 * PRIORITY_MAX
 _FARTHEST: Final = 1e15

@@ -5,8 +5,8 @@ State of the fair queue and of the controller that owns it; nobody else changes 
 
 from typing import Final
 
-from windtunnel.admission.heap import Node, NodeHeap
 from windtunnel.core.errors import InputError
+from windtunnel.core.heap import Node, NodeHeap
 
 READY: Final = 0
 YIELDING: Final = 1

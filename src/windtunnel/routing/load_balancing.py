@@ -4,6 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from windtunnel.core.heap import NOWHERE, Node, NodeHeap
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import LoadListener, Signals
 from windtunnel.routing.router import (
@@ -46,88 +47,46 @@ class RandomChoice(Router):
 
 
 class LoadOrder(LoadListener):
-    """A heap of servers by requests in flight; of equals, the one chosen longest ago is first."""
+    """Servers by requests in flight; of equals, the one chosen longest ago is first."""
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
-        self._chosen: list[int] = []  # by server: the number of the choice that took it last
-        self._places: list[int] = []  # by server: where in the heap; -1: not a candidate
-        self._heap: list[int] = []
+        self._servers: Final[list[Node]] = []  # those in no heap are no candidates
+        self._heap = NodeHeap()
         self._choices: i64 = 0
         self.set_candidates(candidates)
         signals.listen(self)
 
     def set_candidates(self, candidates: list[int]) -> None:
-        servers = len(self._in_flight)
-        self._chosen.extend([-1] * (servers - len(self._chosen)))
-        self._places = [-1] * servers
-        self._heap = []
-        for server in candidates:
-            self._places[server] = len(self._heap)
-            self._heap.append(server)
-            self._rise(server)
+        for number in range(len(self._servers), len(self._in_flight)):
+            node = Node()
+            node.tag = -1.0  # the number of the choice that took it last
+            node.sequence = number
+            self._servers.append(node)
+        for node in self._servers:
+            node.place = NOWHERE
+        self._heap = NodeHeap()
+        for number in candidates:
+            node = self._servers[number]
+            node.rank = self._in_flight[number]
+            self._heap.push(node)
 
     def first(self) -> int:
-        return self._heap[0]
+        return self._heap.nodes[0].sequence
 
     def take(self, server: i64) -> None:
         """Notes that a server was chosen: among equals it is last now."""
-        self._chosen[server] = self._choices
+        node = self._servers[server]
+        node.tag = float(self._choices)
         self._choices += 1
-        self._sink(server)
+        self._heap.fix(node)
 
     def moved(self, server: i64) -> None:
-        places = self._places
-        if server < len(places) and places[server] >= 0 and not self._rise(server):
-            self._sink(server)
-
-    def _before(self, one: i64, other: i64) -> bool:
-        load: i64 = self._in_flight[one]
-        other_load: i64 = self._in_flight[other]
-        if load != other_load:
-            return load < other_load
-        turn: i64 = self._chosen[one]
-        other_turn: i64 = self._chosen[other]
-        return turn < other_turn or (turn == other_turn and one < other)
-
-    def _rise(self, server: i64) -> bool:
-        heap = self._heap
-        place: i64 = self._places[server]
-        start = place
-        while place > 0:
-            above = (place - 1) >> 1
-            parent: i64 = heap[above]
-            if not self._before(server, parent):
-                break
-            heap[place] = parent
-            self._places[parent] = place
-            place = above
-        if place == start:
-            return False
-        heap[place] = server
-        self._places[server] = place
-        return True
-
-    def _sink(self, server: i64) -> None:
-        heap = self._heap
-        size: i64 = len(heap)
-        place: i64 = self._places[server]
-        child = 2 * place + 1
-        while child < size:
-            least: i64 = heap[child]
-            if child + 1 < size:
-                other: i64 = heap[child + 1]
-                if self._before(other, least):
-                    least = other
-                    child += 1
-            if not self._before(least, server):
-                break
-            heap[place] = least
-            self._places[least] = place
-            place = child
-            child = 2 * place + 1
-        heap[place] = server
-        self._places[server] = place
+        if server < len(self._servers):
+            node = self._servers[server]
+            if node.place != NOWHERE:
+                node.rank = self._in_flight[server]
+                self._heap.fix(node)
 
 
 class LeastLoaded(Router):

@@ -1,8 +1,8 @@
-"""The weighted router: the highest sum of opinions, each by its weight, without asking everybody.
+"""The weighted router: the highest weighted sum of scores, without scoring every server.
 
-Most servers differ only in how they stand before a prompt is looked at, and the best of those is
-kept. The few that have something of this prompt are looked at one by one. `reference_choice` does
-it the obvious way; property tests hold the two equal.
+Most servers differ only in scores that the prompt does not change, and the best of those is kept in
+a ranking. The few servers that have something of this prompt are scored one by one.
+`reference_choice` does it the obvious way; property tests hold the two equal.
 """
 
 from typing import Final
@@ -12,12 +12,12 @@ from mypy_extensions import i64
 from windtunnel.core.signals import Signals
 from windtunnel.routing.prefixes import CacheIndex
 from windtunnel.routing.prompt_scorers import Marks, PromptScorer
+from windtunnel.routing.ranking import Ranking
 from windtunnel.routing.router import BEST_SCORE, BEST_SCORE_FOR_PROMPT, Routed, Router
 from windtunnel.routing.scorers import POINTS, LiveScorer, Scorer, SignalScorer
-from windtunnel.routing.standing import Standing
 from windtunnel.workload.request import Request
 
-NOBODY: Final = Request(-1, 0.0, 1, 1)  # scorers of signals alone do not look at the request
+NO_REQUEST: Final = Request(-1, 0.0, 1, 1)  # scorers of signals alone do not read the request
 
 
 class Weighted(Router):
@@ -50,7 +50,7 @@ class Weighted(Router):
             elif isinstance(scorer, PromptScorer):
                 self._by_prompt.append(scorer)
         self._marks: Final = Marks(len(signals.in_flight))
-        self._standing: Final = Standing(signals, live)
+        self._ranking: Final = Ranking(signals, live)
         self._looks = -1
         self._look_again()
 
@@ -58,7 +58,7 @@ class Weighted(Router):
         super().set_candidates(candidates)
         servers = len(self._signals.in_flight)
         self._marks.reach(servers)
-        self._standing.reach(servers)
+        self._ranking.reach(servers)
         if self._index is not None:
             self._index.follow(candidates)
         for scorer in self._scorers:
@@ -73,21 +73,21 @@ class Weighted(Router):
 
     def pick(self, request: Request, now_s: float) -> Routed:
         self._freshen(now_s)
-        standing = self._standing
-        best: i64 = standing.lead()
-        most = standing.lead_points
+        ranking = self._ranking
+        best: i64 = ranking.lead()
+        most = ranking.lead_points
         reason = BEST_SCORE
         marks = self._marks
         marks.clear()
         for scorer in self._by_prompt:
             scorer.mark(request, marks)
         for server in marks.marked:
-            points = standing.points(server) + marks.points[server]
-            if points > most or (points == most and standing.earlier(server, best)):
+            points = ranking.points(server) + marks.points[server]
+            if points > most or (points == most and ranking.earlier(server, best)):
                 best = server
                 most = points
                 reason = BEST_SCORE_FOR_PROMPT
-        standing.take(best)
+        ranking.take(best)
         for scorer in self._by_prompt:
             scorer.note(request, best)
         return Routed(best, reason)
@@ -98,14 +98,14 @@ class Weighted(Router):
         return [(server, sums[n] / float(POINTS)) for n, server in enumerate(self.candidates)]
 
     def reference_choice(self, request: Request, now_s: float) -> int:
-        """What `pick` would choose, found by asking every scorer about everybody."""
+        """What `pick` would choose, found by scoring every candidate."""
         self._freshen(now_s)
         sums = self._sums(request)
         best = 0
         for n in range(1, len(sums)):
             if sums[n] > sums[best] or (
                 sums[n] == sums[best]
-                and self._standing.earlier(self.candidates[n], self.candidates[best])
+                and self._ranking.earlier(self.candidates[n], self.candidates[best])
             ):
                 best = n
         return self.candidates[best]
@@ -124,16 +124,14 @@ class Weighted(Router):
             self._look_again()
 
     def _look_again(self) -> None:
-        """The servers have been asked: all that hangs on their answers is summed up anew."""
+        """The servers have been probed: what depends on their load is summed up anew."""
         self._looks = self._signals.looks
-        fixed = self._standing.fixed
-        for server in self.candidates:
-            fixed[server] = 0
+        fixed = [0] * len(self.candidates)
         for scorer in self._by_signals:
             if not self.candidates:
                 break
-            for n, score in enumerate(scorer.scores(NOBODY)):
-                fixed[self.candidates[n]] += scorer.points(score)
+            for n, score in enumerate(scorer.scores(NO_REQUEST)):
+                fixed[n] += scorer.points(score)
         for prompt_scorer in self._by_prompt:
             prompt_scorer.look_again()
-        self._standing.rebuild(self.candidates)
+        self._ranking.rebuild(self.candidates, fixed)

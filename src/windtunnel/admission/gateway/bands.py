@@ -7,7 +7,7 @@ that look at more than arrival keep heaps beside it, so that nothing costs more 
 from typing import Final
 
 from windtunnel.admission.gateway.tickets import QUEUED, SHEDDABLE_BELOW, Ticket
-from windtunnel.admission.heap import NOWHERE, Node, NodeHeap, before
+from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
 
 
 class Band:

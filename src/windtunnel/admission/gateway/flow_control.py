@@ -30,7 +30,7 @@ from windtunnel.admission.gateway.tickets import (
     Decision,
     Ticket,
 )
-from windtunnel.admission.heap import NOWHERE, NodeHeap
+from windtunnel.core.heap import NOWHERE, NodeHeap
 from windtunnel.core.signals import Signals
 
 FIFO: Final = "fifo"

@@ -3,7 +3,7 @@
 from typing import Final
 
 from windtunnel.admission.gateway.reasons import Reason
-from windtunnel.admission.heap import Node
+from windtunnel.core.heap import Node
 
 NEW: Final = 0
 QUEUED: Final = 1

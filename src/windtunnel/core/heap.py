@@ -7,7 +7,7 @@ NOWHERE: Final = -1
 
 
 class Node:
-    """Something that can be in one heap at a time, ordered by (rank, tag, sequence)."""
+    """An item of at most one heap, ordered by (rank, tag, sequence)."""
 
     __slots__ = ("place", "rank", "sequence", "tag")
 
