@@ -50,6 +50,7 @@ class Signals:
         self.load_seen_s = [-math.inf] * servers  # when waiting, running and kv_used were observed
         self.adapters_seen_s = [-math.inf] * servers
         self.latency_seen_s = [-math.inf] * servers  # when ttft_s and tpot_s were
+        self.missed: Final[dict[int, int]] = {}  # servers that do not answer: reasons why, each
         self._listeners: Final[list[LoadListener]] = []
         self._reporting: Final[list[int]] = []  # servers where requests ended since the last probe
         self._ends = [0] * servers  # since the last probe
@@ -102,7 +103,12 @@ class Signals:
         """The servers have been observed: decisions from now on go by it."""
         self.taken_s = now_s
         self.looks += 1
-        for server in self._reporting:
+        reporting = self._reporting[:]
+        self._reporting.clear()
+        for server in reporting:
+            if server in self.missed:
+                self._reporting.append(server)  # until it answers
+                continue
             self.latency_seen_s[server] = now_s
             self.ttft_s[server] = self._ttft_sums[server] / self._ends[server]
             if self._answers[server]:
@@ -111,7 +117,6 @@ class Signals:
             self._answers[server] = 0
             self._ttft_sums[server] = 0.0
             self._tpot_sums[server] = 0.0
-        self._reporting.clear()
 
     def listen(self, listener: LoadListener) -> None:
         self._listeners.append(listener)

@@ -7,7 +7,10 @@ from windtunnel.engine.server import Server
 
 
 def probe(servers: list[Server], signals: Signals, now_s: float) -> None:
-    """Fills the signals with the current load of these servers."""
+    """Fills the signals with the current load of these servers, as far as they answer."""
+    missed = signals.missed
+    if missed:
+        servers = [server for server in servers if int(server.index) not in missed]
     for server in servers:
         number = server.index
         kv_used = server.kv_used(now_s)

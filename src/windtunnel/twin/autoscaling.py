@@ -72,6 +72,7 @@ class Autoscaling:
         self.changes = 0  # decisions that changed the size of a pool
         self.superseded = 0  # decisions that came later than one that was made after them
         self.dark = 0  # how many faults keep metrics from it
+        self.missed: Final = observer.missed  # the same of single servers
         self.lag_s = 0.0  # how much later they come than they should
         self.skew_s = 0.0  # how far its clock is off
         self._clock_s = 0.0  # what that showed last: a clock never runs backwards
@@ -84,11 +85,11 @@ class Autoscaling:
         if entry[1] == TICK:
             self.ticks += 1
             timetable.push(now_s + self._timing.interval_s, TICK, None)
-            snapshot = self._observer.look(elsewhere, now_s)
-            self._measures.look(snapshot)
+            true, seen = self._observer.look(elsewhere, now_s)
+            self._measures.look(true)
             if not self.dark and not self._away:
                 scraped_s = now_s + self._timing.scrape_delay_s + self.lag_s
-                timetable.push(scraped_s, DECIDE, snapshot)
+                timetable.push(scraped_s, DECIDE, seen)
         elif entry[1] == DECIDE:
             assert isinstance(payload, Snapshot)
             if not self._away:

@@ -112,29 +112,49 @@ class Observer:
         self._taken_s = 0.0
         self._totals = self._sums()
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
+        self.missed: Final[dict[int, int]] = {}  # servers: how many faults hide the metrics of each
 
-    def look(self, elsewhere: dict[int, Request], now_s: float) -> Snapshot:
+    def look(self, elsewhere: dict[int, Request], now_s: float) -> tuple[Snapshot, Snapshot]:
+        """The run as it is, and as it is seen: without servers whose metrics are missed."""
         totals = self._sums()
         waiting = [one for one in elsewhere.values() if one.place in (AT_THE_DOOR, IN_LINE)]
-        models = [
-            self._model(model, flow_between(before, after, now_s - self._taken_s), waiting, now_s)
-            for model, (before, after) in enumerate(zip(self._totals, totals, strict=True))
+        flows = [
+            flow_between(before, after, now_s - self._taken_s)
+            for before, after in zip(self._totals, totals, strict=True)
         ]
         self._taken_s, self._totals = now_s, totals
-        return Snapshot(now_s, models, self._free())
+        replicas = {
+            int(one.server.index): self._replica(one, now_s)
+            for pool in self._cluster.pools
+            for one in pool.here
+            if one.state == READY
+        }
+        true = Snapshot(now_s, self._models(flows, waiting, replicas), self._free())
+        if not self.missed:
+            return true, true
+        seen = {number: one for number, one in replicas.items() if number not in self.missed}
+        return true, Snapshot(now_s, self._models(flows, waiting, seen), self._free())
 
     def _sums(self) -> list[Totals]:
         """Of each model."""
         models = range(len(self._names))
         return [Totals(self._recorder, self._cluster, model) for model in models]
 
-    def _model(self, model: int, flow: Flow, waiting: list[Request], now_s: float) -> Model:
+    def _models(
+        self, flows: list[Flow], waiting: list[Request], replicas: dict[int, ReplicaView]
+    ) -> list[Model]:
+        """`replicas`: those that answered, by server; the other ready ones are missing."""
+        return [self._model(model, flow, waiting, replicas) for model, flow in enumerate(flows)]
+
+    def _model(
+        self, model: int, flow: Flow, waiting: list[Request], replicas: dict[int, ReplicaView]
+    ) -> Model:
         pools = zip(self._plan.pools, self._cluster.pools, strict=True)
         prompts = [int(one.prompt_tokens) for one in waiting if one.model == model]
         return Model(
             self._names[model],
             [
-                self._variant(number, plan, own, now_s)
+                self._variant(number, plan, own, replicas)
                 for number, (plan, own) in enumerate(pools)
                 if own.model == model
             ],
@@ -158,9 +178,13 @@ class Observer:
             free[kind] = left - int(there) * plan.tensor_parallel
         return free
 
-    def _variant(self, number: int, plan: PoolPlan, own: Pool, now_s: float) -> Variant:
+    def _variant(
+        self, number: int, plan: PoolPlan, own: Pool, replicas: dict[int, ReplicaView]
+    ) -> Variant:
         bounds = self._bounds[own.name]
         limits = own.limits
+        ready = [int(one.server.index) for one in own.here if one.state == READY]
+        answered = [replicas[server] for server in ready if server in replicas]
         return Variant(
             own.name,
             role=plan.role,
@@ -173,7 +197,8 @@ class Observer:
             starting=own.counts[STARTING],
             draining=own.counts[DRAINING],
             pending=own.counts[PENDING],
-            replicas=[self._replica(one, now_s) for one in own.here if one.state == READY],
+            missing=len(ready) - len(answered),
+            replicas=answered,
             startup_s=self._startup_s[number],
             kv_tokens=float(limits.usable_blocks * limits.block_size),
             max_num_seqs=int(limits.max_num_seqs),

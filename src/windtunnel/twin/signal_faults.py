@@ -72,6 +72,7 @@ class SignalFaults:
             return
         due = now_s - self._probed_s >= signals.staleness_s
         if due:
+            self._snapshots[-1].restore(signals)  # what no probe changes stays as it was last
             probe(servers, signals, now_s)
             self._probed_s = now_s
             if now_s > self._snapshots[-1].taken_s:

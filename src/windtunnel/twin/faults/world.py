@@ -193,6 +193,20 @@ class World:
             elif self._autoscaling is not None:
                 self._autoscaling.dark += by
 
+    def blank_servers(self, readers: list[str], servers: list[Replica], by: int) -> None:
+        """One fault more, or one fewer, that keeps the metrics of these servers from readers."""
+        for one in servers:
+            for reader in readers:
+                if reader == ROUTERS:
+                    missed = self._cluster.rosters[one.pool.model].signals.missed
+                else:
+                    assert self._autoscaling is not None
+                    missed = self._autoscaling.missed
+                number = int(one.server.index)
+                missed[number] = missed.get(number, 0) + by
+                if not missed[number]:
+                    del missed[number]
+
     def delay_metrics(self, readers: list[str], lag_s: float) -> None:
         """One lag more for readers of metrics."""
         for reader in readers:
