@@ -8,6 +8,7 @@ from tests.twin.faults.runs import faulty, plain
 from tests.twin.scaled import Script
 from tests.twin.test_lifecycle import elastic
 from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.twin.chance import draws
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 
@@ -71,6 +72,38 @@ def test_late_metrics_are_those_of_a_while_ago() -> None:
     assert by_use("at: 250ms, kind: metric-lag, by: 1h") == [0] + [1] * 19
 
 
+def test_a_router_goes_by_what_it_last_knew_of_servers_that_are_not_scraped() -> None:
+    """At 200 ms it saw a request on server 0 and none on the other."""
+    # Server 1 is taken to be free for good: it gets all requests while server 0 has one, until
+    # 600 ms and again from 700 ms on.
+    without_1 = "at: 250ms, kind: partial-scrape, select: {pool: main, server: 1}"
+    assert by_use(without_1)[:12] == [0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    seeing = by_use("at: 1h, kind: slow-machine")
+    without_0 = "at: 250ms, kind: partial-scrape, select: {pool: main, server: 0}, for: 1s"
+    assert by_use(without_0)[:12] != seeing[:12]
+    assert by_use(without_0)[12:] == seeing[12:]
+    nobody = "at: 250ms, kind: partial-scrape, share: 1"
+    assert by_use(nobody) == by_use("at: 250ms, kind: metric-blackout")
+    assert by_use(f"{nobody}, readers: [routers], for: 1s")[:12] == [0] + [1] * 11
+
+
+def test_a_late_scrape_that_fails_leaves_what_the_one_before_said() -> None:
+    late = "at: 250ms, kind: metric-lag, by: 100ms"
+    failing = "at: 450ms, kind: partial-scrape, select: {pool: main, server: 0}"
+    # What was seen at 400 ms is known at 500 ms, and stays known: server 0 is never free again.
+    assert 0 in by_use(late)[6:]
+    assert by_use(late, failing)[:5] == by_use(late)[:5]
+    assert by_use(late, failing)[6:] != by_use(late)[6:]
+
+
+@pytest.mark.parametrize(("share", "missed"), [("0.01", 1), ("0.5", 3), ("0.7", 4), ("1", 6)])
+def test_a_share_of_the_servers_is_not_scraped(share: str, missed: int) -> None:
+    fault = f"at: 500ms, kind: partial-scrape, share: {share}, for: 1s"
+    result, _ = faulty(plain(fault, count=3, replicas=6))
+    assert len(result["faults"][0]["subjects"]) == missed
+    assert draws(load_text(plain(fault))) == (share != "1")
+
+
 def scaled_with(*faults: str, count: int = 10) -> tuple[dict[str, Any], Script, list[Event]]:
     lines = "".join(f"  - {{{fault}}}\n" for fault in faults)
     sink = MemorySink()
@@ -95,6 +128,23 @@ def test_an_autoscaler_gets_snapshots_late() -> None:
     assert looks(script)[:5] == [1.0, 2.0, 3.0, 5.0, 4.0]
     times = [event.time for event in events if event.kind == "scaling.decided"]
     assert times[:5] == [2.0, 4.5, 5.0, 5.5, 6.0]
+
+
+def test_an_autoscaler_sees_that_servers_are_missing() -> None:
+    fault = "at: 2500ms, kind: partial-scrape, select: {pool: main, server: 0}, for: 3s"
+    result, script, _ = scaled_with(fault)
+    mains = [snapshot.models[0].variants[0] for snapshot in script.seen]
+    assert [main.missing for main in mains] == [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert [main.ready for main in mains] == [1, *range(1, 10)]
+    assert [one.name for one in mains[3].replicas] == ["main-1", "main-2"]
+    # How well the pool was sized is measured on what there was, not on what was seen.
+    never, _, _ = scaled_with("at: 1h, kind: slow-machine")
+    assert result["scaling"] == never["scaling"]
+
+
+def test_scrapes_may_fail_for_one_reader_alone() -> None:
+    _, script, _ = scaled_with("at: 0s, kind: partial-scrape, readers: [routers]")
+    assert all(snapshot.models[0].variants[0].missing == 0 for snapshot in script.seen)
 
 
 def test_only_one_reader_may_be_in_the_dark() -> None:

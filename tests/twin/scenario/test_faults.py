@@ -18,6 +18,19 @@ from windtunnel.twin.scenario.load import load_text
             ["at and every are written", "one of at, every and when"],
         ),
         ("at: 11s, kind: engine-crash", ["faults[0].at", "the run has ended by then", "10 s"]),
+        (
+            "at: 1s, kind: partial-scrape, share: 0.5, select: {count: 2}",
+            ["faults[0].share", "select.count says which servers already"],
+        ),
+        (
+            "at: 1s, kind: partial-scrape, share: 1, select: {pool: main, server: 0}",
+            ["faults[0].share", "select.server says which servers already"],
+        ),
+        ("at: 1s, kind: partial-scrape, share: 0", ["faults[0].share", "too small"]),
+        (
+            "at: 1s, kind: partial-scrape, readers: [autoscaler]",
+            ["faults[0].readers", "there is no autoscaler"],
+        ),
         ("at: 1s, kind: slow-machine, for: 0s", ["faults[0].for", "too small"]),
         ("at: 1s, kind: slow-machine, factor: 1", ["faults[0].factor", "too small"]),
         ("at: 1s, kind: engine-crash, for: 1s", ["faults[0].for", "unknown key"]),
