@@ -4,9 +4,9 @@ import gc
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.core.random import Stream
-from windtunnel.scaling.build import build_scaler
-from windtunnel.scaling.plan import BoundsPlan, RatePlan, SaturationPlan, ScalingPlan, TimingPlan
+from windtunnel.scaling.policies.saturation import SaturationSettings
 from windtunnel.scaling.scaler import Scaler
+from windtunnel.scaling.settings import RateSettings
 from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
 
 MODELS = 1_000
@@ -48,13 +48,9 @@ def fleet(stream: Stream) -> Snapshot:
 
 
 def scaler_for(snapshot: Snapshot) -> Scaler:
-    plan = ScalingPlan(
-        TimingPlan(15.0, 0.0, 0.0, 0.0, None),
-        SaturationPlan(),
-        {f"v{kind}": BoundsPlan(0, 20) for kind in range(VARIANTS)},
-        rate=RatePlan(4, 4, 60.0),
-    )
-    return build_scaler(plan, [model.name for model in snapshot.models])
+    settings = SaturationSettings(policy="saturation", rate=RateSettings(up=4, down=4))
+    names = [model.name for model in snapshot.models]
+    return Scaler(dict.fromkeys(names, settings.build()), settings.oldest_s)
 
 
 def main() -> None:

@@ -1,26 +1,18 @@
 """What every policy keeps, whatever the fleet looks like."""
 
 import json
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
+from tests.scaling.sections import ServingPool, setup
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.plan import BoundsPlan
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Snapshot, Variant
-from windtunnel.twin.scenario.scaler_spec import ScalerSpec
-from windtunnel.twin.scenario.scaling import scaling_plan
-from windtunnel.twin.scenario.scaling_spec import PolicySpec
-from windtunnel.twin.scenario.serving_spec import PoolSpec
 
-SPEC: TypeAdapter[ScalerSpec] = TypeAdapter(PolicySpec)
 WAITING = {"metrics": {"num_requests_waiting": 4.0}}
 LISTED = {"metrics": [{"name": "num_requests_waiting", "target": 4.0}]}
 POLICIES: dict[str, dict[str, Any]] = {
@@ -81,10 +73,9 @@ class Pool:
 
 
 def scaler_of(policy: str, pools: list[Pool]) -> Scaler:
-    specs = [PoolSpec(name=pool.name) for pool in pools]
-    plan = scaling_plan(SPEC.validate_python({"policy": policy, **POLICIES[policy]}), specs, Path())
-    bounds = {pool.name: BoundsPlan(pool.minimum, pool.maximum) for pool in pools}
-    return build_scaler(msgspec.structs.replace(plan, bounds=bounds), ["m"])
+    bounds = {pool.name: {"min": pool.minimum, "max": pool.maximum} for pool in pools}
+    written = {"policy": policy, "pools": bounds, **POLICIES[policy]}
+    return build_scaler(setup([ServingPool(pool.name) for pool in pools], **written), ["m"])
 
 
 def told(decisions: list[Decision]) -> list[dict[str, object]]:

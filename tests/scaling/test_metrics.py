@@ -3,8 +3,8 @@
 import pytest
 
 from windtunnel.core.errors import InputError
+from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.metrics import NAMES, metric
-from windtunnel.scaling.parts import Group
 from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
 
 REPLICAS = [

@@ -1,6 +1,6 @@
 """Small fleets to try policies on."""
 
-from windtunnel.scaling.parts import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.scaling.worlds import Wants, fleet, variant
 from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.policy import Policy
-from windtunnel.scaling.scaler import Scaler, Timing
+from windtunnel.scaling.policy import Policy, PolicyParts
+from windtunnel.scaling.scaler import Scaler
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 
@@ -75,8 +75,8 @@ def test_a_minimum_is_kept_whatever_the_policy_says() -> None:
 
 def test_growth_that_finds_no_accelerators_is_told_and_not_dropped() -> None:
     """The peer logged an error and forgot the decision."""
-    policy = Policy("p", [Wants(5)], CostOrdered(), [])
-    scaler = Scaler({"m": policy}, Timing())
+    policy = Policy("p", PolicyParts([Wants(5)], CostOrdered(), []))
+    scaler = Scaler({"m": policy}, 45.0)
     for tick in range(2):
         snapshot = fleet(variant(ready=2), free={"h100": 1}, taken_s=15.0 * tick)
         (decision,) = scaler.tick(snapshot, 15.0 * tick)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.scaling.predictive.carrying import Carrier, Shape
+from windtunnel.scaling.policies.predictive.capacity import Carrier, Shape
 from windtunnel.scaling.snapshot import Objective, Variant
 from windtunnel.twin.observation import EngineTimes
 from windtunnel.twin.pools import limits_of, step_time_of

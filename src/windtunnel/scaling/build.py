@@ -1,202 +1,135 @@
-"""Builds the scaler that a plan asks for. A policy is a row in `BUILDERS`."""
+"""The policies that a scenario may choose, and the scaler that its section asks for."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
-from windtunnel.scaling.assigned import Assigned
-from windtunnel.scaling.kthena.build import kthena_recipe
-from windtunnel.scaling.kthena.settings import KthenaPlan
-from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.parts import Optimizer
-from windtunnel.scaling.peers.build import (
-    aibrix_recipe,
-    dynamo_recipe,
-    hpa_recipe,
-    keda_recipe,
-    knative_recipe,
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.manifests.pools import Assignment
+from windtunnel.scaling.manifests.settings import ManifestSettings
+from windtunnel.scaling.policies.aibrix import AibrixSettings
+from windtunnel.scaling.policies.dynamo import DynamoSettings
+from windtunnel.scaling.policies.hpa import HpaSettings
+from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.policies.knative import KnativeSettings
+from windtunnel.scaling.policies.kthena.policy import (
+    KthenaDisaggregatedSettings,
+    KthenaHeterogeneousSettings,
+    KthenaHomogeneousSettings,
 )
-from windtunnel.scaling.peers.plans import (
-    AibrixPlan,
-    DynamoPlan,
-    HpaPlan,
-    KedaPlan,
-    KnativePlan,
+from windtunnel.scaling.policies.predictive.analyzer import PredictiveSettings
+from windtunnel.scaling.policies.saturation import BlisSettings, SaturationSettings, WvaSettings
+from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
+from windtunnel.scaling.policy import ModelPolicy, PolicyByPool
+from windtunnel.scaling.scaler import Scaler
+from windtunnel.scaling.settings import (
+    PolicySettings,
+    PoolBounds,
+    ScaledPool,
+    ScalerTiming,
+    nobody_serves,
 )
-from windtunnel.scaling.plan import (
-    BlisPlan,
-    PartPlan,
-    PolicyPlan,
-    SaturationPlan,
-    ScalingPlan,
-    StabilizationPlan,
-    WvaPlan,
-    WvaSparePlan,
+from windtunnel.settings.fields import by_one_key, chosen_by, variant
+
+POLICIES: tuple[type[PolicySettings], ...] = (
+    PredictiveSettings,
+    SaturationSettings,
+    WvaSettings,
+    SpareCapacitySettings,
+    BlisSettings,
+    KthenaHomogeneousSettings,
+    KthenaHeterogeneousSettings,
+    KthenaDisaggregatedSettings,
+    HpaSettings,
+    KedaSettings,
+    KnativeSettings,
+    AibrixSettings,
+    DynamoSettings,
 )
-from windtunnel.scaling.policy import Decider, Policy
-from windtunnel.scaling.predictive.build import PredictivePlan, predictive_recipe
-from windtunnel.scaling.recipe import Recipe
-from windtunnel.scaling.saturation import Saturation
-from windtunnel.scaling.scaler import Scaler, Timing
-from windtunnel.scaling.spare import SpareCapacity
-from windtunnel.scaling.windows import Matched, Rate, Sustained, ZeroAfter
-
-SLOW_DOWN = StabilizationPlan(up_s=0.0, down_s=300.0)
-"""Up at once, down when it was asked for as long as Kubernetes waits."""
+"""What `scaling.policy` chooses from, by the word in each class."""
 
 
-def _saturation(plan: SaturationPlan) -> Recipe:
-    analyzer = Saturation(
-        up=plan.up,
-        down=plan.down,
-        kv_threshold=plan.kv_threshold,
-        average_prompt=plan.average_prompt,
-        full_queue=plan.full_queue,
-        compute_bound=plan.compute_bound,
-    )
-    return Recipe([analyzer], stabilization=SLOW_DOWN)
+def word_of(policy: type[PolicySettings]) -> str:
+    """The word that chooses a policy."""
+    word: str = get_args(policy.model_fields["policy"].annotation)[0]
+    return word
 
 
-def _wva(plan: WvaPlan) -> Recipe:
-    analyzer = Saturation(
-        up=plan.up, down=plan.down, kv_threshold=plan.kv_threshold, full_queue=plan.full_queue
-    )
-    return Recipe([analyzer], limiters=[Matched()], stabilization=SLOW_DOWN)
+if TYPE_CHECKING:
+    PolicySection = PolicySettings
+    ScalingSection = ManifestSettings | PolicySettings
+else:
+    PolicySection = Annotated[
+        reduce(or_, [Annotated[one, variant(word_of(one))] for one in POLICIES]),
+        chosen_by("policy", *map(word_of, POLICIES)),
+    ]
+    ScalingSection = Annotated[
+        Annotated[ManifestSettings, variant("manifests")]
+        | Annotated[PolicySection, variant("policy")],
+        by_one_key("policy", "manifests"),
+    ]
 
 
-def _wva_spare(plan: WvaSparePlan) -> Recipe:
-    analyzer = SpareCapacity(
-        kv_threshold=plan.kv_threshold,
-        queue_threshold=plan.queue_threshold,
-        kv_spare=plan.kv_spare,
-        queue_spare=plan.queue_spare,
-    )
-    optimizer = CostOrdered(order="price", engine="unlimited", keep_one=True)
-    return Recipe([analyzer], optimizer, stabilization=SLOW_DOWN)
+class ScalingSetup(msgspec.Struct, frozen=True):
+    """What the `scaling` section of a scenario comes to beside its pools and its manifests."""
+
+    timing: ScalerTiming
+    """The section; its interval is that of the manifests where it has none of its own."""
+    policies: tuple[Assignment, ...]
+    """One without a source scales all pools; what none of several scales stays as it is."""
+    bounds: dict[str, PoolBounds]
+    """By pool, for every pool."""
+    accelerators: dict[str, int] | None = None
+    """How many of a kind there are for all pools; a kind that is left out is without end."""
+    remarks: tuple[str, ...] = ()
+    """What was written and is not used."""
+
+    def notes(self) -> list[str]:
+        """What is allowed and may surprise, to be said once of a run."""
+        notes = list(self.remarks)
+        for source, policy in self.policies:
+            key, window_s = policy.window_down()
+            if source:  # a manifest has a name of its own for it
+                key = f"the window for fewer replicas of {source}"
+            note = f"{key} is 0s: servers go at the first tick that could spare them"
+            if window_s == 0 and note not in notes:
+                notes.append(note)
+        return notes
 
 
-def _blis(plan: BlisPlan) -> Recipe:
-    analyzer = Saturation(
-        up=plan.up,
-        down=plan.down,
-        kv_threshold=plan.kv_threshold,
-        average_prompt=plan.average_prompt,
-        measured_prompt=False,
-        compute_bound=False,
-        answers=False,
-        gateway=False,
-        check_last=True,
-    )
-    optimizer = CostOrdered(order="price", engine="unlimited", one_variant=True)
-    return Recipe([analyzer], optimizer, stabilization=StabilizationPlan(0.0, 0.0))
+def setup_of(section: ScalingSection, pools: Sequence[ScaledPool], folder: Path) -> ScalingSetup:
+    """The setup of a section without faults; manifests are looked for in `folder`."""
+    if isinstance(section, PolicySettings):
+        bounds = {pool.name: section.bounds_of(pool.name) for pool in pools}
+        accelerators = section.accelerators or None
+        return ScalingSetup(section, (Assignment("", section),), bounds, accelerators)
+    read = section.read_files(pools, folder)
+    bounds = {pool.name: PoolBounds(min=pool.replicas, max=pool.replicas) for pool in pools}
+    for assignment in read.assignments:
+        bounds |= assignment.policy.pools
+    does = nobody_serves(pools, bounds)
+    if does:
+        hint = "give one of them a maximum of at least 1"
+        raise InputError(does, where="scaling.manifests", hint=hint)
+    timing = section
+    if not section.written("interval_s"):
+        interval_s = min(assignment.policy.interval_s for assignment in read.assignments)
+        timing = section.model_copy(update={"interval_s": interval_s})
+    return ScalingSetup(timing, tuple(read.assignments), bounds, remarks=tuple(read.notes))
 
 
-BUILDERS: dict[type[PolicyPlan], Callable[[Any], Recipe]] = {
-    SaturationPlan: _saturation,
-    WvaPlan: _wva,
-    WvaSparePlan: _wva_spare,
-    BlisPlan: _blis,
-    KthenaPlan: kthena_recipe,
-    HpaPlan: hpa_recipe,
-    KedaPlan: keda_recipe,
-    KnativePlan: knative_recipe,
-    AibrixPlan: aibrix_recipe,
-    DynamoPlan: dynamo_recipe,
-    PredictivePlan: predictive_recipe,
-}
-"""By plan; each takes a plan of its own kind."""
-
-
-def build_policy(plan: ScalingPlan) -> Decider:
-    """A policy without any memory."""
-    if not isinstance(plan.policy, tuple):
-        return _policy(plan, plan.policy)
-    return Assigned(
-        {
-            part.source: _policy(plan, part.policy, part.source, list(part.pools))
-            for part in plan.policy
-        }
-    )
-
-
-def _policy(
-    plan: ScalingPlan, policy: PolicyPlan, name: str = "", only: list[str] | None = None
-) -> Policy:
-    recipe = BUILDERS[type(policy)](policy)
-    optimizer = _optimizer(plan, recipe)
-    limiters = list(recipe.limiters)
-    windows = plan.stabilization or recipe.stabilization
-    if windows is not None:
-        limiters.append(Sustained(windows.up_s, windows.down_s))
-    if plan.matched_roles and not any(isinstance(limiter, Matched) for limiter in limiters):
-        limiters.append(Matched())
-    if plan.rate is not None:
-        limiters.append(Rate(plan.rate.up, plan.rate.down, plan.rate.period_s))
-    if plan.zero_after_s is not None:
-        limiters.append(ZeroAfter(plan.zero_after_s))
-    return Policy(
-        name or type(policy).__name__.removesuffix("Plan").lower(),
-        recipe.analyzers,
-        optimizer,
-        limiters,
-        by_variant=recipe.by_variant,
-        together=recipe.together,
-        wake=plan.wake,
-        only=only,
-    )
-
-
-def _optimizer(plan: ScalingPlan, recipe: Recipe) -> Optimizer:
-    if plan.optimizer is not None:
-        return CostOrdered(order=plan.optimizer.order, engine=plan.optimizer.engine)
-    return recipe.optimizer or CostOrdered()
-
-
-def minds_accelerators(plan: ScalingPlan) -> bool:
-    """Whether any policy of the plan grows only onto accelerators that are free."""
-    policies = plan.policy if isinstance(plan.policy, tuple) else (plan.policy,)
-    for policy in policies:
-        of = policy.policy if isinstance(policy, PartPlan) else policy
-        optimizer = _optimizer(plan, BUILDERS[type(of)](of))
-        if isinstance(optimizer, CostOrdered) and optimizer.greedy:
-            return True
-    return False
-
-
-def notes_of(plan: ScalingPlan) -> list[str]:
-    """What is allowed and may surprise, to be said once of a run."""
-    policies = plan.policy if isinstance(plan.policy, tuple) else (plan.policy,)
-    notes = list(plan.notes)
-    for policy in policies:
-        of = policy.policy if isinstance(policy, PartPlan) else policy
-        key, window_s = _window_down(plan, of)
-        if isinstance(policy, PartPlan):  # whose manifest has a name of its own for it
-            key = f"the window for fewer replicas of {policy.source}"
-        note = f"{key} is 0s: servers go at the first tick that could spare them"
-        if window_s == 0 and note not in notes:
-            notes.append(note)
-    return notes
-
-
-def _window_down(plan: ScalingPlan, policy: PolicyPlan) -> tuple[str, float | None]:
-    """The key of the window before a policy shrinks, and its length; None: it has none."""
-    if isinstance(policy, KthenaPlan):
-        return "behavior.down.window", policy.behavior.down.window_s
-    if isinstance(policy, HpaPlan):
-        return "down.window", policy.down.window_s
-    if isinstance(policy, KedaPlan):
-        return "down.window", policy.hpa.down.window_s
-    windows = plan.stabilization or BUILDERS[type(policy)](policy).stabilization
-    return "stabilization.down", None if windows is None else windows.down_s
-
-
-def build_scaler(plan: ScalingPlan, models: Sequence[str]) -> Scaler:
+def build_scaler(setup: ScalingSetup, models: Sequence[str]) -> Scaler:
     """A scaler before its first tick, with one policy that all models share."""
-    timing = Timing(
-        plan.timing.interval_s,
-        scrape_delay_s=plan.timing.scrape_delay_s,
-        actuation_delay_s=plan.timing.actuation_delay_s,
-        actuation_stddev_s=plan.timing.actuation_stddev_s,
-        freshness_s=plan.timing.freshness_s,
+    return Scaler(dict.fromkeys(models, _policy(setup)), setup.timing.oldest_s)
+
+
+def _policy(setup: ScalingSetup) -> ModelPolicy:
+    if [one.source for one in setup.policies] == [""]:
+        return setup.policies[0].policy.build()
+    return PolicyByPool(
+        {source: policy.build(list(policy.pools)) for source, policy in setup.policies}
     )
-    policy = build_policy(plan)
-    return Scaler(dict.fromkeys(models, policy), timing)

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from windtunnel.scaling.snapshot import Variant
+
 
 class Limit:
     """A step between the recommendation and the decision: who bound it, and by how much."""
@@ -66,3 +68,18 @@ class Decision:
             "metrics": self.metrics,
             "limits": [limit.as_data() for limit in self.limits],
         }
+
+
+def hold(model: str, variant: Variant, reason: str) -> Decision:
+    """A variant stays as it is."""
+    return Decision(
+        model,
+        variant.name,
+        role=variant.role,
+        current=variant.target,
+        recommended=variant.target,
+        target=variant.target,
+        reason=reason,
+        metrics={},
+        limits=[],
+    )

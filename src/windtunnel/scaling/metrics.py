@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.parts import Group
+from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.snapshot import Replica
 
 WAITING: Final = "waiting"

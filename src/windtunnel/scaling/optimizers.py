@@ -3,11 +3,128 @@
 import math
 from typing import Final
 
-from windtunnel.core.errors import InputError
-from windtunnel.scaling.parts import Allocation, Finding, Group, Optimizer, take
+from mypy_extensions import mypyc_attr
 
-ORDERS: Final = ("price-per-capacity", "price")
-ENGINES: Final = ("unlimited", "greedy")
+from windtunnel.scaling.analyzers import Finding, Group, Part
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Allocation:
+    """How many replicas a group should have in all, and how any total is spread over its variants.
+
+    `counts_at` is the same for the same total, never takes from a variant when the total grows, and
+    always adds up. Within the sum of the bounds every variant is within its own; beyond them it
+    says where the rest would go, so that a limit can be explained.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        total: int,
+        *,
+        up: list[int],
+        down: list[int],
+        cuts: list[int] | None = None,
+        free: dict[str, int] | None = None,
+        reason: str = "",
+    ) -> None:
+        assert total >= 0
+        self.group: Final = group
+        self.total: Final = total
+        self.up: Final = up  # numbers of all variants, in the order in which they grow
+        self.down: Final = down  # in the order in which they shrink
+        self.cuts: Final = cuts  # by variant, what goes before more of any other goes
+        self.free: Final = free  # accelerators by kind that growth must do with; None: no limit
+        self.reason: Final = reason
+
+    def counts_at(self, total: int) -> list[int]:
+        variants = self.group.variants
+        counts = []
+        left = total
+        for variant in variants:
+            count = variant.target
+            if count < variant.minimum:
+                count = variant.minimum
+            if count > variant.maximum:
+                count = variant.maximum
+            counts.append(count)
+            left -= count
+        if left > 0:
+            self._grow(counts, left)
+        elif left < 0:
+            self._shrink(counts, -left)
+        return counts
+
+    def reachable(self) -> int:
+        """The largest total for which there are accelerators; -1: there is no such limit."""
+        if self.free is None:
+            return -1
+        counts = self.group.counts()
+        left = self._fill(counts, self.group.maximum)
+        return self.group.current + self.group.maximum - left
+
+    def _grow(self, counts: list[int], left: int) -> None:
+        left = self._fill(counts, left)
+        for number in self.up:  # no accelerators: wished for all the same, and explained
+            if left <= 0:
+                return
+            more = min(left, max(0, self.group.variants[number].maximum - counts[number]))
+            counts[number] += more
+            left -= more
+        counts[self.up[0]] += left
+
+    def _fill(self, counts: list[int], left: int) -> int:
+        """Adds within bounds and free accelerators; what is left over."""
+        free = dict(self.free) if self.free is not None else None
+        for number in self.up:
+            if left <= 0:
+                break
+            variant = self.group.variants[number]
+            more = min(left, max(0, variant.maximum - counts[number]))
+            if free is not None:
+                kind = variant.accelerator
+                there = free.get(kind, 0) // variant.accelerators
+                more = min(more, max(0, there))
+                free[kind] = free.get(kind, 0) - more * variant.accelerators
+            counts[number] += more
+            left -= more
+        return left
+
+    def _shrink(self, counts: list[int], left: int) -> None:
+        if self.cuts is not None:
+            for number in self.down:
+                left -= self._cut(counts, number, min(left, self.cuts[number]))
+        for number in self.down:
+            left -= self._cut(counts, number, left)
+        for number in self.down:  # below the minimum: the limit that forbids it explains itself
+            less = min(left, counts[number])
+            counts[number] -= less
+            left -= less
+
+    def _cut(self, counts: list[int], number: int, most: int) -> int:
+        less = min(most, max(0, counts[number] - self.group.variants[number].minimum))
+        counts[number] -= less
+        return less
+
+
+def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
+    """Takes the accelerators that growth to these counts needs out of what is free."""
+    for number, variant in enumerate(group.variants):
+        more = counts[number] - variant.target
+        if more > 0:
+            kind = variant.accelerator
+            free[kind] = free.get(kind, 0) - more * variant.accelerators
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Optimizer(Part):
+    """Turns findings into numbers of replicas: how many in all, and of which variant first."""
+
+    def allocate(
+        self, groups: list[Group], findings: list[list[Finding]], free: dict[str, int] | None
+    ) -> list[Allocation]:
+        """One a group; `findings` has a list a group, from every analyzer, some maybe not known."""
+        raise NotImplementedError
 
 
 class CostOrdered(Optimizer):
@@ -29,10 +146,8 @@ class CostOrdered(Optimizer):
         keep_one: bool = False,
     ) -> None:
         super().__init__("cost-ordered")
-        if order not in ORDERS:
-            raise InputError(f"{order!r} is no order", where="order", allowed=", ".join(ORDERS))
-        if engine not in ENGINES:
-            raise InputError(f"{engine!r} is no engine", where="engine", allowed=", ".join(ENGINES))
+        assert order in ("price-per-capacity", "price")
+        assert engine in ("greedy", "unlimited")
         self._per_capacity: Final = order == "price-per-capacity"
         self.greedy: Final = engine == "greedy"
         self._one_variant: Final = one_variant

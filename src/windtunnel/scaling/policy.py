@@ -5,22 +5,38 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.decision import Decision, Limit
-from windtunnel.scaling.limits import Accelerators, Bounds, Context, Limiter, Work
-from windtunnel.scaling.parts import (
-    Allocation,
-    Analyzer,
-    Finding,
-    Group,
-    Optimizer,
-    Part,
-    groups_by_role,
-    take,
-)
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, Part, groups_by_role
+from windtunnel.scaling.decision import Decision, Limit, hold
+from windtunnel.scaling.limiters import Accelerators, Bounds, LimitContext, Limiter, Work
+from windtunnel.scaling.optimizers import Allocation, CostOrdered, Optimizer, take
 from windtunnel.scaling.snapshot import Model
 
+BY_ROLE: Final = "role"
+"""Variants of a role are decided together."""
+BY_VARIANT: Final = "variant"
+"""Each variant is decided alone, as a Deployment with an autoscaler of its own is."""
+TOGETHER: Final = "model"
+"""All variants of a model are decided together, whatever their role."""
 
-class Look:
+
+class PolicyParts:
+    """What a policy is made of: analyzers, an optimizer, limiters, and what is decided together."""
+
+    def __init__(
+        self,
+        analyzers: list[Analyzer],
+        optimizer: Optimizer | None = None,
+        limiters: list[Limiter] | None = None,
+        *,
+        grouping: str = BY_ROLE,
+    ) -> None:
+        self.analyzers: Final = analyzers
+        self.optimizer: Final[Optimizer] = CostOrdered() if optimizer is None else optimizer
+        self.limiters: Final[list[Limiter]] = [] if limiters is None else limiters
+        self.grouping: Final = grouping
+
+
+class Assessment:
     """A model, and what the analyzers of its policy found."""
 
     def __init__(
@@ -29,7 +45,7 @@ class Look:
         groups: list[Group],
         findings: list[list[Finding]],
         urgency: float,
-        parts: list["Look"] | None = None,
+        parts: list["Assessment"] | None = None,
     ) -> None:
         self.model: Final = model
         self.groups: Final = groups
@@ -39,13 +55,15 @@ class Look:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Decider:
+class ModelPolicy:
     """Decides for a model, in two steps: models come to what is free in the order of urgency."""
 
-    def look(self, model: Model, now_s: float) -> Look:
+    def assess(self, model: Model, now_s: float) -> Assessment:
         raise NotImplementedError
 
-    def decide(self, look: Look, free: dict[str, int] | None, now_s: float) -> list[Decision]:
+    def decide(
+        self, assessed: Assessment, free: dict[str, int] | None, now_s: float
+    ) -> list[Decision]:
         """One a variant, in their order; what growth takes is taken from `free`."""
         raise NotImplementedError
 
@@ -57,11 +75,9 @@ class Decider:
         raise NotImplementedError
 
 
-class Policy(Decider):
+class Policy(ModelPolicy):
     """How a model is scaled. Its memory is by model, so that models may share one.
 
-    `by_variant`: each variant is decided alone, as a Deployment with an autoscaler of its own is;
-    `together`: all variants of a model are, whatever their role; otherwise those of a role are.
     `wake`: a replica stays or starts where there is work. `only`: the variants that it decides,
     by name; left out: all of them.
     """
@@ -69,37 +85,33 @@ class Policy(Decider):
     def __init__(
         self,
         name: str,
-        analyzers: list[Analyzer],
-        optimizer: Optimizer,
-        limiters: list[Limiter],
+        parts: PolicyParts,
         *,
-        by_variant: bool = False,
-        together: bool = False,
         wake: bool = True,
         priority: float = 1.0,
         only: list[str] | None = None,
     ) -> None:
-        if not analyzers:
+        if not parts.analyzers:
             raise InputError("a policy without an analyzer decides nothing", where=name)
         self.name: Final = name
-        self.by_variant: Final = by_variant
-        self.together: Final = together
+        self.grouping: Final = parts.grouping
         self.priority: Final = priority
         self._only: Final = only
-        self._analyzers: Final = analyzers
-        self._optimizer: Final = optimizer
+        self._analyzers: Final = parts.analyzers
+        self._optimizer: Final = parts.optimizer
+        limiters = parts.limiters
         self._chain: Final[list[Limiter]] = [*limiters, Accelerators(), Bounds()]
         self._wake: Final = wake
         if wake:
             self._chain.append(Work())
-        self._parts: Final[list[Part]] = [*analyzers, optimizer, *limiters]
+        self._parts: Final[list[Part]] = [*parts.analyzers, parts.optimizer, *limiters]
         seen: dict[str, bool] = {}
         for part in self._parts:
             if part.name in seen:
                 raise InputError(f"two parts are called {part.name!r}", where=name)
             seen[part.name] = True
 
-    def look(self, model: Model, now_s: float) -> Look:
+    def assess(self, model: Model, now_s: float) -> Assessment:
         """Analyzes a model."""
         groups = self._groups(model)
         findings: list[list[Finding]] = [[] for _ in groups]
@@ -113,14 +125,16 @@ class Policy(Decider):
                 if finding.known and finding.required > 0:
                     capacity = max(finding.per_replica)
                     urgency += finding.required / capacity if capacity > 0 else 1.0
-        return Look(model, groups, findings, urgency * self.priority)
+        return Assessment(model, groups, findings, urgency * self.priority)
 
-    def decide(self, look: Look, free: dict[str, int] | None, now_s: float) -> list[Decision]:
+    def decide(
+        self, assessed: Assessment, free: dict[str, int] | None, now_s: float
+    ) -> list[Decision]:
         """Optimizes and stabilises; what growth takes is taken from `free`."""
-        groups, findings = look.groups, look.findings
+        groups, findings = assessed.groups, assessed.findings
         allocations = self._optimizer.allocate(groups, findings, free)
         held = [not any(finding.known for finding in of_group) for of_group in findings]
-        context = Context(now_s, groups, findings, allocations, held)
+        context = LimitContext(now_s, groups, findings, allocations, held)
         wanted = []
         for number, group in enumerate(groups):
             wanted.append(group.current if held[number] else allocations[number].total)
@@ -148,17 +162,21 @@ class Policy(Decider):
         chosen = model.variants
         if self._only is not None:
             chosen = [variant for variant in chosen if variant.name in self._only]
-        if self.by_variant:
+        if self.grouping == BY_VARIANT:
             return [
                 Group(model, variant.role, [variant], f"{model.name}/{variant.role}/{variant.name}")
                 for variant in chosen
             ]
-        if self.together and chosen:
+        if self.grouping == TOGETHER and chosen:
             return [Group(model, "both", chosen, model.name)]
         return groups_by_role(model, chosen)
 
     def _explain(
-        self, number: int, steps: list[list[int]], context: Context, free: dict[str, int] | None
+        self,
+        number: int,
+        steps: list[list[int]],
+        context: LimitContext,
+        free: dict[str, int] | None,
     ) -> list[Decision]:
         """The decision for each variant of a group, with the limits that bound it."""
         group, allocation = context.groups[number], context.allocations[number]
@@ -174,7 +192,7 @@ class Policy(Decider):
             why = limiter.why(before, after, number, context) + _of_all(group, before, after)
             _note(limits, limiter.name, counts, limited, without, why)
             counts = limited
-        if self.together and self._wake:
+        if self.grouping == TOGETHER and self._wake:
             limited = _each_role_awake(group, counts)
             why = "Its role has work, and would have no replica."
             _note(limits, "work", counts, limited, counts, why)
@@ -190,11 +208,45 @@ class Policy(Decider):
             take(free, group, counts)
         return _decisions(group, context.findings[number], recommended, counts, limits, allocation)
 
-    def _without(self, position: int, steps: list[list[int]], context: Context) -> list[int]:
+    def _without(self, position: int, steps: list[list[int]], context: LimitContext) -> list[int]:
         totals = steps[position]
         for limiter in self._chain[position + 1 :]:
             totals = limiter.limit(totals, context)
         return totals
+
+
+class PolicyByPool(ModelPolicy):
+    """Several policies for one model, by what asks for each; variants of none stay as they are."""
+
+    def __init__(self, policies: dict[str, Policy]) -> None:
+        self._policies: Final = policies  # each names the variants that it decides
+
+    def assess(self, model: Model, now_s: float) -> Assessment:
+        parts = [policy.assess(model, now_s) for policy in self._policies.values()]
+        return Assessment(model, [], [], sum([part.urgency for part in parts]), parts)
+
+    def decide(
+        self, assessed: Assessment, free: dict[str, int] | None, now_s: float
+    ) -> list[Decision]:
+        assert assessed.parts is not None
+        decided: dict[str, Decision] = {}
+        for number, policy in enumerate(self._policies.values()):
+            for decision in policy.decide(assessed.parts[number], free, now_s):
+                decided[decision.variant] = decision
+        model = assessed.model
+        return [
+            decided.get(variant.name) or hold(model.name, variant, "No policy scales it.")
+            for variant in model.variants
+        ]
+
+    def state(self) -> dict[str, object]:
+        return {source: policy.state() for source, policy in self._policies.items()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for source, policy in self._policies.items():
+            saved = state.get(source)
+            if isinstance(saved, dict):
+                policy.restore(saved)
 
 
 def _of_all(group: Group, before: int, after: int) -> str:

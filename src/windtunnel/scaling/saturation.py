@@ -6,8 +6,7 @@ it holds when it computes as fast as it can (`k2`). Demand is what is in use and
 
 from typing import Final
 
-from windtunnel.scaling.checks import apart, at_least, share
-from windtunnel.scaling.parts import Analyzer, Finding, Group, unknown
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
 from windtunnel.scaling.snapshot import Flow, Replica, Variant
 
 SHORT_OUTPUT: Final = 100.0
@@ -15,47 +14,60 @@ LONG_OUTPUT: Final = 500.0
 REMEMBERED: Final = 10  # observations of a compute-bound capacity
 
 
-class Saturation(Analyzer):
-    """Tokens in use and waiting over the tokens that replicas can hold.
+class Counting:
+    """What counts as demand and as capacity.
 
-    `up` and `down` are loads: above `up` of what is there and coming a group grows, below `down` of
-    what is ready it may shrink. `compute_bound`: whether `k2` counts. `answers`: whether what waits
-    also counts the tokens of its answers. `gateway`: whether requests on no replica count.
-    `check_last`: a group shrinks only when the rest is enough after its largest replica has gone,
-    and never from one to none (as BLIS has it).
+    `compute_bound`: whether `k2` counts. `measured_prompt`: whether lengths that were measured take
+    the place of the average that is given. `answers`: whether what waits also counts the tokens of
+    its answers. `gateway`: whether requests on no replica count. `check_last`: a group shrinks only
+    when the rest is enough after its largest replica has gone, and never from one to none.
     """
 
     def __init__(
         self,
         *,
-        up: float = 0.8,
-        down: float = 0.4,
-        kv_threshold: float = 0.8,
-        average_prompt: float = 512.0,
-        measured_prompt: bool = True,
         compute_bound: bool = True,
-        full_queue: int = 5,
+        measured_prompt: bool = True,
         answers: bool = True,
         gateway: bool = True,
         check_last: bool = False,
     ) -> None:
+        self.compute_bound: Final = compute_bound
+        self.measured_prompt: Final = measured_prompt
+        self.answers: Final = answers
+        self.gateway: Final = gateway
+        self.check_last: Final = check_last
+
+
+class Saturation(Analyzer):
+    """Tokens in use and waiting over the tokens that replicas can hold.
+
+    `up` and `down` are loads: above `up` of what is there and coming a group grows, below `down` of
+    what is ready it may shrink.
+    """
+
+    def __init__(
+        self,
+        *,
+        up: float,
+        down: float,
+        kv_threshold: float,
+        average_prompt: float,
+        full_queue: int,
+        counting: Counting | None = None,
+    ) -> None:
         super().__init__("saturation")
-        share("up", up)
-        share("down", down)
-        apart("up", up, "down", down)
-        share("kv_threshold", kv_threshold)
-        at_least("average_prompt", average_prompt, above=True)
-        at_least("full_queue", full_queue, 1)
+        counts = Counting() if counting is None else counting
         self._up: Final = up
         self._down: Final = down
         self._kv_threshold: Final = kv_threshold
         self._average_prompt: Final = average_prompt
-        self._measured_prompt: Final = measured_prompt
-        self._compute_bound: Final = compute_bound
         self._full_queue: Final = full_queue
-        self._answers: Final = answers
-        self._gateway: Final = gateway
-        self._check_last: Final = check_last
+        self._measured_prompt: Final = counts.measured_prompt
+        self._compute_bound: Final = counts.compute_bound
+        self._answers: Final = counts.answers
+        self._gateway: Final = counts.gateway
+        self._check_last: Final = counts.check_last
         self._memory: Final[dict[str, _Memory]] = {}  # by key of a group
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:

@@ -186,7 +186,7 @@ def _cost(space: Space, candidate: Candidate) -> float:
     counts: Sequence[int] = candidate.servers
     if kind.scales and kind.plan is not None and kind.plan.scaling is not None:
         bounds = kind.plan.scaling.bounds
-        counts = [bounds[pool.name].minimum for pool in kind.plan.pools]
+        counts = [bounds[pool.name].min for pool in kind.plan.pools]
     return sum(count * price for count, price in zip(counts, each, strict=False))
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.routing.settings import RouterSettings
+from windtunnel.scaling.build import ScalingSection
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Flag, Name, Number, Text, Whole
@@ -20,9 +21,6 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Context, Section
-from windtunnel.twin.scenario.scaler_spec import BoundsSpec, ScalerSpec
-from windtunnel.twin.scenario.scaling import scaling_faults
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec, TableStepTime
 from windtunnel.twin.scenario.workload_spec import SloSpec
 
@@ -148,7 +146,7 @@ class PlanSettings(Section):
         default=True,
         description="Whether a number of servers that never changes is a candidate.",
     )
-    autoscalers: list[ScalingSpec] | None = Field(
+    autoscalers: list[ScalingSection] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_CHOICES,
@@ -179,7 +177,6 @@ class PlanSettings(Section):
         yield from self._hardware_faults(where, pools)
         yield from self._range_faults(where)
         yield from self._repeated(where)
-        yield from self._autoscaler_faults(where, pools)
 
     def _class_faults(self, where: Context, slos: dict[str, SloSpec]) -> Iterator[Fault]:
         # It needs the whole scenario, of which this section is a part.
@@ -256,22 +253,6 @@ class PlanSettings(Section):
             twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
             if twice is not None:
                 yield where.fault((*path, twice), "this is there already")
-
-    def _autoscaler_faults(self, where: Context, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
-        for index, scaling in enumerate(self.autoscalers or ()):
-            bounds = scaling.pools if isinstance(scaling, ScalerSpec) else {}
-            within = [_within(pool, bounds.get(pool.name, BoundsSpec())) for pool in pools]
-            for fault in scaling_faults(scaling, within):
-                if fault.path[0] != "scaling":
-                    continue
-                path = (*where.path, "autoscalers", index, *fault.path[1:])
-                yield fault._replace(path=path, because_of=())
-
-
-def _within(pool: PoolSpec, bounds: BoundsSpec) -> PoolSpec:
-    """As an autoscaler would find it: a candidate begins within its bounds."""
-    replicas = min(max(pool.replicas, bounds.min), max(bounds.max, bounds.min))
-    return pool.model_copy(update={"replicas": replicas})
 
 
 def _written(sections: Sequence[Section] | None) -> list[dict[str, Any]] | None:

@@ -431,5 +431,5 @@ def _at_first(kind: Kind) -> tuple[int, ...]:
     counts = []
     for pool, count in zip(plan.pools, wanted, strict=True):
         bounds = plan.scaling.bounds[pool.name]
-        counts.append(min(max(count, bounds.minimum), bounds.maximum))
+        counts.append(min(max(count, bounds.min), bounds.max))
     return tuple(counts)

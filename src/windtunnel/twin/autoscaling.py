@@ -13,7 +13,7 @@ from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.core.vocabulary import APPLIED, KEPT, RESIZED, SUPERSEDED
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.measures import Measures
-from windtunnel.scaling.scaler import Timing
+from windtunnel.scaling.settings import ScalerTiming
 from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
@@ -47,7 +47,7 @@ class Autoscaling:
         self,
         scaler: Ticking,
         build: Callable[[], Ticking],
-        timing: Timing,
+        timing: ScalerTiming,
         lifecycle: Lifecycle,
         pools: list[Pool],
         observer: Observer,
@@ -123,8 +123,8 @@ class Autoscaling:
         if changing:
             self.orders += 1
             self.under_way += 1
-            timing = self._timing
-            delay_s = self._stream.normal(timing.actuation_delay_s, timing.actuation_stddev_s)
+            timing = self._timing.actuation_delay
+            delay_s = self._stream.normal(timing.mean_s, timing.stddev_s)
             order = Order(self.orders, changing)
             self._lifecycle.timetable.push(now_s + max(0.0, delay_s), APPLY, order)
 

@@ -30,7 +30,7 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
     scaling = plan.scaling
     if scaling is None:
         return False
-    return plan.startup.stddev_s > 0.0 or scaling.timing.actuation_stddev_s > 0.0
+    return plan.startup.stddev_s > 0.0 or scaling.timing.actuation_delay.stddev_s > 0.0
 
 
 def _faults_draw(plan: ScenarioPlan) -> bool:

@@ -269,7 +269,7 @@ def _autoscaling(
     return Autoscaling(
         scaler=scaler or built,
         build=lambda: scaler or build_scaler(scaling, plan.model_names),
-        timing=built.timing,
+        timing=scaling.timing,
         lifecycle=lifecycle,
         pools=cluster.pools,
         observer=Observer(plan, cluster, recorder, scaling),

@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.models.steptime import StepTimeModel, StepWork
-from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.snapshot import (
     Flow,
     Model,
@@ -98,7 +98,7 @@ class Observer:
         plan: ScenarioPlan,
         cluster: Cluster,
         recorder: Recorder,
-        scaling: ScalingPlan,
+        scaling: ScalingSetup,
     ) -> None:
         self._plan: Final = plan
         self._cluster: Final = cluster
@@ -191,8 +191,8 @@ class Observer:
             accelerator=plan.accelerator or "",
             accelerators=plan.tensor_parallel,
             price_per_hour=cost_of(plan, AN_HOUR_S),
-            minimum=bounds.minimum,
-            maximum=bounds.maximum,
+            minimum=bounds.min,
+            maximum=bounds.max,
             target=own.target,
             starting=own.counts[STARTING],
             draining=own.counts[DRAINING],
@@ -247,7 +247,7 @@ def startup_s_of(plan: ScenarioPlan, pool: PoolPlan) -> float:
     return load_s + fleet.cycle_s + min(kinds, default=0.0)
 
 
-def _accelerators(plan: ScenarioPlan, scaling: ScalingPlan) -> dict[str, int] | None:
+def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] | None:
     """How many there are of a kind: as the autoscaler is told, or else the quota of machines."""
     fleet = plan.ground.fleet if plan.ground is not None else None
     if scaling.accelerators is not None or fleet is None:

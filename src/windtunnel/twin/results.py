@@ -9,7 +9,6 @@ from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
 from windtunnel.models.table import Table
 from windtunnel.routing.counterfactual import regret_of
-from windtunnel.scaling.build import notes_of
 from windtunnel.twin.breakdown import (
     adapters_of,
     classes_of,
@@ -149,7 +148,7 @@ def _encode(simulation: Simulation) -> dict[str, Any] | None:
 def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
     if simulation.autoscaling is None or plan.scaling is None:
         return None
-    return {**simulation.autoscaling.result(simulation.now_s), "notes": notes_of(plan.scaling)}
+    return {**simulation.autoscaling.result(simulation.now_s), "notes": plan.scaling.notes()}
 
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ from tests.scaling.manifests.test_kthena import EARLIER
 from tests.scaling.manifests.test_peers import HPA, KEDA, KNATIVE
 from tests.scaling.manifests.texts import disaggregated, heterogeneous, homogeneous, read
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.build import build_scaler
-from windtunnel.scaling.plan import PartPlan, ScalingPlan, TimingPlan
+from windtunnel.scaling.build import ScalingSetup, build_scaler
+from windtunnel.scaling.settings import ScalerTiming
 
 SOUND: list[dict[str, Any]] = [
     homogeneous(),
@@ -55,9 +55,8 @@ def test_junk_is_told(place: tuple[int, tuple[str | int, ...]], junk: Any, taken
     except InputError as error:
         said = str(error)
     assert found or "autoscaling.yaml" in said
-    parts = tuple(PartPlan(one.source, tuple(one.bounds), one.policy) for one in found)
-    if parts:
-        build_scaler(ScalingPlan(TimingPlan(15.0, 0.0, 0.0, 0.0, None), parts, {}), ["m"])
+    if found:
+        build_scaler(ScalingSetup(ScalerTiming(), tuple(found), {}), ["m"])
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,22 @@ from tests.scaling.manifests.texts import (
     read,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.kthena.settings import (
-    DISAGGREGATED,
-    HETEROGENEOUS,
-    HOMOGENEOUS,
+from windtunnel.scaling.policies.kthena.policy import (
+    KthenaDisaggregatedSettings,
+    KthenaHeterogeneousSettings,
+    KthenaHomogeneousSettings,
+    KthenaSettings,
+)
+from windtunnel.scaling.policies.kthena.settings import (
     Band,
     Behavior,
     Coordination,
-    KthenaPlan,
-    Pace,
+    PaceDown,
+    PaceUp,
     Panic,
     Ratio,
 )
-from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.settings import PoolBounds
 
 WAITING = "vllm:num_requests_waiting"
 LONG = "must be between 0 and 30 minutes"
@@ -33,26 +36,32 @@ TARGETS = "spec/homogeneousTarget/target"
 UP, DOWN = "spec/behavior/scaleUp", "spec/behavior/scaleDown"
 
 
-def plan_of(manifest: dict[str, Any]) -> KthenaPlan:
-    (found,) = read(manifest)
-    assert isinstance(found.policy, KthenaPlan)
+def policy_of(manifest: dict[str, Any], **targets: str) -> KthenaSettings:
+    (found,) = read(manifest, **targets)
+    assert isinstance(found.policy, KthenaSettings)
     return found.policy
+
+
+def bounds(low: int, high: int) -> PoolBounds:
+    return PoolBounds(min=low, max=high)
 
 
 def test_a_homogeneous_policy() -> None:
     (found,) = read(homogeneous())
     assert found.source == "AutoscalingPolicy policy"
-    assert found.policy == KthenaPlan(HOMOGENEOUS, {WAITING: 10.0})
-    assert found.bounds == {"llm": BoundsPlan(1, 5)}
-    assert found.interval_s == 15.0
+    assert found.policy == KthenaHomogeneousSettings(
+        policy="kthena-homogeneous", metrics={WAITING: 10.0}, pools={"llm": bounds(1, 5)}
+    )
+    assert found.policy.interval_s == 15.0
 
 
 def test_a_heterogeneous_policy() -> None:
-    (found,) = read(heterogeneous())
-    assert found.policy == KthenaPlan(
-        HETEROGENEOUS, {WAITING: 10.0}, costs={"h100": 30.0, "a100": 10.0}
+    assert policy_of(heterogeneous()) == KthenaHeterogeneousSettings(
+        policy="kthena-heterogeneous",
+        metrics={WAITING: 10.0},
+        costs={"h100": 30.0, "a100": 10.0},
+        pools={"h100": bounds(1, 4), "a100": bounds(1, 8)},
     )
-    assert found.bounds == {"h100": BoundsPlan(1, 4), "a100": BoundsPlan(1, 8)}
 
 
 def test_coordination_names_pools() -> None:
@@ -60,30 +69,31 @@ def test_coordination_names_pools() -> None:
     coordination = {"mode": "Preferred", "preferredRatio": {"fast": {"min": 20, "max": 40}}}
     manifest["spec"]["heterogeneousTarget"]["coordination"] = coordination
     bent(manifest, "spec/heterogeneousTarget/params/0/target/targetRef/name", "fast")
-    (found,) = read(manifest, fast="h100")
-    assert isinstance(found.policy, KthenaPlan)
-    assert found.policy.coordination == Coordination("Preferred", {"h100": Band(20.0, 40.0)})
+    policy = policy_of(manifest, fast="h100")
+    assert isinstance(policy, KthenaHeterogeneousSettings)
+    assert policy.coordination == Coordination(
+        mode="Preferred", preferredRatio={"h100": Band(min=20.0, max=40.0)}
+    )
 
 
 def test_a_disaggregated_policy() -> None:
-    (found,) = read(disaggregated())
     kv = {"vllm:kv_cache_usage_perc": 0.8}
-    assert found.policy == KthenaPlan(
-        DISAGGREGATED,
-        {},
-        pool_metrics={"prefill": kv, "decode": kv},
-        ratio=Ratio("prefill", "decode", 0.25, 1.0),
+    assert policy_of(disaggregated()) == KthenaDisaggregatedSettings(
+        policy="kthena-disaggregated",
+        metrics={},
+        metrics_of={"prefill": kv, "decode": kv},
+        ratio=Ratio(numerator="prefill", denominator="decode", min=0.25, max=1.0),
+        pools={"prefill": bounds(1, 8), "decode": bounds(1, 16)},
     )
-    assert found.bounds == {"prefill": BoundsPlan(1, 8), "decode": BoundsPlan(1, 16)}
 
 
 def test_a_query_is_a_total() -> None:
     manifest = bent(homogeneous(), "spec/metrics/0/name", "load")
     query = f'sum({WAITING}{{namespace="prod", pod=~"llm-.*"}})'
     source = {"prometheus": {"serverURL": "http://prometheus:9090", "query": query}}
-    plan = plan_of(bent(manifest, f"{TARGETS}/metricSources", {"load": source}))
-    assert plan.metrics == {WAITING: 10.0}
-    assert plan.queries == {WAITING: "sum"}
+    policy = policy_of(bent(manifest, f"{TARGETS}/metricSources", {"load": source}))
+    assert policy.metrics == {WAITING: 10.0}
+    assert policy.queries == {WAITING: "sum"}
 
 
 def test_44_without_a_behavior_the_defaults_of_the_webhook_hold() -> None:
@@ -93,20 +103,26 @@ def test_44_without_a_behavior_the_defaults_of_the_webhook_hold() -> None:
         manifest = homogeneous()
         if behavior is not None:
             manifest["spec"]["behavior"] = behavior
-        assert plan_of(manifest).behavior == Behavior(
-            up=Pace(4, 100, 60.0, 0.0, "Or"),
-            down=Pace(0, 100, 60.0, 300.0, "Or"),
-            panic=Panic(0, 0.0, 200, 0.0),
+        assert policy_of(manifest).behavior == Behavior(
+            up=PaceUp(instances=4, percent=100, period_s=60.0, window_s=0.0, select="Or"),
+            down=PaceDown(instances=0, percent=100, period_s=60.0, window_s=300.0, select="Or"),
+            panic=None,
         )
 
 
 def test_44_a_part_of_a_behavior_has_the_defaults_of_the_schema() -> None:
-    down = plan_of(bent(homogeneous(), f"{DOWN}/instances", 3)).behavior
-    assert down == Behavior(down=Pace(3, 100, 15.0, 300.0, "Or"))
-    up = plan_of(bent(homogeneous(), f"{UP}/stablePolicy/percent", 50)).behavior
-    assert up == Behavior(up=Pace(1, 50, 15.0, 0.0, "Or"))
-    panic = plan_of(bent(homogeneous(), f"{UP}/panicPolicy/period", "10s")).behavior
-    assert panic == Behavior(panic=Panic(1000, 10.0, 200, 60.0))
+    down = policy_of(bent(homogeneous(), f"{DOWN}/instances", 3)).behavior
+    assert down == Behavior(
+        down=PaceDown(instances=3, percent=100, period_s=15.0, window_s=300.0, select="Or")
+    )
+    up = policy_of(bent(homogeneous(), f"{UP}/stablePolicy/percent", 50)).behavior
+    assert up == Behavior(
+        up=PaceUp(instances=1, percent=50, period_s=15.0, window_s=0.0, select="Or")
+    )
+    panic = policy_of(bent(homogeneous(), f"{UP}/panicPolicy/period", "10s")).behavior
+    assert panic == Behavior(panic=Panic(percent=1000, period_s=10.0, threshold=200, hold_s=60.0))
+    none = {"period": "10s", "panicModeHold": "0s"}
+    assert policy_of(bent(homogeneous(), f"{UP}/panicPolicy", none)).behavior == Behavior()
 
 
 def test_everything_of_a_behavior_arrives() -> None:
@@ -128,8 +144,10 @@ def test_everything_of_a_behavior_arrives() -> None:
         },
         "scaleDown": {"instances": 1, "percent": 0, "period": "2m", "stabilizationWindow": "0s"},
     }
-    assert plan_of(bent(homogeneous(), "spec/behavior", written)).behavior == Behavior(
-        Pace(2, 50, 90.0, 30.0, "And"), Pace(1, 0, 120.0, 0.0, "Or"), Panic(300, 0.0, 150, 300.0)
+    assert policy_of(bent(homogeneous(), "spec/behavior", written)).behavior == Behavior(
+        up=PaceUp(instances=2, percent=50, period_s=90.0, window_s=30.0, select="And"),
+        down=PaceDown(instances=1, percent=0, period_s=120.0, window_s=0.0, select="Or"),
+        panic=Panic(percent=300, period_s=0.0, threshold=150, hold_s=300.0),
     )
 
 
@@ -267,8 +285,8 @@ def test_43_all_faults_are_collected() -> None:
         ({"h200": {}}, ".h200", "there is no target 'h200'"),
         ({"": {}}, ".", "the name of the target is empty"),
         ({"h100": {"min": 50, "max": 40}}, ".h100.min", "min 50 is above max 40"),
-        ({"h100": {"max": 101}}, ".h100.max", "101 is not a percentage"),
-        ({"h100": {"min": -1}}, ".h100.min", "-1 is not a percentage"),
+        ({"h100": {"max": 101}}, ".h100.max", "101 is too large"),
+        ({"h100": {"min": -1}}, ".h100.min", "-1 is too small"),
     ],
 )
 def test_coordination_is_checked_with_paths(bands: dict[str, Any], place: str, said: str) -> None:
@@ -311,14 +329,14 @@ spec:
 def test_the_binding_of_earlier_releases() -> None:
     (found,) = read(EARLIER)
     assert found.source == "AutoscalingPolicyBinding binding"
-    assert found.policy == KthenaPlan(
-        HETEROGENEOUS,
-        {"kthena:num_requests_waiting": 10.0},
+    assert found.policy == KthenaHeterogeneousSettings(
+        policy="kthena-heterogeneous",
+        metrics={"kthena:num_requests_waiting": 10.0},
         tolerance_percent=20,
         costs={"h100": 100.0, "decode": 50.0},
-        growth_percent=150,
+        cost_expansion_percent=150,
+        pools={"h100": bounds(1, 10), "decode": bounds(0, 20)},
     )
-    assert found.bounds == {"h100": BoundsPlan(1, 10), "decode": BoundsPlan(0, 20)}
 
 
 def test_a_binding_to_nobody() -> None:

@@ -6,16 +6,11 @@ import pytest
 import yaml
 
 from tests.scaling.manifests.texts import bent, faults, homogeneous, read
-from windtunnel.scaling.build import build_scaler
-from windtunnel.scaling.peers.plans import (
-    HpaDirection,
-    HpaMetric,
-    HpaPlan,
-    HpaRule,
-    KedaPlan,
-    KnativePlan,
-)
-from windtunnel.scaling.plan import BoundsPlan, PartPlan, ScalingPlan, TimingPlan
+from windtunnel.scaling.build import ScalingSetup, build_scaler
+from windtunnel.scaling.policies.hpa import HpaMetric, HpaRule, HpaSettings, HpaUp
+from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.policies.knative import KnativeSettings
+from windtunnel.scaling.settings import PoolBounds, ScalerTiming
 
 WAITING = "vllm:num_requests_waiting"
 
@@ -98,35 +93,51 @@ def hpa() -> dict[str, Any]:
 def test_an_hpa() -> None:
     (found,) = read(HPA)
     assert found.source == "HorizontalPodAutoscaler llm"
-    rules = (HpaRule(2, 60.0, False), HpaRule(50, 30.0, True))
-    assert found.policy == HpaPlan(
-        (
-            HpaMetric("vllm_num_requests_waiting", 0.5, "average"),
-            HpaMetric("request_rate", 40.0, "value"),
-            HpaMetric("queue_depth", 5.0, "total"),
-        ),
-        0.0,
-        HpaDirection(30.0, rules, "Min"),
-        HpaDirection(300.0),
-        0.1,
+    rules = [HpaRule(pods=2, period_s=60.0), HpaRule(percent=50, period_s=30.0)]
+    assert found.policy == HpaSettings(
+        policy="hpa",
+        metrics=[
+            HpaMetric(name="vllm_num_requests_waiting", target=0.5),
+            HpaMetric(name="request_rate", target=40.0, type="value"),
+            HpaMetric(name="queue_depth", target=5.0, type="total"),
+        ],
+        up=HpaUp(window_s=30.0, rules=rules, select="Min", tolerance=0.0),
+        pools={"llm": PoolBounds(min=1, max=10)},
     )
-    assert found.bounds == {"llm": BoundsPlan(1, 10)}
 
 
 def test_a_scaled_object() -> None:
     (found,) = read(KEDA)
-    inner = HpaPlan((HpaMetric(WAITING, 5.0, "total"),), tolerance_down=0.1)
-    assert found.policy == KedaPlan(inner, 1.0, 120.0, 0, 2)
-    assert found.bounds == {"llm": BoundsPlan(0, 20)}
+    assert found.policy == KedaSettings(
+        policy="keda",
+        metrics=[HpaMetric(name=WAITING, target=5.0, type="total")],
+        activation=1.0,
+        cooldown_s=120.0,
+        idle=0,
+        least=2,
+        pools={"llm": PoolBounds(min=0, max=20)},
+    )
 
 
 def test_a_knative_service() -> None:
+    def policy(target: float) -> KnativeSettings:
+        return KnativeSettings(
+            policy="knative",
+            interval_s=2.0,
+            target=target,
+            utilization_percent=80.0,
+            window_s=90.0,
+            pools={"llm": PoolBounds(min=1, max=12)},
+        )
+
     (found,) = read(KNATIVE)
-    assert found.policy == KnativePlan("concurrency", 20.0, 80.0, 90.0)
-    assert found.bounds == {"llm": BoundsPlan(1, 12)}
-    assert found.interval_s == 2.0
+    assert found.policy == policy(20.0)
     hard = KNATIVE.replace("containers:", "containerConcurrency: 8\n      containers:")
-    assert read(hard)[0].policy == KnativePlan("concurrency", 8.0, 80.0, 90.0)
+    assert read(hard)[0].policy == policy(8.0)
+
+
+def test_a_value_beyond_what_is_simulated_is_a_fault() -> None:
+    assert faults(KEDA.replace('"5"', '"1e12"')) == ["spec: target: 1000000000000.0 is too large"]
 
 
 def test_manifests_of_all_kinds_are_run_together() -> None:
@@ -136,10 +147,10 @@ def test_manifests_of_all_kinds_are_run_together() -> None:
         KEDA.replace("{name: llm}\n  cool", "{name: a100}\n  cool"),
         KNATIVE.replace("{name: llm}", "{name: decode}"),
     )
-    parts = tuple(PartPlan(one.source, tuple(one.bounds), one.policy) for one in found)
-    plan = ScalingPlan(TimingPlan(2.0, 0.0, 0.0, 0.0, None), parts, {})
-    assert len(build_scaler(plan, ["m"]).state()["policies"]) == 1  # type: ignore[arg-type]
-    assert {name for one in found for name in one.bounds} == {"llm", "h100", "a100", "decode"}
+    made = ScalingSetup(ScalerTiming(interval_s=2.0), tuple(found), {})
+    assert len(build_scaler(made, ["m"]).state()["policies"]) == 1  # type: ignore[arg-type]
+    pools = {name for one in found for name in one.policy.pools}
+    assert pools == {"llm", "h100", "a100", "decode"}
 
 
 PODS = "spec.metrics[0].pods"

@@ -2,14 +2,17 @@
 
 import math
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from windtunnel.settings.fields import Duration, Leaf, Number, Whole, is_not, shown
-from windtunnel.settings.section import ApiSection
+from windtunnel.settings.fields import Duration, Leaf, Whole, is_not, shown
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.section import ApiSection, Section
 
-MOST_REPLICAS = 1_000_000
+S = TypeVar("S", bound=Section)
+
 LONGEST_VALUE = 262_144
 LONGEST_QUANTITY = 64
 
@@ -79,8 +82,23 @@ Count = Annotated[int, Whole(0, MOST_REPLICAS)]
 Most = Annotated[int, Whole(1, MOST_REPLICAS)]
 Span = Annotated[float, Duration("-100000h", "100000h")]
 Seconds = Annotated[int, Whole(0, 10**9)]
-Plain = Annotated[float, Number(-1e18, 1e18)]
 Opaque = dict[str, Any]
+
+
+def converted(kind: type[S], names: Mapping[str, str], form: ApiSection, **more: object) -> S:
+    """A section of our own from what a form has written, by the names that both have for it.
+
+    What is not written is left to the section, whose defaults are those of the autoscaler.
+    """
+    written = {ours: getattr(form, theirs) for theirs, ours in names.items()}
+    given = {ours: value for ours, value in written.items() if value is not None}
+    return kind(**given, **more)
+
+
+def limits_of(kind: type[Section], field: str) -> tuple[Any, Any]:
+    """The range of a setting that is a number."""
+    leaf: Any = next(mark for mark in kind.model_fields[field].metadata if isinstance(mark, Leaf))
+    return leaf.low, leaf.high
 
 
 class Metadata(ApiSection):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -15,32 +15,49 @@ from windtunnel.scaling.manifests.fields import (
     Most,
     Opaque,
     Reference,
+    converted,
+    limits_of,
 )
 from windtunnel.scaling.manifests.pools import Assignment, Pools
 from windtunnel.scaling.metrics import metric
-from windtunnel.scaling.peers.hpa import AVERAGE, TOTAL, VALUE
-from windtunnel.scaling.peers.plans import HpaDirection, HpaMetric, HpaPlan, HpaRule
-from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.policies.hpa import (
+    AVERAGE,
+    TOTAL,
+    VALUE,
+    HpaDown,
+    HpaMetric,
+    HpaRule,
+    HpaSettings,
+    HpaUp,
+)
+from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Whole
+from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import ApiSection
 
-INTERVAL_S = 15.0
-UP_WINDOW_S = 0.0
-DOWN_WINDOW_S = 300.0
-TOLERANCE = 0.1
 AVERAGE_VALUE = "AverageValue"
+LONGEST_WINDOW_S = int(limits_of(HpaUp, "window_s")[1])
+LONGEST_PERIOD_S = int(limits_of(HpaRule, "period_s")[1])
+DIRECTION = {
+    "stabilization_window_seconds": "window_s",
+    "select_policy": "select",
+    "tolerance": "tolerance",
+}
+"""Keys of a direction of an HPA, and what they are called in a scenario."""
+
+D = TypeVar("D", HpaUp, HpaDown)
 
 
-class MetricId(ApiSection):
+class HpaMetricId(ApiSection):
     """Which metric."""
 
     name: AnyText = Field(description="Its name.")
     selector: Opaque | None = Field(default=None, description="Not used: the target has its own.")
 
 
-class TargetSpec(ApiSection):
+class HpaTargetForm(ApiSection):
     """What a metric should be."""
 
     type: Literal["AverageValue", "Value", "Utilization"] = Field(description="Of what.")
@@ -51,95 +68,101 @@ class TargetSpec(ApiSection):
     )
 
 
-class PodsMetric(ApiSection):
+class PodsMetricForm(ApiSection):
     """The mean of all pods."""
 
-    metric: MetricId = Field(description="Which metric.")
-    target: TargetSpec = Field(description="What it should be.")
+    metric: HpaMetricId = Field(description="Which metric.")
+    target: HpaTargetForm = Field(description="What it should be.")
 
 
-class ObjectMetric(PodsMetric):
+class ObjectMetricForm(PodsMetricForm):
     """A number of another object."""
 
     described_object: Reference | None = Field(default=None, description="Not used.")
 
 
-class MetricSpec(ApiSection):
+class HpaMetricForm(ApiSection):
     """A metric of an HPA. Resource metrics are of the machine, and are not simulated."""
 
     type: Literal["Pods", "Object", "External", "Resource", "ContainerResource"] = Field(
         description="Where it comes from."
     )
-    pods: PodsMetric | None = Field(default=None, description="Of type Pods.")
-    object: ObjectMetric | None = Field(default=None, description="Of type Object.")
-    external: PodsMetric | None = Field(default=None, description="Of type External.")
+    pods: PodsMetricForm | None = Field(default=None, description="Of type Pods.")
+    object: ObjectMetricForm | None = Field(default=None, description="Of type Object.")
+    external: PodsMetricForm | None = Field(default=None, description="Of type External.")
     resource: Opaque | None = Field(default=None, description="Of type Resource.")
     container_resource: Opaque | None = Field(default=None, description="Of its type.")
 
 
-class RuleSpec(ApiSection):
+class HpaRuleForm(ApiSection):
     """A step that is allowed within a period."""
 
     type: Literal["Pods", "Percent"] = Field(description="Of what.")
-    value: Annotated[int, Whole(1, 10**6)] = Field(description="So many.")
-    period_seconds: Annotated[int, Whole(1, 1800)] = Field(description="Within this time.")
+    value: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(description="So many.")
+    period_seconds: Annotated[int, Whole(1, LONGEST_PERIOD_S)] = Field(
+        description="Within this time."
+    )
+
+    def rule(self) -> HpaRule:
+        period_s = float(self.period_seconds)
+        if self.type == "Percent":
+            return HpaRule(percent=self.value, period_s=period_s)
+        return HpaRule(pods=self.value, period_s=period_s)
 
 
-class DirectionSpec(ApiSection):
+class HpaDirectionForm(ApiSection):
     """How fast a size may change in one direction."""
 
-    stabilization_window_seconds: Annotated[int, Whole(0, 3600)] | None = Field(
-        default=None, description="How long a recommendation counts; up 0, down 300."
+    stabilization_window_seconds: Annotated[int, Whole(0, LONGEST_WINDOW_S)] | None = Field(
+        default=None, description="How long a recommendation counts."
     )
-    select_policy: Literal["Max", "Min", "Disabled"] = Field(
-        default="Max", description="Which rule holds."
+    select_policy: Literal["Max", "Min", "Disabled"] | None = Field(
+        default=None, description="Which rule holds."
     )
-    policies: list[RuleSpec] | None = Field(
-        default=None, description="Left out: up by 4 or 100% in 15 s, down by 100%."
+    policies: list[HpaRuleForm] | None = Field(
+        default=None, description="Left out: those of Kubernetes."
     )
-    tolerance: Amount | None = Field(default=None, description="Left out: 0.1.")
+    tolerance: Amount | None = Field(default=None, description="Left out: that of Kubernetes.")
 
-    def plan(self, window_s: float) -> HpaDirection:
-        given_s = self.stabilization_window_seconds
-        rules = None
-        if self.policies is not None:
-            rules = tuple(
-                HpaRule(rule.value, float(rule.period_seconds), rule.type == "Percent")
-                for rule in self.policies
-            )
-        seconds = window_s if given_s is None else float(given_s)
-        return HpaDirection(seconds, rules, self.select_policy)
+    def direction(self, kind: type[D]) -> D:
+        rules = {} if self.policies is None else {"rules": [one.rule() for one in self.policies]}
+        return converted(kind, DIRECTION, self, **rules)
 
 
-class BehaviorSpec(ApiSection):
+class HpaBehaviorForm(ApiSection):
     """How fast a size may change."""
 
-    scale_up: DirectionSpec = Field(default_factory=DirectionSpec, description="More replicas.")
-    scale_down: DirectionSpec = Field(default_factory=DirectionSpec, description="Fewer replicas.")
+    scale_up: HpaDirectionForm = Field(
+        default_factory=HpaDirectionForm, description="More replicas."
+    )
+    scale_down: HpaDirectionForm = Field(
+        default_factory=HpaDirectionForm, description="Fewer replicas."
+    )
 
     def faults(self, path: KeyPath) -> Iterator[Fault]:
         for key, way in (("scaleUp", self.scale_up), ("scaleDown", self.scale_down)):
             if way.policies == []:
                 yield Fault((*path, key, "policies"), "must specify at least one policy")
-            if way.tolerance is not None and not 0 <= way.tolerance <= 1:
+            low, high = limits_of(HpaSettings, "tolerance")
+            if way.tolerance is not None and not low <= way.tolerance <= high:
                 what = f"{way.tolerance:g} is no such tolerance"
-                yield Fault((*path, key, "tolerance"), what, "0 to 1")
+                yield Fault((*path, key, "tolerance"), what, f"{low:g} to {high:g}")
 
 
-class HpaSpec(ApiSection):
+class HpaForm(ApiSection):
     """What an HPA says."""
 
     scale_target_ref: Reference = Field(description="What is scaled.")
     min_replicas: Count = Field(default=1, description="The fewest replicas.")
     max_replicas: Most = Field(description="The most replicas.")
-    metrics: list[MetricSpec] = Field(default_factory=list, description="The metrics.")
-    behavior: BehaviorSpec = Field(default_factory=BehaviorSpec, description="How fast.")
+    metrics: list[HpaMetricForm] = Field(default_factory=list, description="The metrics.")
+    behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
 
 class HorizontalPodAutoscaler(Manifest):
     """A whole HPA."""
 
-    spec: HpaSpec = Field(description="What it says.")
+    spec: HpaForm = Field(description="What it says.")
 
     def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
@@ -163,28 +186,22 @@ class HorizontalPodAutoscaler(Manifest):
             faults.append(pool)
         if faults or isinstance(pool, Fault):
             return None, faults
-        plan = hpa_plan(metrics, spec.behavior)
-        bounds = {pool: BoundsPlan(spec.min_replicas, spec.max_replicas)}
-        return Assignment(label, plan, bounds, INTERVAL_S), []
+        policy = HpaSettings(
+            policy="hpa",
+            metrics=metrics,
+            up=spec.behavior.scale_up.direction(HpaUp),
+            down=spec.behavior.scale_down.direction(HpaDown),
+            pools={pool: PoolBounds(min=spec.min_replicas, max=spec.max_replicas)},
+        )
+        return Assignment(label, policy), []
 
 
-def hpa_plan(metrics: list[HpaMetric], behavior: BehaviorSpec) -> HpaPlan:
-    up, down = behavior.scale_up, behavior.scale_down
-    return HpaPlan(
-        tuple(metrics),
-        TOLERANCE if up.tolerance is None else up.tolerance,
-        up.plan(UP_WINDOW_S),
-        down.plan(DOWN_WINDOW_S),
-        TOLERANCE if down.tolerance is None else down.tolerance,
-    )
-
-
-def _metric(spec: MetricSpec, path: KeyPath) -> HpaMetric | Fault:
+def _metric(spec: HpaMetricForm, path: KeyPath) -> HpaMetric | Fault:
     key = spec.type.lower()
     if spec.type in ("Resource", "ContainerResource"):
         what = f"{spec.type} metrics are of the machine, and are not simulated"
         return Fault((*path, "type"), what, "Pods, Object or External")
-    given: PodsMetric | None = getattr(spec, key)
+    given: PodsMetricForm | None = getattr(spec, key)
     if given is None:
         return Fault((*path, key), "missing", f"must populate the source of type {spec.type}")
     here = (*path, key)
@@ -201,8 +218,13 @@ def _metric(spec: MetricSpec, path: KeyPath) -> HpaMetric | Fault:
     place = (*here, "target", "averageValue" if average else "value")
     if amount is None:
         return Fault(place, "missing", "a quantity such as 10, 0.5 or 250m")
-    if not 0 < amount < math.inf:
-        return Fault(place, "it is not finite" if amount > 0 else "must be positive")
+    low, high = limits_of(HpaMetric, "target")
+    if not low < amount <= high:
+        what = "must be positive" if amount <= low else "it is not finite"
+        return Fault(
+            place, what if amount == math.inf or amount <= low else f"{amount:g} is too large"
+        )
     if spec.type == "Pods":
-        return HpaMetric(given.metric.name, amount, AVERAGE)
-    return HpaMetric(given.metric.name, amount, TOTAL if average else VALUE)
+        return HpaMetric(name=given.metric.name, target=amount, type=AVERAGE)
+    kind = TOTAL if average else VALUE
+    return HpaMetric(name=given.metric.name, target=amount, type=kind)

@@ -9,23 +9,23 @@ from windtunnel.scaling.manifests.fields import (
     AnyText,
     Count,
     Manifest,
+    Most,
     Opaque,
     Seconds,
+    converted,
     number_in,
 )
-from windtunnel.scaling.manifests.hpa import BehaviorSpec, hpa_plan
+from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
 from windtunnel.scaling.manifests.pools import Assignment, Pools
 from windtunnel.scaling.manifests.queries import SUM, asked
-from windtunnel.scaling.peers.hpa import TOTAL, VALUE
-from windtunnel.scaling.peers.plans import HpaMetric, KedaPlan
-from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaMetric, HpaUp
+from windtunnel.scaling.policies.keda import KedaSettings
+from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Flag, Whole
+from windtunnel.settings.fields import Flag
 from windtunnel.settings.section import ApiSection
 
-INTERVAL_S = 15.0
-"""Above one replica its HPA decides, which looks more often than KEDA asks."""
 PAUSES = (
     "autoscaling.keda.sh/paused",
     "autoscaling.keda.sh/paused-replicas",
@@ -34,7 +34,7 @@ PAUSES = (
 )
 
 
-class TriggerSpec(ApiSection):
+class TriggerForm(ApiSection):
     """Something that asks for replicas."""
 
     type: AnyText = Field(description="Only `prometheus` is simulated.")
@@ -47,14 +47,14 @@ class TriggerSpec(ApiSection):
     authentication_ref: Opaque | None = Field(default=None, description="Not used.")
 
 
-class HpaConfigSpec(ApiSection):
+class HpaConfigForm(ApiSection):
     """What is said to the HPA."""
 
     name: AnyText | None = Field(default=None, description="Not used.")
-    behavior: BehaviorSpec = Field(default_factory=BehaviorSpec, description="How fast.")
+    behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
 
-class AdvancedSpec(ApiSection):
+class AdvancedForm(ApiSection):
     """More of it."""
 
     to_come: ClassVar[tuple[str, ...]] = ("scalingModifiers",)
@@ -62,32 +62,32 @@ class AdvancedSpec(ApiSection):
     restore_to_original_replica_count: Annotated[bool, Flag()] = Field(
         default=False, description="Not used: nothing is deleted."
     )
-    horizontal_pod_autoscaler_config: HpaConfigSpec = Field(
-        default_factory=HpaConfigSpec, description="What is said to the HPA."
+    horizontal_pod_autoscaler_config: HpaConfigForm = Field(
+        default_factory=HpaConfigForm, description="What is said to the HPA."
     )
 
 
-class ScaledSpec(ApiSection):
+class ScaledObjectForm(ApiSection):
     """What a ScaledObject says."""
 
     scale_target_ref: Opaque = Field(description="What is scaled.")
     polling_interval: Seconds = Field(default=30, description="Not used: its HPA looks more often.")
-    cooldown_period: Seconds = Field(default=300, description="How long it stays before zero.")
+    cooldown_period: Seconds | None = Field(
+        default=None, description="How long it stays before zero."
+    )
     initial_cooldown_period: Seconds = Field(default=0, description="Not used.")
     idle_replica_count: Count | None = Field(default=None, description="While nothing is active.")
     min_replica_count: Count = Field(default=0, description="The fewest replicas.")
-    max_replica_count: Annotated[int, Whole(1, 10**6)] = Field(
-        default=100, description="The most replicas."
-    )
+    max_replica_count: Most = Field(default=100, description="The most replicas.")
     fallback: Opaque | None = Field(default=None, description="Not used: metrics never fail here.")
-    advanced: AdvancedSpec = Field(default_factory=AdvancedSpec, description="More of it.")
-    triggers: list[TriggerSpec] = Field(min_length=1, max_length=32, description="What asks.")
+    advanced: AdvancedForm = Field(default_factory=AdvancedForm, description="More of it.")
+    triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
 
 
 class ScaledObject(Manifest):
     """A whole ScaledObject."""
 
-    spec: ScaledSpec = Field(description="What it says.")
+    spec: ScaledObjectForm = Field(description="What it says.")
 
     def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
@@ -113,17 +113,21 @@ class ScaledObject(Manifest):
             faults.append(pool)
         if faults or isinstance(pool, Fault):
             return None, faults
-        plan = KedaPlan(
-            hpa_plan(metrics, config.behavior),
-            activations[0],
-            float(spec.cooldown_period),
-            spec.idle_replica_count,
-            max(spec.min_replica_count, 1),
-        )
         idle = spec.idle_replica_count
         fewest = spec.min_replica_count if idle is None else idle
-        bounds = {pool: BoundsPlan(fewest, spec.max_replica_count)}
-        return Assignment(label, plan, bounds, INTERVAL_S), []
+        policy = converted(
+            KedaSettings,
+            {"cooldown_period": "cooldown_s", "idle_replica_count": "idle"},
+            spec,
+            policy="keda",
+            metrics=metrics,
+            up=config.behavior.scale_up.direction(HpaUp),
+            down=config.behavior.scale_down.direction(HpaDown),
+            activation=activations[0],
+            least=max(spec.min_replica_count, 1),
+            pools={pool: PoolBounds(min=fewest, max=spec.max_replica_count)},
+        )
+        return Assignment(label, policy), []
 
     def _bound_faults(self) -> list[Fault]:
         spec, faults = self.spec, []
@@ -143,7 +147,7 @@ class ScaledObject(Manifest):
         return faults
 
 
-def _trigger(trigger: TriggerSpec, path: KeyPath) -> tuple[HpaMetric, float] | Fault:
+def _trigger(trigger: TriggerForm, path: KeyPath) -> tuple[HpaMetric, float] | Fault:
     """The metric that a trigger asks for, and what it takes to be active."""
     if trigger.type != "prometheus":
         return Fault((*path, "type"), f"{trigger.type!r} is not simulated", "prometheus")
@@ -167,4 +171,4 @@ def _trigger(trigger: TriggerSpec, path: KeyPath) -> tuple[HpaMetric, float] | F
     if activation is None:
         return Fault((*here, "activationThreshold"), f"{written!r} is not a number", "a number")
     kind = TOTAL if trigger.metric_type == "AverageValue" else VALUE
-    return HpaMetric(found.name, threshold, kind), activation
+    return HpaMetric(name=found.name, target=threshold, type=kind), activation

@@ -1,50 +1,51 @@
-"""Knative's Service: its autoscaler is set by the annotations of the template."""
+"""Knative's KnativeService: its autoscaler is set by the annotations of the template."""
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.units import parse_duration
-from windtunnel.scaling.manifests.fields import AnyText, Manifest, Opaque, number_in
+from windtunnel.scaling.manifests.fields import AnyText, Manifest, Opaque, limits_of, number_in
 from windtunnel.scaling.manifests.pools import Assignment, Pools
-from windtunnel.scaling.peers.plans import KnativePlan
-from windtunnel.scaling.plan import BoundsPlan
+from windtunnel.scaling.policies.knative import KnativeSettings
+from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.settings.limits import MOST_REPLICAS
 from windtunnel.settings.section import ApiSection
 
 INTERVAL_S = 2.0
 PREFIX: Final = "autoscaling.knative.dev/"
 KPA: Final = "kpa.autoscaling.knative.dev"
-MOST_REPLICAS: Final = 100_000
 ANNOTATIONS: Final[KeyPath] = ("spec", "template", "metadata", "annotations")
 EARLIER: Final = {"minScale": "min-scale", "maxScale": "max-scale"}
 """Keys as they were once written."""
 TARGETS: Final = {"concurrency": 100.0, "rps": 200.0}
 """Metrics, and the targets that they have by default."""
-
-Range = tuple[float, float]
-NUMBERS: Final[dict[str, Range]] = {
+SETTINGS: Final = {
+    "target": "target",
+    "target-utilization-percentage": "utilization_percent",
+    "window": "window_s",
+    "panic-window-percentage": "panic_window_percent",
+    "panic-threshold-percentage": "panic_threshold_percent",
+    "scale-down-delay": "scale_down_delay_s",
+    "activation-scale": "activation_scale",
+}
+"""Annotations, and what they are called in a scenario."""
+RANGES: Final[dict[str, tuple[float, float]]] = {
     "min-scale": (0.0, MOST_REPLICAS),
     "max-scale": (0.0, MOST_REPLICAS),
     "initial-scale": (0.0, MOST_REPLICAS),
-    "target": (0.01, 1e9),
-    "target-utilization-percentage": (1.0, 100.0),
     "target-burst-capacity": (-1.0, 1e9),
-    "panic-window-percentage": (1.0, 100.0),
-    "panic-threshold-percentage": (110.0, 1000.0),
-    "activation-scale": (1.0, MOST_REPLICAS),
-}
-TIMES: Final[dict[str, Range]] = {
-    "window": (6.0, 3600.0),
-    "scale-down-delay": (0.0, 3600.0),
     "scale-to-zero-pod-retention-period": (0.0, 3600.0),
+    **{name: limits_of(KnativeSettings, field) for name, field in SETTINGS.items()},
 }
+TIMES: Final = ("window", "scale-down-delay", "scale-to-zero-pod-retention-period")
 WORDS: Final = {"class": (KPA,), "metric": tuple(TARGETS)}
 
 
-class TemplateMetadata(ApiSection):
+class RevisionMetadata(ApiSection):
     """What is said of each revision."""
 
     name: AnyText | None = Field(default=None, description="Not used.")
@@ -54,28 +55,28 @@ class TemplateMetadata(ApiSection):
     )
 
 
-class TemplateSpec(ApiSection):
+class RevisionForm(ApiSection):
     """What a revision is."""
 
-    metadata: TemplateMetadata = Field(
-        default_factory=TemplateMetadata, description="Its annotations."
+    metadata: RevisionMetadata = Field(
+        default_factory=RevisionMetadata, description="Its annotations."
     )
     spec: Opaque = Field(
         default_factory=dict, description="Only `containerConcurrency` of it is read."
     )
 
 
-class ServiceSpec(ApiSection):
-    """What a Service says."""
+class KnativeServiceForm(ApiSection):
+    """What a KnativeService says."""
 
-    template: TemplateSpec = Field(description="What a revision is.")
+    template: RevisionForm = Field(description="What a revision is.")
     traffic: list[Opaque] | None = Field(default=None, description="Not used.")
 
 
-class Service(Manifest):
-    """A Knative Service."""
+class KnativeService(Manifest):
+    """A Knative KnativeService."""
 
-    spec: ServiceSpec = Field(description="What it says.")
+    spec: KnativeServiceForm = Field(description="What it says.")
 
     def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
@@ -87,29 +88,25 @@ class Service(Manifest):
             read.fault("max-scale", what)
         if read.number("scale-to-zero-pod-retention-period", 0.0) > 0:
             read.fault("scale-to-zero-pod-retention-period", "this is not simulated")
-        plan = self._plan(read)
         faults = read.faults if isinstance(pool, str) else [*read.faults, pool]
         if faults or isinstance(pool, Fault):
             return None, faults
-        bounds = {pool: BoundsPlan(least, most or MOST_REPLICAS)}
-        return Assignment(label, plan, bounds, INTERVAL_S), []
+        bounds = PoolBounds(min=least, max=most or MOST_REPLICAS)
+        return Assignment(label, self._policy(read, pool, bounds)), []
 
-    def _plan(self, read: "_Annotations") -> KnativePlan:
+    def _policy(self, read: "_Annotations", pool: str, bounds: PoolBounds) -> KnativeSettings:
         metric = read.word("metric", "concurrency")
         # A hard limit is the target, too, where no lower one is written, and is filled to the brim.
         hard = self.spec.template.spec.get("containerConcurrency", 0)
         target = read.number("target", TARGETS.get(metric, 100.0))
         if isinstance(hard, int) and hard > 0 and metric == "concurrency":
             target = min(target, float(hard))
-        return KnativePlan(
+        return KnativeSettings(
+            policy="knative",
+            interval_s=INTERVAL_S,
+            pools={pool: bounds},
             metric=metric,
-            target=target,
-            utilization_percent=read.number("target-utilization-percentage", 70.0),
-            window_s=read.number("window", 60.0),
-            panic_window_percent=read.number("panic-window-percentage", 10.0),
-            panic_threshold_percent=read.number("panic-threshold-percentage", 200.0),
-            scale_down_delay_s=read.number("scale-down-delay", 0.0),
-            activation_scale=int(read.number("activation-scale", 1.0)),
+            **{**read.settings(), "target": target},
         )
 
 
@@ -131,6 +128,13 @@ class _Annotations:
     def number(self, name: str, default: float) -> float:
         return self._values.get(name, default)
 
+    def settings(self) -> dict[str, Any]:
+        """What is written of the settings, by their names in a scenario."""
+        written = {SETTINGS[name]: self._values[name] for name in SETTINGS if name in self._values}
+        if "activation_scale" in written:
+            written["activation_scale"] = int(written["activation_scale"])
+        return written
+
     def word(self, name: str, default: str) -> str:
         return self._words.get(name, default)
 
@@ -147,15 +151,15 @@ class _Annotations:
                 self.fault(name, f"{text!r} is not simulated", allowed, nearest(text, WORDS[name]))
             self._words[name] = text
             return
-        if name not in NUMBERS and name not in TIMES:
-            known = [PREFIX + known for known in (*WORDS, *NUMBERS, *TIMES)]
+        if name not in RANGES:
+            known = [PREFIX + known for known in (*WORDS, *RANGES)]
             self.fault(name, "unknown annotation", hint=nearest(PREFIX + name, known))
             return
-        low, high = NUMBERS.get(name) or TIMES[name]
-        value = number_in(text) if name in NUMBERS else _seconds(text)
+        low, high = RANGES[name]
+        value = _seconds(text) if name in TIMES else number_in(text)
         if value is None or not low <= value <= high:
             what = f"{text!r} is out of range"
-            self.fault(name, what, f"{low:g} to {high:g}{'' if name in NUMBERS else ' s'}")
+            self.fault(name, what, f"{low:g} to {high:g}{' s' if name in TIMES else ''}")
             return
         self._values[name] = value
 

@@ -2,32 +2,33 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from windtunnel.scaling.kthena.coordinate import coordination_faults
-from windtunnel.scaling.kthena.ratio import Bounds, is_possible
-from windtunnel.scaling.kthena.settings import Band, Coordination, Ratio
-from windtunnel.scaling.manifests.fields import Reference
-from windtunnel.scaling.manifests.kthena_spec import (
-    BehaviorSpec,
-    BindingSpec,
-    CoordinationSpec,
-    DisaggregatedSpec,
-    HeterogeneousSpec,
-    HomogeneousSpec,
-    MetricSpec,
-    PolicySpec,
+from windtunnel.scaling.manifests.fields import Reference, limits_of
+from windtunnel.scaling.manifests.kthena_forms import (
+    BehaviorForm,
+    BindingForm,
+    DisaggregatedForm,
+    HeterogeneousForm,
+    HomogeneousForm,
+    MetricForm,
+    PolicyForm,
     PolicyTargets,
-    RatioSpec,
-    RoleSpec,
+    RatioForm,
+    RoleForm,
     Sources,
-    StablePolicySpec,
-    TargetSpec,
+    StablePolicyForm,
+    TargetForm,
 )
+from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
+from windtunnel.scaling.policies.kthena.ratio import RoleBounds, is_possible
+from windtunnel.scaling.policies.kthena.settings import PaceUp, Ratio
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.settings.section import Context
 
 SPEC: KeyPath = ("spec",)
-LONGEST_S = 30 * 60.0
+SHORTEST_S, LONGEST_S = limits_of(PaceUp, "period_s")
 MOST_ROLES = 2
 MODEL_SERVING = "ModelServing"
 TARGETS = ("homogeneous_target", "heterogeneous_target", "disaggregated_target")
@@ -36,7 +37,7 @@ ONE_TARGET = (
 )
 
 
-def policy_faults(spec: PolicySpec, *, bound: bool) -> list[Fault]:
+def policy_faults(spec: PolicyForm, *, bound: bool) -> list[Fault]:
     """Of a policy; one that a binding gives a target has none of its own."""
     faults = list(_metric_faults(spec.metrics, (*SPEC, "metrics")))
     faults += _behavior_faults(spec.behavior)
@@ -48,9 +49,9 @@ def policy_faults(spec: PolicySpec, *, bound: bool) -> list[Fault]:
     return faults
 
 
-def target_faults(spec: PolicyTargets, metrics: Sequence[MetricSpec]) -> Iterator[Fault]:
+def target_faults(spec: PolicyTargets, metrics: Sequence[MetricForm]) -> Iterator[Fault]:
     """Of what a policy or a binding scales, with the metrics of the policy."""
-    earlier = isinstance(spec, BindingSpec)
+    earlier = isinstance(spec, BindingForm)
     if len(_targets(spec)) != 1:
         yield Fault(SPEC, ONE_TARGET)
     if spec.homogeneous_target is not None:
@@ -68,7 +69,7 @@ def _targets(spec: PolicyTargets) -> list[str]:
     return [name for name in TARGETS if getattr(spec, name) is not None]
 
 
-def _metric_faults(metrics: Sequence[MetricSpec], path: KeyPath) -> Iterator[Fault]:
+def _metric_faults(metrics: Sequence[MetricForm], path: KeyPath) -> Iterator[Fault]:
     seen: list[str] = []
     for number, metric in enumerate(metrics):
         here = (*path, number)
@@ -85,7 +86,7 @@ def _metric_faults(metrics: Sequence[MetricSpec], path: KeyPath) -> Iterator[Fau
         seen.append(metric.called)
 
 
-def _behavior_faults(behavior: BehaviorSpec | None) -> Iterator[Fault]:
+def _behavior_faults(behavior: BehaviorForm | None) -> Iterator[Fault]:
     if behavior is None:
         return
     here = (*SPEC, "behavior")
@@ -98,11 +99,12 @@ def _behavior_faults(behavior: BehaviorSpec | None) -> Iterator[Fault]:
         path = (*here, "scaleUp", "panicPolicy")
         panic = up.panic_policy
         yield from _time_faults(panic.period, (*path, "period"), "panic policy period")
-        hold = "panic policy panic mode hold"
-        yield from _time_faults(panic.panic_mode_hold, (*path, "panicModeHold"), hold)
+        if panic.panic_mode_hold is not None:
+            hold = "panic policy panic mode hold"
+            yield from _time_faults(panic.panic_mode_hold, (*path, "panicModeHold"), hold)
 
 
-def _pace_faults(pace: StablePolicySpec, path: KeyPath) -> Iterator[Fault]:
+def _pace_faults(pace: StablePolicyForm, path: KeyPath) -> Iterator[Fault]:
     yield from _time_faults(pace.period, (*path, "period"), "stable policy period")
     if pace.stabilization_window is not None:
         place = (*path, "stabilizationWindow")
@@ -111,8 +113,9 @@ def _pace_faults(pace: StablePolicySpec, path: KeyPath) -> Iterator[Fault]:
 
 
 def _time_faults(value_s: float, path: KeyPath, noun: str) -> Iterator[Fault]:
-    if not 0 <= value_s <= LONGEST_S:
-        yield Fault(path, f"{noun} must be between 0 and 30 minutes")
+    if not SHORTEST_S <= value_s <= LONGEST_S:
+        most = f"{LONGEST_S / 60:g} minutes"
+        yield Fault(path, f"{noun} must be between {SHORTEST_S:g} and {most}")
 
 
 def _reference_faults(reference: Reference, path: KeyPath) -> Iterator[Fault]:
@@ -124,7 +127,7 @@ def _reference_faults(reference: Reference, path: KeyPath) -> Iterator[Fault]:
 
 
 def _scaled_faults(
-    scaled: HomogeneousSpec, path: KeyPath, metrics: Sequence[MetricSpec], *, earlier: bool
+    scaled: HomogeneousForm, path: KeyPath, metrics: Sequence[MetricForm], *, earlier: bool
 ) -> Iterator[Fault]:
     target, here = scaled.target, (*path, "target")
     yield from _reference_faults(target.target_ref, (*here, "targetRef"))
@@ -138,7 +141,7 @@ def _scaled_faults(
 
 
 def _unread_faults(
-    target: TargetSpec, metrics: Sequence[MetricSpec], path: KeyPath
+    target: TargetForm, metrics: Sequence[MetricForm], path: KeyPath
 ) -> Iterator[Fault]:
     """Kthena lets these pass, and then never reads the metric, or the source."""
     sources = target.metric_sources or {}
@@ -167,7 +170,7 @@ def _source_faults(sources: Sources, path: KeyPath) -> Iterator[Fault]:
 
 
 def _heterogeneous_faults(
-    spec: HeterogeneousSpec, metrics: Sequence[MetricSpec], *, earlier: bool
+    spec: HeterogeneousForm, metrics: Sequence[MetricForm], *, earlier: bool
 ) -> Iterator[Fault]:
     here = (*SPEC, "heterogeneousTarget")
     for number, parameter in enumerate(spec.params):
@@ -175,27 +178,17 @@ def _heterogeneous_faults(
         yield from _scaled_faults(parameter, place, metrics, earlier=earlier)
     if spec.coordination is not None:
         names = [called(parameter.target) for parameter in spec.params]
-        path = (*here, "coordination")
-        for fault in coordination_faults(coordination_of(spec.coordination), names):
-            camel = ["preferredRatio", *fault.path[1:]]
-            yield Fault((*path, *camel), fault.what, fault.allowed or None)
-        if spec.coordination.mode == "Off" and spec.coordination.preferred_ratio:
-            what = "coordination is off"
-            yield Fault((*path, "preferredRatio"), what, hint="write mode: Preferred")
+        where = Context(None, Path(), (*here, "coordination"))
+        yield from coordination_faults(spec.coordination, where, names)
 
 
-def called(target: TargetSpec) -> str:
+def called(target: TargetForm) -> str:
     """What coordination calls a target: by its role where it has one, else by its name."""
     return target.sub_targets.name if target.sub_targets else target.target_ref.name
 
 
-def coordination_of(spec: CoordinationSpec) -> Coordination:
-    bands = {name: Band(band.min, band.max) for name, band in spec.preferred_ratio.items()}
-    return Coordination(spec.mode, bands)
-
-
 def _disaggregated_faults(
-    spec: DisaggregatedSpec, metrics: Sequence[MetricSpec]
+    spec: DisaggregatedForm, metrics: Sequence[MetricForm]
 ) -> Iterator[Fault]:
     here = (*SPEC, "disaggregatedTarget")
     yield from _reference_faults(spec.target_ref, (*here, "targetRef"))
@@ -218,7 +211,7 @@ def _disaggregated_faults(
         yield from _ratio_faults(spec.ratio_constraint, spec.roles, (*here, "ratioConstraint"))
 
 
-def _role_faults(role: RoleSpec, path: KeyPath, metrics: Sequence[MetricSpec]) -> Iterator[Fault]:
+def _role_faults(role: RoleForm, path: KeyPath, metrics: Sequence[MetricForm]) -> Iterator[Fault]:
     if role.min_replicas > role.max_replicas:
         yield Fault((*path, "minReplicas"), "minReplicas must be <= maxReplicas")
     yield from _metric_faults(role.metrics or (), (*path, "metrics"))
@@ -244,7 +237,7 @@ def _role_faults(role: RoleSpec, path: KeyPath, metrics: Sequence[MetricSpec]) -
             yield Fault((*path, "metricSources"), what)
 
 
-def _ratio_faults(ratio: RatioSpec, roles: dict[str, RoleSpec], path: KeyPath) -> Iterator[Fault]:
+def _ratio_faults(ratio: RatioForm, roles: dict[str, RoleForm], path: KeyPath) -> Iterator[Fault]:
     if ratio.numerator_role == ratio.denominator_role:
         yield Fault(path, "numeratorRole and denominatorRole must differ")
     for key, name in (
@@ -270,14 +263,14 @@ def _ratio_faults(ratio: RatioSpec, roles: dict[str, RoleSpec], path: KeyPath) -
     if too_many or too_few:
         yield Fault(path, "ratioConstraint is not achievable within role replica bounds")
     elif _is_sound(ratio, num, den):
-        band = Ratio("", "", ratio.min_ratio, ratio.max_ratio)
-        bounds = [Bounds(role.min_replicas, role.max_replicas) for role in (num, den)]
+        band = Ratio(numerator="n", denominator="d", min=ratio.min_ratio, max=ratio.max_ratio)
+        bounds = [RoleBounds(role.min_replicas, role.max_replicas) for role in (num, den)]
         if not is_possible(band, *bounds):
             what = "no whole numbers of replicas within the bounds have such a ratio"
             yield Fault(path, what)
 
 
-def _is_sound(ratio: RatioSpec, num: RoleSpec, den: RoleSpec) -> bool:
+def _is_sound(ratio: RatioForm, num: RoleForm, den: RoleForm) -> bool:
     """Whether bounds and band are such that one can look for numbers in them."""
     in_order = all(role.min_replicas <= role.max_replicas for role in (num, den))
     return in_order and 0 <= ratio.min_ratio <= ratio.max_ratio and ratio.max_ratio > 0

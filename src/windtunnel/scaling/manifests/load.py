@@ -1,6 +1,7 @@
 """Reads files of autoscaling manifests; what is wrong with them is an InputError of sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,13 +11,14 @@ from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.scaling.manifests.fields import Manifest
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
 from windtunnel.scaling.manifests.keda import ScaledObject
-from windtunnel.scaling.manifests.knative import Service
-from windtunnel.scaling.manifests.kthena_plan import Reader
+from windtunnel.scaling.manifests.knative import KnativeService
+from windtunnel.scaling.manifests.kthena import Reader
+from windtunnel.scaling.manifests.kthena_forms import AutoscalingPolicy, AutoscalingPolicyBinding
 from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
-from windtunnel.scaling.manifests.kthena_spec import AutoscalingPolicy, AutoscalingPolicyBinding
 from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.document import Document, parse_documents, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error
 from windtunnel.settings.fields import shown
 
 NOUN = "manifest"
@@ -37,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "AutoscalingPolicyBinding": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
     "HorizontalPodAutoscaler": Kind(("autoscaling/v2",), HorizontalPodAutoscaler),
     "ScaledObject": Kind(("keda.sh/v1alpha1",), ScaledObject),
-    "Service": Kind(("serving.knative.dev/v1",), Service),
+    "Service": Kind(("serving.knative.dev/v1",), KnativeService),
 }
 
 
@@ -64,7 +66,7 @@ BESIDE: dict[str, str] = {
 """Kinds that people keep in the same file, with the group of their API; none of them scales."""
 
 
-class Read(NamedTuple):
+class ReadManifests(NamedTuple):
     """Who scales which pool, and what to say of the rest."""
 
     assignments: list[Assignment]
@@ -82,12 +84,12 @@ class Written(NamedTuple):
         return f"{self.manifest.kind} {self.manifest.metadata.name}"
 
 
-def read_manifests(paths: Sequence[str | Path], pools: Pools) -> Read:
+def read_manifests(paths: Sequence[str | Path], pools: Pools) -> ReadManifests:
     """Who scales which pool; manifests of several files may refer to each other."""
     return read([(read_text(path, NOUN), str(path)) for path in paths], pools)
 
 
-def read(texts: Sequence[tuple[str, str]], pools: Pools) -> Read:
+def read(texts: Sequence[tuple[str, str]], pools: Pools) -> ReadManifests:
     """The same for texts at hand, each with the file that faults take it to be in."""
     errors: list[InputError] = []
     written: list[Written] = []
@@ -107,7 +109,7 @@ def read(texts: Sequence[tuple[str, str]], pools: Pools) -> Read:
         errors = found.errors
     if errors:
         raise one_sentence_per(_flat(errors))
-    return Read(found.assignments, _said_of(beside))
+    return ReadManifests(found.assignments, _said_of(beside))
 
 
 def _kind_beside(document: Document) -> str:
@@ -153,9 +155,9 @@ class _Files:
             self._policies[one.manifest.metadata.name] = (one, one.manifest)
         elif isinstance(one.manifest, AutoscalingPolicyBinding):
             self._bindings.append((one, one.manifest))
-        elif isinstance(one.manifest, HorizontalPodAutoscaler | ScaledObject | Service):
-            found, faults = one.manifest.assignment(one.label, self._pools)
-            self._take(one, faults, found)
+        elif isinstance(one.manifest, HorizontalPodAutoscaler | ScaledObject | KnativeService):
+            manifest = one.manifest
+            self._take(one, lambda: manifest.assignment(one.label, self._pools))
 
     def _read_kthena(self) -> None:
         bound = {binding.spec.policy_ref.name for _, binding in self._bindings}
@@ -163,8 +165,7 @@ class _Files:
             faults = policy_faults(policy.spec, bound=name in bound)
             if not faults and name not in bound:
                 reader = Reader(one.label, policy.spec, self._pools)
-                found = reader.read(policy.spec)
-                self._take(one, reader.faults, found)
+                self._take(one, partial(reader.read, policy.spec))
             self._note(one, faults)
         for one, binding in self._bindings:
             name = binding.spec.policy_ref.name
@@ -178,15 +179,24 @@ class _Files:
             faults = list(target_faults(binding.spec, policy.spec.metrics))
             if not faults:
                 reader = Reader(one.label, policy.spec, self._pools)
-                found = reader.read(binding.spec)
-                self._take(one, reader.faults, found)
+                self._take(one, partial(reader.read, binding.spec))
             self._note(one, faults)
 
-    def _take(self, one: Written, faults: Sequence[Fault], found: Assignment | None) -> None:
+    def _take(
+        self, one: Written, read: Callable[[], tuple[Assignment | None, list[Fault]]]
+    ) -> None:
+        found: Assignment | None = None
+        try:
+            found, faults = read()
+        except ValidationError as error:  # a value beyond what is simulated
+            faults = [
+                Fault(("spec",), f"{dotted(fault.path)}: {fault.what}", fault.allowed)
+                for fault in checker_faults(error, PolicySettings)
+            ]
         self._note(one, faults)
         if found is None:
             return
-        for pool in found.bounds:
+        for pool in found.policy.pools:
             owner = self._owners.setdefault(pool, found.source)
             if owner != found.source:
                 what = f"the pool {pool!r} is scaled by {owner} already"

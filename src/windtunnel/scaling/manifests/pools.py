@@ -1,24 +1,20 @@
-"""From the names in manifests to pools: who scales which pool, and between which sizes."""
+"""From the names in manifests to pools, and the policies that scale them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.scaling.plan import BoundsPlan, PolicyPlan
+from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 
 
 class Assignment(NamedTuple):
-    """A policy, and the pools that it scales."""
+    """A policy, and what asks for it; the policy names the pools that it scales."""
 
     source: str
     """Kind and name of the manifest."""
-    policy: PolicyPlan
-    bounds: dict[str, BoundsPlan]
-    """By pool, in the order of the manifest."""
-    interval_s: float
-    """How often its controller looks."""
+    policy: PolicySettings
 
 
 class Pools:

@@ -6,7 +6,7 @@ import msgspec
 
 from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.routing.settings import RouterSettings
-from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.scaling.build import ScalingSetup
 from windtunnel.search.settings import PlanSettings
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import MAIN, GroundPlan
@@ -172,7 +172,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """How often a request begins anew whose server is lost, or answers 429."""
     retry_backoff_s: float = 1.0
     """How long the latter waits the first time; then twice as long every time."""
-    scaling: ScalingPlan | None = None
+    scaling: ScalingSetup | None = None
     """None: the servers are those that a run begins with."""
     ground: GroundPlan | None = None
     """None: servers stand on nothing."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from windtunnel.scaling.plan import ScalingPlan
+from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.twin.scenario.disaggregation import encode_plan, split_plan
 from windtunnel.twin.scenario.ground import ground_plan
@@ -22,7 +22,6 @@ from windtunnel.twin.scenario.plan import (
     StartupPlan,
     StepTimePlan,
 )
-from windtunnel.twin.scenario.scaling import scaling_plan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import (
     BlisTrainedPhysicsStepTime,
@@ -45,7 +44,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     slos = _slos(spec)
     retries = spec.serving.retries or RetriesSpec()
-    scaling = _scaling(spec, file)
+    scaling = spec.scaling
     return ScenarioPlan(
         name=spec.name or _name_of(file),
         seed=spec.seed,
@@ -62,20 +61,13 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         folder=file.parent,
         startup=_startup(spec.serving),
         drain=spec.serving.drain.policy if spec.serving.drain is not None else "wait",
-        scaling=scaling,
+        scaling=None if scaling is None else setup_of(scaling, spec.serving.pools, file.parent),
         ground=ground_plan(spec, file),
         retry_attempts=retries.attempts,
         retry_backoff_s=retries.backoff,
         faults=tuple(spec.faults),
         planning=spec.plan,
     )
-
-
-def _scaling(spec: Scenario, file: Path) -> ScalingPlan | None:
-    """Manifests are looked for beside the scenario."""
-    if spec.scaling is None:
-        return None
-    return scaling_plan(spec.scaling, spec.serving.pools, file.parent)
 
 
 def _startup(serving: ServingSpec) -> StartupPlan:

@@ -13,7 +13,6 @@ from windtunnel.twin.scenario.ground import ground_faults
 from windtunnel.twin.scenario.lora import lora_faults
 from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.offload import offload_faults
-from windtunnel.twin.scenario.scaling import scaling_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec
 from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
@@ -53,13 +52,12 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
 
 
 def _scaling_faults(spec: Scenario) -> Iterator[Fault]:
-    """Of the section itself; and of what only it makes use of, where there is none."""
+    """Of what only scaling makes use of, where there is none."""
     serving = spec.serving
     if serving.retries is not None and not (spec.faults or spec.gangs or spec.fleet):
         what = "no server is lost: the scenario has no `faults`"
         yield Fault(("serving", "retries"), what, hint="add `faults`, or leave it out")
     if spec.scaling is not None:
-        yield from scaling_faults(spec.scaling, serving.pools, spec.model)
         return
     stands = spec.fleet is not None or spec.gangs is not None
     if serving.drain is not None and not stands:

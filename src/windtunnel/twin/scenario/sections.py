@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from windtunnel.scaling.build import ScalingSection
 from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.fields import Duration, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
@@ -11,7 +12,6 @@ from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
 from windtunnel.twin.scenario.model_spec import ModelName
-from windtunnel.twin.scenario.scaling_spec import ScalingSpec
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 
@@ -50,7 +50,7 @@ class Scenario(Section):
         "and classes of your own.",
     )
     serving: ServingSpec = Field(description="What serves it.")
-    scaling: ScalingSpec | None = Field(
+    scaling: ScalingSection | None = Field(
         default=None,
         description="An autoscaler that changes the number of servers; `policy` chooses how it "
         "decides. Left out: every pool keeps its `replicas`.",

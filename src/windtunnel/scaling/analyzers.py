@@ -1,0 +1,159 @@
+"""What analyzers see and answer: groups of variants, and findings about what each group needs.
+
+Collect -> Analyze -> Optimize -> Stabilise -> Actuate. A policy is an analyzer or several, an
+optimizer (`optimizers.py`), and a chain of limiters (`limiters.py`); `policy.py` runs them,
+`scaler.py` runs policies, and `actuation.py` carries out what they decide.
+"""
+
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from windtunnel.scaling.snapshot import Model, Variant
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Part:
+    """What remembers something. Memory is plain JSON data, so that it survives a restart.
+
+    `state` has an entry for each key that the part chose (as a rule the key of a group); `restore`
+    takes what fits and leaves the rest, so that memory also survives a policy that was edited.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+
+    def state(self) -> dict[str, object]:
+        return {}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Takes back what `state` gave."""
+
+
+class Group:
+    """Variants of a model that are decided together: those of a role, or one alone."""
+
+    def __init__(self, model: Model, role: str, variants: list[Variant], key: str) -> None:
+        assert variants
+        self.model: Final = model
+        self.role: Final = role
+        self.variants: Final = variants
+        self.key: Final = key
+        current = 0
+        ready = 0
+        minimum = 0
+        maximum = 0
+        for variant in variants:
+            current += variant.target
+            ready += variant.ready
+            minimum += variant.minimum
+            maximum += variant.maximum
+        self.current: Final = current  # what was last asked for
+        self.ready: Final = ready
+        self.minimum: Final = minimum
+        self.maximum: Final = maximum
+
+    def work(self) -> int:
+        """Requests that it must serve: in its replicas, on their way there, and at the gateway."""
+        work = self.model.queued
+        for variant in self.variants:
+            for replica in variant.replicas:
+                work += replica.running + replica.waiting + replica.expected
+        return work
+
+    def counts(self) -> list[int]:
+        return [variant.target for variant in self.variants]
+
+
+def groups_by_role(model: Model, variants: list[Variant]) -> list[Group]:
+    """Of these variants, those of each role together."""
+    by_role: dict[str, list[Variant]] = {}
+    for variant in variants:
+        of_role = by_role.get(variant.role)
+        if of_role is None:
+            by_role[variant.role] = [variant]
+        else:
+            of_role.append(variant)
+    return [
+        Group(model, role, of_role, f"{model.name}/{role}") for role, of_role in by_role.items()
+    ]
+
+
+class Finding:
+    """What an analyzer has to say of a group: how much is asked of it, and how much it can do.
+
+    In a unit of the analyzer's own (tokens, requests per second, replicas). Either `required` is
+    above 0 (so much more capacity is wanted) or `spare` (so much could go), or none of the two. One
+    that is not known holds the group where it is: missing data is never taken for zero.
+    """
+
+    def __init__(
+        self,
+        *,
+        unit: str,
+        demand: float,
+        supply: float,
+        coming: float,
+        required: float,
+        spare: float,
+        per_replica: list[float],
+        evidence: dict[str, float],
+        sentence: str,
+        known: bool = True,
+    ) -> None:
+        self.unit: Final = unit
+        self.demand: Final = demand
+        self.supply: Final = supply  # of the replicas that are ready and shall stay
+        self.coming: Final = coming  # of those that were asked for and are not ready
+        self.required: Final = required
+        self.spare: Final = spare
+        self.per_replica: Final = per_replica  # capacity by variant, as in the group; 0: unknown
+        self.evidence: Final = evidence  # the numbers that it was made of, for explanations
+        self.sentence: Final = sentence
+        self.known: Final = known
+
+
+def unknown(group: Group, sentence: str, evidence: dict[str, float] | None = None) -> Finding:
+    """Nothing can be said; the group stays as it is."""
+    return Finding(
+        unit="replicas",
+        demand=0.0,
+        supply=float(group.ready),
+        coming=0.0,
+        required=0.0,
+        spare=0.0,
+        per_replica=[1.0 for _ in group.variants],
+        evidence=evidence if evidence is not None else {},
+        sentence=sentence,
+        known=False,
+    )
+
+
+def replicas_wanted(
+    group: Group, wanted: int, evidence: dict[str, float], sentence: str
+) -> Finding:
+    """The finding of a recommender, which answers a number of replicas itself (HPA and its kin)."""
+    more = wanted - group.current
+    return Finding(
+        unit="replicas",
+        demand=float(wanted),
+        supply=float(group.ready),
+        coming=float(max(0, group.current - group.ready)),
+        required=float(max(0, more)),
+        spare=float(max(0, -more)),
+        per_replica=[1.0 for _ in group.variants],
+        evidence=evidence,
+        sentence=sentence,
+    )
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Analyzer(Part):
+    """Says of each group what it needs."""
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        """One finding a group; override it where the roles of a model need each other."""
+        return [self.analyze_group(group, now_s) for group in groups]
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        raise NotImplementedError

@@ -1,0 +1,310 @@
+"""Limiters: what stands between a recommendation and a decision, one pure step after another.
+
+A limiter only looks; it learns in `record`, after the decision. So a chain can be run again without
+one of them, and an explanation says what would have been decided then.
+"""
+
+import math
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from windtunnel.scaling.analyzers import Finding, Group, Part
+from windtunnel.scaling.optimizers import Allocation
+
+
+class LimitContext:
+    """What limiters of a model may look at."""
+
+    def __init__(
+        self,
+        now_s: float,
+        groups: list[Group],
+        findings: list[list[Finding]],
+        allocations: list[Allocation],
+        held: list[bool],
+    ) -> None:
+        self.now_s: Final = now_s
+        self.groups: Final = groups
+        self.findings: Final = findings
+        self.allocations: Final = allocations
+        self.held: Final = held  # groups without data: nothing limits them, nothing is learnt
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Limiter(Part):
+    """Lowers or raises the totals of a model's groups."""
+
+    def limit(self, totals: list[int], context: LimitContext) -> list[int]:
+        """New totals, in the order of the groups; override it where groups depend on each other."""
+        limited = []
+        for number, total in enumerate(totals):
+            if context.held[number]:
+                limited.append(total)
+            else:
+                limited.append(self.limit_group(total, number, context))
+        return limited
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        raise NotImplementedError
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        """A sentence about a group that it changed."""
+        raise NotImplementedError
+
+    def record(self, recommended: list[int], decided: list[int], context: LimitContext) -> None:
+        """Learns what was recommended before any limit, and what came of it."""
+        for number in range(len(recommended)):
+            if not context.held[number]:
+                self.record_group(recommended[number], decided[number], number, context)
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        """As `record`, for a group that was not held."""
+
+
+class Accelerators(Limiter):
+    """No more than there are accelerators for, where the optimizer minds them."""
+
+    def __init__(self) -> None:
+        super().__init__("accelerators")
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        current = context.groups[number].current
+        if total <= current:
+            return total
+        reachable = context.allocations[number].reachable()
+        return total if reachable < 0 else min(total, max(reachable, current))
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        return f"There are accelerators for {after} replicas, not for {before}."
+
+
+class Bounds(Limiter):
+    """Within the smallest and the largest size, also of a group without data."""
+
+    def __init__(self) -> None:
+        super().__init__("bounds")
+
+    def limit(self, totals: list[int], context: LimitContext) -> list[int]:
+        limited = []
+        for number, total in enumerate(totals):
+            group = context.groups[number]
+            limited.append(min(max(total, group.minimum), group.maximum))
+        return limited
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        if after < before:
+            return f"At most {after} replicas are allowed, {before} were wanted."
+        return f"At least {after} replicas are asked for, {before} were wanted."
+
+
+class Work(Limiter):
+    """One replica at least where there is work: the last stays, and a queue wakes the first."""
+
+    def __init__(self) -> None:
+        super().__init__("work")
+
+    def limit(self, totals: list[int], context: LimitContext) -> list[int]:
+        limited = []
+        for number, total in enumerate(totals):
+            group = context.groups[number]
+            awake = total == 0 and group.maximum > 0 and group.work() > 0
+            limited.append(1 if awake else total)
+        return limited
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        group = context.groups[number]
+        work = group.work()
+        if group.current == 0:
+            return f"{work} requests wait and there is no replica: one is started."
+        return f"{work} requests are there: the last replica stays."
+
+
+class Sustained(Limiter):
+    """A direction must be recommended for a whole window before it is taken.
+
+    The clock of a direction starts when it is first recommended, and anew when it is lost or was
+    taken. A window of 0 acts at once.
+    """
+
+    def __init__(self, up_s: float, down_s: float) -> None:
+        super().__init__("stabilization")
+        self._up_s: Final = up_s
+        self._down_s: Final = down_s
+        self._up_since: Final[dict[str, float]] = {}
+        self._down_since: Final[dict[str, float]] = {}
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group = context.groups[number]
+        if total > group.current:
+            since_s = self._up_since.get(group.key, context.now_s)
+            return total if context.now_s - since_s >= self._up_s else group.current
+        if total < group.current:
+            since_s = self._down_since.get(group.key, context.now_s)
+            return total if context.now_s - since_s >= self._down_s else group.current
+        return total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        key = context.groups[number].key
+        if before > after:
+            since_s, window_s = self._up_since.get(key, context.now_s), self._up_s
+            word = "More"
+        else:
+            since_s, window_s = self._down_since.get(key, context.now_s), self._down_s
+            word = "Fewer"
+        return f"{word} replicas are asked for since {context.now_s - since_s:g} s of {window_s:g}."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        group = context.groups[number]
+        taken = decided != group.current
+        if recommended > group.current and not taken:
+            self._up_since.setdefault(group.key, context.now_s)
+        else:
+            self._up_since.pop(group.key, None)
+        if recommended < group.current and not taken:
+            self._down_since.setdefault(group.key, context.now_s)
+        else:
+            self._down_since.pop(group.key, None)
+
+    def state(self) -> dict[str, object]:
+        return {"up": dict(self._up_since), "down": dict(self._down_since)}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for name, since in (("up", self._up_since), ("down", self._down_since)):
+            saved = state.get(name)
+            if isinstance(saved, dict):
+                since.update(saved)
+
+
+class Rate(Limiter):
+    """At most so many replicas more, and so many fewer, within a period; None: any number.
+
+    Counted from the smallest (largest) size that was decided within the period.
+    """
+
+    def __init__(self, up: int | None, down: int | None, period_s: float) -> None:
+        super().__init__("rate")
+        self._up: Final = up
+        self._down: Final = down
+        self._period_s: Final = period_s
+        self._sizes: Final[dict[str, list[tuple[float, int]]]] = {}
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group = context.groups[number]
+        smallest = largest = group.current
+        for at_s, size in self._sizes.get(group.key, []):
+            if at_s > context.now_s - self._period_s:
+                smallest, largest = min(smallest, size), max(largest, size)
+        if self._up is not None and total > group.current:
+            return min(total, max(group.current, smallest + self._up))
+        if self._down is not None and total < group.current:
+            return max(total, min(group.current, largest - self._down))
+        return total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        most, word = (self._up, "more") if before > after else (self._down, "fewer")
+        return f"At most {most} {word} within {self._period_s:g} s: {after} instead of {before}."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        group = context.groups[number]
+        since_s = context.now_s - self._period_s
+        kept = [pair for pair in self._sizes.get(group.key, []) if pair[0] > since_s]
+        # What it was until now: the size from which a period counts.
+        kept.append((context.now_s, group.current))
+        self._sizes[group.key] = kept
+
+    def state(self) -> dict[str, object]:
+        return {key: [[at_s, size] for at_s, size in sizes] for key, sizes in self._sizes.items()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        for key, saved in state.items():
+            if isinstance(saved, list):
+                self._sizes[key] = [(float(pair[0]), int(pair[1])) for pair in saved]
+
+
+class ZeroAfter(Limiter):
+    """To zero only when nothing arrived and nothing was there for so long."""
+
+    def __init__(self, idle_s: float) -> None:
+        super().__init__("zero after")
+        self._idle_s: Final = idle_s
+        self._busy: Final[dict[str, float]] = {}
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group = context.groups[number]
+        if total > 0 or group.current == 0 or self._idle_for_s(number, context) >= self._idle_s:
+            return total
+        return 1
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        idle_s = self._idle_for_s(number, context)
+        return f"Idle for {idle_s:g} s; the last one goes after {self._idle_s:g} s."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        key = context.groups[number].key
+        if _is_busy(number, context) or key not in self._busy:
+            self._busy[key] = context.now_s
+
+    def _idle_for_s(self, number: int, context: LimitContext) -> float:
+        if _is_busy(number, context):
+            return 0.0
+        return context.now_s - self._busy.get(context.groups[number].key, context.now_s)
+
+    def state(self) -> dict[str, object]:
+        return dict(self._busy)
+
+    def restore(self, state: dict[str, object]) -> None:
+        for key, at_s in state.items():
+            if isinstance(at_s, int | float):
+                self._busy[key] = float(at_s)
+
+
+def _is_busy(number: int, context: LimitContext) -> bool:
+    group = context.groups[number]
+    return group.model.flow.arrived > 0 or group.work() > 0
+
+
+class Matched(Limiter):
+    """Roles grow in the same proportion: where one cannot get all it asks for, none does.
+
+    A role that has no room at all does not hold the others back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("matched roles")
+
+    def limit(self, totals: list[int], context: LimitContext) -> list[int]:
+        least = self._share(totals, context)
+        limited = []
+        for number, total in enumerate(totals):
+            more = total - context.groups[number].current
+            if more > 0 and least < 1:
+                limited.append(total - more + max(1, math.floor(least * more)))
+            else:
+                limited.append(total)
+        return limited
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        return f"Another role has no room for its part: {after} instead of {before}."
+
+    def _share(self, totals: list[int], context: LimitContext) -> float:
+        """The smallest part of its wish that a role can have."""
+        least = 1.0
+        for number, total in enumerate(totals):
+            group = context.groups[number]
+            most = group.maximum
+            reachable = context.allocations[number].reachable()
+            if reachable >= 0:
+                most = min(most, reachable)
+            room = most - group.current
+            if total > group.current and room > 0:
+                least = min(least, room / (total - group.current))
+        return least

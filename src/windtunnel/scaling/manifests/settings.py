@@ -1,0 +1,61 @@
+"""The `scaling` section of a scenario that runs autoscaling manifests as they are."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from windtunnel.core.errors import nearest
+from windtunnel.scaling.manifests.load import ReadManifests, read_manifests
+from windtunnel.scaling.manifests.pools import Pools
+from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Name, Text
+from windtunnel.settings.section import Context
+
+MOST_FILES = 100
+
+
+class ManifestSettings(ScalerTiming):
+    """Autoscaling as it is written for a cluster: the manifests say all but when it looks.
+
+    Read are AutoscalingPolicy and AutoscalingPolicyBinding of Kthena, HorizontalPodAutoscaler,
+    ScaledObject of KEDA, and Service of Knative. A pool that none of them names keeps its size.
+    """
+
+    manifests: list[Annotated[str, Text("the path of a file of manifests")]] = Field(
+        min_length=1,
+        max_length=MOST_FILES,
+        description="Files of manifests; a path counts from the scenario's folder.",
+    )
+    targets: dict[str, Annotated[str, Name()]] = Field(
+        default_factory=dict,
+        description="Which pool a target of a manifest is, where their names differ: from `TARGET` "
+        "or `TARGET/ROLE` to a pool. Else a target is the pool of its name, and a role of it the "
+        "pool `TARGET-ROLE` or the pool of the role's name.",
+    )
+    interval_s: Period = Field(
+        default=15.0,
+        description="How often it looks at the fleet and decides; left out: as often as the "
+        "controllers of the manifests do (Kthena, HPA and KEDA 15s, Knative 2s).",
+    )
+
+    def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> ReadManifests:
+        """The policies of the manifests; what is wrong with the files is raised."""
+        named = Pools([pool.name for pool in pools], self.targets)
+        read = read_manifests([folder / path for path in self.manifests], named)
+        awake = {"wake": self.wake}
+        assignments = [
+            one._replace(policy=one.policy.model_copy(update=awake)) for one in read.assignments
+        ]
+        return read._replace(assignments=assignments)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Pools that nobody has."""
+        yield from super().check(where)
+        names = [pool.name for pool in where.root.serving.pools]
+        for target, pool in self.targets.items():
+            if pool not in names:
+                what = f"there is no pool {pool!r}"
+                yield where.fault(("targets", target), what, ", ".join(names), nearest(pool, names))

@@ -1,1 +1,0 @@
-"""The autoscalers that people run today, as policies: their rules, their numbers."""

@@ -1,0 +1,152 @@
+"""AIBrix' PodAutoscaler: its KPA and APA strategies, and its cooldown."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.limiters import LimitContext, Limiter
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget, metric_faults
+from windtunnel.scaling.policies.windows import History, Means
+from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
+from windtunnel.scaling.settings import PolicySettings
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.section import Context
+
+STABLE_S: Final = 180.0
+PANIC_S: Final = 60.0
+_PANIC_THRESHOLD: Final = 2.0
+_TOLERANCE: Final = 0.1
+_MOST_AT_ONCE: Final = 2.0
+"""At most as many times more, and divided by as much, in one step."""
+
+
+class AibrixSettings(PolicySettings):
+    """AIBrix' PodAutoscaler: means over three minutes against targets, at most double or half."""
+
+    policy: Literal["aibrix"]
+    metrics: dict[MetricName, MetricTarget] = Field(
+        description="What the mean over replicas should be, by metric; the largest answer wins."
+    )
+    strategy: Literal["APA", "KPA"] = Field(
+        default="APA",
+        description="Whether the size is multiplied by the ratio (`APA`), or is the mean over the "
+        "target (`KPA`), which only fits totals.",
+    )
+    up_cooldown_s: HpaWindow = Field(default=0.0, description="The highest of so long counts.")
+    down_cooldown_s: HpaWindow = Field(
+        default=300.0, description="The lowest of so long counts when it shrinks, as shipped."
+    )
+
+    def parts(self) -> PolicyParts:
+        cooldown = AibrixCooldown(self.up_cooldown_s, self.down_cooldown_s)
+        return PolicyParts([Aibrix(self)], limiters=[cooldown], grouping=BY_VARIANT)
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        if not self.metrics:
+            yield where.fault("metrics", "there is no metric", "at least one")
+        for name in self.metrics:
+            yield from metric_faults(where.inside("metrics"), name, name)
+
+
+class Aibrix(Analyzer):
+    """The mean over pods of each metric, smoothed, against its target; the largest answer counts.
+
+    APA takes the size times the ratio; KPA takes the mean over the target as the size, which is
+    right only for a metric that is a total of the fleet: so it is shipped, and so it is here.
+    """
+
+    def __init__(self, settings: AibrixSettings) -> None:
+        super().__init__("aibrix")
+        self._targets: Final = [
+            (metric(name, "metrics"), target) for name, target in settings.metrics.items()
+        ]
+        self._kpa: Final = settings.strategy == "KPA"
+        self._means: Final = Means(STABLE_S)
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        if group.ready == 0:
+            return unknown(group, "No pod is ready: there is nothing to measure.")
+        best = 0
+        evidence: dict[str, float] = {}
+        for measured, target in self._targets:
+            total = 0.0
+            for variant in group.variants:
+                for replica in variant.replicas:
+                    total += measured.of_replica(replica, group)
+            key = f"{group.key}/{measured.name}"
+            self._means.add(key, now_s, total / group.ready)
+            evidence[measured.name] = self._means.mean(key, now_s, STABLE_S)
+            by = self._kpa_size if self._kpa else self._apa_size
+            best = max(best, by(key, target, group.current, now_s))
+        said = f"{best} replicas bring the means to their targets."
+        return replicas_wanted(group, best, evidence, said)
+
+    def state(self) -> dict[str, object]:
+        return self._means.state()
+
+    def restore(self, state: dict[str, object]) -> None:
+        self._means.restore(state)
+
+    def _apa_size(self, key: str, target: float, current: int, now_s: float) -> int:
+        ratio = self._means.mean(key, now_s, STABLE_S) / target
+        if ratio > 1.0 + _TOLERANCE:
+            return min(math.ceil(current * ratio), math.ceil(_MOST_AT_ONCE * current))
+        if ratio < 1.0 - _TOLERANCE:
+            return max(math.ceil(current * ratio), math.floor(current / _MOST_AT_ONCE))
+        return current
+
+    def _kpa_size(self, key: str, target: float, current: int, now_s: float) -> int:
+        stable = self._means.mean(key, now_s, STABLE_S)
+        panic = self._means.mean(key, now_s, PANIC_S)
+        by_stable = self._kpa_of(stable, target, current)
+        if stable <= 0.0 or panic / stable > _PANIC_THRESHOLD:
+            return max(by_stable, self._kpa_of(panic, target, current))
+        return by_stable
+
+    def _kpa_of(self, mean: float, target: float, current: int) -> int:
+        outside = mean > target * (1.0 + _TOLERANCE) or mean < target * (1.0 - _TOLERANCE)
+        wanted = math.ceil(mean / target) if outside else current
+        low = math.floor(current / _MOST_AT_ONCE)
+        return min(max(wanted, low), max(1, math.ceil(_MOST_AT_ONCE * current)))
+
+
+class AibrixCooldown(Limiter):
+    """Up to the highest of the up window; down to the *lowest* of the down window, at once.
+
+    So it is shipped: its 300 s do not delay going down, they let it go further.
+    """
+
+    def __init__(self, up_s: float, down_s: float) -> None:
+        super().__init__("cooldown")
+        self._up_s: Final = up_s
+        self._down_s: Final = down_s
+        self._seen: Final = History(max(up_s, down_s))
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group, now_s = context.groups[number], context.now_s
+        if total > group.current:
+            return max([total, *self._seen.since(group.key, now_s - self._up_s)])
+        if total < group.current:
+            return min([total, *self._seen.since(group.key, now_s - self._down_s)])
+        return total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        if after > before:
+            return f"{after} was recommended within {self._up_s:g} s: the highest counts."
+        return f"{after} was recommended within {self._down_s:g} s: the lowest counts."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        self._seen.add(context.groups[number].key, context.now_s, recommended)
+
+    def state(self) -> dict[str, object]:
+        return self._seen.state()
+
+    def restore(self, state: dict[str, object]) -> None:
+        self._seen.restore(state)

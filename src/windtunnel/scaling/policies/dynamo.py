@@ -1,0 +1,245 @@
+"""NVIDIA Dynamo's SLA planner: predicted load over what a profiled engine does within the promise.
+
+Every `adjustment_s` it predicts requests, prompt and answer lengths of the next interval, corrects
+its profile by the latencies that were seen, and sizes prefill and decode apart, within a budget of
+accelerators. The profile is taken from step times on the planner's own grid and read linearly
+between its points. A role that does both is sized by the sum of the two.
+"""
+
+import math
+from bisect import bisect_right
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.policy import PolicyParts
+from windtunnel.scaling.settings import PolicySettings, Replicas, Step, Switch
+from windtunnel.scaling.snapshot import Flow, Variant, joined
+from windtunnel.settings.fields import Duration
+
+Promise = Annotated[float, Duration("0s", "10m", above=True)]
+
+_USES: Final = 100
+"""Points of KV use in the decode profile."""
+_PROMPTS: Final = [float(2**power) for power in range(5, 18)]
+
+
+class DynamoSettings(PolicySettings):
+    """NVIDIA Dynamo's SLA planner: predicted load over what profiled engines do in time."""
+
+    policy: Literal["dynamo"]
+    adjustment_s: Annotated[float, Duration("0s", "1h", above=True)] = Field(
+        default=180.0, description="How often it sizes; it only gathers at the looks between."
+    )
+    ttft_s: Promise = Field(
+        default=0.5, description="The time to the first token that it promises."
+    )
+    itl_s: Promise = Field(default=0.05, description="The time between tokens that it promises.")
+    accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")
+    least: Replicas = Field(default=1, description="The least size of a role.")
+    predictor: Literal["constant", "kalman"] = Field(
+        default="constant",
+        description="The next interval is as the last, or a level and a trend are filtered.",
+    )
+    correct: Switch = Field(
+        default=True, description="Whether latencies that were seen correct the profile."
+    )
+
+    def parts(self) -> PolicyParts:
+        return PolicyParts([Dynamo(self)])
+
+
+class Profile:
+    """What one replica of a variant does: prompts alone, and answers alone."""
+
+    def __init__(self, variant: Variant) -> None:
+        times = variant.step_times
+        assert times is not None
+        self._times: Final = times
+        self._kv: Final = variant.kv_tokens or 1e6
+        self._seqs: Final = float(variant.max_num_seqs or 256)
+        budget = float(variant.max_num_batched_tokens or 8192)
+        self._ttfts: Final[list[float]] = []
+        for tokens in _PROMPTS:
+            whole = int(tokens // budget)
+            rest = tokens - whole * budget
+            alone_s = whole * times.step_s(budget, 0.0, 0.0)
+            self._ttfts.append(alone_s + (times.step_s(rest, 0.0, 0.0) if rest else 0.0))
+
+    def ttft_s(self, prompt_tokens: float) -> float:
+        """Of a prompt that is alone; lengths beyond the table are taken as its end."""
+        length = min(max(prompt_tokens, _PROMPTS[0]), _PROMPTS[-1])
+        above = min(bisect_right(_PROMPTS, length), len(_PROMPTS) - 1)
+        low, high = _PROMPTS[above - 1], _PROMPTS[above]
+        share = (length - low) / (high - low)
+        return self._ttfts[above - 1] + share * (self._ttfts[above] - self._ttfts[above - 1])
+
+    def prefill_rate(self, prompt_tokens: float) -> float:
+        """Prompt tokens per second."""
+        return prompt_tokens / self.ttft_s(prompt_tokens)
+
+    def itl_s(self, concurrency: float, context: float) -> float:
+        running = min(max(concurrency, 1.0), self._seqs)
+        return self._times.step_s(0.0, running, running * context)
+
+    def decode_rate(self, itl_s: float, context: float) -> float:
+        """Answer tokens per second at the highest KV use that still keeps this time per token."""
+        rate = 0.0
+        for use in range(_USES, 0, -1):
+            running = use / _USES * self._kv / max(1.0, context)
+            if running > self._seqs:
+                continue
+            rate = running / self.itl_s(running, context)
+            if self.itl_s(running, context) <= itl_s:
+                return rate
+        return max(rate, 1e-9)
+
+
+class Predictor:
+    """The next value of a series: the last one, or a level with a trend, filtered."""
+
+    def __init__(self, kind: str) -> None:
+        self._kalman: Final = kind == "kalman"
+        self._seen = 0
+        self._last = 0.0
+        self._level = 0.0
+        self._trend = 0.0
+        self._cover = [10.0, 0.0, 10.0]  # of level, of both, of trend
+
+    def see(self, value: float) -> None:
+        if self._seen == 0 and value == 0.0:
+            return  # leading zeros are no traffic yet
+        self._seen += 1
+        self._last = value
+        if self._seen == 1:
+            self._level = value
+            return
+        self._level += self._trend
+        level, both, trend = self._cover
+        level, both, trend = level + 2 * both + trend + 1.0, both + trend, trend + 0.1
+        gain_level, gain_trend = level / (level + 10.0), both / (level + 10.0)
+        error = value - self._level
+        self._level += gain_level * error
+        self._trend += gain_trend * error
+        self._cover = [
+            (1.0 - gain_level) * level,
+            (1.0 - gain_level) * both,
+            trend - gain_trend * both,
+        ]
+
+    def next(self) -> float:
+        if self._kalman and self._seen >= 5:
+            return max(0.0, self._level + self._trend)
+        return self._last
+
+
+class _Seen:
+    """What the planner has gathered of a model since its last adjustment."""
+
+    def __init__(self, predictor: str, now_s: float) -> None:
+        self.since_s = now_s
+        self.flows: list[Flow] = []
+        self.requests: Final = Predictor(predictor)
+        self.prompt: Final = Predictor(predictor)
+        self.answer: Final = Predictor(predictor)
+
+
+class Dynamo(Analyzer):
+    """Sizes the roles of a model together, every `adjustment_s`."""
+
+    def __init__(self, settings: DynamoSettings) -> None:
+        super().__init__("dynamo")
+        self._adjustment_s: Final = settings.adjustment_s
+        self._itl_s: Final = settings.itl_s
+        self._budget: Final = settings.accelerator_budget
+        self._least: Final = settings.least
+        self._predictor: Final = settings.predictor
+        self._correct: Final = settings.correct
+        self._seen: Final[dict[str, _Seen]] = {}
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        model = groups[0].model
+        if any(group.variants[0].step_times is None for group in groups):
+            return [unknown(group, "There is no profile of its engine.") for group in groups]
+        seen = self._seen.get(model.name)
+        if seen is None:
+            seen = self._seen[model.name] = _Seen(self._predictor, now_s - model.flow.interval_s)
+        if model.flow.interval_s > 0.0:
+            seen.flows.append(model.flow)
+        left_s = seen.since_s + self._adjustment_s - now_s
+        if left_s > 1e-9:
+            return [
+                replicas_wanted(group, group.current, {}, f"It adjusts again in {left_s:.0f} s.")
+                for group in groups
+            ]
+        flow = joined(seen.flows)
+        seen.flows, seen.since_s = [], now_s
+        if flow.arrived == 0 or flow.completed == 0:
+            return [unknown(group, "Nothing was answered in the interval.") for group in groups]
+        seen.requests.see(flow.arrived / flow.interval_s)
+        seen.prompt.see(flow.prompt_tokens)
+        seen.answer.see(flow.output_tokens)
+        return self._sized(groups, flow, seen)
+
+    def _sized(self, groups: list[Group], flow: Flow, seen: _Seen) -> list[Finding]:
+        rate, prompt, answer = seen.requests.next(), seen.prompt.next(), seen.answer.next()
+        wanted: list[int] = []
+        evidence: list[dict[str, float]] = []
+        for group in groups:
+            load = 0.0
+            facts = {"rate_predicted": rate, "prompt_predicted": prompt, "output_predicted": answer}
+            profile = Profile(group.variants[0])
+            if group.role != "decode":
+                factor = flow.ttft_s / profile.ttft_s(flow.prompt_tokens) if self._correct else 1.0
+                facts["prefill_correction"] = factor
+                load += rate * prompt * min(1.0, factor) / profile.prefill_rate(prompt)
+            if group.role != "prefill":
+                load += self._decode_load(group, profile, flow, rate, prompt, answer, facts)
+            wanted.append(max(self._least, math.ceil(load - 1e-9)))
+            evidence.append(facts)
+        sized = self._within_budget(groups, wanted)
+        return [
+            replicas_wanted(
+                group,
+                sized[number],
+                evidence[number],
+                f"{rate:.3g}/s of {prompt:.0f}+{answer:.0f} tokens are predicted:"
+                f" {wanted[number]} replicas, {sized[number]} within the budget.",
+            )
+            for number, group in enumerate(groups)
+        ]
+
+    def _decode_load(
+        self,
+        group: Group,
+        profile: Profile,
+        flow: Flow,
+        rate: float,
+        prompt: float,
+        answer: float,
+        facts: dict[str, float],
+    ) -> float:
+        running = flow.arrived / flow.interval_s * flow.e2e_s / max(1, group.ready)
+        expected_s = profile.itl_s(running, flow.prompt_tokens + flow.output_tokens / 2.0)
+        factor = flow.tpot_s / expected_s if self._correct and flow.tpot_s > 0.0 else 1.0
+        facts["decode_correction"] = factor
+        allowed_s = self._itl_s / factor if factor > 0.0 else self._itl_s
+        return rate * answer / profile.decode_rate(allowed_s, prompt + answer / 2.0)
+
+    def _within_budget(self, groups: list[Group], wanted: list[int]) -> list[int]:
+        each = [group.variants[0].accelerators for group in groups]
+        total = sum(count * size for count, size in zip(wanted, each, strict=True))
+        if total <= self._budget:
+            return wanted
+        if len(groups) == 1:
+            return [max(self._least, self._budget // each[0])]
+        order = sorted(range(len(groups)), key=lambda number: groups[number].role == "decode")
+        first = order[0]
+        shares = list(wanted)
+        shares[first] = max(self._least, round(wanted[first] * self._budget / total))
+        left = self._budget - shares[first] * each[first]
+        for number in order[1:]:
+            shares[number] = max(self._least, round(left / each[number]))
+            left -= shares[number] * each[number]
+        return shares

@@ -1,0 +1,357 @@
+"""Kubernetes' HorizontalPodAutoscaler, `autoscaling/v2`: ratios, tolerance, windows, behaviours.
+
+Numbers are compared in thousandths, as Kubernetes does with quantities: ten pods at 0.12 of 0.1 are
+12 replicas, where floating point would say 13.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field, FieldSerializationInfo, field_serializer
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.limiters import LimitContext, Limiter
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.windows import History
+from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
+from windtunnel.scaling.settings import PolicySettings
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Number, Text, Whole
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.section import Context, Section
+
+AVERAGE: Final = "average"
+TOTAL: Final = "total"
+VALUE: Final = "value"
+
+MetricName = Annotated[str, Text("the name of a metric")]
+MetricTarget = Annotated[float, Number(0, 10**9, above=True)]
+HpaWindow = Annotated[float, Duration("0s", "1h")]
+Tolerance = Annotated[float, Number(0, 1)]
+
+
+class HpaRule(Section):
+    """So many pods, or so many percent of them, within a period."""
+
+    pods: Annotated[int, Whole(1, MOST_REPLICAS)] | None = Field(
+        default=None, description="So many; this or `percent`."
+    )
+    percent: Annotated[int, Whole(1, 10**6)] | None = Field(
+        default=None, description="Percent of the size at the start of the period; this or `pods`."
+    )
+    period_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
+        default=15.0, description="The period."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if (self.pods is None) == (self.percent is None):
+            yield where.fault((), "a rule has either pods or percent")
+
+
+class HpaDirection(Section):
+    """`behavior` of an HPA in one direction."""
+
+    window_s: HpaWindow
+    rules: list[HpaRule]
+    select: Literal["Max", "Min", "Disabled"] = Field(
+        default="Max", description="Which rule holds; Disabled: no change in this direction."
+    )
+    tolerance: Tolerance | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="So far beyond a target nothing changes in this direction; "
+        "left out: `tolerance` of the policy.",
+    )
+
+    @field_serializer("window_s", "rules", check_fields=False)
+    def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
+        """What was left out is told as null, so that digests of scenarios do not depend on it."""
+        return value if self.written(info.field_name) else None
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if not self.rules:
+            yield where.fault("rules", "there is no rule", hint="leave it out, or give one")
+
+
+class HpaUp(HpaDirection):
+    """`behavior.scaleUp` of an HPA."""
+
+    window_s: HpaWindow = Field(default=0.0, description="`stabilizationWindowSeconds`.")
+    rules: list[HpaRule] = Field(
+        default_factory=lambda: [HpaRule(pods=4), HpaRule(percent=100)],
+        description="Its `policies`; left out: by 4 or 100% in 15s.",
+    )
+
+
+class HpaDown(HpaDirection):
+    """`behavior.scaleDown` of an HPA."""
+
+    window_s: HpaWindow = Field(default=300.0, description="`stabilizationWindowSeconds`.")
+    rules: list[HpaRule] = Field(
+        default_factory=lambda: [HpaRule(percent=100)],
+        description="Its `policies`; left out: by 100% in 15s.",
+    )
+
+
+class HpaMetric(Section):
+    """A metric of an HPA."""
+
+    name: MetricName = Field(description="Such as `vllm:num_requests_waiting`.")
+    target: MetricTarget = Field(description="What it should be.")
+    type: Literal["average", "total", "value"] = Field(
+        default="average",
+        description="The mean of ready replicas (`average`: Pods and Resource metrics), so much of "
+        "a total for each replica (`total`: External ones with an AverageValue), or the whole "
+        "(`value`).",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        yield from metric_faults(where, "name", self.name)
+
+
+class HpaSettings(PolicySettings):
+    """Kubernetes' HorizontalPodAutoscaler: every pool alone, by its metrics."""
+
+    unused: ClassVar[dict[str, str]] = {
+        "stabilization": "leave it out; `up.window` and `down.window` are its windows"
+    }
+
+    policy: Literal["hpa"]
+    metrics: list[HpaMetric] = Field(
+        description="What each should be; the one that asks for most wins.",
+        examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
+    )
+    tolerance: Tolerance = Field(default=0.1, description="So far around a target nothing changes.")
+    up: HpaUp = Field(default_factory=HpaUp, description="`scaleUp`.")
+    down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
+
+    def parts(self) -> PolicyParts:
+        windows = HpaWindows(self.up.window_s, self.down.window_s)
+        behavior = HpaBehavior(self.up, self.down)
+        return PolicyParts([Hpa(self)], limiters=[windows, behavior], grouping=BY_VARIANT)
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        if not self.metrics:
+            yield where.fault("metrics", "there is no metric", "at least one")
+
+    def window_down(self) -> tuple[str, float | None]:
+        return "down.window", self.down.window_s
+
+
+def metric_faults(where: Context, key: str, name: str) -> Iterator[Fault]:
+    """A metric that is not measured."""
+    try:
+        metric(name)
+    except InputError as error:
+        yield where.fault(key, error.what, error.allowed, error.hint)
+
+
+class HpaTarget:
+    """A metric and what it should be.
+
+    `average`: Pods and Resource metrics, the mean over ready pods. `total`: External and Object
+    metrics with an AverageValue, a total that so much of belongs to each replica. `value`: those
+    with a Value, a number of the whole that should be this.
+    """
+
+    def __init__(self, settings: HpaMetric) -> None:
+        self.metric: Final = metric(settings.name, "metrics")
+        self.target: Final = settings.target
+        self.kind: Final = settings.type
+
+
+class Hpa(Analyzer):
+    """Asks for as many replicas as bring each metric to its target; the largest answer counts."""
+
+    def __init__(self, settings: HpaSettings) -> None:
+        super().__init__("hpa")
+        up, down = settings.up.tolerance, settings.down.tolerance
+        self._targets: Final = [HpaTarget(each) for each in settings.metrics]
+        self._up: Final = settings.tolerance if up is None else up
+        self._down: Final = settings.tolerance if down is None else down
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        if group.current == 0:
+            return unknown(group, "No replica is asked for: the HPA is paused.")
+        best = -1
+        failed = ""
+        evidence: dict[str, float] = {}
+        said = ""
+        for target in self._targets:
+            wanted, seen = self._wanted(target, group)
+            name = target.metric.name
+            if wanted < 0:
+                failed = name
+                continue
+            evidence[name] = seen
+            if wanted > best:
+                best = wanted
+                said = f"{name} is {seen:.4g} of {target.target:.4g}: {wanted} replicas."
+        if best < 0:
+            return unknown(group, f"There is nothing known of {failed}.", evidence)
+        if failed and best < group.current:
+            return unknown(group, f"{failed} is not known, so nothing is taken away.", evidence)
+        return replicas_wanted(group, best, evidence, said)
+
+    def _wanted(self, target: HpaTarget, group: Group) -> tuple[int, float]:
+        """Replicas for a metric, and its value; -1 where it is not known."""
+        if target.kind == TOTAL:
+            total = target.metric.of_group(group)
+            ratio = milli(total) / (milli(target.target) * group.current)
+            if self._tolerated(ratio):
+                return group.current, total
+            return ceil_of(milli(total), milli(target.target)), total
+        if target.kind == VALUE:
+            seen = target.metric.of_group(group)
+            ratio = milli(seen) / milli(target.target)
+            if self._tolerated(ratio):
+                return group.current, seen
+            return ceil_of(milli(seen) * group.ready, milli(target.target)), seen
+        return self._by_mean(target, group)
+
+    def _by_mean(self, target: HpaTarget, group: Group) -> tuple[int, float]:
+        """The mean of ready pods; those that start count as idle when it would grow."""
+        total = 0
+        for variant in group.variants:
+            for replica in variant.replicas:
+                total += milli(target.metric.of_replica(replica, group))
+        if group.ready == 0:
+            return -1, 0.0
+        goal = milli(target.target)
+        ratio = total / (goal * group.ready)
+        mean = total / 1000.0 / group.ready
+        unready = sum(variant.coming for variant in group.variants)
+        if unready == 0 or ratio <= 1.0:
+            if self._tolerated(ratio):
+                return group.current, mean
+            return ceil_of(total, goal), mean
+        pods = group.ready + unready
+        again = total / (goal * pods)
+        if self._tolerated(again) or again < 1.0:
+            return group.current, mean
+        return max(group.current, ceil_of(total, goal)), mean
+
+    def _tolerated(self, ratio: float) -> bool:
+        return 1.0 - self._down <= ratio + 1e-12 and ratio - 1e-12 <= 1.0 + self._up
+
+
+class HpaWindows(Limiter):
+    """Not above the lowest recommendation of the up window, not below the highest of the other."""
+
+    def __init__(self, up_s: float, down_s: float) -> None:
+        super().__init__("stabilization window")
+        self._up_s: Final = up_s
+        self._down_s: Final = down_s
+        self._seen: Final = History(max(up_s, down_s))
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group, now_s = context.groups[number], context.now_s
+        # A controller that has just come up has recommended nothing: the present size stands in.
+        first = [] if group.key in self._seen else [group.current]
+        lowest = highest = total
+        if self._up_s > 0.0:
+            lowest = min([total, *first, *self._seen.since(group.key, now_s - self._up_s)])
+        if self._down_s > 0.0:
+            highest = max([total, *first, *self._seen.since(group.key, now_s - self._down_s)])
+        if group.current < lowest:
+            return lowest
+        return highest if group.current > highest else group.current
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        window_s = self._up_s if after < before else self._down_s
+        return f"{after} was recommended within the last {window_s:g} s, now {before}."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        group = context.groups[number]
+        if group.key not in self._seen:
+            self._seen.add(group.key, context.now_s, group.current)
+        self._seen.add(group.key, context.now_s, recommended)
+
+    def state(self) -> dict[str, object]:
+        return self._seen.state()
+
+    def restore(self, state: dict[str, object]) -> None:
+        self._seen.restore(state)
+
+
+class HpaBehavior(Limiter):
+    """How fast: the most (Max) or least (Min) permissive of the rules; Disabled: not at all."""
+
+    def __init__(self, up: HpaUp, down: HpaDown) -> None:
+        super().__init__("behavior")
+        self._up: Final = up.rules
+        self._down: Final = down.rules
+        self._select_up: Final = up.select
+        self._select_down: Final = down.select
+        periods = [rule.period_s for rule in (*up.rules, *down.rules)]
+        self._changes: Final = History(max(periods, default=0.0))
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        current = context.groups[number].current
+        if total > current:
+            return max(current, min(total, self._ceiling(number, context)))
+        if total < current:
+            return min(current, max(total, self._floor(number, context)))
+        return total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        word = "up" if before > after else "down"
+        return f"No faster {word}: {after} within the period, {before} were wanted."
+
+    def record_group(
+        self, recommended: int, decided: int, number: int, context: LimitContext
+    ) -> None:
+        group = context.groups[number]
+        if decided != group.current:
+            self._changes.add(group.key, context.now_s, decided - group.current)
+
+    def state(self) -> dict[str, object]:
+        return self._changes.state()
+
+    def restore(self, state: dict[str, object]) -> None:
+        self._changes.restore(state)
+
+    def _ceiling(self, number: int, context: LimitContext) -> int:
+        current = context.groups[number].current
+        if self._select_up == "Disabled":
+            return current
+        allowed = []
+        for rule in self._up:
+            start = self._start(rule, number, context)
+            if rule.percent is not None:
+                allowed.append(ceil_of(start * (100 + rule.percent), 100))
+            else:
+                allowed.append(start + (rule.pods or 0))
+        return max(allowed) if self._select_up == "Max" else min(allowed)
+
+    def _floor(self, number: int, context: LimitContext) -> int:
+        current = context.groups[number].current
+        if self._select_down == "Disabled":
+            return current
+        allowed = []
+        for rule in self._down:
+            start = self._start(rule, number, context)
+            if rule.percent is not None:
+                allowed.append(start * max(0, 100 - rule.percent) // 100)
+            else:
+                allowed.append(start - (rule.pods or 0))
+        return min(allowed) if self._select_down == "Max" else max(allowed)
+
+    def _start(self, rule: HpaRule, number: int, context: LimitContext) -> int:
+        """The size at the start of the rule's period."""
+        group = context.groups[number]
+        return group.current - sum(self._changes.since(group.key, context.now_s - rule.period_s))
+
+
+def milli(value: float) -> int:
+    """In thousandths, rounded up, as Kubernetes reads quantities."""
+    return math.ceil(value * 1000.0 - 1e-6)
+
+
+def ceil_of(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

@@ -1,0 +1,94 @@
+"""KEDA's ScaledObject: a queue target through an HPA, and its own switch between zero and one."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.limiters import LimitContext, Limiter
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.hpa import HpaSettings
+from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
+from windtunnel.scaling.settings import Replicas, Step
+from windtunnel.settings.fields import Duration, Number
+from windtunnel.settings.limits import LONGEST_RUN
+
+
+class KedaSettings(HpaSettings):
+    """KEDA's ScaledObject: an HPA, and a switch between none and one by its first metric."""
+
+    policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
+    activation: Annotated[float, Number(-(10**9), 10**9)] = Field(
+        default=0.0, description="It is active while its first metric is above this."
+    )
+    cooldown_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
+        default=300.0, description="How long it must not have been active before it goes to none."
+    )
+    idle: Replicas | None = Field(
+        default=None, description="The size while it is not active; left out: the least size."
+    )
+    least: Step = Field(
+        default=1,
+        exclude_if=lambda value: value == 1,
+        description="The smallest size while it is active.",
+    )
+
+    def parts(self) -> PolicyParts:
+        own = super().parts()
+        return PolicyParts(
+            own.analyzers, limiters=[*own.limiters, KedaActivation(self)], grouping=BY_VARIANT
+        )
+
+
+class KedaActivation(Limiter):
+    """Zero while nothing is to be done, at least one while something is.
+
+    A trigger is active while its metric is above `activation`, and one is enough. The way to zero
+    is open when none has been active for `cooldown_s`; whatever is above `least` is the HPA's.
+    """
+
+    def __init__(self, settings: KedaSettings) -> None:
+        super().__init__("activation")
+        self._metrics: Final = [metric(each.name, "metrics") for each in settings.metrics]
+        self._activation: Final = settings.activation
+        self._cooldown_s: Final = settings.cooldown_s
+        self._idle: Final = settings.idle
+        self._least: Final = settings.least
+        self._active_s: Final[dict[str, float]] = {}
+
+    def limit(self, totals: list[int], context: LimitContext) -> list[int]:
+        """Also of groups of which an HPA knows nothing: it is paused at zero."""
+        return [self.limit_group(total, number, context) for number, total in enumerate(totals)]
+
+    def limit_group(self, total: int, number: int, context: LimitContext) -> int:
+        group = context.groups[number]
+        if self._is_active(number, context):
+            return max(total, self._least)
+        since_s = self._active_s.get(group.key, context.now_s)
+        if context.now_s - since_s >= self._cooldown_s:
+            return group.minimum if self._idle is None else self._idle
+        return max(total, self._least) if group.current > 0 else total
+
+    def why(self, before: int, after: int, number: int, context: LimitContext) -> str:
+        names = " or ".join(metric.name for metric in self._metrics)
+        if self._is_active(number, context):
+            return f"{names} is active: at least {self._least}."
+        if after < before:
+            return f"{names} has not been active for {self._cooldown_s:g} s."
+        return f"{names} was active within {self._cooldown_s:g} s: {self._least} stay."
+
+    def record(self, recommended: list[int], decided: list[int], context: LimitContext) -> None:
+        for number, group in enumerate(context.groups):
+            if self._is_active(number, context) or group.key not in self._active_s:
+                self._active_s[group.key] = context.now_s
+
+    def state(self) -> dict[str, object]:
+        return dict(self._active_s)
+
+    def restore(self, state: dict[str, object]) -> None:
+        for key, at_s in state.items():
+            if isinstance(at_s, int | float):
+                self._active_s[key] = float(at_s)
+
+    def _is_active(self, number: int, context: LimitContext) -> bool:
+        group = context.groups[number]
+        return any(metric.of_group(group) > self._activation for metric in self._metrics)

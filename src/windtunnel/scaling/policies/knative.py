@@ -1,0 +1,142 @@
+"""Knative's pod autoscaler (KPA): mean concurrency over a stable and a panic window."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
+from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, metric_faults
+from windtunnel.scaling.policies.windows import History, Means
+from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
+from windtunnel.scaling.settings import PolicySettings, Step
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Number
+from windtunnel.settings.section import Context
+
+Factor = Annotated[float, Number(1.001, 10**6)]
+
+
+class KnativeSettings(PolicySettings):
+    """Knative's pod autoscaler: a mean over a minute, and in a panic over six seconds.
+
+    Knative looks every 2s; an `interval` longer than the panic window makes it blind to panics.
+    """
+
+    policy: Literal["knative"]
+    metric: MetricName = Field(default="concurrency", description="What is averaged.")
+    target: Annotated[float, Number(0.01, 10**9)] = Field(
+        default=100.0, description="Of one replica."
+    )
+    utilization_percent: Annotated[float, Number(1, 100)] = Field(
+        default=70.0, description="The share of the target that is aimed at."
+    )
+    window_s: Annotated[float, Duration("6s", "1h")] = Field(
+        default=60.0, description="The stable window."
+    )
+    panic_window_percent: Annotated[float, Number(1, 100)] = Field(
+        default=10.0, description="The panic window, as a share of the stable one."
+    )
+    panic_threshold_percent: Annotated[float, Number(110, 1000)] = Field(
+        default=200.0, description="Of what is ready: load as high is a panic."
+    )
+    max_scale_up_rate: Factor = Field(default=1000.0, description="Most times as many at once.")
+    max_scale_down_rate: Factor = Field(default=2.0, description="At most divided by this at once.")
+    scale_down_delay_s: HpaWindow = Field(
+        default=0.0, description="The largest size of so long is kept."
+    )
+    activation_scale: Step = Field(default=1, description="The least size while there is any load.")
+
+    def parts(self) -> PolicyParts:
+        return PolicyParts([Knative(self)], grouping=BY_VARIANT)
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        yield from metric_faults(where, "metric", self.metric)
+
+
+class Knative(Analyzer):
+    """Enough replicas for the mean of a minute; in a panic, of six seconds, and never fewer."""
+
+    def __init__(self, settings: KnativeSettings) -> None:
+        super().__init__("knative")
+        self._metric: Final = metric(settings.metric)
+        self._settings: Final = settings
+        self._target: Final = settings.target * settings.utilization_percent / 100.0
+        self._panic_window_s: Final = settings.window_s * settings.panic_window_percent / 100.0
+        self._panic_threshold: Final = settings.panic_threshold_percent / 100.0
+        self._means: Final = Means(settings.window_s)
+        self._panic_s: Final[dict[str, float]] = {}  # when a panic was last renewed
+        self._panic_size: Final[dict[str, int]] = {}
+        self._delayed: Final = History(settings.scale_down_delay_s)
+        self._known: Final[dict[str, bool]] = {}
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        settings, key = self._settings, group.key
+        self._means.add(key, now_s, self._metric.of_group(group))
+        stable = self._means.mean(key, now_s, settings.window_s)
+        panic = self._means.mean(key, now_s, self._panic_window_s)
+        ready = max(1, group.ready)
+        over = math.ceil(panic / self._target) / ready >= self._panic_threshold
+        by_stable = self._within(stable, ready)
+        by_panic = self._within(panic, ready)
+        if key not in self._known:  # one that comes up beside running pods holds them for a while
+            self._known[key] = True
+            if group.ready > 1:
+                self._panic_s[key] = now_s
+                self._panic_size[key] = group.ready
+        if over:
+            self._panic_s[key] = now_s
+        elif key in self._panic_s and self._panic_s[key] + settings.window_s < now_s:
+            del self._panic_s[key]
+            self._panic_size.pop(key, None)
+        evidence = {"mean_stable": stable, "mean_panic": panic, "target": self._target}
+        if key in self._panic_s:
+            wanted = max(by_stable, by_panic, self._panic_size.get(key, 0))
+            self._panic_size[key] = wanted
+            wanted = self._delay(key, wanted, now_s)
+            said = f"Panic: {panic:.4g} over {self._panic_window_s:g} s, {wanted} replicas."
+            return replicas_wanted(group, wanted, evidence, said)
+        wanted = self._delay(key, by_stable, now_s)
+        said = f"{stable:.4g} over {settings.window_s:g} s, {wanted} replicas."
+        return replicas_wanted(group, wanted, evidence, said)
+
+    def state(self) -> dict[str, object]:
+        return {
+            "means": self._means.state(),
+            "panic": dict(self._panic_s),
+            "panic_size": dict(self._panic_size),
+            "delayed": self._delayed.state(),
+            "known": list(self._known),
+        }
+
+    def restore(self, state: dict[str, object]) -> None:
+        for name, restore in (
+            ("means", self._means.restore),
+            ("panic", self._panic_s.update),
+            ("panic_size", self._panic_size.update),
+            ("delayed", self._delayed.restore),
+        ):
+            saved = state.get(name)
+            if isinstance(saved, dict):
+                restore(saved)
+        known = state.get("known")
+        if isinstance(known, list):
+            self._known.update((str(key), True) for key in known)
+
+    def _within(self, mean: float, ready: int) -> int:
+        settings = self._settings
+        wanted = math.ceil(mean / self._target)
+        up = math.ceil(settings.max_scale_up_rate * ready)
+        down = math.floor(ready / settings.max_scale_down_rate)
+        size = min(max(wanted, down), up)
+        return max(size, settings.activation_scale) if wanted > 0 else size
+
+    def _delay(self, key: str, wanted: int, now_s: float) -> int:
+        """The largest of the last seconds, where going down is to be delayed."""
+        if self._settings.scale_down_delay_s <= 0.0:
+            return wanted
+        self._delayed.add(key, now_s, wanted)
+        return max(self._delayed.since(key, now_s - self._settings.scale_down_delay_s))

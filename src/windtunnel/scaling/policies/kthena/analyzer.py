@@ -1,0 +1,157 @@
+"""Kthena's analyzer: what the metrics of a target ask for."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.metrics import RATE, Metric, metric
+from windtunnel.scaling.policies.kthena.behavior import Histories
+from windtunnel.scaling.policies.kthena.recommend import NoData, Reading, recommend
+from windtunnel.scaling.snapshot import Variant
+
+AVERAGED: Final = ("_utilization", "_usage", "_ratio", "_percent", "_saturation")
+"""How the names of metrics end that are shares: several pools have their mean, not their sum."""
+
+
+class Targets:
+    """Metrics, and what one replica should have of each."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self.values: Final = dict(values)
+        self.metrics: Final = [metric(name, "metrics") for name in values]
+
+
+class Recommender(Analyzer):
+    """What the metrics ask for, and what the history of the target thinks of it.
+
+    `queries` names metrics that are read as one number for a variant, and how: sum, avg, max.
+    `by_variant` has metrics for single variants that differ from those of the rest. `all_or_none`:
+    where one group has no data, none is changed (the roles of a disaggregated target).
+    """
+
+    def __init__(
+        self,
+        targets: Targets,
+        histories: Histories,
+        *,
+        tolerance: float,
+        summed: bool,
+        queries: Mapping[str, str] | None = None,
+        by_variant: Mapping[str, Targets] | None = None,
+        all_or_none: bool = False,
+    ) -> None:
+        super().__init__("metrics")
+        self._targets: Final = targets
+        self._histories: Final = histories
+        self._tolerance: Final = tolerance
+        self._summed: Final = summed
+        self._queries: Final = dict(queries or {})
+        self._by_variant: Final = dict(by_variant or {})
+        self._all_or_none: Final = all_or_none
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        findings = [self.analyze_group(group, now_s) for group in groups]
+        if not self._all_or_none or all(finding.known for finding in findings):
+            return findings
+        missing = next(
+            group.variants[0].name
+            for group, finding in zip(groups, findings, strict=True)
+            if not finding.known
+        )
+        sentence = f"{missing} has no metrics, so that no role is changed."
+        return [
+            unknown(group, sentence if finding.known else finding.sentence, finding.evidence)
+            for group, finding in zip(groups, findings, strict=True)
+        ]
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        if group.minimum == group.maximum > 0:
+            self._histories.look(group, now_s, group.maximum)
+            return replicas_wanted(group, group.maximum, {}, f"Its size is fixed: {group.maximum}.")
+        targets = self._by_variant.get(group.variants[0].name, self._targets)
+        reading = self._reading(group, targets)
+        found = recommend(reading, targets.values, self._tolerance, group.minimum, group.maximum)
+        evidence = _evidence(group, targets)
+        if isinstance(found, NoData):
+            return unknown(group, found.reason, evidence)
+        outlook = self._histories.look(group, now_s, found.size)
+        sentence = f"{found.reason} It is in panic." if outlook.panic else found.reason
+        return replicas_wanted(group, found.size, evidence, sentence)
+
+    def _reading(self, group: Group, targets: Targets) -> Reading:
+        external: dict[str, float] = {}
+        read: list[Metric] = []
+        for measured in targets.metrics:
+            if measured.quantity == RATE:
+                external[measured.name] = measured.of_group(group)
+            elif measured.name in self._queries:
+                external.update(_queried(group, measured, self._queries[measured.name]))
+            else:
+                read.append(measured)
+        entries: list[dict[str, float]] = []
+        unready = 0
+        for variant in group.variants:
+            unready += variant.coming
+            if self._summed:
+                entries.append(_sums(group, variant, read))
+                continue
+            for replica in variant.replicas:
+                entry = {measured.name: measured.of_replica(replica, group) for measured in read}
+                entries.append(entry)
+        return Reading(group.current, entries, unready=unready, external=external)
+
+
+def _queried(group: Group, measured: Metric, how: str) -> dict[str, float]:
+    """The answer to a query: one number for each variant that has replicas, made one for all."""
+    answers: list[tuple[float, int]] = []
+    for variant in group.variants:
+        values = [measured.of_replica(replica, group) for replica in variant.replicas]
+        if not values:
+            continue
+        if how == "max":
+            answer = max(values)
+        else:
+            answer = math.fsum(values) / (len(values) if how == "avg" else 1)
+        answers.append((answer, variant.target))
+    return {measured.name: combined(measured.name, answers)} if answers else {}
+
+
+def combined(metric: str, values: Sequence[tuple[float, int]]) -> float:
+    """One value for several pools, from (value, replicas) of each.
+
+    Shares are averaged by replicas; all other metrics, rates too, are summed.
+    """
+    if not metric.lower().endswith(AVERAGED):
+        return math.fsum(value for value, _ in values)
+    replicas = sum(count for _, count in values)
+    if replicas == 0:
+        return math.fsum(value for value, _ in values) / len(values) if values else 0.0
+    return math.fsum(value * count for value, count in values) / replicas
+
+
+def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, float]:
+    """One entry for all replicas of a variant; nothing is known of one that has none."""
+    if not variant.replicas:
+        return {}
+    return {
+        measured.name: math.fsum(
+            measured.of_replica(replica, group) for replica in variant.replicas
+        )
+        for measured in metrics
+    }
+
+
+def _evidence(group: Group, targets: Targets) -> dict[str, float]:
+    """The mean of each metric over the ready replicas."""
+    if not group.ready:
+        return {}
+    return {
+        measured.name: math.fsum(
+            measured.of_replica(replica, group)
+            for variant in group.variants
+            for replica in variant.replicas
+        )
+        / group.ready
+        for measured in targets.metrics
+    }

@@ -1,0 +1,134 @@
+"""What a Kthena policy is set to; the defaults are those of its admission webhook.
+
+The manifests of Kthena (`manifests/kthena.py`) are read into the same sections.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, FieldSerializationInfo, field_serializer
+
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Name, Number, Whole
+from windtunnel.settings.limits import LARGEST_FACTOR, MOST_REPLICAS
+from windtunnel.settings.section import Context, Section
+
+OR: Final = "Or"
+AND: Final = "And"
+PREFERRED: Final = "Preferred"
+
+Percent = Annotated[int, Whole(0, 1000)]
+PaceWindow = Annotated[float, Duration("0s", "30m")]
+Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
+
+
+class Pace(Section):
+    """How fast a size may change in one direction, and how long a recommendation counts."""
+
+    instances: Annotated[int, Whole(0, MOST_REPLICAS)]
+    percent: Percent = Field(
+        default=100, description="So many percent of the size within a period."
+    )
+    period_s: PaceWindow = Field(default=60.0, description="The period. 0s sets no limit.")
+    select: Literal["Or", "And"] = Field(
+        default="Or",
+        description="Whether the looser of `instances` and `percent` holds (`Or`) or the stricter.",
+    )
+    window_s: PaceWindow
+
+    @field_serializer("instances", "percent", "period_s", "window_s", check_fields=False)
+    def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
+        """What was left out is told as null, so that digests of scenarios do not depend on it."""
+        return value if self.written(info.field_name) else None
+
+
+class PaceUp(Pace):
+    """How fast a size may grow."""
+
+    instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
+        default=4, description="So many replicas within a period."
+    )
+    window_s: PaceWindow = Field(
+        default=0.0,
+        description="How long a recommendation is remembered: the lowest of it holds the size.",
+    )
+
+
+class PaceDown(Pace):
+    """How fast a size may shrink."""
+
+    instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
+        default=0, description="So many replicas within a period."
+    )
+    window_s: PaceWindow = Field(
+        default=300.0,
+        description="How long a recommendation is remembered: the highest of it holds the size.",
+    )
+
+
+class Panic(Section):
+    """Up at once when load outruns the size, and not down for a while."""
+
+    hold_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
+        default=60.0, description="How long it lasts after the last time that it was called for."
+    )
+    threshold: Annotated[int, Whole(110, 1000)] = Field(
+        default=200, description="Percent of the size: a recommendation as high calls for it."
+    )
+    percent: Percent = Field(
+        default=1000, description="So many percent may be added within a period."
+    )
+    period_s: PaceWindow = Field(default=0.0, description="That period; 0s sets no limit.")
+
+
+class Behavior(Section):
+    """How a recommendation becomes a size."""
+
+    up: PaceUp = Field(default_factory=PaceUp, description="More replicas.")
+    down: PaceDown = Field(default_factory=PaceDown, description="Fewer replicas.")
+    panic: Panic | None = Field(default=None, description="Left out: it never panics.")
+
+
+class Band(Section):
+    """The share of all replicas that a pool should have, in percent."""
+
+    min: Annotated[float, Number(0, 100)] = Field(default=0.0, description="At least.")
+    max: Annotated[float, Number(0, 100)] = Field(default=100.0, description="At most.")
+
+
+class Coordination(Section):
+    """Half of a pool's share of the total comes from its cost, half from its pressure.
+
+    Pressure is the queue, the KV cache in use and the time to the first token. Only the split is
+    moved, never the total, and not in a panic.
+    """
+
+    mode: Literal["Off", "Preferred"] = Field(default="Off", description="Whether it is done.")
+    preferredRatio: dict[str, Band] = Field(  # noqa: N815 - as Kthena's users write it
+        default_factory=dict, description="The band of a pool's share, by its name."
+    )
+
+
+class Ratio(Section):
+    """How many replicas of one pool there are for each of another."""
+
+    numerator: Annotated[str, Name()] = Field(
+        description="The pool that is counted, such as the prefill pool."
+    )
+    denominator: Annotated[str, Name()] = Field(description="The pool that it is counted by.")
+    min: Factor = Field(description="At least so many.")
+    max: Annotated[float, Number(0, LARGEST_FACTOR, above=True)] = Field(
+        description="At most so many."
+    )
+    rule: Literal["exact", "as-shipped"] = Field(
+        default="exact",
+        description="Whether the nearest whole numbers inside the band are found, within the rates "
+        "(`exact`), or the short side is raised once, whatever the rates, and may miss the band.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.numerator == self.denominator:
+            yield where.fault("denominator", "numerator and denominator are the same pool")
+        if self.min > self.max:
+            what = f"{self.min:g} is more than max, which is {self.max:g}"
+            yield where.fault("min", what, beside=("max",))

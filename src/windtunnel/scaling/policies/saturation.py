@@ -1,0 +1,156 @@
+"""Policies that count KV tokens: our own, and those of llm-d's WVA and of BLIS."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.limiters import Matched
+from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.policy import PolicyParts
+from windtunnel.scaling.saturation import Counting, Saturation
+from windtunnel.scaling.settings import PolicySettings, Stabilization, Switch
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Number, Whole
+from windtunnel.settings.limits import MOST_SEQUENCES, MOST_TOKENS
+from windtunnel.settings.section import Context
+
+Share = Annotated[float, Number(0, 1, above=True)]
+Tokens = Annotated[float, Number(0, MOST_TOKENS, above=True)]
+FullQueue = Annotated[int, Whole(1, MOST_SEQUENCES)]
+
+AVERAGE_PROMPT = 512.0
+"""Tokens that a prompt counts until some were measured."""
+
+
+class LoadThresholds(PolicySettings):
+    """What grows above one load and shrinks below another."""
+
+    up: Share
+    down: Share
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        if self.down >= self.up:
+            what = f"{self.down:g} is not below up, which is {self.up:g}"
+            hint = "a group between the two would grow and shrink in turns; set both"
+            yield where.fault("down", what, hint=hint, because_of=(where.path,))
+
+
+class SaturationSettings(LoadThresholds):
+    """KV tokens that are in use and wait, over those that replicas can hold.
+
+    A replica can hold `kv_threshold` of its KV cache, or what it holds when it computes as fast as
+    it can, if that is less. Down waits 5m where `stabilization` is left out.
+    """
+
+    patience: ClassVar[Stabilization | None] = Stabilization()
+
+    policy: Literal["saturation"]
+    up: Share = Field(
+        default=0.8, description="The load of what is there and coming above which it grows."
+    )
+    down: Share = Field(
+        default=0.4, description="The load of what is ready below which it may shrink; below `up`."
+    )
+    kv_threshold: Share = Field(
+        default=0.8,
+        description="The share of a KV cache that may be in use; the rest is for peaks.",
+    )
+    average_prompt: Tokens = Field(
+        default=AVERAGE_PROMPT, description="Tokens that a prompt counts until some were measured."
+    )
+    full_queue: FullQueue = Field(
+        default=5,
+        description="Waiting requests from which on a replica computes as fast as it can: what it "
+        "holds then is its compute-bound capacity.",
+    )
+    compute_bound: Switch = Field(
+        default=True,
+        description="Whether a replica can be full before its cache is: by what was observed of "
+        "it, else by its limits of sequences and tokens a step.",
+    )
+
+    def analyzer(self) -> Saturation:
+        return Saturation(
+            up=self.up,
+            down=self.down,
+            kv_threshold=self.kv_threshold,
+            average_prompt=self.average_prompt,
+            full_queue=self.full_queue,
+            counting=Counting(compute_bound=self.compute_bound),
+        )
+
+    def parts(self) -> PolicyParts:
+        return PolicyParts([self.analyzer()])
+
+
+class WvaSettings(LoadThresholds):
+    """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds.
+
+    Prefill and decode grow in the same proportion, whatever `matched_roles` says.
+    """
+
+    patience: ClassVar[Stabilization | None] = Stabilization()
+
+    policy: Literal["wva"]
+    up: Share = Field(
+        default=0.85, description="The load of what is there and coming above which it grows."
+    )
+    down: Share = Field(
+        default=0.7, description="The load of what is ready below which it may shrink; below `up`."
+    )
+    kv_threshold: Share = Field(
+        default=0.8, description="The share of a KV cache that may be in use."
+    )
+    full_queue: FullQueue = Field(
+        default=5, description="Waiting requests from which on a replica is taken to be full."
+    )
+
+    def parts(self) -> PolicyParts:
+        analyzer = Saturation(
+            up=self.up,
+            down=self.down,
+            kv_threshold=self.kv_threshold,
+            average_prompt=AVERAGE_PROMPT,
+            full_queue=self.full_queue,
+        )
+        return PolicyParts([analyzer], limiters=[Matched()])
+
+
+class BlisSettings(LoadThresholds):
+    """As BLIS scales: tokens of the caches alone, all of a change on one pool, no patience.
+
+    Requests at the gateway, measured lengths and the compute-bound capacity do not count.
+    """
+
+    patience: ClassVar[Stabilization | None] = Stabilization(up_s=0.0, down_s=0.0)
+
+    policy: Literal["blis"]
+    up: Share = Field(default=0.8, description="The load above which it grows.")
+    down: Share = Field(default=0.4, description="The load below which it may shrink; below `up`.")
+    kv_threshold: Share = Field(
+        default=0.8, description="The share of a KV cache that may be in use."
+    )
+    average_prompt: Tokens = Field(
+        default=AVERAGE_PROMPT, description="Tokens that a request in a queue counts."
+    )
+
+    def parts(self) -> PolicyParts:
+        counting = Counting(
+            compute_bound=False,
+            measured_prompt=False,
+            answers=False,
+            gateway=False,
+            check_last=True,
+        )
+        analyzer = Saturation(
+            up=self.up,
+            down=self.down,
+            kv_threshold=self.kv_threshold,
+            average_prompt=self.average_prompt,
+            full_queue=1,  # has no part in it: only the compute-bound capacity is learnt by it
+            counting=counting,
+        )
+        optimizer = CostOrdered(order="price", engine="unlimited", one_variant=True)
+        return PolicyParts([analyzer], optimizer)

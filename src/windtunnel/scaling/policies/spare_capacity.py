@@ -1,0 +1,125 @@
+"""Spare capacity: one replica more or fewer, by shares of KV cache and queue lengths.
+
+As the first analyzer of llm-d's workload variant autoscaler (WVA) decides.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.optimizers import CostOrdered
+from windtunnel.scaling.policy import PolicyParts
+from windtunnel.scaling.settings import PolicySettings, Stabilization
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Number
+from windtunnel.settings.limits import MOST_SEQUENCES
+from windtunnel.settings.section import Context
+
+
+class SpareCapacitySettings(PolicySettings):
+    """The first analyzer of llm-d's workload variant autoscaler: one replica at a time.
+
+    Nothing changes while replicas start or go.
+    """
+
+    patience: ClassVar[Stabilization | None] = Stabilization()
+
+    policy: Literal["wva-v1"]
+    kv_threshold: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.8, description="The share of its KV cache with which a replica is saturated."
+    )
+    queue_threshold: Annotated[float, Number(0, MOST_SEQUENCES, above=True)] = Field(
+        default=5.0, description="Waiting requests with which a replica is saturated."
+    )
+    kv_spare: Annotated[float, Number(0, 1)] = Field(
+        default=0.1,
+        description="It grows when the others have less of their cache to spare, on the average, "
+        "before they are saturated; below `kv_threshold`.",
+    )
+    queue_spare: Annotated[float, Number(0, MOST_SEQUENCES)] = Field(
+        default=3.0,
+        description="It grows when the others have less of their queue to spare; "
+        "below `queue_threshold`.",
+    )
+
+    def parts(self) -> PolicyParts:
+        optimizer = CostOrdered(order="price", engine="unlimited", keep_one=True)
+        return PolicyParts([SpareCapacity(self)], optimizer)
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        yield from super().faults(where, pools)
+        for key, spare, of_key, of in (
+            ("kv_spare", self.kv_spare, "kv_threshold", self.kv_threshold),
+            ("queue_spare", self.queue_spare, "queue_threshold", self.queue_threshold),
+        ):
+            if spare >= of:
+                what = f"{spare:g} is not below {of_key}, which is {of:g}"
+                hint = "no replica ever has as much to spare: it would grow without end"
+                yield where.fault(key, what, hint=hint, because_of=(where.path,))
+
+
+class SpareCapacity(Analyzer):
+    """Grows by one when replicas have little to spare, shrinks by one when the rest could do it."""
+
+    def __init__(self, settings: SpareCapacitySettings) -> None:
+        super().__init__("spare capacity")
+        self._kv_threshold: Final = settings.kv_threshold
+        self._queue_threshold: Final = settings.queue_threshold
+        self._kv_spare: Final = settings.kv_spare
+        self._queue_spare: Final = settings.queue_spare
+
+    def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
+        """Nothing changes in a model while replicas of it start or go."""
+        for group in groups:
+            for variant in group.variants:
+                if variant.target != variant.ready or variant.coming > 0:
+                    return [self._frozen(each, variant.name) for each in groups]
+        return [self.analyze_group(group, now_s) for group in groups]
+
+    def analyze_group(self, group: Group, now_s: float) -> Finding:
+        loads = [replica for variant in group.variants for replica in variant.replicas]
+        if not loads:
+            return unknown(group, "No replica answered: everything stays as it is.")
+        kv = queue = 0.0
+        open_ones = 0
+        for replica in loads:
+            if replica.kv_used < self._kv_threshold and replica.waiting < self._queue_threshold:
+                open_ones += 1
+                kv += replica.kv_used
+                queue += replica.waiting
+        evidence: dict[str, float] = {
+            "replicas": float(len(loads)),
+            "saturated": float(len(loads) - open_ones),
+        }
+        if open_ones == 0:
+            what = f"All of {len(loads)} replicas are saturated: one more."
+            return replicas_wanted(group, group.current + 1, evidence, what)
+        spare_kv = self._kv_threshold - kv / open_ones
+        spare_queue = self._queue_threshold - queue / open_ones
+        evidence["spare_kv"] = spare_kv
+        evidence["spare_queue"] = spare_queue
+        told = f"{spare_kv:.3f} of the cache and {spare_queue:.2f} of the queue are spare"
+        if spare_kv < self._kv_spare or spare_queue < self._queue_spare:
+            return replicas_wanted(group, group.current + 1, evidence, f"{told}: one more.")
+        if open_ones >= 2 and self._could_go(group):
+            grown = 1.0 / (open_ones - 1)  # N / (N - 1) times the mean is the sum / (N - 1)
+            after_kv = self._kv_threshold - kv * grown
+            after_queue = self._queue_threshold - queue * grown
+            evidence["spare_kv_after"] = after_kv
+            evidence["spare_queue_after"] = after_queue
+            if after_kv >= self._kv_spare and after_queue >= self._queue_spare:
+                return replicas_wanted(group, group.current - 1, evidence, f"{told}: one fewer.")
+        return replicas_wanted(group, group.current, evidence, f"{told}: it stays.")
+
+    def _could_go(self, group: Group) -> bool:
+        """Whether a variant has more than one; the last of each stays."""
+        for variant in group.variants:
+            if variant.target > 1 and variant.target > variant.minimum and not variant.missing:
+                return True
+        return False
+
+    def _frozen(self, group: Group, changing: str) -> Finding:
+        what = f"Replicas of {changing!r} start or go: nothing is changed until they have."
+        return replicas_wanted(group, group.current, {}, what)

@@ -1,0 +1,349 @@
+"""Settings that every autoscaler shares: when it looks, bounds of pools, what slows it down.
+
+A policy is a subclass of `PolicySettings`, in one file with its constructor (`parts`), and a row in
+the table of `build.py`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.units import format_duration
+from windtunnel.scaling.limiters import Limiter, Matched, Rate, Sustained, ZeroAfter
+from windtunnel.scaling.optimizers import CostOrdered, Optimizer
+from windtunnel.scaling.policy import Policy, PolicyParts
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Flag, Name, Text, Whole
+from windtunnel.settings.limits import (
+    LONGEST_RUN,
+    LONGEST_STALENESS,
+    LONGEST_TARGET,
+    MOST_REPLICAS,
+    MOST_TENSOR_PARALLEL,
+)
+from windtunnel.settings.section import Context, Section
+
+Switch = Annotated[bool, Flag()]
+Delay = Annotated[float, Duration("0s", LONGEST_STALENESS)]
+Window = Annotated[float, Duration("0s", LONGEST_TARGET)]
+Period = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
+Replicas = Annotated[int, Whole(0, MOST_REPLICAS)]
+Step = Annotated[int, Whole(1, MOST_REPLICAS)]
+AcceleratorCount = Annotated[int, Whole(0, MOST_REPLICAS * MOST_TENSOR_PARALLEL)]
+PoolName = Annotated[str, Name()]
+
+
+class ScaledPool(Protocol):
+    """What the rules of this section must know of a pool."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def role(self) -> str: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def accelerator(self) -> str | None: ...
+    @property
+    def tensor_parallel(self) -> int: ...
+    @property
+    def model(self) -> str | None: ...
+
+
+class ActuationDelay(Section):
+    """How long it takes from a decision until the cluster acts on it: normal, never below 0."""
+
+    mean_s: Delay = Field(default=0.0, description="Its mean.")
+    stddev_s: Delay = Field(default=0.0, description="Its standard deviation; 0s: always the mean.")
+
+
+class PoolBounds(Section):
+    """The sizes that a pool may have."""
+
+    min: Replicas = Field(
+        default=1,
+        description="The fewest replicas; 0 lets it go away altogether, and come back when "
+        "requests wait.",
+    )
+    max: Replicas = Field(default=MOST_REPLICAS, description="The most replicas.")
+
+
+class OptimizerSettings(Section):
+    """Which pool grows first where several have the same role, and which shrinks."""
+
+    order: Literal["price-per-capacity", "price"] = Field(
+        default="price-per-capacity",
+        description="Which pool is the cheapest: by what it can do, or as it is. That one grows "
+        "first, and the dearest shrinks first.",
+    )
+    engine: Literal["greedy", "unlimited"] = Field(
+        default="greedy",
+        description="Whether only accelerators that are free count and the next pool is taken "
+        "where there are none (`greedy`), or replicas are asked for all the same (`unlimited`).",
+    )
+
+
+class Stabilization(Section):
+    """How long a direction must be recommended, tick after tick, before it is taken."""
+
+    up_s: Window = Field(default=0.0, description="For more replicas; 0s acts at once.")
+    down_s: Window = Field(
+        default=300.0, description="For fewer; 0s acts at once. Kubernetes waits as long."
+    )
+
+
+class RateSettings(Section):
+    """How fast a pool, or the pools of a role together, may change."""
+
+    up: Step | None = Field(
+        default=None, description="Most replicas more within a period; left out: any number."
+    )
+    down: Step | None = Field(
+        default=None, description="Most replicas fewer within a period; left out: any number."
+    )
+    period_s: Period = Field(default=60.0, description="The period.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.up is None and self.down is None:
+            what = "neither up nor down is limited"
+            yield where.fault((), what, hint="give one of them, or leave it out")
+
+
+class PolicyKey(Section):
+    """The word that chooses a policy, before everything else."""
+
+    policy: str = Field(description="Chooses this.")
+
+
+class ScalerTiming(Section):
+    """When an autoscaler looks, and how late it sees and acts."""
+
+    interval_s: Period = Field(
+        default=15.0, description="How often it looks at the fleet and decides; as Kubernetes does."
+    )
+    scrape_delay_s: Delay = Field(
+        default=0.0, description="How old what it sees is when it decides: metrics take their time."
+    )
+    freshness_s: Period | None = Field(
+        default=None,
+        description="What is older than this is not believed, and nothing changes; "
+        "left out: the scrape delay and three intervals.",
+    )
+    actuation_delay: ActuationDelay = Field(
+        default_factory=ActuationDelay,
+        description="From a decision until the cluster acts on it; left out: at once.",
+    )
+    wake: Switch = Field(
+        default=True,
+        description="Whether a replica starts where there is none and requests wait, and the last "
+        "one stays while there is work.",
+    )
+
+    @property
+    def oldest_s(self) -> float:
+        """The age up to which a snapshot is believed."""
+        if self.freshness_s is None:
+            return self.scrape_delay_s + 3 * self.interval_s
+        return self.freshness_s
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.freshness_s is not None and self.freshness_s < self.scrape_delay_s:
+            delay = format_duration(self.scrape_delay_s)
+            what = f"less than scrape_delay, which is {delay}: nothing would ever be believed"
+            yield where.fault("freshness", what, beside=("scrape_delay",))
+
+
+class PolicySettings(ScalerTiming, PolicyKey):
+    """What every policy has: when it looks, between which sizes, and what slows it down."""
+
+    patience: ClassVar[Stabilization | None] = None
+    """What holds where `stabilization` is left out; None: the policy has windows of its own."""
+    unused: ClassVar[dict[str, str]] = {}
+    """Keys of this class that the policy has no use for, with a hint for those who write them."""
+
+    pools: dict[PoolName, PoolBounds] = Field(
+        default_factory=dict,
+        description="Bounds by the name of a pool; one that is left out has at least one replica "
+        "and as many as are wanted. `min` and `max` alike fix its size.",
+    )
+    accelerators: dict[Annotated[str, Text("the accelerator of a pool")], AcceleratorCount] = Field(
+        default_factory=dict,
+        description="How many accelerators there are for all pools together, by the name that "
+        "pools have as `accelerator`; one that is left out is there without end. Pools grow only "
+        "onto those that are free; the one replica that `wake` starts does not ask.",
+    )
+    optimizer: OptimizerSettings | None = Field(
+        default=None, description="Where it grows and shrinks; left out: as the policy has it."
+    )
+    stabilization: Stabilization | None = Field(
+        default=None,
+        description="Patience before it acts; left out: as the policy has it.",
+    )
+    rate: RateSettings | None = Field(
+        default=None, description="How fast sizes may change; left out: at any rate."
+    )
+    zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
+        default=None,
+        description="How long nothing must have arrived or be there before the last replica of a "
+        "pool with `min: 0` goes; left out: as soon as the policy says so.",
+    )
+    matched_roles: Switch = Field(
+        default=False,
+        description="Whether prefill and decode grow in the same proportion where one of them "
+        "cannot get all it asks for.",
+    )
+
+    def parts(self) -> PolicyParts:
+        """The analyzers, the optimizer and the limiters of the policy itself, without memory."""
+        raise NotImplementedError
+
+    def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
+        """What is wrong with the policy's own options, beside pools of these names."""
+        return iter(())
+
+    def window_down(self) -> tuple[str, float | None]:
+        """The key of the window before it shrinks, and its length; None: it has none."""
+        windows = self.stabilization or self.patience
+        return "stabilization.down", None if windows is None else windows.down_s
+
+    def build(self, only: list[str] | None = None) -> Policy:
+        """The policy, before its first tick; `only`: the pools that it decides for."""
+        own = self.parts()
+        limiters: list[Limiter] = list(own.limiters)
+        windows = self.stabilization or self.patience
+        if windows is not None:
+            limiters.append(Sustained(windows.up_s, windows.down_s))
+        if self.matched_roles and not any(isinstance(one, Matched) for one in limiters):
+            limiters.append(Matched())
+        if self.rate is not None:
+            limiters.append(Rate(self.rate.up, self.rate.down, self.rate.period_s))
+        if self.zero_after_s is not None:
+            limiters.append(ZeroAfter(self.zero_after_s))
+        parts = PolicyParts(own.analyzers, self._optimizer(own), limiters, grouping=own.grouping)
+        return Policy(self.policy, parts, wake=self.wake, only=only)
+
+    def bounds_of(self, pool: str) -> PoolBounds:
+        return self.pools.get(pool, PoolBounds())
+
+    def minds_accelerators(self) -> bool:
+        """Whether it grows only onto accelerators that are free."""
+        optimizer = self._optimizer(self.parts())
+        return isinstance(optimizer, CostOrdered) and optimizer.greedy
+
+    def _optimizer(self, own: PolicyParts) -> Optimizer:
+        if self.optimizer is None:
+            return own.optimizer
+        return CostOrdered(order=self.optimizer.order, engine=self.optimizer.engine)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Names of nobody, values that contradict each other, and options without a use."""
+        yield from super().check(where)
+        pools: Sequence[ScaledPool] = where.root.serving.pools
+        starts = {pool.name: pool.replicas for pool in pools}
+        if where.path[:1] != ("scaling",):  # a candidate of a plan begins within its bounds
+            starts = {name: self._within(name, size) for name, size in starts.items()}
+        by_model: dict[str | None, list[ScaledPool]] = {}
+        for pool in pools:
+            by_model.setdefault(pool.model or where.root.model, []).append(pool)
+        yield from self._bound_faults(where, pools, starts)
+        for alike in by_model.values():
+            yield from self._nobody_serves(where, alike)
+        counted = list(self._accelerator_faults(where, pools, starts))
+        yield from counted
+        yield from self._useless(where, list(by_model.values()))
+        own = list(self.faults(where, list(starts)))
+        yield from own
+        if self.accelerators and not own and not self._minds():
+            what = f"{self.policy} grows whether accelerators are free or not"
+            hint = "set optimizer: {engine: greedy}, or leave it out"
+            yield where.fault(
+                "accelerators", what, hint="leave it out" if "optimizer" in self.unused else hint
+            )
+
+    def _minds(self) -> bool:
+        try:
+            return self.minds_accelerators()
+        except InputError:  # a metric that is not measured, which is told where it is
+            return True
+
+    def _within(self, pool: str, size: int) -> int:
+        bounds = self.bounds_of(pool)
+        return min(max(size, bounds.min), max(bounds.max, bounds.min))
+
+    def _bound_faults(
+        self, where: Context, pools: Sequence[ScaledPool], starts: dict[str, int]
+    ) -> Iterator[Fault]:
+        yield from unknown_pools(where, "pools", self.pools, list(starts))
+        for name, bounds in self.pools.items():
+            if name in starts and bounds.min > bounds.max:
+                what = f"{bounds.min} is more than max, which is {bounds.max}"
+                because = ((*where.path, "pools", name, "max"),)
+                yield where.fault(("pools", name, "min"), what, because_of=because)
+        for index, pool in enumerate(pools):
+            bounds, size = self.bounds_of(pool.name), starts[pool.name]
+            if bounds.min <= bounds.max and not bounds.min <= size <= bounds.max:
+                what = f"{size} is outside the bounds of its scaling"
+                allowed = f"from {bounds.min} to {bounds.max}"
+                path = ("serving", "pools", index, "replicas")
+                because = ((*where.path, "pools", pool.name),)
+                yield Fault(path, what, allowed, because_of=because)
+
+    def _nobody_serves(self, where: Context, pools: Sequence[ScaledPool]) -> Iterator[Fault]:
+        bounds = {pool.name: self.bounds_of(pool.name) for pool in pools}
+        what = nobody_serves(pools, bounds)
+        if what:
+            empty = next(name for name, own in bounds.items() if not own.max)
+            hint = "give one of them a max of at least 1"
+            yield where.fault(("pools", empty, "max"), what, hint=hint)
+
+    def _accelerator_faults(
+        self, where: Context, pools: Sequence[ScaledPool], starts: dict[str, int]
+    ) -> Iterator[Fault]:
+        used: dict[str, int] = {}
+        for pool in pools:
+            if pool.accelerator is not None:
+                taken = used.get(pool.accelerator, 0)
+                used[pool.accelerator] = taken + starts[pool.name] * pool.tensor_parallel
+        for kind, there in self.accelerators.items():
+            path = ("accelerators", kind)
+            if kind not in used:
+                names = ", ".join(used) or "none: no pool has an accelerator"
+                what = "no pool has this accelerator"
+                yield where.fault(path, what, names, nearest(kind, list(used)))
+            elif there < used[kind]:
+                what = f"{there} are fewer than the pools have at the start, which is {used[kind]}"
+                yield where.fault(path, what, because_of=(("serving", "pools"),))
+
+    def _useless(self, where: Context, by_model: Sequence[Sequence[ScaledPool]]) -> Iterator[Fault]:
+        """What would change nothing."""
+        smallest = min(self.bounds_of(pool.name).min for alike in by_model for pool in alike)
+        if self.zero_after_s is not None and smallest > 0:
+            what = "no pool may go to zero"
+            hint = "set min: 0 for one under scaling.pools, or leave it out"
+            yield where.fault("zero_after", what, hint=hint, beside=("pools",))
+        if self.matched_roles and all(len({one.role for one in alike}) == 1 for alike in by_model):
+            yield where.fault("matched_roles", "all pools have the same role", hint="leave it out")
+        for key, hint in self.unused.items():
+            if getattr(self, key) is not None:
+                yield where.fault(key, f"{self.policy} does not use it", hint=hint)
+
+
+def nobody_serves(pools: Sequence[ScaledPool], bounds: dict[str, PoolBounds]) -> str:
+    """What is wrong where nothing could be served; empty where it could."""
+    for role, does in (("prefill", "computes prompts"), ("decode", "writes answers")):
+        able = [pool.name for pool in pools if pool.role in ("both", role)]
+        if able and not any(bounds[name].max for name in able):
+            return f"no pool that {does} may have a server: nothing would ever be served"
+    return ""
+
+
+def unknown_pools(
+    where: Context, key: str, named: Iterable[str], pools: Sequence[str]
+) -> Iterator[Fault]:
+    """A fault for each name under a key that no pool has."""
+    for name in named:
+        if name not in pools:
+            allowed, hint = ", ".join(pools), nearest(name, pools)
+            yield where.fault((key, name), "there is no such pool", allowed, hint)

@@ -1,0 +1,190 @@
+"""The predictive analyzer: what it expects, what it knows of replicas, and what it learns."""
+
+import pytest
+from pydantic import ValidationError
+
+from tests.scaling.policies.predictive.test_capacity import Line
+from windtunnel.scaling.analyzers import Finding, Group
+from windtunnel.scaling.policies.predictive.analyzer import Predictive, PredictiveSettings
+from windtunnel.scaling.policies.predictive.capacity import Carrier, Shape
+from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Variant
+
+PROMISE = Objective(ttft_s=0.5, tpot_s=0.012)
+
+
+def variant(ready: int, *, starting: int = 0, waiting: int = 0, role: str = "both") -> Variant:
+    return Variant(
+        role,
+        role=role,
+        replicas=[Replica(f"{role}-{number}", waiting=waiting) for number in range(ready)],
+        starting=starting,
+        target=ready + starting,
+        startup_s=60.0,
+        kv_tokens=1e9,
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        step_times=Line(),
+    )
+
+
+def groups(
+    variants: list[Variant], rate: float, *, late: float = 0.0, queued: int = 0
+) -> list[Group]:
+    count = round(rate * 15.0)
+    flow = Flow(
+        15.0,
+        arrived=count,
+        completed=count,
+        met=round(count * (1.0 - late)),
+        prompt_tokens=600.0,
+        output_tokens=200.0,
+        prompt_cv=0.8,
+    )
+    model = Model("m", variants, flow=flow, objective=PROMISE, queued=queued)
+    return [Group(model, each.role, [each], each.role) for each in variants]
+
+
+def after(
+    predictive: Predictive, rates: list[float], variants: list[Variant], late: float = 0.0
+) -> list[Finding]:
+    found: list[Finding] = []
+    for tick, rate in enumerate(rates):
+        found = predictive.analyze(groups(variants, rate, late=late), 15.0 * tick)
+    return found
+
+
+def predictive(probability: float = 0.9) -> Predictive:
+    return Predictive(
+        PredictiveSettings(policy="predictive", probability=probability, season_s=0.0)
+    )
+
+
+def test_a_replica_carries_what_its_step_times_say() -> None:
+    finding = after(predictive(), [40.0] * 20, [variant(4)])[0]
+    shape = Shape(600.0, 200.0, prompt_cv=0.8)
+    carried = Carrier(variant(4), shape, PROMISE).carried(4)
+    assert finding.per_replica[0] == pytest.approx(carried.rate, rel=0.1)
+    assert finding.supply == pytest.approx(4 * finding.per_replica[0])
+    assert finding.demand == pytest.approx(40.0, rel=0.01)
+    assert finding.unit == "requests/s"
+
+
+def test_a_ramp_is_met_before_it_is_there() -> None:
+    rates = [20.0 + tick for tick in range(40)]
+    finding = after(predictive(), rates, [variant(4)])[0]
+    assert finding.evidence["rate_forecast"] > rates[-1] + 3.0
+    assert finding.demand > rates[-1] + 3.0
+
+
+def test_more_certainty_plans_for_more() -> None:
+    rates = [30.0 + 10.0 * (tick * 7 % 5 - 2) for tick in range(60)]
+    careful = after(predictive(0.97), rates, [variant(4)])[0]
+    daring = after(predictive(0.6), rates, [variant(4)])[0]
+    assert careful.demand > daring.demand
+
+
+def test_what_is_on_its_way_is_not_asked_for_again() -> None:
+    short = after(predictive(), [60.0] * 20, [variant(1)])[0]
+    coming = after(predictive(), [60.0] * 20, [variant(1, starting=5)])[0]
+    assert short.required > 0.0
+    assert coming.required == 0.0
+
+
+def test_what_waits_must_be_worked_off_too() -> None:
+    calm = predictive()
+    after(calm, [40.0] * 20, [variant(4)])
+    finding = calm.analyze(groups([variant(4)], 40.0, queued=6000), 300.0)[0]
+    assert finding.evidence["backlog_expected"] > 1000.0
+    assert finding.required > 0.0
+
+
+def test_what_waits_at_replicas_costs_no_more_than_their_capacity() -> None:
+    """It cannot be moved: while they work it off, others take what comes."""
+    stuck = predictive()
+    after(stuck, [40.0] * 20, [variant(4)])
+    finding = stuck.analyze(groups([variant(4, waiting=50_000)], 40.0), 300.0)[0]
+    assert finding.evidence["backlog_expected"] > 100_000.0
+    assert finding.demand == pytest.approx(finding.evidence["rate_planned"] + finding.supply)
+
+
+def test_it_learns_only_while_there_should_be_enough() -> None:
+    well, missing = predictive(), predictive()
+    believed = after(well, [20.0] * 20, [variant(4)], late=0.5)[0]
+    assert believed.evidence["trust"] < 0.65
+    overrun = after(missing, [60.0] * 20, [variant(1, starting=4)], late=0.5)[0]
+    assert overrun.evidence["trust"] == 1.0
+
+
+def test_what_is_on_its_way_keeps_nobody_from_learning() -> None:
+    loading = after(predictive(), [20.0] * 20, [variant(4, starting=1)], late=0.5)[0]
+    assert loading.evidence["trust"] < 0.65
+
+
+def test_a_surge_is_planned_for_at_its_first_tick_and_explained() -> None:
+    finding = after(predictive(), [*[20.0] * 20, 30.0], [variant(4)])[0]
+    # Ten more a tick, five ticks ahead: what a replica asked for now will meet.
+    assert finding.demand == pytest.approx(80.0, rel=0.02)
+    assert finding.evidence["rate_surge"] == pytest.approx(
+        80.0 - finding.evidence["rate_planned"], rel=0.05
+    )
+    assert "a surge is heading for 80/s" in finding.sentence
+    calm = after(predictive(), [*[20.0] * 20, 22.0], [variant(4)])[0]
+    assert calm.evidence["rate_surge"] == 0.0
+    assert "surge" not in calm.sentence
+
+
+def test_roles_are_sized_apart_for_the_same_traffic() -> None:
+    pair = [variant(1, role="prefill"), variant(1, role="decode")]
+    prefill, decode = after(predictive(), [60.0] * 20, pair)
+    assert prefill.demand == pytest.approx(decode.demand, rel=0.2)
+    assert prefill.per_replica[0] > decode.per_replica[0]
+
+
+def test_a_promise_that_nobody_can_keep_still_keeps_queues_short() -> None:
+    hard = Objective(tpot_s=0.001)
+    each = variant(2)
+    flow = Flow(15.0, arrived=300, prompt_tokens=600.0, prompt_cv=0.8)
+    model = Model("m", [each], flow=flow, objective=hard)
+    finding = predictive().analyze([Group(model, "both", [each], "both")], 15.0)[0]
+    assert finding.known
+    assert finding.per_replica[0] > 0.0
+
+
+def test_without_traffic_or_step_times_nothing_is_said() -> None:
+    blind = Variant("v", target=1, replicas=[Replica("a")])
+    model = Model("m", [blind], flow=Flow(15.0, arrived=10, prompt_tokens=5.0))
+    assert not predictive().analyze([Group(model, "both", [blind], "v")], 0.0)[0].known
+    assert not after(predictive(), [0.0], [variant(1)])[0].known
+    quiet = Model("m", [variant(1)])
+    assert not predictive().analyze([Group(quiet, "both", quiet.variants, "v")], 0.0)[0].known
+
+
+def test_a_moment_with_a_request_is_no_flood() -> None:
+    hasty = Predictive(PredictiveSettings(policy="predictive", season_s=0.0, interval_s=0.05))
+    each = variant(1)
+    found: list[Finding] = []
+    for tick in range(400):
+        flow = Flow(0.05, arrived=int(tick % 20 == 0), prompt_tokens=600.0)
+        model = Model("m", [each], flow=flow, objective=PROMISE)
+        found = hasty.analyze([Group(model, "both", [each], "both")], 0.05 * tick)
+        assert found[0].known is (tick >= 99)
+    assert found[0].demand < 3.0  # one a second
+
+
+def test_memory_survives_a_restart() -> None:
+    rates = [20.0 + tick for tick in range(40)]
+    first = predictive()
+    after(first, rates, [variant(4)], late=0.2)
+    again = predictive()
+    again.restore(first.state())
+    going_on = first.analyze(groups([variant(4)], 60.0), 600.0)[0]
+    restarted = again.analyze(groups([variant(4)], 60.0), 600.0)[0]
+    assert restarted.evidence == going_on.evidence
+
+
+@pytest.mark.parametrize(
+    "settings", [{"probability": 1.0}, {"probability": 0.2}, {"drain_s": float("nan")}]
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        PredictiveSettings(policy="predictive", **settings)

@@ -1,0 +1,160 @@
+"""KEDA, AIBrix and Dynamo's planner, by the numbers they are known for."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.scaling.policies.fleets import context, group, limited
+from tests.scaling.policies.predictive.test_capacity import Line
+from windtunnel.scaling.analyzers import Group
+from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSettings
+from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, Predictor, Profile
+from windtunnel.scaling.policies.hpa import HpaMetric
+from windtunnel.scaling.policies.keda import KedaActivation, KedaSettings
+from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+
+
+def keda_of(*names: str, **settings: Any) -> KedaActivation:
+    metrics = [HpaMetric(name=name, target=1.0) for name in names]
+    return KedaActivation(KedaSettings(policy="keda", metrics=metrics, **settings))
+
+
+def aibrix(strategy: str = "APA") -> Aibrix:
+    settings = {"policy": "aibrix", "metrics": {"kv_used": 1.0}, "strategy": strategy}
+    return Aibrix(AibrixSettings(**settings))
+
+
+def dynamo(**settings: Any) -> Dynamo:
+    return Dynamo(DynamoSettings(policy="dynamo", **settings))
+
+
+def test_keda_wakes_at_once_and_sleeps_after_its_cooldown() -> None:
+    keda = keda_of("waiting", cooldown_s=300.0)
+    assert limited(keda, 0.0, 0, 0, queued=1) == 1
+    assert limited(keda, 10.0, 1, 0) == 1
+    assert limited(keda, 299.0, 1, 0) == 1
+    assert limited(keda, 300.0, 1, 0) == 0
+    assert limited(keda, 310.0, 0, 0) == 0
+
+
+def test_keda_has_a_size_for_idle_times() -> None:
+    keda = keda_of("waiting", cooldown_s=0.0, idle=2)
+    assert limited(keda, 0.0, 5, 3) == 2
+    assert keda.why(3, 2, 0, context(0.0, 5)) == "waiting has not been active for 0 s."
+
+
+def test_keda_keeps_a_minimum_while_any_trigger_is_active() -> None:
+    keda = keda_of("kv_used", "waiting", cooldown_s=60.0, idle=0, least=2)
+    assert limited(keda, 0.0, 0, 0, queued=1) == 2
+    assert limited(keda, 59.0, 2, 0) == 2
+    assert limited(keda, 60.0, 2, 0) == 0
+
+
+def apa(mean: float, current: int) -> int:
+    found = aibrix().analyze_group(group([mean] * current), 0.0)
+    return round(found.demand)
+
+
+@pytest.mark.parametrize(
+    ("mean", "current", "size"),
+    [(1.05, 10, 10), (1.5, 10, 15), (5.0, 10, 20), (0.95, 10, 10), (0.75, 10, 8), (0.1, 10, 5)],
+)
+def test_apa_takes_the_ratio_within_double_and_half(mean: float, current: int, size: int) -> None:
+    assert apa(mean, current) == size
+
+
+def test_kpa_of_aibrix_takes_a_mean_for_a_total() -> None:
+    kpa = aibrix("KPA")
+    assert round(kpa.analyze_group(group([3.0] * 4), 0.0).demand) == 3
+    assert round(kpa.analyze_group(group([1.05] * 4), 1000.0).demand) == 4
+
+
+def test_aibrix_smooths_over_three_minutes() -> None:
+    slow = aibrix()
+    slow.analyze_group(group([1.0] * 10), 0.0)
+    assert round(slow.analyze_group(group([1.6] * 10), 10.0).demand) == 13
+    again = aibrix()
+    again.restore(slow.state())
+    assert round(again.analyze_group(group([1.6] * 10), 20.0).demand) == 14
+
+
+def test_the_cooldown_of_aibrix_goes_to_the_lowest() -> None:
+    cooldown = AibrixCooldown(0.0, 300.0)
+    assert limited(cooldown, 0.0, 10, 6) == 6
+    assert limited(cooldown, 10.0, 10, 8) == 6
+    assert limited(cooldown, 310.0, 10, 8) == 8
+
+
+def roles(prefill: int, decode: int, *, arrived: int = 100) -> list[Group]:
+    def variant(role: str, ready: int, accelerators: int) -> Variant:
+        return Variant(
+            role,
+            role=role,
+            accelerators=accelerators,
+            target=ready,
+            replicas=[Replica(f"{role}{number}") for number in range(ready)],
+            kv_tokens=200_000.0,
+            max_num_seqs=128,
+            step_times=Line(),
+        )
+
+    flow = Flow(
+        180.0,
+        arrived=arrived,
+        completed=arrived,
+        prompt_tokens=1024.0,
+        output_tokens=256.0,
+        ttft_s=0.0316,
+        tpot_s=0.0061,
+        e2e_s=1.6,
+    )
+    variants = [variant("prefill", prefill, 1), variant("decode", decode, 2)]
+    model = Model("m", variants, flow=flow)
+    return [Group(model, each.role, [each], each.role) for each in variants]
+
+
+def test_dynamo_shares_its_budget_as_the_planner_does() -> None:
+    planner = dynamo(accelerator_budget=8)
+    assert planner._within_budget(roles(1, 1), [4, 6]) == [2, 3]
+
+
+def test_dynamo_sizes_both_roles_for_what_it_predicts() -> None:
+    # 55.6/s of 1024+256: a prompt alone takes 31.6 ms, so 1.76 replicas; at 50 ms per token 128
+    # sequences take 11.1 ms each step, so 11,512 tokens/s a replica and 1.24 replicas.
+    planner = dynamo(accelerator_budget=100, correct=False)
+    sizes = [round(found.demand) for found in planner.analyze(roles(1, 1, arrived=10_000), 180.0)]
+    assert sizes == [2, 2]
+    corrected = dynamo(accelerator_budget=100).analyze(roles(1, 1, arrived=10_000), 180.0)
+    assert corrected[0].evidence["prefill_correction"] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_dynamo_waits_for_its_next_adjustment() -> None:
+    planner = dynamo()
+    planner.analyze(roles(1, 1), 180.0)
+    held = planner.analyze(roles(3, 4), 195.0)
+    assert [round(found.demand) for found in held] == [3, 4]
+    assert "adjusts again in 165 s" in held[0].sentence
+
+
+def test_a_profile_is_read_between_its_points() -> None:
+    profile = Profile(roles(1, 1)[0].variants[0])
+    assert profile.ttft_s(1024.0) == pytest.approx(6e-3 + 25e-6 * 1024)
+    assert profile.ttft_s(1536.0) == pytest.approx(6e-3 + 25e-6 * 1536)
+    assert profile.ttft_s(1.0) == profile.ttft_s(32.0)
+
+
+def test_a_filter_follows_a_trend() -> None:
+    constant, kalman = Predictor("constant"), Predictor("kalman")
+    for value in range(40):
+        constant.see(float(value))
+        kalman.see(float(value))
+    assert constant.next() == 39.0
+    assert kalman.next() == pytest.approx(40.0, abs=0.5)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ValidationError, match="predictor"):
+        dynamo(predictor="oracle")
+    with pytest.raises(ValidationError, match="strategy"):
+        aibrix("HPA")
