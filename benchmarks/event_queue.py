@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
-from windtunnel.core.events import EventQueue
+from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream
 
 EVENTS = 1_000_000

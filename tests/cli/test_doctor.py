@@ -28,7 +28,7 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None
 def test_every_hot_module_loaded_in_the_form_of_this_run() -> None:
     found = examine()
     assert list(found["modules"]) == hot_modules()
-    assert "windtunnel.core.events" in found["modules"]
+    assert "windtunnel.core.loop" in found["modules"]
     assert set(found["modules"].values()) == {windtunnel.FORM}
 
 

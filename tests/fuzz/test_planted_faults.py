@@ -138,8 +138,8 @@ def test_fleet_a_machine_that_nobody_pays_for(plant: Plant) -> None:
 
 def test_twin_a_request_that_a_drain_loses(plant: Plant) -> None:
     def lose(right: Any, simulation: Simulation, request: Request) -> None:
-        simulation._withdraw(request)
-        simulation._leave(request)
+        simulation.requests._withdraw(request)
+        simulation.requests._leave(request)
 
     plant(Simulation, "_redirect", lose)
     assert first_breach().cause == ("invariant", "requests-conserved")

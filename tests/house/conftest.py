@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COMPILED = "windtunnel.core.events"
+COMPILED = "windtunnel.core.loop"
 
 
 class Build:

@@ -10,9 +10,9 @@ from windtunnel._forms import BINARY_SUFFIX, LIBRARY_SUFFIX
 pytestmark = [pytest.mark.needs_compiler, pytest.mark.once, pytest.mark.xdist_group("builds")]
 
 LIBRARY = f"*{LIBRARY_SUFFIX}{BINARY_SUFFIX}"
-EVENTS = "windtunnel/core/events.py"
+EVENTS = "windtunnel/core/loop.py"
 LOOK = (
-    "import windtunnel, windtunnel.core.events as events\n"
+    "import windtunnel, windtunnel.core.loop as events\n"
     "print(windtunnel.FORM, events.__file__.endswith('.py'), getattr(events, 'EDITED', 'as built'))"
 )
 

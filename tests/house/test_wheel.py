@@ -18,7 +18,7 @@ def test_the_wheel_carries_both_forms(compiled_build: Build) -> None:
     assert binaries[1].startswith("windtunnel_")
     assert binaries[1].endswith(LIBRARY_SUFFIX + BINARY_SUFFIX)
     assert len(binaries) == 2
-    expected = {"windtunnel/core/events.py", "windtunnel/py.typed", "windtunnel/cli/doctor.py"}
+    expected = {"windtunnel/core/loop.py", "windtunnel/py.typed", "windtunnel/cli/doctor.py"}
     assert expected <= set(names)
     assert len([name for name in names if name.startswith("windtunnel/compiled.")]) == 1
     assert "none-any" not in compiled_build.wheel.name
@@ -28,7 +28,7 @@ def test_without_a_working_compiler_the_wheel_is_pure(pure_build: Build) -> None
     names = pure_build.names()
     assert pure_build.wheel.name.endswith("-py3-none-any.whl")
     assert [name for name in names if "compiled" in name or name.endswith(BINARY_SUFFIX)] == []
-    assert "windtunnel/core/events.py" in names
+    assert "windtunnel/core/loop.py" in names
     assert "no working C compiler" in pure_build.said
 
 

@@ -13,7 +13,7 @@ from windtunnel.admission.limiter import NEVER, Admission, Limiter
 from windtunnel.admission.reasons import Domain, RequestDenial
 from windtunnel.admission.waiting import GroupSpec, Lane
 from windtunnel.core.errors import InputError
-from windtunnel.core.events import Entry
+from windtunnel.core.loop import Entry
 
 _MEAN_GAIN: Final = 0.125
 _DEVIATION_GAIN: Final = 0.25

@@ -34,7 +34,7 @@ from windtunnel.admission.request_events import (
 )
 from windtunnel.admission.waiting import Lane, Queued
 from windtunnel.core.errors import InputError
-from windtunnel.core.events import EventQueue
+from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Plain
 

@@ -6,7 +6,7 @@ the step that it left are handed out when that step ends.
 
 from typing import Final
 
-from windtunnel.core.agenda import NEVER
+from windtunnel.core.loop import INFINITY
 from windtunnel.workload.request import AWAY, CLOSING, Request
 
 
@@ -25,7 +25,7 @@ class Closing:
     @property
     def next_s(self) -> float:
         """When the next of them ends."""
-        return self.requests[0].finished_s if self.requests else NEVER
+        return self.requests[0].finished_s if self.requests else INFINITY
 
     def hand_out(self, now: float, finished: list[Request]) -> None:
         """Moves those that have ended by now to `finished`."""

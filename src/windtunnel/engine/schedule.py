@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.agenda import Actor
+from windtunnel.core.loop import Actor
 from windtunnel.engine.adapters import AdapterQueue, Slots
 from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding

@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.agenda import NEVER
 from windtunnel.core.histogram import Histogram
+from windtunnel.core.loop import INFINITY
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.occupancy import Occupancy
 from windtunnel.engine.step import Step
@@ -208,7 +208,7 @@ class Server(Occupancy):
             following = self._plan(now, now)
         self._current = following
         if following is None:
-            self._wake(NEVER)
+            self._wake(INFINITY)
             return
         self._moment_s = now
         following.planned_s = now
@@ -265,7 +265,7 @@ class Server(Occupancy):
             for entry in self._loads:
                 self.tiers.landed(entry[2])
         self._loads.clear()
-        self.wake_s = NEVER
+        self.wake_s = INFINITY
 
     # Requests in and out
 

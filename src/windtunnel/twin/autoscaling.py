@@ -7,7 +7,7 @@ is done after an actuation delay that is drawn. Nothing here looks at servers in
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from windtunnel.core.events import Entry
+from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.core.vocabulary import APPLIED, KEPT, RESIZED, SUPERSEDED
@@ -18,9 +18,8 @@ from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.observation import Observer
 from windtunnel.twin.replicas import Pool
-from windtunnel.workload.request import Request
 
-# On the timetable, after the ends of start-ups of the same instant.
+# What is planned, by what goes first of one instant.
 APPLY: Final = 1
 DECIDE: Final = 2
 TICK: Final = 3
@@ -40,7 +39,7 @@ class Order:
         self.decisions: Final = decisions  # each with its id
 
 
-class Autoscaling:
+class Autoscaling(Component):
     """The loop of one autoscaler: tick, look, decide, act."""
 
     def __init__(
@@ -77,19 +76,24 @@ class Autoscaling:
         self.skew_s = 0.0  # how far its clock is off
         self._clock_s = 0.0  # what that showed last: a clock never runs backwards
         self._away = 0  # how many faults keep it from running
-        lifecycle.timetable.push(timing.interval_s, TICK, None)
+        self._planned: Final = EventQueue()
+        self._planned.push(timing.interval_s, TICK, None)
 
-    def happen(self, entry: Entry, elsewhere: dict[int, Request], now_s: float) -> None:
-        """Something that was planned here is due. `elsewhere` are requests that no server has."""
-        timetable, payload = self._lifecycle.timetable, entry[3]
+    def next_s(self) -> float:
+        return self._planned.peek_time()
+
+    def advance(self, now_s: float) -> None:
+        entry = self._planned.pop()
+        assert entry is not None
+        payload = entry[3]
         if entry[1] == TICK:
             self.ticks += 1
-            timetable.push(now_s + self._timing.interval_s, TICK, None)
-            true, seen = self._observer.look(elsewhere, now_s)
+            self._planned.push(now_s + self._timing.interval_s, TICK, None)
+            true, seen = self._observer.look(now_s)
             self._measures.look(true)
             if not self.dark and not self._away:
                 scraped_s = now_s + self._timing.scrape_delay_s + self.lag_s
-                timetable.push(scraped_s, DECIDE, seen)
+                self._planned.push(scraped_s, DECIDE, seen)
         elif entry[1] == DECIDE:
             assert isinstance(payload, Snapshot)
             if not self._away:
@@ -126,7 +130,7 @@ class Autoscaling:
             timing = self._timing.actuation_delay
             delay_s = self._stream.normal(timing.mean_s, timing.stddev_s)
             order = Order(self.orders, changing)
-            self._lifecycle.timetable.push(now_s + max(0.0, delay_s), APPLY, order)
+            self._planned.push(now_s + max(0.0, delay_s), APPLY, order)
 
     def _apply(self, order: Order, now_s: float) -> None:
         """Carries an order out, but for pools that a later one was quicker to reach."""

@@ -6,11 +6,11 @@ from typing import Final
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.core.invariants import Invariant
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.places import AT_THE_DOOR, ON_THE_WAY, SPLIT
 from windtunnel.twin.recorder import UNFINISHED
 from windtunnel.twin.replicas import DRAINING, READY, STATES
 from windtunnel.twin.service import Service
 from windtunnel.twin.simulation import Simulation
+from windtunnel.workload.request import AT_GATEWAY, ON_THE_WAY, SPLIT
 
 EVERYTHING_EVERY: Final = 64
 """Of so many events, one has every server looked at as if it had changed."""
@@ -21,7 +21,7 @@ UNSEEN: Final = (-1, -1, -1, -1, 0.0)
 
 def _requests_are_conserved(simulation: Simulation) -> str | None:
     recorder = simulation.recorder
-    inside = len(simulation.elsewhere) - simulation.legs
+    inside = len(simulation.requests.in_flight) - simulation.requests.legs
     for server in simulation.servers:
         inside += server.load
     if recorder.outcomes[UNFINISHED]:
@@ -105,8 +105,10 @@ def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) ->
     fault = driver.check()
     if fault is not None:
         return fault
-    elsewhere = [one for one in simulation.elsewhere.values() if one.model == model]
-    waiting = sum(request.place == AT_THE_DOOR for request in elsewhere)
+    elsewhere = [
+        one for one in simulation.requests.in_flight.requests.values() if one.model == model
+    ]
+    waiting = sum(request.place == AT_GATEWAY for request in elsewhere)
     sent = len(elsewhere) - waiting + _at_servers(simulation, model)
     if (gateway.waiting, gateway.in_flight) == (waiting, sent):
         return None
@@ -118,12 +120,12 @@ def _in_flight_is_exact(simulation: Simulation) -> str | None:
     if simulation.recorder.outcomes[UNFINISHED]:
         return None
     counts = [int(server.load) for server in simulation.servers]
-    for request in simulation.elsewhere.values():
+    for request in simulation.requests.in_flight.requests.values():
         if request.place in (ON_THE_WAY, SPLIT):
             counts[request.server] += 1
         if request.place == SPLIT:
-            assert simulation.splitting is not None
-            leg = simulation.splitting.handoff.splits[request.id].leg
+            assert simulation.requests.splitting is not None
+            leg = simulation.requests.splitting.handoff.splits[request.id].leg
             counts[leg.server] += leg.planned is not None  # on its way there
     for replica in simulation.cluster.replicas:
         server = replica.server.index
@@ -153,7 +155,7 @@ def _replicas_are_counted(simulation: Simulation) -> str | None:
 def _at_servers(simulation: Simulation, model: int) -> int:
     """Whole requests for a model that servers have."""
     if len(simulation.services) == 1:
-        return sum(server.load for server in simulation.servers) - simulation.legs
+        return sum(server.load for server in simulation.servers) - simulation.requests.legs
     own = [one.server for one in simulation.cluster.replicas if one.pool.model == model]
     return sum(one.parent is None for server in own for one in server.unfinished())
 
@@ -199,7 +201,7 @@ def _requests_keep_to_their_model(simulation: Simulation) -> str | None:
 def _nobody_waits_in_vain(simulation: Simulation) -> str | None:
     over = simulation.recorder.outcomes[UNFINISHED] > 0
     for service in simulation.services:
-        line, signals = service.line, service.signals
+        line, signals = service.unplaced, service.signals
         if len(line) != signals.unplaced and not over:
             return f"{len(line)} wait for a server, {signals.unplaced} counted"
         if line and signals.answering:

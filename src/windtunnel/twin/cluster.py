@@ -6,7 +6,7 @@ its place on the agenda must follow.
 
 from typing import Final
 
-from windtunnel.core.agenda import Actor, Agenda
+from windtunnel.core.loop import Actor, Agenda
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import probe

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.admission.gateway.policies import build_gateway
-from windtunnel.core.events import EventQueue
+from windtunnel.core.loop import Clock, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
@@ -34,10 +34,11 @@ from windtunnel.twin.observation import Observer
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
+from windtunnel.twin.requests import RequestLifecycle, Retries
 from windtunnel.twin.scenario.ground_plan import MAIN
 from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan, SplitPlan
 from windtunnel.twin.service import Service
-from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.simulation import ControlPlane, Simulation
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic
@@ -59,22 +60,34 @@ def compose(
     `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
-    queue = EventQueue()
+    timers = EventQueue()
     cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
     traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan), plan.models)
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
-    services = _services(plan, traffic, cluster, streams, queue, event_log)
-    told = scaling or Telemetry()
+    services = _services(plan, traffic, cluster, streams, timers, event_log)
+    requests = RequestLifecycle(
+        clock=Clock(),
+        traffic=traffic,
+        services=services,
+        cluster=cluster,
+        splitting=_splitting(plan, cluster, timers),
+        encoders=_encoders(plan.encode),
+        recorder=recorder,
+        retries=Retries(plan.retry_attempts, plan.retry_backoff_s),
+        timers=timers,
+        event_log=event_log,
+    )
+    log = scaling or Telemetry()
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
         services=services,
         startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
         streams=streams,
-        replica_log=ReplicaLog(told),
+        replica_log=ReplicaLog(log),
     )
     ground = None
     if plan.ground is not None:
@@ -84,28 +97,14 @@ def compose(
         ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
     else:
         lifecycle.open()
-    autoscaling = _autoscaling(plan, scaler, lifecycle, cluster, recorder, streams, told)
-    simulation = Simulation(
-        traffic=traffic,
-        services=services,
-        cluster=cluster,
-        queue=queue,
-        splitting=_splitting(plan, cluster, queue),
-        encoders=_encoders(plan.encode),
-        lifecycle=lifecycle,
-        autoscaling=autoscaling,
-        faults=build_faults(
-            plan.faults, cluster, lifecycle, autoscaling, ground, recorder, streams, told
-        ),
-        recorder=recorder,
-        timeline=Timeline(cluster.owners),
-        event_log=event_log,
-        horizon_s=horizon_s,
-        attempts=plan.retry_attempts,
-        backoff_s=plan.retry_backoff_s,
+    autoscaling = _autoscaling(plan, scaler, lifecycle, requests, streams, log)
+    faults = build_faults(
+        plan.faults, cluster, lifecycle, autoscaling, ground, recorder, streams, log
     )
+    control = ControlPlane(lifecycle, autoscaling, faults)
+    simulation = Simulation(requests, control, Timeline(cluster.owners), horizon_s)
     if ground is not None:
-        _settle(ground, plan, cluster, lifecycle, told)
+        _settle(ground, plan, cluster, lifecycle, log)
     return simulation
 
 
@@ -255,8 +254,7 @@ def _autoscaling(
     plan: ScenarioPlan,
     scaler: Ticking | None,
     lifecycle: Lifecycle,
-    cluster: Cluster,
-    recorder: Recorder,
+    requests: RequestLifecycle,
     streams: Streams,
     telemetry: Telemetry,
 ) -> Autoscaling | None:
@@ -271,8 +269,8 @@ def _autoscaling(
         build=lambda: scaler or build_scaler(scaling, plan.model_names),
         timing=scaling.timing,
         lifecycle=lifecycle,
-        pools=cluster.pools,
-        observer=Observer(plan, cluster, recorder, scaling),
+        pools=requests.cluster.pools,
+        observer=Observer(plan, requests.cluster, requests.recorder, requests.in_flight, scaling),
         stream=streams["scaling.actuation"],
         telemetry=telemetry,
     )

@@ -1,9 +1,10 @@
 """What a pool's replicas may stand on, as whoever moves replicas knows it."""
 
+from windtunnel.core.loop import Component
 from windtunnel.twin.replicas import Pool, Replica
 
 
-class Footing:
+class Footing(Component):
     """Who makes replicas come and go, where they are more than a number."""
 
     def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
@@ -32,10 +33,6 @@ class Footing:
 
     def restart_fleet(self, now_s: float) -> None:
         """The same of who decides about machines."""
-        raise NotImplementedError
-
-    def happen(self, now_s: float) -> None:
-        """Something that was planned here is due."""
         raise NotImplementedError
 
     @property

@@ -6,7 +6,7 @@ from typing import Final
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, Decision, Ticket
 from windtunnel.core import vocabulary
-from windtunnel.core.events import Entry, EventQueue
+from windtunnel.core.loop import Entry, EventQueue
 from windtunnel.twin.cluster import Roster
 from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.inside import Inside

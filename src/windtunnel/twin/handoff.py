@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.core.distribution import Distribution
-from windtunnel.core.events import EventQueue
+from windtunnel.core.loop import EventQueue
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.kv_link import Link, Transfer
 from windtunnel.workload.request import Request

@@ -16,7 +16,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.agenda import Actor
+from windtunnel.core.loop import Actor
 from windtunnel.workload.request import Request
 
 

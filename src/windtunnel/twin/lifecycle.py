@@ -6,6 +6,7 @@ known of servers, what is paid, what is logged.
 
 from typing import Final
 
+from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.vocabulary import RUN_BEGINS
 from windtunnel.twin.cluster import Cluster
@@ -23,10 +24,6 @@ from windtunnel.twin.replicas import (
     Replica,
 )
 from windtunnel.twin.service import Service
-from windtunnel.twin.timetable import Timetable
-
-STARTED: Final = 0  # on the timetable: a start-up ends
-GROUND: Final = 8  # something happens to what replicas stand on
 
 WAIT: Final = "wait"
 REDIRECT: Final = "redirect"
@@ -44,7 +41,7 @@ class Startup:
         self.drain: Final = drain
 
 
-class Lifecycle:
+class Lifecycle(Component):
     """Moves the replicas of a run from state to state."""
 
     def __init__(
@@ -62,13 +59,28 @@ class Lifecycle:
         self._startup: Final = startup
         self._streams: Final = streams
         self.replica_log: Final = replica_log
-        self.timetable: Final = Timetable()
+        self._startups: Final = EventQueue()
         self.inside = Inside()  # the loop itself, once it is there
         self.ground: Footing | None = None  # what replicas stand on, if on anything
         for model, service in enumerate(services):
             answering = [one for one in cluster.pools if one.decodes and one.model == model]
             slots = [int(pool.limits.max_num_seqs) for pool in answering]
             service.signals.least_slots = min(slots, default=0)
+
+    def next_s(self) -> float:
+        """When the next start-up ends."""
+        return self._startups.peek_time()
+
+    def advance(self, now_s: float) -> None:
+        entry = self._startups.pop()
+        assert entry is not None
+        replica = entry[3]
+        assert isinstance(replica, Replica)
+        self.ready(replica, now_s)
+
+    @property
+    def starting(self) -> int:
+        return self._cluster.starting
 
     def open(self) -> None:
         """The replicas that a run begins with are told of."""
@@ -120,7 +132,7 @@ class Lifecycle:
         pool = replica.pool
         stream = self._streams[f"startup.{pool.name}.{replica.number}"]
         load_s = max(0.0, stream.normal(self._startup.mean_s, self._startup.stddev_s))
-        replica.planned = self.timetable.push(now_s + load_s, STARTED, replica)
+        replica.planned = self._startups.push(now_s + load_s, 0, replica)
 
     def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
         """It has a machine and loads the model: from here on it costs money."""
@@ -149,7 +161,7 @@ class Lifecycle:
         pool.drained += 1
         if replica.state != READY:
             if replica.planned is not None:
-                self.timetable.cancel(replica.planned)
+                self._startups.cancel(replica.planned)
                 replica.planned = None
             self._bury(replica, now_s, reason)
             return
@@ -174,7 +186,7 @@ class Lifecycle:
         served = replica.state in (READY, DRAINING)
         replica.pool.lost += 1
         if replica.planned is not None:
-            self.timetable.cancel(replica.planned)
+            self._startups.cancel(replica.planned)
             replica.planned = None
         if replica.state == READY:
             self.shun([replica])

@@ -15,13 +15,12 @@ from windtunnel.scaling.snapshot import (
 )
 from windtunnel.scaling.snapshot import Replica as ReplicaView
 from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.places import AT_THE_DOOR, IN_LINE
+from windtunnel.twin.in_flight import InFlight
 from windtunnel.twin.prices import cost_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
 from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
 from windtunnel.workload.plan import models_of
-from windtunnel.workload.request import Request
 
 AN_HOUR_S = 3600.0
 WITHOUT_END = 10**12
@@ -98,11 +97,13 @@ class Observer:
         plan: ScenarioPlan,
         cluster: Cluster,
         recorder: Recorder,
+        in_flight: InFlight,
         scaling: ScalingSetup,
     ) -> None:
         self._plan: Final = plan
         self._cluster: Final = cluster
         self._recorder: Final = recorder
+        self._in_flight: Final = in_flight
         self._bounds: Final = scaling.bounds
         self._accelerators: Final = _accelerators(plan, scaling)
         self._names: Final = plan.model_names
@@ -114,10 +115,9 @@ class Observer:
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
         self.missed: Final[dict[int, int]] = {}  # servers: how many faults hide the metrics of each
 
-    def look(self, elsewhere: dict[int, Request], now_s: float) -> tuple[Snapshot, Snapshot]:
+    def look(self, now_s: float) -> tuple[Snapshot, Snapshot]:
         """The run as it is, and as it is seen: without servers whose metrics are missed."""
         totals = self._sums()
-        waiting = [one for one in elsewhere.values() if one.place in (AT_THE_DOOR, IN_LINE)]
         flows = [
             flow_between(before, after, now_s - self._taken_s)
             for before, after in zip(self._totals, totals, strict=True)
@@ -129,28 +129,23 @@ class Observer:
             for one in pool.here
             if one.state == READY
         }
-        true = Snapshot(now_s, self._models(flows, waiting, replicas), self._free())
+        true = Snapshot(now_s, self._models(flows, replicas), self._free())
         if not self.missed:
             return true, true
         seen = {number: one for number, one in replicas.items() if number not in self.missed}
-        return true, Snapshot(now_s, self._models(flows, waiting, seen), self._free())
+        return true, Snapshot(now_s, self._models(flows, seen), self._free())
 
     def _sums(self) -> list[Totals]:
         """Of each model."""
         models = range(len(self._names))
         return [Totals(self._recorder, self._cluster, model) for model in models]
 
-    def _models(
-        self, flows: list[Flow], waiting: list[Request], replicas: dict[int, ReplicaView]
-    ) -> list[Model]:
+    def _models(self, flows: list[Flow], replicas: dict[int, ReplicaView]) -> list[Model]:
         """`replicas`: those that answered, by server; the other ready ones are missing."""
-        return [self._model(model, flow, waiting, replicas) for model, flow in enumerate(flows)]
+        return [self._model(model, flow, replicas) for model, flow in enumerate(flows)]
 
-    def _model(
-        self, model: int, flow: Flow, waiting: list[Request], replicas: dict[int, ReplicaView]
-    ) -> Model:
+    def _model(self, model: int, flow: Flow, replicas: dict[int, ReplicaView]) -> Model:
         pools = zip(self._plan.pools, self._cluster.pools, strict=True)
-        prompts = [int(one.prompt_tokens) for one in waiting if one.model == model]
         return Model(
             self._names[model],
             [
@@ -159,8 +154,8 @@ class Observer:
                 if own.model == model
             ],
             flow=flow,
-            queued=len(prompts),
-            queued_prompt_tokens=float(sum(prompts)),
+            queued=self._in_flight.queued[model],
+            queued_prompt_tokens=float(self._in_flight.queued_prompt_tokens[model]),
             objective=self._objectives[model],
         )
 

@@ -8,8 +8,7 @@ one of the few sentences that the program can say.
 from typing import Final
 
 from windtunnel.core.vocabulary import ENCODING, general
-from windtunnel.twin.places import IN_LINE, TURNED_BACK
-from windtunnel.workload.request import UNSET, Request
+from windtunnel.workload.request import BACKING_OFF, UNPLACED, UNSET, Request
 
 SERVER_LOST: Final = "its server was lost"
 """Of a request that had begun anew as often as it may, when its server was lost again."""
@@ -26,8 +25,8 @@ MOST_KNOWN: Final = 256
 
 def stage_of(request: Request) -> str:
     """How far a request has come, in words."""
-    if request.place in (IN_LINE, TURNED_BACK):
-        wanted = "for a server to be ready" if request.place == IN_LINE else "to be sent again"
+    if request.place in (UNPLACED, BACKING_OFF):
+        wanted = "for a server to be ready" if request.place == UNPLACED else "to be sent again"
         return f"while it waited {wanted}"
     if request.first_token_s != UNSET:
         return "while its answer was written"

@@ -9,7 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.events import Entry
+from windtunnel.core.loop import Entry
 from windtunnel.core.vocabulary import REPLICA_STATES
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server

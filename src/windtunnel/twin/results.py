@@ -134,7 +134,7 @@ def _routing(simulation: Simulation) -> dict[str, Any] | None:
 
 def _encode(simulation: Simulation) -> dict[str, Any] | None:
     """What making tokens of images and sound took; None where that is no stage of its own."""
-    encoders = simulation.encoders
+    encoders = simulation.requests.encoders
     if encoders is None:
         return None
     return {
@@ -153,7 +153,7 @@ def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | Non
 
 def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
     """What became of prompts that were computed elsewhere; None where no pool has such a role."""
-    splitting, link = simulation.splitting, simulation.cluster.link
+    splitting, link = simulation.requests.splitting, simulation.cluster.link
     if splitting is None or link is None:
         return None
     handoff = splitting.handoff
@@ -202,12 +202,12 @@ def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
 
 
 def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
-    recorder, encoders = simulation.recorder, simulation.encoders
+    recorder, encoders = simulation.recorder, simulation.requests.encoders
     owned = zip(plan.pools, simulation.cluster.pools, strict=True)
     return RunFacts(
         seconds=simulation.now_s,
         duration_s=plan.duration_s,
-        last_arrival_s=simulation.last_arrival_s,
+        last_arrival_s=simulation.requests.last_arrival_s,
         outcomes=recorder.outcomes,
         arrived=recorder.arrived,
         attained=sum(int(account.attained) for account in recorder.classes),

@@ -1,4 +1,4 @@
-"""What serves one model: who lets its requests in, who chooses its servers, who waits for one."""
+"""What serves one model: its gateway, its routers, and requests without a server."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ class Service:
         self.prefill_routers: Final = prefill_routers  # by site; None: prompts stay with answers
         self.counterfactual: Final = counterfactual
         self.gateway: Final = gateway  # None: every request is admitted at once
-        self.line: Final[dict[int, Request]] = {}  # let in while no server was ready
+        self.unplaced: Final[dict[int, Request]] = {}  # admitted while no server was ready
 
     def choose_among(self, servers: list[int]) -> None:
         """From now on these servers answer requests: some have come or gone."""
@@ -59,8 +59,8 @@ class Service:
 
 
 def waiting_for_servers(services: list[Service]) -> int:
-    """How many requests were let in while no server was ready, and are with none."""
-    return sum([len(one.line) for one in services])
+    """How many requests were admitted while no server was ready, and are still without one."""
+    return sum([len(one.unplaced) for one in services])
 
 
 def waiting_outside(services: list[Service]) -> int:

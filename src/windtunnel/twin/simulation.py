@@ -1,77 +1,140 @@
-"""The loop of a simulation: arrivals, servers and time, until no work remains."""
+"""The loop of a simulation: one clock, and components that act in time until no work remains."""
 
 import math
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.agenda import Actor
-from windtunnel.core.events import EventQueue
-from windtunnel.engine.encoder import Encoders
+from windtunnel.core.loop import Clock, Component
 from windtunnel.twin.autoscaling import Autoscaling
-from windtunnel.twin.cluster import LAST_TURN, Cluster
-from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.faults.driver import Faults
-from windtunnel.twin.faults.schedule import FAULT
-from windtunnel.twin.gateway import DISPATCH, SimGateway
-from windtunnel.twin.handoff import RETRY
-from windtunnel.twin.journey import AGAIN, ENCODED, TIMEOUT, Journey
-from windtunnel.twin.lifecycle import GROUND, STARTED, Lifecycle
-from windtunnel.twin.recorder import UNFINISHED, Recorder
-from windtunnel.twin.replicas import Replica
-from windtunnel.twin.service import Service
-from windtunnel.twin.splitting import Splitting
+from windtunnel.twin.lifecycle import Lifecycle
+from windtunnel.twin.requests import Arrivals, RequestLifecycle, RequestTimers, ServerSteps
 from windtunnel.twin.timeline import Timeline
-from windtunnel.twin.timetable import Patience
-from windtunnel.twin.whereabouts import all_inside
-from windtunnel.workload.request import Request
-from windtunnel.workload.traffic import Traffic
 
 EVENTS_PER_LOOK: Final = 16_384
 
+MOST_IDLE: Final = 10_000
+"""Events of the control plane in a row, with nothing else between them, that a run waits for."""
 
-class Simulation(Journey):
+MOST_UNSETTLED: Final = 1_000_000
+"""The same while something may come of what was begun: a start-up, an order, a snapshot of it."""
+
+MOST_ENDED: Final = 300
+"""Gangs terminated meanwhile: those that are ended before they are ready never will be."""
+
+
+class ControlPlane:
+    """What acts on servers from outside: autoscaler, gangs and machines, faults.
+
+    It goes last of one instant, in this order. It never keeps a run alive by itself.
+    """
+
+    def __init__(
+        self, lifecycle: Lifecycle, autoscaling: Autoscaling | None, faults: Faults | None
+    ) -> None:
+        self.lifecycle: Final = lifecycle
+        self.autoscaling: Final = autoscaling
+        self.faults: Final = faults
+        self.components: Final[list[Component]] = [lifecycle]
+        if autoscaling is not None:
+            self.components.append(autoscaling)
+        if lifecycle.ground is not None:
+            self.components.append(lifecycle.ground)
+        if faults is not None:
+            self.components.append(faults.schedule)
+
+    @property
+    def helps(self) -> bool:
+        """Whether anything is planned that may serve requests that wait, and is not only harm."""
+        schedule = self.faults.schedule if self.faults is not None else None
+        if schedule is not None and schedule.helps:
+            return True
+        return any(one is not schedule and one.next_s() != math.inf for one in self.components)
+
+    @property
+    def under_way(self) -> int:
+        """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
+        count = self.lifecycle.starting
+        if self.autoscaling is not None:
+            count += self.autoscaling.under_way
+        if self.lifecycle.ground is not None:
+            count += self.lifecycle.ground.under_way
+        return count
+
+
+class Patience:
+    """How long a run waits for the control plane to start a server when nothing else can happen."""
+
+    def __init__(self, control: ControlPlane) -> None:
+        self._control: Final = control
+        self._latest = -1  # the event of the run that was the control plane's latest
+        self._quiet_s = 0.0  # since when all events are the control plane's
+        self._idle = 0  # so many of them
+        self._settled = 0  # and so many with nothing under way
+        self._ended = 0  # gangs that had been terminated when it began
+
+    def ends(self, events: int, now_s: float) -> bool:
+        """Whether the next event, again the control plane's, is one too many.
+
+        A decision that was made on an older snapshot says nothing about what the next will do.
+        """
+        control = self._control
+        if not control.helps:
+            return True
+        ground, autoscaling = control.lifecycle.ground, control.autoscaling
+        ended = ground.gangs_ended if ground is not None else 0
+        seen_s = autoscaling.seen_s if autoscaling is not None else now_s
+        if self._latest != events:
+            self._quiet_s = now_s
+            self._idle = self._settled = 0
+            self._ended = ended
+        self._latest = events + 1
+        self._idle += 1
+        unsettled = control.under_way > 0 or seen_s < self._quiet_s
+        self._settled = 0 if unsettled else self._settled + 1
+        if ended - self._ended > MOST_ENDED:
+            return True
+        return self._settled > MOST_IDLE or self._idle > MOST_UNSETTLED
+
+
+class Simulation:
     """Servers under traffic. One run each: `run` takes it from the first arrival to the end."""
 
     def __init__(
         self,
-        traffic: Traffic,
-        services: list[Service],
-        cluster: Cluster,
-        queue: EventQueue,
-        splitting: Splitting | None,
-        encoders: Encoders | None,
-        lifecycle: Lifecycle,
-        autoscaling: Autoscaling | None,
-        faults: Faults | None,
-        recorder: Recorder,
+        requests: RequestLifecycle,
+        control: ControlPlane,
         timeline: Timeline,
-        event_log: EventLog | None,
         horizon_s: float,
-        attempts: int,
-        backoff_s: float,
     ) -> None:
-        super().__init__(
-            traffic=traffic,
-            services=services,
-            cluster=cluster,
-            queue=queue,
-            splitting=splitting,
-            encoders=encoders,
-            recorder=recorder,
-            event_log=event_log,
-            attempts=attempts,
-            backoff_s=backoff_s,
-        )
+        self.requests: Final = requests
+        self.control: Final = control
         self.timeline: Final = timeline
         self.horizon_s: Final = horizon_s
+        self.clock: Final[Clock] = requests.clock
         self.events = 0
-        self.lifecycle: Final = lifecycle
-        self.autoscaling: Final = autoscaling
-        self._patience: Final = Patience()
-        self.faults: Final = faults
-        lifecycle.inside = self
-        if faults is not None:
-            self.rate_limits = faults.world.rate_limits
+        self.traffic: Final = requests.traffic
+        self.services: Final = requests.services
+        self.cluster: Final = requests.cluster
+        self.servers: Final = requests.servers
+        self.recorder: Final = requests.recorder
+        self.lifecycle: Final = control.lifecycle
+        self.autoscaling: Final = control.autoscaling
+        self.faults: Final = control.faults
+        self._patience: Final = Patience(control)
+        # An arrival in the instant in which a step ends is seen by the next step: it goes first.
+        self._work: Final[list[Component]] = [
+            Arrivals(requests),
+            RequestTimers(requests),
+            ServerSteps(requests),
+        ]
+        control.lifecycle.inside = requests
+        if self.faults is not None:
+            requests.rate_limits = self.faults.world.rate_limits
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.now_s
 
     def run(
         self,
@@ -79,150 +142,58 @@ class Simulation(Journey):
         check: Callable[["Simulation"], None] | None = None,
     ) -> None:
         """Runs to the end. `look` is called now and then, `check` after every event."""
-        traffic = self.traffic
-        queue = self._queue
-        agenda = self.cluster.agenda
+        clock = self.clock
         timeline = self.timeline
-        timetable = self.lifecycle.timetable
         vacated = self.cluster.vacated
         while True:
-            # What arrives as a step ends is seen by the next step: arrivals go first.
-            arrival_s = traffic.next_s
-            event_s = queue.peek_time()
-            actor = agenda.first()
-            next_s = min(event_s, actor.wake_s)
-            next_s = min(arrival_s, next_s)
-            if timetable.next_s < next_s:
-                next_s = self._controlled_s(next_s)
-            if next_s > self.horizon_s or next_s == math.inf:
+            component, now_s = self._next()
+            if now_s > self.horizon_s or now_s == math.inf:
                 break
-            if next_s > timeline.next_s:
-                timeline.take(next_s, self.recorder, self.cluster, self.services)
-            self.now_s = next_s
+            if now_s > timeline.next_s:
+                timeline.take(now_s, self.recorder, self.cluster, self.services)
+            clock.now_s = now_s
             self.events += 1
-            if arrival_s == next_s:
-                self._arrive(traffic.take())
-            elif event_s == next_s:
-                self._happen()
-            elif actor.wake_s == next_s:
-                self._act(actor)
-            else:
-                self._control()
+            component.advance(now_s)
             if vacated:
-                self.lifecycle.retire(self.now_s)
+                self.lifecycle.retire(now_s)
             if check is not None:
                 check(self)
             if self.events % EVENTS_PER_LOOK == 0:
                 look(self)
         self._finish()
 
-    def _control(self) -> None:
-        """What the control plane has planned for now."""
-        entry = self.lifecycle.timetable.pop()
-        if entry[1] == STARTED:
-            replica = entry[3]
-            assert isinstance(replica, Replica)
-            self.lifecycle.ready(replica, self.now_s)
-        elif entry[1] == GROUND:
-            assert self.lifecycle.ground is not None
-            self.lifecycle.ground.happen(self.now_s)
-        elif entry[1] == FAULT:
-            assert self.faults is not None
-            self.faults.schedule.happen(self.now_s)
-        else:
-            assert self.autoscaling is not None
-            self.autoscaling.happen(entry, self.elsewhere, self.now_s)
+    def _next(self) -> tuple[Component, float]:
+        """Which component acts next, and when."""
+        first = self._work[0]
+        next_s = first.next_s()
+        for one in self._work:
+            one_s = one.next_s()
+            if one_s < next_s:
+                first, next_s = one, one_s
+        work, work_s = first, next_s
+        for one in self.control.components:
+            one_s = one.next_s()
+            if one_s < next_s:
+                first, next_s = one, one_s
+        if next_s < work_s and self._is_over(work_s):
+            return work, work_s
+        return first, next_s
 
-    @property
-    def work_remains(self) -> bool:
-        """Whether a request is inside or on its way: the one place that knows."""
-        return self.traffic.next_s != math.inf or self.recorder.arrived > self.recorder.ended
+    def _is_over(self, work_s: float) -> bool:
+        """Whether a run ends here although the control plane has plans before `work_s`.
 
-    def _controlled_s(self, next_s: float) -> float:
-        """When something happens next, if the control plane has plans before `next_s`.
-
-        It goes last of one instant. Without a duration a run ends with its last request, whatever
-        is planned, or when nobody starts a server for those who wait.
+        Without a duration it ends with its last request, or when nothing will start a server for
+        those that remain.
         """
-        ends = self.horizon_s == math.inf and not self.work_remains
-        if next_s == math.inf and self.horizon_s == math.inf:
-            ends = ends or self._gives_up()
-        if ends:
-            return next_s
-        return self.lifecycle.timetable.next_s
-
-    def _gives_up(self) -> bool:
-        """Whether those who wait have waited for the control plane alone, and for too long."""
-        if self.faults is not None and self.faults.schedule.is_alone:
+        if self.horizon_s != math.inf:
+            return False
+        if not self.requests.work_remains:
             return True
-        under_way, seen_s = self.cluster.starting, self.now_s
-        if self.autoscaling is not None:
-            under_way += self.autoscaling.under_way
-            seen_s = self.autoscaling.seen_s
-        ended = 0
-        if self.lifecycle.ground is not None:
-            under_way += self.lifecycle.ground.under_way
-            ended = self.lifecycle.ground.gangs_ended
-        return self._patience.ends(self.events, self.now_s, seen_s, under_way, ended)
-
-    # What happens
-
-    def _happen(self) -> None:
-        """The next event of the queue."""
-        entry = self._queue.pop()
-        assert entry is not None
-        kind = entry[1]
-        if kind == DISPATCH:
-            gateway = entry[3]
-            assert isinstance(gateway, SimGateway)
-            gateway.due(self.now_s)
-            return
-        request = entry[3]
-        assert isinstance(request, Request)
-        if kind == TIMEOUT:
-            request.alarm = None
-            self._time_out(request)
-            return
-        request.planned = None
-        if kind == RETRY:
-            assert self.splitting is not None
-            self.splitting.handoff.move(request, self.now_s)
-            self._settle(request)
-            return
-        if request.parent is None:
-            del self.elsewhere[request.id]
-        if kind == AGAIN:
-            self._route(request)
-        elif kind == ENCODED:
-            request.encoded_s = self.now_s
-            self._route(request)
-        else:
-            self._enqueue(request, self.servers[request.server])
-
-    def _act(self, actor: Actor) -> None:
-        """A server's step ends, or something on the link between them."""
-        if actor.turn < LAST_TURN:
-            self._step(self.servers[actor.turn])
-        else:
-            self._land()
+        return work_s == math.inf and self._patience.ends(self.events, self.now_s)
 
     def _finish(self) -> None:
         if self.horizon_s != math.inf:
-            self.now_s = self.horizon_s
+            self.clock.now_s = self.horizon_s
         self.timeline.finish(self.now_s, self.recorder, self.cluster, self.services)
-        self._account_for_the_rest()
+        self.requests.finish()
         self.recorder.flush()
-
-    def _account_for_the_rest(self) -> None:
-        """At the horizon, whatever is still somewhere is unfinished, and counted."""
-        for server in self.servers:
-            server.stop(self.now_s)
-        rest = all_inside(self.servers, self.elsewhere, self._handoff)
-        self.elsewhere.clear()
-        for service in self.services:
-            service.line.clear()
-        self.legs = 0
-        for request in rest:
-            self._take_back(request)
-            self.recorder.end(request, UNFINISHED)
-        self.traffic.stop(self.now_s)

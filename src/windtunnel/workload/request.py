@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.events import Entry
+from windtunnel.core.loop import Entry
 
 UNSET: Final = -1.0
 """A time that has not come yet."""
@@ -21,6 +21,16 @@ TRANSFERRED: Final = 5  # that KV is here, and it waits for a slot
 FETCHING: Final = 7  # the start of its prompt comes from a slower tier of memory
 KEPT: Final = 6  # it has ended, and its blocks are held until their KV has been moved away
 CLOSING: Final = 8  # it holds nothing any more, and ends when its last step does
+
+# Where a request is in a run, beside the servers.
+AT_GATEWAY: Final = 1  # not decided, or queued there
+ENCODING: Final = 2
+ON_THE_WAY: Final = 3  # to a server
+SPLIT: Final = 4  # its prompt is computed on another server, or its KV moves
+AT_SERVER: Final = 5
+ENDED: Final = 6
+UNPLACED: Final = 7  # admitted while no server was ready
+BACKING_OFF: Final = 8  # its server answered 429, and it will be sent again
 
 
 class PrefixChain:
@@ -92,7 +102,7 @@ class Request:
         self.retries: i64 = 0  # how often it began anew because a server was lost with it
 
         # The twin's own notes: where it is, what is planned for it, and when its client leaves.
-        self.place: i64 = 0
+        self.place: i64 = 0  # one of AT_GATEWAY and so on
         self.planned: Entry | None = None
         self.alarm: Entry | None = None
 

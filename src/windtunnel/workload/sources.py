@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Final
 
-from windtunnel.core.agenda import Actor
+from windtunnel.core.loop import Actor
 from windtunnel.core.random import Stream, Streams
 from windtunnel.workload.arrivals import ArrivalTimes
 from windtunnel.workload.lengths import LengthDraw, TimeDraw, pick

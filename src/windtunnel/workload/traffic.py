@@ -6,7 +6,7 @@ Requests are made when they are taken, so ten million of them never sit in memor
 import math
 from typing import Final
 
-from windtunnel.core.agenda import Actor, Agenda
+from windtunnel.core.loop import Actor, Agenda
 from windtunnel.core.random import Streams
 from windtunnel.workload.plan import Entry, Source, TraceReplay
 from windtunnel.workload.register import NAMELESS, Register

@@ -5,7 +5,7 @@ from typing import Final
 
 from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.limiter import NEVER
-from windtunnel.core.events import Entry
+from windtunnel.core.loop import Entry
 
 
 class Verdict(StrEnum):

@@ -41,7 +41,7 @@ from windtunnel.admission.row_groups import (
 from windtunnel.admission.tasks import LLM_WAIT, TaskAdmission
 from windtunnel.admission.waiting import GroupSpec, Lane, Resource
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.core.events import EventQueue
+from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import Plain
 

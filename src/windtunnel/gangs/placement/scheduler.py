@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from windtunnel.core.events import INFINITY
+from windtunnel.core.loop import INFINITY
 from windtunnel.gangs.commands import Emit, SetCondition
 from windtunnel.gangs.objects import (
     GANG,

@@ -118,7 +118,7 @@ def build_faults(
     """None without faults: nothing is asked then, and nothing is paid."""
     if not settings:
         return None
-    schedule = Schedule(lifecycle.timetable)
+    schedule = Schedule()
     machines = None
     if ground is not None and ground.machines is not None:
         machines = MachineFaults(ground)

@@ -80,7 +80,7 @@ def build_ground(
         backings |= {backing.pool.name: (yard, backing) for backing in made}
         yards.append(yard)
         tenants[name] = yard
-    built = Ground(yards, backings, supply, lifecycle)
+    built = Ground(yards, backings, supply)
     lifecycle.ground = built
     return built
 

@@ -1,21 +1,18 @@
 """What the servers of a run stand on: gangs on clusters, clusters on machines, in one clock.
 
 The ground began before the run: its clock is ahead by `offset_s`, the time that it took until what
-fits on the machines of the beginning was ready. It plans one event at a time on the timetable of
-the control plane, so it never keeps a run alive.
+fits on the machines of the beginning was ready.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.core.events import Entry
 from windtunnel.twin.fleet.endless import Endless
 from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.footing import Footing
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
-from windtunnel.twin.lifecycle import GROUND, Lifecycle
 from windtunnel.twin.replicas import Pool, Replica
 
 MOST_ROUNDS: Final = 10_000
@@ -35,16 +32,13 @@ class Ground(Footing):
         yards: list[Yard],
         backings: dict[str, tuple[Yard, Backing]],
         supply: Machines | Endless,
-        lifecycle: Lifecycle,
     ) -> None:
         self.yards: Final = yards
         self._backings: Final = backings  # by pool
         self._supply: Final = supply
         self.machines: Final = supply if isinstance(supply, Machines) else None
-        self._lifecycle: Final = lifecycle
         self.offset_s = 0.0
-        self._entry: Entry | None = None
-        self._entry_s = float("inf")
+        self._planned_s = float("inf")  # when it acts next, on the clock of the run
         self._stirred = False  # something changed from outside, and nobody looked yet
         self._due_s = 0.0  # what the ground has planned for itself, on its own clock
         self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
@@ -69,7 +63,7 @@ class Ground(Footing):
         self._settle(0.0)
         quiet, cycles, looks = 0, 0, 0
         while quiet < QUIET_CYCLES and self.offset_s < LONGEST_PAST_S:
-            due_s = self._next_s()
+            due_s = self._due_next_s()
             looks += 1
             if due_s == float("inf") or looks > LOOKS_PER_POD * (QUIET_CYCLES + self._pods()):
                 break
@@ -147,9 +141,11 @@ class Ground(Footing):
     def pools(self) -> list[Pool]:
         return [backing.pool for _, backing in self._backings.values()]
 
-    def happen(self, now_s: float) -> None:
-        self._entry = None
-        self._entry_s = float("inf")
+    def next_s(self) -> float:
+        return self._planned_s
+
+    def advance(self, now_s: float) -> None:
+        self._planned_s = float("inf")
         self._settle(now_s)
         self._replan(now_s)
 
@@ -178,27 +174,20 @@ class Ground(Footing):
             for yard in self.yards:
                 yard.pods.look(ground_s)
             self.on_round(now_s)
-            if not moved and not self._gone and self._next_s() > ground_s:
+            if not moved and not self._gone and self._due_next_s() > ground_s:
                 return
         raise InvariantBroken(f"the ground never has enough at {now_s} s")
 
-    def _next_s(self) -> float:
+    def _due_next_s(self) -> float:
         due_s = min((yard.next_s() for yard in self.yards), default=float("inf"))
         return due_s if self.machines is None else min(due_s, self.machines.next_s())
 
     def _replan(self, now_s: float) -> None:
-        self._due_s = self._next_s()
+        self._due_s = self._due_next_s()
         self._plan(max(now_s, self._due_s - self.offset_s))
 
     def _plan(self, at_s: float) -> None:
-        """Plans the one event that the timetable has of the ground."""
-        if at_s >= self._entry_s or at_s == float("inf"):
-            return
-        timetable = self._lifecycle.timetable
-        if self._entry is not None:
-            timetable.cancel(self._entry)
-        self._entry = timetable.push(at_s, GROUND, self)
-        self._entry_s = at_s
+        self._planned_s = min(self._planned_s, at_s)
 
     @property
     def gangs_ended(self) -> int:

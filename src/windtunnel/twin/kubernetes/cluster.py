@@ -8,7 +8,7 @@ happens costs nothing.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from windtunnel.core.events import INFINITY, Entry, EventQueue
+from windtunnel.core.loop import INFINITY, Entry, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.core.events import INFINITY, Entry, EventQueue
+from windtunnel.core.loop import INFINITY, Entry, EventQueue
 
 times = st.floats(0, 100) | st.integers(0, 5).map(float)
 
