@@ -9,7 +9,7 @@ from windtunnel.engine.server import Server
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.linear import Linear
 from windtunnel.routing.build import RouterInputs, build_router
-from windtunnel.routing.custom import Labels
+from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.router import Routed, Router
 from windtunnel.routing.settings import RouterSettings
@@ -52,9 +52,9 @@ class Fleet:
             settings, candidates or self.everyone, self.inputs(), Stream(1, "router")
         )
 
-    def inputs(self, labels: Labels | None = None, folder: Path = Path()) -> RouterInputs:
+    def inputs(self, labels: RequestLabels | None = None, folder: Path = Path()) -> RouterInputs:
         pools = ["main"] * len(self.servers)
-        return RouterInputs(self.signals, self.journal, pools, labels or Labels(), folder)
+        return RouterInputs(self.signals, self.journal, pools, labels or RequestLabels(), folder)
 
     def index(self, delay_s: float = 0.0) -> CacheIndex:
         return CacheIndex(self.journal, self.everyone, delay_s)
@@ -73,9 +73,11 @@ class Fleet:
     ) -> None:
         """The servers have been asked, and say this."""
         signals = self.signals
-        signals.waiting[:] = waiting or signals.waiting
-        signals.running[:] = running or signals.running
-        signals.kv_used[:] = kv_used or signals.kv_used
+        waiting, running = waiting or signals.waiting, running or signals.running
+        kv_used = kv_used or signals.kv_used
+        for server in range(len(self.servers)):
+            load = waiting[server], running[server], kv_used[server]
+            signals.observe_load(server, *load, now_s)
         signals.took(now_s)
 
     def send(self, *servers: int) -> None:

@@ -1,6 +1,7 @@
 """Routers that a person brings: how they are found, what they see, and what goes wrong."""
 
 from importlib.metadata import EntryPoint, EntryPoints
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.routing import custom
 from windtunnel.routing.build import build_router
-from windtunnel.routing.custom import Labels
+from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.router import Router
 from windtunnel.routing.settings import RouterSettings
 
@@ -33,6 +34,7 @@ class Telling:
     def choose(self, request, servers):
         self.seen = [(s.number, s.pool, s.slots, s.waiting, s.running, s.in_flight, s.kv_used,
                       list(s.adapters)) for s in servers]
+        self.ages = [(s.load_age_s, s.adapters_age_s, s.cache_age_s) for s in servers]
         self.request = request
         return 0
 
@@ -71,7 +73,9 @@ def folder(tmp_path: Path) -> Path:
 
 def build(fleet: Fleet, policy: str, folder: Path) -> Router:
     settings = RouterSettings(policy=policy, cache_delay_s=0.0)
-    labels = Labels(["critical", "standard"], ["acme", "zeta"], [f"adapter-{n}" for n in range(8)])
+    labels = RequestLabels(
+        ["critical", "standard"], ["acme", "zeta"], [f"adapter-{n}" for n in range(8)]
+    )
     inputs = fleet.inputs(labels, folder)
     return build_router(settings, fleet.everyone, inputs, Stream(1, "router"))
 
@@ -107,14 +111,15 @@ def test_a_class_that_takes_a_stream_draws_from_the_routers_own(folder: Path) ->
 
 def test_what_a_class_sees_of_servers_and_requests(folder: Path) -> None:
     fleet = Fleet(2)
-    fleet.signals.adapters[1] = [7]
+    fleet.signals.observe_adapters(1, [7], 0.25)
     fleet.see(waiting=[1, 2], running=[3, 4], kv_used=[0.5, 0.25])
     fleet.send(1)
     router = own(fleet, "Telling", folder)
     request = prompt(9, session=4, adapter=7)
     request.slo, request.tenant = 1, 0
-    chosen(router, request, 0.0)
-    told = router._chooser  # type: ignore[attr-defined]
+    chosen(router, request, 0.5)
+    told = router._policy  # type: ignore[attr-defined]
+    assert told.ages == [(0.5, inf, 0.0), (0.5, 0.25, 0.0)]
     assert told.seen == [
         (0, "main", 8, 1, 3, 0, 0.5, []),
         (1, "main", 8, 2, 4, 1, 0.25, ["adapter-7"]),

@@ -204,7 +204,7 @@ def build_desk(
     from windtunnel.live.emulate.pace import AtOnce, Pace
     from windtunnel.live.emulate.prompts import Sharing
     from windtunnel.routing.build import RouterInputs, build_router
-    from windtunnel.routing.custom import Labels
+    from windtunnel.routing.custom import RequestLabels
     from windtunnel.routing.prefixes import CacheJournal
     from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
     from windtunnel.workload.lengths import LengthDraw
@@ -250,7 +250,7 @@ def build_desk(
         )
         candidates = list(range(len(servers)))
         stream = streams["router"]
-        labels = Labels(adapters=adapters_of(plan))
+        labels = RequestLabels(adapters=adapters_of(plan))
         journal = CacheJournal(ServerCaches(servers))
         inputs = RouterInputs(signals, journal, pools, labels, plan.folder)
         router = build_router(plan.router, candidates, inputs, stream)

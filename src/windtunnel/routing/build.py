@@ -9,7 +9,7 @@ from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.custom import CustomRouter, Labels, is_custom, load_policy
+from windtunnel.routing.custom import CustomRouter, RequestLabels, is_custom, load_policy
 from windtunnel.routing.load_balancing import LeastLoaded, PowerOfTwo, RandomChoice, RoundRobin
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.prompt_scorers import CachedShare
@@ -30,7 +30,7 @@ class RouterInputs(NamedTuple):
     """Changes of caches; servers report theirs only when a router reads them."""
     pools: list[str]
     """The pool of each server, for custom policies; the driver appends to it."""
-    labels: Labels
+    labels: RequestLabels
     """What the numbers of a request stand for, for custom policies."""
     folder: Path
     """Where modules of custom policies are looked for first."""
@@ -69,9 +69,9 @@ def _custom(parts: RouterParts) -> CustomRouter:
     if not is_custom(policy):
         raise unknown_policy(policy)
     index = CacheIndex(inputs.journal, parts.candidates, parts.settings.cache_delay_s)
-    chooser = load_policy(policy, inputs.folder, parts.stream)
+    custom = load_policy(policy, inputs.folder, parts.stream)
     return CustomRouter(
-        policy, chooser, parts.candidates, inputs.signals, index, inputs.pools, inputs.labels
+        policy, custom, parts.candidates, inputs.signals, index, inputs.pools, inputs.labels
     )
 
 

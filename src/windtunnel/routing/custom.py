@@ -1,7 +1,7 @@
-"""Routers that a person brings along: a plain class with `choose`, found by its path or its name.
+"""Custom policies: a plain class with `choose`, found by its path or its name.
 
 Such a class is shown what a real router could see, and nothing else: no output lengths, and
-servers as old as the signals are.
+signals with their age.
 """
 
 import importlib
@@ -19,13 +19,12 @@ from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.routing.prefixes import CacheIndex
 from windtunnel.routing.router import CUSTOM_POLICY, Routed, Router
-from windtunnel.workload.request import Request
-from windtunnel.workload.trace_source import DEFAULT_SLO, DEFAULT_TENANT
+from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT, Request
 
 ENTRY_POINTS = "windtunnel.routers"
 
 
-class Labels(NamedTuple):
+class RequestLabels(NamedTuple):
     """The names that the numbers of a request stand for. The lists may grow during a run."""
 
     classes: Sequence[str] = (DEFAULT_SLO,)
@@ -36,7 +35,7 @@ class Labels(NamedTuple):
 class RequestView:
     """What a router knows of a request."""
 
-    def __init__(self, request: Request, labels: Labels) -> None:
+    def __init__(self, request: Request, labels: RequestLabels) -> None:
         self._request = request
         self.id = int(request.id)
         self.arrived_s = request.arrived_s
@@ -50,17 +49,14 @@ class RequestView:
 
 
 class ServerView:
-    """What a router knows of a server: as it was last seen, but for `in_flight`, which is exact."""
+    """What a router knows of a server: `in_flight` exactly, the rest as last observed."""
 
-    def __init__(
-        self, number: int, pool: str, signals: Signals, index: CacheIndex, labels: Labels
-    ) -> None:
+    def __init__(self, number: int, pool: str, router: "CustomRouter") -> None:
         self.number = number
         self.pool = pool
-        self.slots = signals.slots[number]
-        self._signals = signals
-        self._index = index
-        self._labels = labels
+        self.slots = router.signals.slots[number]
+        self._router = router
+        self._signals = router.signals
 
     def __repr__(self) -> str:
         return f"<server {self.number}>"
@@ -83,42 +79,59 @@ class ServerView:
         return self._signals.kv_used[self.number]
 
     @property
+    def load_age_s(self) -> float:
+        """How long ago `waiting`, `running` and `kv_used` were observed; inf: never."""
+        return self._router.now_s - self._signals.load_seen_s[self.number]
+
+    @property
     def adapters(self) -> Sequence[str]:
         """LoRA adapters that are loaded."""
-        return [self._labels.adapters[number] for number in self._signals.adapters[self.number]]
+        names = self._router.labels.adapters
+        return [names[number] for number in self._signals.adapters[self.number]]
+
+    @property
+    def adapters_age_s(self) -> float:
+        """How long ago `adapters` were observed; inf: never."""
+        return self._router.now_s - self._signals.adapters_seen_s[self.number]
 
     def prefix_tokens(self, request: RequestView) -> int:
         """How many tokens of the prompt's start are cached there."""
-        return self._index.tokens(request._request, self.number)  # noqa: SLF001 - its other half
+        return self._router.index.tokens(request._request, self.number)  # noqa: SLF001 - its other half
+
+    @property
+    def cache_age_s(self) -> float:
+        """How old the index is that `prefix_tokens` reads."""
+        return self._router.index.age_s(self._router.now_s)
 
 
-class Chooser(Protocol):
+class CustomPolicy(Protocol):
     """What a class must offer: the server for a request, or its number."""
 
     def choose(self, request: RequestView, servers: Sequence[ServerView]) -> ServerView | int: ...
 
 
 class CustomRouter(Router):
-    """Asks a class of somebody's own."""
+    """Asks a policy that is a class of the user's own."""
 
     def __init__(
         self,
         name: str,
-        chooser: Chooser,
+        policy: CustomPolicy,
         candidates: list[int],
         signals: Signals,
         index: CacheIndex,
         pools: list[str],
-        labels: Labels,
+        labels: RequestLabels,
     ) -> None:
         super().__init__(candidates)
         self.reads_signals = True
+        self.signals = signals
+        self.index = index
+        self.labels = labels
+        self.now_s = 0.0  # of the current decision
         self._name = name
-        self._chooser = chooser
-        self._index = index
-        self._labels = labels
-        self._signals = signals
-        self._pools = pools  # by server; whoever adds a server adds its pool
+        self._policy = policy
+        self._pools = pools  # by server; the driver appends to it
         self._views: list[ServerView] = []
         self._show(candidates)
 
@@ -127,21 +140,20 @@ class CustomRouter(Router):
         self._show(candidates)
 
     def gone(self, server: int) -> None:
-        self._index.forget(server)
+        self.index.forget(server)
 
     def _show(self, candidates: list[int]) -> None:
-        self._index.follow(candidates)
+        self.index.follow(candidates)
         for number in range(len(self._views), len(self._pools)):
-            pool = self._pools[number]
-            view = ServerView(number, pool, self._signals, self._index, self._labels)
-            self._views.append(view)
+            self._views.append(ServerView(number, self._pools[number], self))
         self._shown = tuple(self._views[number] for number in candidates)
         self._allowed = frozenset(candidates)
 
     def pick(self, request: Request, now_s: float) -> Routed:
-        self._index.catch_up(now_s)
+        self.now_s = now_s
+        self.index.catch_up(now_s)
         try:
-            chosen: object = self._chooser.choose(RequestView(request, self._labels), self._shown)
+            chosen: object = self._policy.choose(RequestView(request, self.labels), self._shown)
         except Exception as error:
             raise failed(self._name, "in choose", error) from error
         number = chosen.number if isinstance(chosen, ServerView) else chosen
@@ -152,7 +164,7 @@ class CustomRouter(Router):
 
 
 def failed(name: str, when: str, error: Exception) -> InputError:
-    """A sentence, and below it where in the class it happened."""
+    """The error of a custom policy, with the lines of its class that led to it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__]
     told = "".join(traceback.format_list(own) + traceback.format_exception_only(error))
@@ -168,7 +180,7 @@ def names_installed() -> list[str]:
     return sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
 
 
-def load_policy(policy: str, folder: Path, stream: Stream) -> Chooser:
+def load_policy(policy: str, folder: Path, stream: Stream) -> CustomPolicy:
     """An instance of the class that a policy names; `stream` goes to a constructor that takes it.
 
     A module beside the scenario is found before installed ones.
@@ -176,10 +188,10 @@ def load_policy(policy: str, folder: Path, stream: Stream) -> Chooser:
     chosen = policy_class(policy, folder)
     takes_stream = "stream" in inspect.signature(chosen).parameters
     try:
-        chooser: Chooser = chosen(stream=stream) if takes_stream else chosen()
+        built: CustomPolicy = chosen(stream=stream) if takes_stream else chosen()
     except Exception as error:
         raise failed(policy, "when it was made", error) from error
-    return chooser
+    return built
 
 
 def policy_class(policy: str, folder: Path) -> Any:

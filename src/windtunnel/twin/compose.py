@@ -14,7 +14,7 @@ from windtunnel.models.capacity import kv_bytes_per_token
 from windtunnel.models.scaled import Scaled
 from windtunnel.routing.build import RouterInputs, build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.custom import Labels
+from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router
 from windtunnel.routing.split import SplitDecider
@@ -124,7 +124,12 @@ class Routing:
     """The routers of one model: one for each role, over the same signals and caches."""
 
     def __init__(
-        self, plan: ScenarioPlan, model: int, cluster: Cluster, streams: Streams, labels: Labels
+        self,
+        plan: ScenarioPlan,
+        model: int,
+        cluster: Cluster,
+        streams: Streams,
+        labels: RequestLabels,
     ) -> None:
         self._plan = plan
         self._model = model
@@ -182,7 +187,7 @@ def _services(
     event_log: EventLog | None,
 ) -> list[Service]:
     """One for each model."""
-    labels = Labels(traffic.classes, traffic.tenants, traffic.adapters)
+    labels = RequestLabels(traffic.classes, traffic.tenants, traffic.adapters)
     services: list[Service] = []
     for model in range(len(cluster.rosters)):
         routing = Routing(plan, model, cluster, streams, labels)

@@ -56,15 +56,16 @@ class EventLog:
         self,
         now_s: float,
         request: Request,
-        opinions: list[tuple[int, float]],
+        reason: str,
+        scores: list[tuple[int, float]],
         judgement: Judgement | None,
     ) -> None:
         """Where a request was sent and, with a counterfactual, how other servers scored.
 
-        `opinions` are the router's scores of servers; empty when it does not compare them.
+        `scores` are those of the router for each server; empty when it does not compare them.
         """
-        data: dict[str, Plain] = {"server": int(request.server)}
-        for server, score in opinions:
+        data: dict[str, Plain] = {"server": int(request.server), "why": reason}
+        for server, score in scores:
             if server == request.server:
                 data["score"] = score
         if judgement is not None:

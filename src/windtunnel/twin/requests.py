@@ -159,9 +159,9 @@ class RequestLifecycle(Inside):
         signals = service.signals
         router = service.router
         service.probe(router, self.now_s)
-        opinions: list[tuple[int, float]] = []
+        scores: list[tuple[int, float]] = []
         if self._event_log is not None:
-            opinions = router.explain(request, self.now_s)
+            scores = router.explain(request, self.now_s)
         decision = router.choose(request, self.now_s)
         if isinstance(decision, NoServer):
             self.in_flight.keep(request, UNPLACED)
@@ -177,7 +177,7 @@ class RequestLifecycle(Inside):
         request.sent_s = self.now_s
         signals.sent(server.index)
         if self._event_log is not None:
-            self._event_log.routed(self.now_s, request, opinions, judgement)
+            self._event_log.routed(self.now_s, request, decision.reason, scores, judgement)
         if self.splitting is not None:
             leg = self.splitting.leg_of(
                 request, service, server, self.cluster, self._event_log, self.now_s

@@ -11,6 +11,10 @@ UNSET: Final = -1.0
 
 NEVER: Final = float("inf")
 
+DEFAULT_TENANT: Final = "default"
+DEFAULT_SLO: Final = "standard"
+"""Tenant and class of service of a request that is given none."""
+
 # Where a request is on the server that has it.
 AWAY: Final = 0
 WAITING: Final = 1

@@ -9,14 +9,12 @@ from windtunnel.core.random import Streams
 from windtunnel.workload.lengths import TimeDraw
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.register import NAMELESS, Register
-from windtunnel.workload.request import PrefixChain, Request
+from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT, PrefixChain, Request
 from windtunnel.workload.sessions import Sessions
 from windtunnel.workload.sources import RequestSource
 from windtunnel.workload.traces.opening import LeftOut, Opened
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
-DEFAULT_TENANT: Final = "default"
-DEFAULT_SLO: Final = "standard"
 PRIME: Final = 2**61 - 1
 FACTOR: Final = 1_181_783_497_276_652_981
 """Any large number will do."""
