@@ -18,10 +18,10 @@ from typing import Any
 import windtunnel as wt
 from benchmarks.claim import Claim, insist_on_compiled, report
 from windtunnel.core.clock import monotonic_s
-from windtunnel.search.goal import goal_of, trial_of
+from windtunnel.search.execution.workers import Workers
+from windtunnel.search.plan.goal import goal_of, trial_of
+from windtunnel.search.plan.trials import sure_of
 from windtunnel.search.point import Origin
-from windtunnel.search.trials import sure_of
-from windtunnel.search.workers import Workers
 
 PROMISED_S = 60.0
 CLOSE = 1.02

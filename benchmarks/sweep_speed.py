@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.processes import processors
-from windtunnel.search.workers import LOCAL, Measured, Workers
+from windtunnel.search.execution.workers import LOCAL, MeasuredRun, Workers
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -59,7 +59,7 @@ def wall_s(work: list[ScenarioPlan], on: str, jobs: int, *, warm: bool) -> float
             started_s = monotonic_s()
         outcomes = dict(workers.evaluate(work))
         took_s = monotonic_s() - started_s
-    assert all(isinstance(outcomes[number], Measured) for number in range(len(work)))
+    assert all(isinstance(outcomes[number], MeasuredRun) for number in range(len(work)))
     return took_s
 
 

@@ -11,8 +11,7 @@ from windtunnel._forms import settle as _settle
 
 if TYPE_CHECKING:
     from windtunnel.core.errors import WindtunnelError
-    from windtunnel.search.library import sensitivity, sweep
-    from windtunnel.search.planned import plan
+    from windtunnel.search.api import plan, sensitivity, sweep
     from windtunnel.twin.run import simulate
     from windtunnel.twin.scenario.load import load
 
@@ -35,9 +34,9 @@ FORM = _settle()
 _PLACES = {
     "load": "windtunnel.twin.scenario.load",
     "simulate": "windtunnel.twin.run",
-    "sweep": "windtunnel.search.library",
-    "sensitivity": "windtunnel.search.library",
-    "plan": "windtunnel.search.planned",
+    "sweep": "windtunnel.search.api",
+    "sensitivity": "windtunnel.search.api",
+    "plan": "windtunnel.search.api",
     "WindtunnelError": "windtunnel.core.errors",
 }
 """Where a public name is. Each is imported when it is first used, so that a start stays light."""

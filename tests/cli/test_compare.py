@@ -12,7 +12,7 @@ from tests.search.test_comparison import SHARED
 from tests.twin.runs import one_server
 from windtunnel.cli.main import main
 from windtunnel.core.invariants import Invariant
-from windtunnel.search.axes import split_values
+from windtunnel.search.sweep.axes import split_values
 from windtunnel.twin import run as run_module
 
 Run = Callable[..., tuple[int, str, str]]

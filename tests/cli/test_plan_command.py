@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.search.plans import SHOP
+from tests.search.plan.plans import SHOP
 from windtunnel.cli.main import main
-from windtunnel.search import planner, workers
-from windtunnel.search.workers import Outcome
+from windtunnel.search.execution import workers
+from windtunnel.search.execution.workers import Outcome
+from windtunnel.search.plan import planner
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--seeds", "2", "--jobs", "1")

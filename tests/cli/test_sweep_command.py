@@ -16,7 +16,7 @@ import pytest
 import windtunnel
 from tests.twin.runs import BUSY
 from windtunnel.cli.main import main
-from windtunnel.search.outcome import measured
+from windtunnel.search.measure import measured
 
 Run = Callable[..., tuple[int, str, str]]
 REPLICAS = "serving.pools.0.replicas"
@@ -149,7 +149,7 @@ def test_an_interrupt_says_how_to_go_on(sweep: Run, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt  # what Python makes of a signal, at a moment of our own
         return real(plan)
 
-    monkeypatch.setattr("windtunnel.search.workers.measured", interrupted)
+    monkeypatch.setattr("windtunnel.search.execution.workers.measured", interrupted)
     asked = ["--vary", f"{REPLICAS}=1..4", "--seeds", "1", "--jobs", "1", "-o", "out"]
     code, out, err = sweep(*asked)
     assert (code, out) == (130, "")

@@ -14,7 +14,7 @@ from tests.report.page.browser import CHROMIUM, Browser
 from windtunnel.report.page.sweep import MOST_DRAWN, MOST_LISTED, sweep_page
 from windtunnel.report.terminal.sweep import MOST_ROWS, label, short_names, show
 from windtunnel.search.measure import about
-from windtunnel.search.summary import front_of
+from windtunnel.search.sweep.summary import front_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
 REPLICAS, POLICY, RATE = "serving.pools.0.replicas", "serving.router.policy", "workload.0.rate"

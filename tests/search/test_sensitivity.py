@@ -17,10 +17,10 @@ from windtunnel.cli.main import main
 from windtunnel.core.errors import WindtunnelError
 from windtunnel.report.page.sensitivity import sensitivity_page
 from windtunnel.report.terminal.sensitivity import show
-from windtunnel.search.axes import axes_of
+from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
 from windtunnel.search.point import Origin
 from windtunnel.search.sensitivity import Study, indices_of, plan_study
-from windtunnel.search.workers import Failed, Measured, Outcome
+from windtunnel.search.sweep.axes import axes_of
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("SALib") is None, reason="SALib is not installed"
@@ -40,7 +40,7 @@ def a_study(method: str, samples: int, *varied: str) -> Study:
 def outcomes_of(study: Study, figure: Callable[[dict[str, Any]], float]) -> list[Outcome]:
     """As if every point had run, and its figure were this function of its settings."""
     points = [dict(settings) for settings in study.sweep.points]
-    return [Measured({METRIC: figure(points[run.point])}) for run in study.sweep.runs]
+    return [MeasuredRun({METRIC: figure(points[run.point])}) for run in study.sweep.runs]
 
 
 def straight(settings: dict[str, Any]) -> float:
@@ -135,9 +135,9 @@ def test_a_point_without_the_figure_is_a_sentence() -> None:
     study = a_study("morris", 2)
     outcomes = outcomes_of(study, straight)
     with pytest.raises(WindtunnelError, match="points failed: too dark"):
-        indices_of(study, [Failed("too dark"), *outcomes[1:]])
+        indices_of(study, [FailedRun("too dark"), *outcomes[1:]])
     with pytest.raises(WindtunnelError, match="points have no latency"):
-        indices_of(study, [Measured({METRIC: None}), *outcomes[1:]])
+        indices_of(study, [MeasuredRun({METRIC: None}), *outcomes[1:]])
 
 
 def test_without_salib_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windtunnel.core.errors import WindtunnelError
-from windtunnel.search.table import MOST_SHOWN, Table
+from windtunnel.search.table import MOST_SHOWN, ResultTable
 
 ROWS = [
     {"policy": "a<b", "replicas": 2, "rate": 0.5, "mixed": 1, "deep": {"x": 1}},
@@ -15,8 +15,10 @@ ROWS = [
 ]
 
 
-def table() -> Table:
-    return Table(["policy", "replicas", "rate", "mixed", "deep", "none"], ROWS, caption="a & b")
+def table() -> ResultTable:
+    return ResultTable(
+        ["policy", "replicas", "rate", "mixed", "deep", "none"], ROWS, caption="a & b"
+    )
 
 
 def test_rows_and_columns() -> None:
@@ -51,7 +53,7 @@ def test_a_notebook_shows_it_escaped_and_not_without_end() -> None:
     shown = table()._repr_html_()
     assert "<caption>a &amp; b</caption>" in shown
     assert "<td>a&lt;b</td>" in shown
-    long = Table(["n"], [{"n": number} for number in range(MOST_SHOWN + 3)])
+    long = ResultTable(["n"], [{"n": number} for number in range(MOST_SHOWN + 3)])
     assert long._repr_html_().count("<tr>") == MOST_SHOWN + 1
     assert "and 3 more rows" in long._repr_html_()
 

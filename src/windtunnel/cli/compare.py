@@ -13,7 +13,7 @@ from windtunnel.cli.places import Place, in_folder, keep_apart, traces_of
 from windtunnel.cli.reality import compare_real
 from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
 from windtunnel.core.errors import InputError, InputFaults
-from windtunnel.search.axes import split_values
+from windtunnel.search.sweep.axes import split_values
 
 if TYPE_CHECKING:
     from windtunnel.search.repeats.comparison import Design

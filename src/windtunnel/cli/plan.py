@@ -14,7 +14,7 @@ from windtunnel.cli.simulate import MOST_WORKERS, STANDARD_OUTPUT
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.search.planner import Question
+    from windtunnel.search.plan.planner import Question
     from windtunnel.search.point import Origin
 
 FINDS = ("deployment", "load", "knee")
@@ -143,10 +143,10 @@ def _answer(
     origin: "Origin", question: "Question", asked: dict[str, Any], output: str | None
 ) -> dict[str, Any]:
     from windtunnel.report.terminal.progress import counting
-    from windtunnel.search.cache import Cache
-    from windtunnel.search.folder import POINTS
-    from windtunnel.search.planner import answer
-    from windtunnel.search.workers import Workers
+    from windtunnel.search.execution.cache import Cache
+    from windtunnel.search.execution.workers import Workers
+    from windtunnel.search.plan.planner import answer
+    from windtunnel.search.sweep.folder import POINTS
 
     place = asked["cache"] or (None if output is None else str(Path(output, POINTS)))
     cache = None if place is None else Cache(Path(place))
@@ -166,7 +166,7 @@ def _answer(
 
 
 def _question(asked: dict[str, Any]) -> "Question":
-    from windtunnel.search.planner import Question
+    from windtunnel.search.plan.planner import Question
 
     return Question(
         find=asked["find"],

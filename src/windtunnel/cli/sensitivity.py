@@ -68,9 +68,9 @@ def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
     from windtunnel.report.page.sensitivity import sensitivity_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.sensitivity import show
-    from windtunnel.search.folder import FILES, PAGE, RESULTS
     from windtunnel.search.sensitivity import indices_of
-    from windtunnel.search.sweep import table_of
+    from windtunnel.search.sweep.folder import FILES, PAGE, RESULTS
+    from windtunnel.search.sweep.sweep import table_of
 
     output, json_to = asked["output"], asked["json_to"]
     refuse_blank_names(asked)
@@ -105,9 +105,9 @@ def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
 
 
 def _plan(scenario: Path, varied: tuple[str, ...], asked: dict[str, Any]) -> "Study":
-    from windtunnel.search.axes import axes_of
     from windtunnel.search.point import Origin
     from windtunnel.search.sensitivity import plan_study
+    from windtunnel.search.sweep.axes import axes_of
 
     return plan_study(
         Origin.read(scenario, asked["sets"]),

@@ -13,8 +13,8 @@ from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.search.sweep import Sweep
-    from windtunnel.search.workers import Outcome
+    from windtunnel.search.execution.workers import Outcome
+    from windtunnel.search.sweep.sweep import Sweep
 
 USUAL_SEEDS = 5
 DESIGNS = ("grid", "random", "sobol")
@@ -100,9 +100,9 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
     from windtunnel.report.page.sweep import sweep_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.sweep import show
-    from windtunnel.search.folder import FILES, PAGE, RESULTS
-    from windtunnel.search.summary import summary_of
-    from windtunnel.search.sweep import table_of
+    from windtunnel.search.sweep.folder import FILES, PAGE, RESULTS
+    from windtunnel.search.sweep.summary import summary_of
+    from windtunnel.search.sweep.sweep import table_of
 
     output, json_to = asked["output"], asked["json_to"]
     refuse_blank_names(asked)
@@ -137,10 +137,10 @@ def sweep(scenario: Path, varied: tuple[str, ...], metrics: tuple[str, ...], **a
 def _prepare(
     scenario: Path, varied: Sequence[str], metrics: Sequence[str], asked: dict[str, Any]
 ) -> "Sweep":
-    from windtunnel.search.axes import axes_of
     from windtunnel.search.measure import check_name
     from windtunnel.search.point import Origin
-    from windtunnel.search.sweep import prepare
+    from windtunnel.search.sweep.axes import axes_of
+    from windtunnel.search.sweep.sweep import prepare
 
     axes = axes_of(varied)
     planned = prepare(
@@ -169,10 +169,10 @@ def run_points(
 ) -> "list[Outcome]":
     """Runs a sweep in its folder, if there is one; `told` is what must be the same to go on."""
     from windtunnel.report.terminal.progress import bar
-    from windtunnel.search.cache import Cache
-    from windtunnel.search.folder import POINTS, check, claim, identity_of
-    from windtunnel.search.sweep import run_sweep
-    from windtunnel.search.workers import Workers
+    from windtunnel.search.execution.cache import Cache
+    from windtunnel.search.execution.workers import Workers
+    from windtunnel.search.sweep.folder import POINTS, check, claim, identity_of
+    from windtunnel.search.sweep.sweep import run_sweep
 
     identity: dict[str, Any] = {}
     cache: Cache | None = None

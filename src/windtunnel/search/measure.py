@@ -1,4 +1,4 @@
-"""What a search keeps of a result: figures by flat names, their units, and which way is better."""
+"""What a search keeps of a run: figures by flat names with their units, or why there are none."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.analysis.comparison import HIGHER, LOWER
-from windtunnel.core.errors import InputError, nearest
+from windtunnel.core.errors import InputError, WindtunnelError, nearest
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -133,3 +133,34 @@ def about(name: str) -> About:
     if word in TIMES:
         return About("s", LOWER)
     return ABOUT.get(word, About("", None))
+
+
+class MeasuredRun(msgspec.Struct, frozen=True, tag=True):
+    """A run that ended, and its figures."""
+
+    metrics: Metrics
+
+
+class FailedRun(msgspec.Struct, frozen=True, tag=True):
+    """A run that did not, and why: one sentence."""
+
+    sentence: str
+
+
+Outcome = MeasuredRun | FailedRun
+Answers = Iterator[tuple[int, Outcome]]
+"""Outcomes as they come, with the numbers of their plans."""
+
+
+def measured(plan: ScenarioPlan) -> Outcome:
+    """One point, in whatever process this is."""
+    try:
+        return MeasuredRun(measure(run(plan).result))
+    except WindtunnelError as error:
+        return FailedRun(str(error))
+    except MemoryError:
+        return FailedRun(
+            "there was not enough memory for this run (fewer --jobs leave more to each)"
+        )
+    except Exception as error:  # noqa: BLE001 - one point that hits a fault of ours is one point
+        return FailedRun(f"this run met a fault of Windtunnel: {type(error).__name__}: {error}")

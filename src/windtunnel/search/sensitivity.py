@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import windtunnel
 from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.random import Stream
-from windtunnel.search.axes import Axis
-from windtunnel.search.designs import MOST_AXES
-from windtunnel.search.measure import about, check_name
-from windtunnel.search.outcome import Outcome
+from windtunnel.search.measure import Outcome, about, check_name
 from windtunnel.search.point import Origin, Settings, written
-from windtunnel.search.summary import mean_of, summary_of
-from windtunnel.search.sweep import Sweep, prepare_points
+from windtunnel.search.sweep.axes import Axis
+from windtunnel.search.sweep.designs import MOST_AXES
+from windtunnel.search.sweep.summary import mean_of, summary_of
+from windtunnel.search.sweep.sweep import Sweep, prepare_points
 
 MORRIS, SOBOL = "morris", "sobol"
 METHODS = (MORRIS, SOBOL)

@@ -16,7 +16,7 @@ MOST_SHOWN = 40
 Row = Mapping[str, Any]
 
 
-class Table:
+class ResultTable:
     """Rows of values under the names of columns; it shows itself in a notebook."""
 
     def __init__(

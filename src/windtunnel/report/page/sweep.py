@@ -12,7 +12,7 @@ from windtunnel.report.page.document import document
 from windtunnel.report.terminal.comparison import value_cell
 from windtunnel.report.terminal.sweep import figure_cell, label, short_names
 from windtunnel.search.point import written
-from windtunnel.search.summary import best_of, mean_of, varies
+from windtunnel.search.sweep.summary import best_of, mean_of, varies
 from windtunnel.settings.fields import one_line
 
 STYLES = ("report.css", "sweep.css")

@@ -10,8 +10,8 @@ from rich.text import Text
 from windtunnel.report.terminal.comparison import NOTHING, value_cell
 from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
 from windtunnel.report.terminal.sweep import label, short_names
-from windtunnel.search.folder import PAGE
 from windtunnel.search.sensitivity import MORRIS
+from windtunnel.search.sweep.folder import PAGE
 
 BAR_COLUMNS = 24
 FULL, EMPTY = "\N{FULL BLOCK}", "\N{LIGHT SHADE}"

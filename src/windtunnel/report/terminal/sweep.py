@@ -10,10 +10,10 @@ from rich.text import Text
 
 from windtunnel.report.terminal.comparison import NOTHING, value_cell
 from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
-from windtunnel.search.folder import PAGE, RESULTS
 from windtunnel.search.measure import about
 from windtunnel.search.point import written
-from windtunnel.search.summary import best_of, mean_of
+from windtunnel.search.sweep.folder import PAGE, RESULTS
+from windtunnel.search.sweep.summary import best_of, mean_of
 from windtunnel.settings.fields import one_line
 
 MOST_ROWS = 40

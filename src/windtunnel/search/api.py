@@ -1,0 +1,265 @@
+"""Searches from Python: `wt.sweep`, `wt.sensitivity` and `wt.plan`, which give tables."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.core.errors import InputError
+from windtunnel.search.execution.cache import Cache
+from windtunnel.search.execution.workers import LOCAL, Workers
+from windtunnel.search.measure import check_name
+from windtunnel.search.plan.planner import (
+    DEPLOYMENT,
+    USUAL_BUDGET,
+    USUAL_SEEDS,
+    Question,
+    answer,
+)
+from windtunnel.search.point import Origin
+from windtunnel.search.sensitivity import MORRIS, indices_of, plan_study
+from windtunnel.search.sweep.axes import Axis, axes_of, axis_of, listed_axis
+from windtunnel.search.sweep.designs import GRID
+from windtunnel.search.sweep.summary import mean_of, summary_of
+from windtunnel.search.sweep.sweep import FAILED, POINT, prepare, run_sweep, table_of
+from windtunnel.search.table import ResultTable
+from windtunnel.settings.document import Plain
+from windtunnel.settings.fields import shown
+
+Varied = Mapping[str, "str | Iterable[Any]"]
+"""Settings by path: values, or a range as text, such as `2..16`."""
+EXAMPLE = '{"serving.pools.0.replicas": [2, 3, 4]}, or "2..4" in place of the list'
+SEEDS_OF_A_SWEEP = 5
+SEEDS_OF_A_STUDY = 3
+
+
+class SweepTable(ResultTable):
+    """A row per point and seed; a notebook shows the means of points.
+
+    `means` has a row per point, `front` the Pareto front, and `summary` is all of it
+    as plain data, with intervals.
+    """
+
+    def __init__(self, whole: ResultTable, summary: dict[str, Any]) -> None:
+        super().__init__(whole.columns, whole.rows, caption=whole.caption)
+        self.summary = summary
+        settings = [axis["path"] for axis in summary["axes"]]
+        names = [metric["name"] for metric in summary["metrics"]]
+        shown = [*settings, *summary["shown"]]
+        rows = [_means_of(point, names) for point in summary["points"]]
+        columns = [POINT, *settings, FAILED, *names]
+        self.means = ResultTable(columns, rows, caption=f"{self.caption}: means", shown=shown)
+        best = [rows[number] for number in summary["front"]["points"]]
+        self.front = ResultTable(columns, best, caption=f"{self.caption}: front", shown=shown)
+
+    def _repr_html_(self) -> str:
+        return self.means._repr_html_()
+
+
+def _means_of(point: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    means = {name: mean_of(point, name) for name in names}
+    return {POINT: point["point"], **point["settings"], FAILED: point["failed"], **means}
+
+
+def sweep(
+    scenario: str | Path,
+    vary: Varied,
+    *,
+    sets: Mapping[str, Plain] | None = None,
+    design: str = GRID,
+    points: int | None = None,
+    seeds: int = SEEDS_OF_A_SWEEP,
+    seed: int | None = None,
+    metrics: Sequence[str] = (),
+    on: str = LOCAL,
+    jobs: int | None = None,
+    cache: str | Path | None = None,
+) -> SweepTable:
+    """Runs a scenario file at many settings, every point with the same seeds.
+
+    `vary` has the values of every setting, `sets` what is set for all. `metrics` are the figures
+    that a notebook shows. What a `cache` folder has is not run again. Everything else is as for the
+    command of the same name.
+    """
+    sweep = prepare(
+        origin_of(scenario, sets),
+        axes_in(vary),
+        design=design,
+        points=points,
+        seeds=seeds,
+        seed=seed,
+    )
+    for name in metrics:
+        check_name(name, sweep.runs[0].plan, f"metrics {name}")
+    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+        outcomes = run_sweep(sweep, workers, lambda *_: None)
+    return SweepTable(table_of(sweep, outcomes), summary_of(sweep, outcomes, metrics))
+
+
+class SensitivityTable(ResultTable):
+    """A row per setting, those that matter most first.
+
+    `points` has all runs, and `summary` is what was found as plain data.
+    """
+
+    def __init__(self, summary: dict[str, Any], points: ResultTable) -> None:
+        rows = summary["settings"]
+        caption = f"sensitivity of {summary['metric']['name']} in {summary['name']}"
+        super().__init__(list(rows[0]), rows, caption=caption)
+        self.summary = summary
+        self.points = points
+
+
+def sensitivity(
+    scenario: str | Path,
+    vary: Varied,
+    metric: str,
+    *,
+    sets: Mapping[str, Plain] | None = None,
+    method: str = MORRIS,
+    samples: int | None = None,
+    seeds: int = SEEDS_OF_A_STUDY,
+    seed: int | None = None,
+    on: str = LOCAL,
+    jobs: int | None = None,
+    cache: str | Path | None = None,
+) -> SensitivityTable:
+    """Says which settings a figure depends on, and how much: by `morris` or by `sobol`.
+
+    Everything else is as for the command of the same name and for `sweep`.
+    """
+    study = plan_study(
+        origin_of(scenario, sets),
+        axes_in(vary),
+        metric,
+        method=method,
+        samples=samples,
+        seeds=seeds,
+        seed=seed,
+    )
+    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+        outcomes = run_sweep(study.sweep, workers, lambda *_: None)
+    return SensitivityTable(indices_of(study, outcomes), table_of(study.sweep, outcomes))
+
+
+SHOWN_OF_PLAN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
+
+
+class Planned(ResultTable):
+    """A row for each candidate, or for each load that was tried; and the answer."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        rows: Sequence[Mapping[str, Any]] = found.get("candidates", found.get("curve", ()))
+        columns = list(rows[0]) if rows else []
+        shown = SHOWN_OF_PLAN if found["find"] == DEPLOYMENT else columns
+        super().__init__(columns, rows, caption=f"plan of {found['name']}", shown=shown)
+        self.found = dict(found)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The answer: a candidate, the load that is carried, or the knee; None: there is none."""
+        key = {DEPLOYMENT: "best", "load": "carried"}.get(self.found["find"], "knee")
+        row: dict[str, Any] | None = self.found[key]
+        return row
+
+    @property
+    def runners_up(self) -> list[dict[str, Any]]:
+        """The next cheapest kinds of deployment that passed the same test."""
+        return list(self.found.get("runners_up", ()))
+
+    @property
+    def closest(self) -> dict[str, Any] | None:
+        """Who came closest, where no candidate is good enough."""
+        row: dict[str, Any] | None = self.found.get("closest")
+        return row
+
+    @property
+    def not_tried(self) -> list[str]:
+        """What a reader might take for tried."""
+        return list(self.found["not_tried"])
+
+
+def plan(
+    scenario: str | Path,
+    *,
+    find: str = DEPLOYMENT,
+    sets: Mapping[str, Plain] | None = None,
+    slo: Sequence[str] | None = None,
+    attained: float | None = None,
+    confidence: float | None = None,
+    seed: int | None = None,
+    seeds: int = USUAL_SEEDS,
+    budget: float = USUAL_BUDGET,
+    on: str = LOCAL,
+    jobs: int | None = None,
+    cache: str | Path | None = None,
+) -> Planned:
+    """The cheapest deployment of a scenario file that keeps its SLO, or what its servers carry.
+
+    `sets` may say what to choose from, as in `{"plan.accelerators": ["h200", "l40s"]}`. Everything
+    else is as for the command of the same name.
+    """
+    question = Question(
+        find=find,
+        attained=attained,
+        confidence=confidence,
+        slo=None if slo is None else tuple(slo),
+        seeds=seeds,
+        budget=budget,
+        seed=seed,
+    )
+    origin = origin_of(scenario, sets)
+    with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
+        return Planned(answer(origin, question, workers, lambda *_: None))
+
+
+def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:
+    """The scenario of a file, with what is set for all points."""
+    texts = [
+        f"{path}={json.dumps(_plain(value, f'sets {path}'))}"
+        for path, value in (sets or {}).items()
+    ]
+    return Origin.read(scenario, texts)
+
+
+def axes_in(vary: Varied) -> list[Axis]:
+    """The axes that a mapping asks for."""
+    given: object = vary
+    if not isinstance(given, Mapping):
+        what = f"{shown(given)} has no paths with their values"
+        raise InputError(what, where="vary", allowed=EXAMPLE)
+    if not vary:
+        return axes_of([])
+    return [_axis(path, values) for path, values in vary.items()]
+
+
+def _axis(path: Any, values: Any) -> Axis:
+    if not isinstance(path, str):
+        raise InputError(f"{shown(path)} is not a path", where="vary", allowed=EXAMPLE)
+    if isinstance(values, str):
+        return axis_of(f"{path}={values}")
+    where = f"vary {path}"
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
+        raise InputError(f"{shown(values)} is not a list of values", where=where, allowed=EXAMPLE)
+    listed = [_plain(value, where) for value in values]
+    if not listed:
+        raise InputError("the list of values is empty", where=where, allowed=EXAMPLE)
+    return listed_axis(path, listed, where)
+
+
+def _plain(value: Any, where: str) -> Plain:
+    """A value as a scenario may have it; numbers and arrays of NumPy become those of Python."""
+    try:
+        found: Plain = json.loads(json.dumps(value, default=_of_numpy))
+    except (TypeError, ValueError):
+        what = f"a scenario cannot have the value {shown(value)}"
+        allowed = "text, numbers, true and false, and lists and mappings of them"
+        raise InputError(what, where=where, allowed=allowed) from None
+    return found
+
+
+def _of_numpy(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError

@@ -1,0 +1,74 @@
+"""Keeps the figures of finished points in a folder, each under the address of its run.
+
+An entry is written whole and then gets its name, so that half of one is never read, whoever else
+writes the same. What a fault of a disk or a hand has changed is seen by its digest, and the point
+runs again.
+"""
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from windtunnel.core.errors import OutputError
+from windtunnel.search.measure import Metrics
+
+FOLDED = 2
+"""Letters of an address that name the folder of an entry: a folder of 100,000 files is slow."""
+DRAFT = ".draft-"
+
+
+class CachedPoint(msgspec.Struct, frozen=True):
+    """What a file says."""
+
+    address: str
+    sha256: str
+    """Of the figures as JSON."""
+    metrics: Metrics
+
+
+class Cache:
+    """A folder of entries; it is made when the first is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, address: str) -> Metrics | None:
+        """The figures of a run, or None when they are not there or not as they were kept."""
+        try:
+            entry = msgspec.json.decode(self._file(address).read_bytes(), type=CachedPoint)
+        except (OSError, msgspec.DecodeError):
+            return None
+        sound = entry.address == address and entry.sha256 == _digest(entry.metrics)
+        return entry.metrics if sound else None
+
+    def keep(self, address: str, metrics: Metrics) -> None:
+        """Keeps the figures of a run."""
+        file = self._file(address)
+        content = msgspec.json.encode(CachedPoint(address, _digest(metrics), metrics))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle, draft = tempfile.mkstemp(dir=file.parent, prefix=DRAFT)
+            try:
+                with os.fdopen(handle, "wb") as open_file:
+                    open_file.write(content)
+                Path(draft).replace(file)
+            except BaseException:
+                with suppress(OSError):
+                    Path(draft).unlink()
+                raise
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            what = f"a finished point cannot be kept: {reason}"
+            hint = "choose another folder with --cache or -o"
+            raise OutputError(what, where=str(self.folder), hint=hint) from error
+
+    def _file(self, address: str) -> Path:
+        return self.folder / address[:FOLDED] / f"{address[FOLDED:]}.json"
+
+
+def _digest(metrics: Metrics) -> str:
+    return hashlib.sha256(msgspec.json.encode(metrics)).hexdigest()

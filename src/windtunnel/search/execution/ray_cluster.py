@@ -1,0 +1,154 @@
+"""Runs plans on Ray: one that is started here, or a cluster that is there already.
+
+A task is one run, and what it gives does not depend on where it ran. Every machine of a cluster
+must have this code, and the files that a scenario names under the same paths; other code is told
+apart by its digest. A task whose worker dies begins anew on another, a few times.
+"""
+
+import importlib.util
+import os
+import socket
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from windtunnel.core.errors import InputError, WindtunnelError
+from windtunnel.core.processes import processors
+from windtunnel.search.measure import Answers, FailedRun, Outcome, measured
+from windtunnel.search.point import code_digest
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+LOCAL, RAY, AUTO, ADDRESS = "local", "ray", "auto", "ray://"
+ALLOWED = "local, ray (one that is started here), auto (one that runs here), ray://HOST:PORT"
+INSTALL = 'pip install "windtunnel[ray]"'
+USUAL_PORT = 10001
+PATIENCE_S = 5.0
+"""How long a cluster has to answer."""
+RETRIES = 3
+"""How often a task begins anew whose worker died."""
+AHEAD = 2
+"""Tasks per processor that are handed over at once, so that no worker waits for us."""
+
+
+def check_place(on: str) -> None:
+    """Refuses a place that is none, or Ray where it is not installed, before anything runs."""
+    if on == LOCAL:
+        return
+    if on not in (RAY, AUTO) and not on.startswith(ADDRESS):
+        raise InputError(f"{on!r} is no place to run", where="--on", allowed=ALLOWED)
+    needed = ["ray", "grpc"] if on.startswith(ADDRESS) else ["ray"]
+    if any(importlib.util.find_spec(name) is None for name in needed):
+        raise WindtunnelError("Ray is not installed", where=f"--on {on}", hint=INSTALL)
+
+
+def run_there(code: str, plan: ScenarioPlan) -> Outcome | str:
+    """One point on a worker: its outcome, or the digest of code that is not the sweep's."""
+    ours = code_digest()
+    return measured(plan) if ours == code else ours
+
+
+class RayCluster:
+    """A Ray that is connected."""
+
+    def __init__(self, ray: Any, on: str, jobs: int | None) -> None:
+        self._ray = ray
+        self._on = on
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        self._at_once = AHEAD * max(cpus, 1) if jobs is None else jobs
+        self._task = ray.remote(run_there).options(num_cpus=1, max_retries=RETRIES)
+        self._code = code_digest()
+
+    def evaluate(self, plans: Sequence[ScenarioPlan]) -> Answers:
+        """The outcomes of all plans as they end, each with the number of its plan."""
+        flying: dict[Any, int] = {}
+        begun = 0
+        try:
+            while begun < len(plans) or flying:
+                while begun < len(plans) and len(flying) < self._at_once:
+                    flying[self._task.remote(self._code, plans[begun])] = begun
+                    begun += 1
+                ended, _ = self._ray.wait(list(flying), num_returns=1)
+                for task in ended:
+                    yield flying.pop(task), self._outcome(task)
+        finally:
+            for task in flying:
+                with suppress(Exception):  # whatever a cluster that goes down says of it
+                    self._ray.cancel(task, force=True)
+
+    def _outcome(self, task: Any) -> Outcome:
+        errors = self._ray.exceptions
+        try:
+            answer: Outcome | str = self._ray.get(task)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError):
+            hint = "memory may have been short: fewer --jobs leave more to each"
+            what = f"its worker process ended in the middle of it, {RETRIES + 1} times ({hint})"
+            return FailedRun(what)
+        except errors.RayError as error:
+            raise self._refused(error) from error
+        if isinstance(answer, str):
+            what = "the cluster has other code of Windtunnel than this machine"
+            hint = f"install the same version there: {self._code[:12]} here, {answer[:12]} there"
+            raise WindtunnelError(what, where=f"--on {self._on}", hint=hint)
+        return answer
+
+    def _refused(self, error: Exception) -> WindtunnelError:
+        reason = str(error).strip().splitlines()[-1]
+        hint = "every machine of the cluster needs windtunnel, and the files that a scenario names"
+        return WindtunnelError(
+            f"the cluster cannot run points: {reason}", where=f"--on {self._on}", hint=hint
+        )
+
+
+@contextmanager
+def connected(on: str, jobs: int | None) -> Iterator[RayCluster]:
+    """A cluster for as long as it is needed; a Ray that was connected before stays so."""
+    check_place(on)
+    if on.startswith(ADDRESS):
+        _refuse_the_unreachable(on)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked it to report to anyone
+    import ray
+
+    before = ray.is_initialized()
+    if not before:
+        _begin(ray, on, jobs)
+    try:
+        yield RayCluster(ray, on, jobs)
+    finally:
+        if not before:
+            ray.shutdown()
+
+
+def _begin(ray: Any, on: str, jobs: int | None) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they say is said below, once
+            if on == RAY:
+                cpus = jobs or processors()
+                ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+            else:
+                ray.init(address=on, **quiet)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        what = f"there is no Ray to connect to: {reason}"
+        hint = "`ray start --head` starts one, `--on ray` needs none"
+        if on.startswith(ADDRESS):  # somebody is at the door
+            what = f"the cluster answers, but lets nobody in: {reason}"
+            hint = "if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own"
+        raise WindtunnelError(what, where=f"--on {on}", hint=hint) from error
+
+
+def _refuse_the_unreachable(on: str) -> None:
+    """Asks at the door first: Ray itself would try for minutes."""
+    host, _, port = on.removeprefix(ADDRESS).partition(":")
+    where = f"--on {on}"
+    if not host or not (port or str(USUAL_PORT)).isdecimal():
+        raise InputError("this is no address", where=where, allowed="ray://HOST:PORT")
+    try:
+        socket.create_connection((host, int(port or USUAL_PORT)), timeout=PATIENCE_S).close()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "is its address right, and does it run? `ray start --head` starts one"
+        what = f"the cluster cannot be reached: {reason}"
+        raise WindtunnelError(what, where=where, hint=hint) from error

@@ -1,0 +1,1 @@
+"""What to deploy: the cheapest servers that attain the targets, or the load that some carry."""

@@ -1,0 +1,293 @@
+"""The searches along the load: how much is carried, and where latency turns, as games of moves.
+
+As in `race`, nothing here runs anything. A load is a factor on the rates of the scenario.
+"""
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from windtunnel.core.intervals import Interval, ratio_interval
+from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
+from windtunnel.search.plan.trials import OutOfBudget, Rules, Stage, Trial, sure_of, worst_of
+
+MOST_DOUBLINGS = 10
+"""From the load of the scenario, up or down: a thousandth of it, and a thousand times as much."""
+PRECISION = 0.02
+"""A load is known well enough when it is known to two parts in a hundred."""
+MOST_STEPS_DOWN = 12
+DOUBLED = 2.0
+FLAT = 1.05
+"""Latency is that of a light load once half the load takes away no more than this."""
+FAR_LIGHTER, NOT_FLAT = 16.0, 1.25
+"""Far beyond what is carried latency is flat too, as long as the run: so much less load tells."""
+
+
+class WantedLoad(NamedTuple):
+    """A run that is wanted: at this load, of this part of its length, with this seed."""
+
+    load: float
+    share: float
+    seed: int
+
+
+class LoadResult(msgspec.Struct, frozen=True):
+    """What was found of the load that is carried."""
+
+    carried: float | None
+    """None: not even the lightest that was tried."""
+    sure: ShareBounds | None
+    confidence: float | None
+    missed: float | None
+    """The lightest load above it that is not carried; None: every load that was tried is."""
+    tests: int
+    out_of_budget: bool
+
+
+Asking = Generator[list[WantedLoad], Mapping[WantedLoad, Trial], None]
+
+
+class LoadSearch:
+    """The most traffic that is carried: brackets with short runs, halves with whole ones, tests."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._trials: dict[WantedLoad, Trial] = {}
+        self._spent = 0.0
+        self._ended = LoadResult(None, None, None, None, 0, out_of_budget=False)
+
+    def moves(self) -> Asking:
+        """Asks for runs until the answer is known, or nothing may be spent any more."""
+        try:
+            yield from self._search()
+        except OutOfBudget:
+            self._ended = msgspec.structs.replace(self._ended, out_of_budget=True)
+
+    def ended(self) -> LoadResult:
+        return self._ended
+
+    def _search(self) -> Asking:
+        rough, exact = self._rules.stages[0], self._rules.stages[-1]
+        low, high = yield from self._bracket(1.0, 2.0, rough)
+        if low is not None and high is not None:
+            start = math.sqrt(low * high)
+            low, high = yield from self._bracket(start, math.sqrt(high / low), exact)
+        elif low is not None:
+            low, high = yield from self._bracket(low, 2.0, exact)
+        else:
+            assert high is not None
+            low, high = yield from self._bracket(high, 2.0, exact)
+        while low is not None and high is not None and high > low * (1.0 + PRECISION):
+            middle = math.sqrt(low * high)
+            good = yield from self._good(middle, exact)
+            low, high = (middle, high) if good else (low, middle)
+        self._ended = msgspec.structs.replace(self._ended, missed=high)
+        if low is not None:
+            yield from self._test(low)
+
+    def _bracket(
+        self, start: float, by: float, stage: Stage
+    ) -> Generator[list[WantedLoad], Mapping[WantedLoad, Trial], tuple[float | None, float | None]]:
+        """A load that is carried and one that is not; None at an end that has none."""
+        load = start
+        good = yield from self._good(load, stage)
+        factor = by if good else 1.0 / by
+        while _within(load * factor):
+            following = yield from self._good(load * factor, stage)
+            if following != good:
+                return (load, load * factor) if good else (load * factor, load)
+            load *= factor
+        return (load, None) if good else (None, load)
+
+    def _test(self, load: float) -> Asking:
+        """With seeds that had no part in choosing, from the load that was found downwards."""
+        rules = self._rules
+        stage = Stage(1.0, rules.test) if rules.test else rules.stages[-1]
+        step = 1.0 + PRECISION / 2.0
+        for _ in range(MOST_STEPS_DOWN):
+            yield from self._run(load, stage)
+            confidence = confidence_of_test(rules.confidence, self._ended.tests)
+            sure = sure_of(self._of(load, stage), confidence, chance=bool(rules.test))
+            tests = self._ended.tests + 1
+            if sure.low >= rules.attained:
+                self._ended = msgspec.structs.replace(
+                    self._ended, carried=load, sure=sure, confidence=confidence, tests=tests
+                )
+                return
+            self._ended = msgspec.structs.replace(self._ended, tests=tests)
+            load /= step
+            step *= step  # the surer it is to be too much, the further down
+
+    def _good(
+        self, load: float, stage: Stage
+    ) -> Generator[list[WantedLoad], Mapping[WantedLoad, Trial], bool]:
+        yield from self._run(load, stage)
+        return worst_of(self._of(load, stage)) >= self._rules.attained
+
+    def _run(self, load: float, stage: Stage) -> Asking:
+        wishes = [WantedLoad(load, stage.share, seed) for seed in stage.seeds]
+        wishes = [wish for wish in wishes if wish not in self._trials]
+        cost = sum(wish.share * weight(wish.load) for wish in wishes)
+        if self._spent + cost > self._rules.budget + 1e-9:
+            raise OutOfBudget
+        if wishes:
+            answers = yield wishes
+            self._spent += cost
+            self._trials.update({wish: answers[wish] for wish in wishes})
+
+    def _of(self, load: float, stage: Stage) -> list[Trial]:
+        return [self._trials[WantedLoad(load, stage.share, seed)] for seed in stage.seeds]
+
+
+def weight(load: float) -> float:
+    """How many times as many requests a run at that load has."""
+    return max(1.0, load)
+
+
+def _within(load: float) -> bool:
+    return 2.0**-MOST_DOUBLINGS <= load <= 2.0**MOST_DOUBLINGS
+
+
+class Knee(msgspec.Struct, frozen=True):
+    """Where latency turns under one seed."""
+
+    seed: int
+    light_load: float
+    light_s: float
+    """The latency there."""
+    load: float | None
+    """Where it has doubled; None: nowhere, as far as was tried."""
+    latency_s: float | None
+
+
+KneeAsking = Generator[list[WantedLoad], Mapping[WantedLoad, float | None], None]
+
+
+class KneeSearch:
+    """The load at which latency is twice that of a light load, for each seed by itself."""
+
+    def __init__(self, seeds: Sequence[int], budget: float) -> None:
+        self._walks = [_Walk(seed) for seed in seeds]
+        self._budget = budget
+        self._spent = 0.0
+        self.out_of_budget = False
+
+    def moves(self) -> KneeAsking:
+        """Asks for whole runs, one for every seed at a time."""
+        while True:
+            asking = [walk for walk in self._walks if walk.next_load is not None]
+            if not asking:
+                return
+            wishes = [WantedLoad(walk.next_load or 0.0, 1.0, walk.seed) for walk in asking]
+            cost = sum(weight(wish.load) for wish in wishes)
+            if self._spent + cost > self._budget:
+                self.out_of_budget = True
+                return
+            answers = yield wishes
+            self._spent += cost
+            for walk, wish in zip(asking, wishes, strict=True):
+                walk.learn(answers[wish])
+
+    def knees(self) -> list[Knee]:
+        return [walk.knee for walk in self._walks if walk.knee is not None]
+
+
+class _Walk:
+    """Down to a light load, up to twice its latency, and then by halves between."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.next_load: float | None = 1.0
+        self.knee: Knee | None = None
+        self._seen: dict[float, float] = {}
+        self._doubtful: float | None = None  # a load that may be light
+        self._light: float | None = None  # the latency of one that is
+        self._light_load = 0.0
+        self._low = self._high = 0.0
+
+    def learn(self, latency_s: float | None) -> None:
+        load = self.next_load
+        assert load is not None
+        # Where nothing was answered at all, nobody was in time.
+        self._seen[load] = math.inf if latency_s is None else latency_s
+        if self._light is None:
+            self._look_for_light(load)
+        else:
+            self._look_for_knee(load)
+
+    def _look_for_light(self, load: float) -> None:
+        seen = self._seen
+        lightest = not _within(load / 2.0)
+        if self._doubtful is not None:
+            doubtful, self._doubtful = self._doubtful, None
+            if seen[doubtful] > NOT_FLAT * seen[load] and not lightest:
+                self.next_load = load / 2.0
+                return
+            self._settle(doubtful if seen[doubtful] <= NOT_FLAT * seen[load] else load)
+            return
+        heavier = seen.get(2.0 * load)
+        flat = heavier is not None and heavier <= FLAT * seen[load]
+        if lightest:
+            self._settle(load)
+        elif flat:
+            self._doubtful = load
+            self.next_load = max(load / FAR_LIGHTER, 2.0**-MOST_DOUBLINGS)
+        else:
+            self.next_load = load / 2.0
+
+    def _settle(self, load: float) -> None:
+        """The load is light."""
+        self._light = self._seen[load]
+        self._light_load = load
+        heavier = [one for one in self._seen if one >= load]
+        beyond = [one for one in heavier if self._seen[one] >= DOUBLED * self._light]
+        if beyond:
+            self._high = min(beyond)
+            self._low = max(one for one in heavier if one < self._high)
+            self._halve()
+        else:
+            self._up(max(heavier))
+
+    def _up(self, load: float) -> None:
+        self._low = load
+        if _within(2.0 * load):
+            self.next_load = 2.0 * load
+        else:
+            self._end(None)
+
+    def _look_for_knee(self, load: float) -> None:
+        assert self._light is not None
+        doubled = self._seen[load] >= DOUBLED * self._light
+        if doubled:
+            self._high = load
+        elif not self._high:
+            self._up(load)
+            return
+        else:
+            self._low = load
+        self._halve()
+
+    def _halve(self) -> None:
+        if self._high > self._low * (1.0 + PRECISION):
+            self.next_load = math.sqrt(self._low * self._high)
+        else:
+            self._end(self._high)
+
+    def _end(self, load: float | None) -> None:
+        assert self._light is not None
+        latency_s = None if load is None else self._seen[load]
+        self.next_load = None
+        self.knee = Knee(self.seed, self._light_load, self._light, load, latency_s)
+
+
+def knee_interval(knees: Sequence[Knee], confidence: float) -> Interval | None:
+    """Where the knee is over all seeds; None where some seed has none."""
+    loads = [knee.load for knee in knees]
+    known = [load for load in loads if load is not None]
+    if not known or len(known) < len(loads):
+        return None
+    if len(known) == 1:
+        return Interval(known[0], known[0], known[0])
+    return ratio_interval(known, confidence)

@@ -1,0 +1,269 @@
+"""What no run could do better than: bounds from the step times and the memory of a server alone.
+
+Each is an optimist. It leaves out queues, unequal loads, preemptions and everything that a request
+might have to wait for, so that what it rules out no run can bring back.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.search.plan.demand import ClassDemand, KnownRequest
+from windtunnel.twin.scenario.plan import SloPlan
+
+DOUBT = 0.9
+"""Times are taken for this much of what they are, since a model need not grow with its work."""
+DEVIATIONS = 4.0
+"""A part of the requests may by chance be this far from all of them."""
+ROOM = 1.5
+"""A cache holds this many times as many requests as of the mean size, since some are just begun."""
+
+TOO_LONG = "requests-too-long"
+TTFT_FLOOR = "ttft-floor"
+TPOT_FLOOR = "tpot-floor"
+E2E_FLOOR = "e2e-floor"
+
+
+class Ruled(NamedTuple):
+    """Why servers of a kind can never do, however many there are."""
+
+    reason: str
+    share: float
+    """Of the requests of a class, at least so many miss a target of it even alone on a server."""
+    slo: str
+
+
+class EngineBounds:
+    """Servers of one kind."""
+
+    def __init__(self, model: StepTimeModel, limits: EngineLimits, queueing_s: float = 0.0) -> None:
+        self.model = model
+        self.limits = limits
+        self.queueing_s = queueing_s
+
+    def new_tokens(self, asked: KnownRequest) -> int:
+        """Of a prompt, those that must be computed when a cache has all that it may have."""
+        cached = asked.cached if self.limits.prefix_caching else 0
+        return max(asked.prompt - cached, 1 if self.limits.compute_whole_hits else 0)
+
+    def answer(self, asked: KnownRequest) -> int:
+        """The tokens that are written; the first of them comes with the prompt."""
+        return max(1, int(self.limits.answer_tokens(asked.prompt, asked.output)))
+
+    def ttft_s(self, asked: KnownRequest) -> float:
+        """Alone on an empty server."""
+        most = int(self.limits.max_num_batched_tokens)
+        if self.limits.long_prefill_threshold:
+            most = min(most, int(self.limits.long_prefill_threshold))
+        left = self.new_tokens(asked)
+        time_s = self.queueing_s
+        while left > 0:
+            chunk = min(left, most)
+            done = asked.prompt - left
+            work = StepWork([(chunk, done, asked.prompt)], 0, 0, 1 if chunk == left else 0)
+            time_s += self.model.step_s(work)
+            left -= chunk
+        return time_s
+
+    def token_s(self, asked: KnownRequest) -> float:
+        """A further token, alone on an empty server."""
+        return self.model.step_s(StepWork([], 1, asked.prompt, 1))
+
+
+def ruled_out(
+    prefill: EngineBounds, decode: EngineBounds, demand: ClassDemand, attained: float
+) -> Ruled | None:
+    """Why servers of these kinds never attain the targets of a class; they may be the same."""
+    slo, asked = demand.slo, demand.asked
+    long = [bool(_refusal(prefill, decode, one)) for one in asked]
+    ttfts = [DOUBT * prefill.ttft_s(one) for one in asked]
+    tokens = [DOUBT * decode.token_s(one) for one in asked]
+    late: list[tuple[str, list[bool]]] = [(TOO_LONG, long)]
+    if slo.ttft_s is not None:
+        late.append((TTFT_FLOOR, [time > slo.ttft_s for time in ttfts]))
+    if slo.tpot_s is not None:
+        late.append(
+            (
+                TPOT_FLOOR,
+                [
+                    time > slo.tpot_s and decode.answer(one) > 1
+                    for one, time in zip(asked, tokens, strict=True)
+                ],
+            )
+        )
+    if slo.e2e_s is not None:
+        whole = [
+            first + (decode.answer(one) - 1) * time
+            for one, first, time in zip(asked, ttfts, tokens, strict=True)
+        ]
+        late.append((E2E_FLOOR, [time > slo.e2e_s for time in whole]))
+    for reason, misses in late:
+        share = _at_least(misses)
+        if share > 1.0 - attained:
+            return Ruled(reason, share, slo.name)
+    return None
+
+
+def _refusal(prefill: EngineBounds, decode: EngineBounds, asked: KnownRequest) -> str:
+    """Why no server takes it; an answer that is cut short may still be in time."""
+    return decode.limits.refusal(asked.prompt, asked.output) or prefill.limits.refusal(
+        asked.prompt, 1
+    )
+
+
+def _at_least(misses: Sequence[bool]) -> float:
+    """The share of all requests that misses, judged by some of them."""
+    count = len(misses)
+    share = sum(misses) / count
+    return share - DEVIATIONS * math.sqrt(share * (1.0 - share) / count) - 1.0 / count
+
+
+class DueWork(NamedTuple):
+    """Work of a request: so many seconds of a server, to be done so soon after its arrival."""
+
+    seconds: float
+    within_s: float
+
+
+class WorkCosts(NamedTuple):
+    """What work costs at least, in seconds of a server."""
+
+    token_s: float
+    """Of a new token, in the best step of prompts alone."""
+    decode_s: float
+    """Of a decode, in the best step of decodes alone."""
+    mixed: float
+    """The least that a step of both takes, of the sum of these."""
+
+
+def fewest_servers(
+    engine: EngineBounds, demands: Sequence[ClassDemand], attained: float, end_s: float
+) -> tuple[int, int]:
+    """No fewer servers of this kind can do all of this in time: in all, and for answers alone.
+
+    `end_s` is when the run ends, and infinite when it ends by itself. By any time t, whatever was
+    due by then must be done: n servers have n * t seconds for it, in whatever order.
+    """
+    moments = sorted({_moment(demand, part) for demand in demands for part in PARTS})
+    if math.isfinite(end_s):
+        moments.append(end_s)
+    kinds = [_dues(engine, demand) for demand in demands]
+    most = answers = 0.0
+    for moment in moments:
+        load = writing = 0.0
+        for demand, dues in zip(demands, kinds, strict=True):
+            asked = [_due_by(moment, one, demand, attained, end_s) for one in dues]
+            load += max(asked, default=0.0)
+            writing += asked[-1] if asked else 0.0
+        most = max(most, DOUBT * load / moment)
+        answers = max(answers, DOUBT * writing / moment)
+    return max(1, math.ceil(most - 1e-9)), max(1, math.ceil(answers - 1e-9))
+
+
+PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Of the time in which requests come: moments at which the work is counted."""
+
+
+def _moment(demand: ClassDemand, part: float) -> float:
+    return part * demand.span_s
+
+
+def _due_by(
+    moment: float, dues: Sequence[DueWork], demand: ClassDemand, attained: float, end_s: float
+) -> float:
+    """Seconds of work that is due by a moment, but for the requests that may be late.
+
+    Arrivals are spread over the span; those that may be late are the ones with the most work.
+    """
+    span_s = max(demand.span_s, 1e-9)
+    parts = []
+    for due in dues:
+        share = 1.0 if moment >= end_s else (moment - due.within_s) / span_s
+        parts.append(due.seconds * min(1.0, max(0.0, share)))
+    kept = sorted(parts)[: math.floor(attained * len(parts))]
+    return math.fsum(kept) * demand.total / len(dues)
+
+
+def _dues(engine: EngineBounds, demand: ClassDemand) -> list[list[DueWork]]:
+    """Work by each of the bounds that hold for it; the last of them is that of answers alone."""
+    slo = demand.slo
+    answered = slo.tpot_s is not None or slo.e2e_s is not None
+    requests = [one._replace(output=engine.answer(one)) for one in demand.asked]
+    new = [engine.new_tokens(one) for one in requests]
+    prices = prices_of(engine, requests)
+    found: list[list[DueWork]] = []
+    if slo.ttft_s is not None:
+        ttft_s = slo.ttft_s
+        found.append([DueWork(prices.token_s * tokens, ttft_s) for tokens in new])
+    if answered:
+        late = [_deadline_s(slo, one) for one in requests]
+        both, answers = [], []
+        for one, tokens, within_s in zip(requests, new, late, strict=True):
+            prompt_s, answer_s = prices.token_s * tokens, prices.decode_s * (one.output - 1)
+            both.append(DueWork(prices.mixed * (prompt_s + answer_s), within_s))
+            answers.append(DueWork(answer_s, within_s))
+        found += [both, answers]
+    elif found:
+        found.append([DueWork(0.0, 0.0) for _ in requests])
+    return found
+
+
+def _deadline_s(slo: SloPlan, asked: KnownRequest) -> float:
+    """Of its last token, after its arrival; infinite where no target says."""
+    late_s = math.inf if slo.e2e_s is None else slo.e2e_s
+    if slo.tpot_s is not None and slo.ttft_s is not None:
+        late_s = min(late_s, slo.ttft_s + (asked.output - 1) * slo.tpot_s)
+    return late_s
+
+
+def prices_of(engine: EngineBounds, requests: Sequence[KnownRequest]) -> WorkCosts:
+    """The least that work costs, whatever steps an engine makes of it.
+
+    Of any step with t new tokens and d decodes, and any prices a and b of these, the time is at
+    least m * (a * t + b * d), where m is the least of time / (a * t + b * d) over all steps. So all
+    steps together take m * (a * T + b * D). With prices for which pure steps come out even, a mixed
+    step that does both for the time of one has a small m, and one that takes the sum an m of 1.
+    """
+    weight = sum(one.output for one in requests)
+    context = sum(one.output * (one.prompt + one.output / 2.0) for one in requests) / weight
+    shared = sum(one.output * (one.prompt - engine.new_tokens(one)) for one in requests) / weight
+    most = _most_decodes(engine, context - shared)
+    budget = int(engine.limits.max_num_batched_tokens)
+    sizes = sorted({max(1, budget >> power) for power in range(0, 16, 2)})
+    batches = sorted({max(1, most >> power) for power in range(16)})
+    a = min(_step_s(engine, context, t, 0) / t for t in sizes)
+    b = min(_step_s(engine, context, 0, d) / d for d in batches)
+    mixed = (
+        _step_s(engine, context, t, d) / (a * t + b * d)
+        for t in sizes
+        for d in batches
+        if t + d <= budget
+    )
+    return WorkCosts(a, b, min(1.0, min(mixed, default=1.0)))
+
+
+def _most_decodes(engine: EngineBounds, own_context: float) -> int:
+    limits = engine.limits
+    most = min(int(limits.max_num_seqs), int(limits.max_num_batched_tokens))
+    held = int(limits.usable_blocks) * int(limits.block_size) / max(1.0, own_context)
+    return max(1, min(most, math.ceil(ROOM * held)))
+
+
+PIECES = (1, 8, 64)
+"""Into how many prompts the new tokens of a step are cut: short ones have less to attend to."""
+
+
+def _step_s(engine: EngineBounds, mean_context: float, new: int, decodes: int) -> float:
+    context = round(decodes * mean_context)
+    if new == 0:
+        return engine.model.step_s(StepWork([], decodes, context, decodes))
+    times = []
+    for pieces in PIECES:
+        size = new // pieces
+        if size:
+            first = new - size * (pieces - 1)
+            chunks = [(first, 0, first)] + [(size, 0, size)] * (pieces - 1)
+            times.append(engine.model.step_s(StepWork(chunks, decodes, context, decodes)))
+    return min(times)

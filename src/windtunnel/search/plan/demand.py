@@ -1,0 +1,112 @@
+"""What the traffic of a scenario asks for: its requests as far as they are known before a run."""
+
+import math
+from typing import NamedTuple
+
+from windtunnel.core.random import Streams
+from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.workload.plan import Source, TraceReplay
+from windtunnel.workload.request import Request
+from windtunnel.workload.traffic import Traffic
+
+MOST_READ = 20_000
+MOST_KEPT = 1_000
+
+
+class KnownRequest(NamedTuple):
+    """A request: its prompt, the start of it that a cache may have, and its answer."""
+
+    prompt: int
+    cached: int
+    output: int
+
+
+class ClassDemand:
+    """The requests of one class of service, or a fair part of them."""
+
+    def __init__(
+        self, slo: SloPlan, asked: list[KnownRequest], total: float, span_s: float
+    ) -> None:
+        self.slo = slo
+        self.asked = asked
+        self.total = total  # requests of a run, or a little fewer
+        self.span_s = span_s  # the time in which they arrive, or a little longer
+
+
+class TrafficTraits(NamedTuple):
+    """What may be concluded from a part of a run."""
+
+    steady: bool
+    """Whether its beginning is like the rest: the rate does not change, and no file is replayed."""
+    open_loop: bool
+    """Whether all requests come whatever becomes of those before."""
+
+
+def traits_of(plan: ScenarioPlan) -> TrafficTraits:
+    """Of a scenario's traffic."""
+    steady = open_loop = True
+    for entry in plan.workload:
+        if isinstance(entry, TraceReplay):
+            steady = False
+            open_loop = open_loop and not entry.closed
+        else:
+            steady = steady and entry.curve is None
+            open_loop = (
+                open_loop and entry.conversation is None and entry.arrivals.process != "closed"
+            )
+    counts = {entry.count is None for entry in plan.workload}
+    # Sources that end at different times make a mix that changes.
+    steady = steady and (len(plan.workload) == 1 or counts == {True})
+    return TrafficTraits(steady, open_loop)
+
+
+def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
+    """Of the classes of `goals`, as far as they can be told; none of a class that cannot be.
+
+    Whoever asks again after an answer asks as fast as the servers answer, so that nothing is known
+    of such traffic before a run. Of traffic that changes, and is too long to be read, neither.
+    """
+    traits = traits_of(plan)
+    if not traits.open_loop:
+        return []
+    horizon_s = math.inf if plan.duration_s is None else plan.duration_s
+    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    traffic = Traffic(plan.workload, Streams(plan.seed), horizon_s, priorities)
+    found: dict[str, list[KnownRequest]] = {goal: [] for goal in goals}
+    last_s = 0.0
+    while traffic.next_s < math.inf and traffic.taken < MOST_READ:
+        last_s = traffic.next_s
+        request = traffic.take()
+        own = found.get(traffic.classes[request.slo])
+        if own is not None:
+            own.append(_asked(request))
+    whole = traffic.next_s == math.inf
+    if not whole and not traits.steady:
+        return []
+    times = 1.0 if whole else _length_s(plan, last_s) / last_s
+    demands = []
+    for goal, asked in found.items():
+        if asked:
+            step = -(-len(asked) // MOST_KEPT)
+            # Another seed may bring a few less.
+            total = max(0.0, times * (len(asked) - 4.0 * math.sqrt(len(asked))))
+            demands.append(ClassDemand(plan.slos[goal], asked[::step], total, times * last_s))
+    return demands
+
+
+def _length_s(plan: ScenarioPlan, read_s: float) -> float:
+    """How long traffic goes on that was read up to then."""
+    if plan.duration_s is not None:
+        return max(plan.duration_s, read_s)
+    ends = [
+        entry.count / entry.arrivals.rate_per_s
+        for entry in plan.workload
+        if isinstance(entry, Source) and entry.count is not None
+    ]
+    return max([*ends, read_s])
+
+
+def _asked(request: Request) -> KnownRequest:
+    shared = int(request.prefix.ends[-1]) if request.prefix is not None else 0
+    prompt = int(request.prompt_tokens)
+    return KnownRequest(prompt, min(shared, prompt), int(request.output_tokens))

@@ -1,0 +1,365 @@
+"""`plan --find deployment`: the cheapest servers that attain the targets, and why not others."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+import windtunnel
+from windtunnel.routing.custom import is_custom
+from windtunnel.search.execution.workers import MeasuredRun, Outcome, Workers
+from windtunnel.search.plan.choices import Choices, choices_of
+from windtunnel.search.plan.demand import demands_of
+from windtunnel.search.plan.goal import TARGETS, Goal, as_data, trial_of
+from windtunnel.search.plan.labels import CandidateLabels
+from windtunnel.search.plan.race import (
+    CandidateVerdict,
+    Entrant,
+    Race,
+    RaceResult,
+    ServerCounts,
+    WantedRun,
+)
+from windtunnel.search.plan.run_lengths import RunLengths, lengths_of, shortened
+from windtunnel.search.plan.space import (
+    AS_MANY,
+    DOES_NOT_FIT,
+    TOO_SLOW,
+    Candidate,
+    ServerKind,
+    candidates_of,
+    kinds_of,
+)
+from windtunnel.search.plan.trials import Rules, Trial
+from windtunnel.search.point import Origin
+from windtunnel.twin.prices import price_of
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.plan import Source
+
+DOLLARS, ACCELERATORS = "$", "accelerators"
+SHOWN_OF_THE_RULED = 4
+"""Candidates that get a short run when bounds rule out all, to tell what comes closest."""
+
+Told = Callable[[str, float, float], None]
+"""Hears what is being done, and how much of how much has been spent."""
+
+
+class DeploymentSpace(NamedTuple):
+    """What is chosen from, and what the answer is held to."""
+
+    base: ScenarioPlan
+    goal: Goal
+    choices: Choices
+    candidates: list[Candidate]
+    lengths: RunLengths
+    unit: str
+    bounded: bool
+    """Whether the traffic told enough of itself for bounds."""
+
+
+def space_of(origin: Origin, base: ScenarioPlan, goal: Goal, seeds: int) -> DeploymentSpace:
+    """Everything that may be tried."""
+    choices = choices_of(base)
+    demands = demands_of(base, goal.classes)
+    kinds = kinds_of(origin, base, choices, demands, goal.attained)
+    unit = _unit(kinds)
+    candidates = candidates_of(kinds, base, choices)
+    lengths = lengths_of(msgspec.structs.replace(base, scaling=None), seeds)
+    return DeploymentSpace(base, goal, choices, candidates, lengths, unit, bool(demands))
+
+
+def _unit(kinds: Sequence[ServerKind]) -> str:
+    """Dollars; or accelerators, where nobody has said what they cost."""
+    return DOLLARS if any(kind.prices for kind in kinds) else ACCELERATORS
+
+
+class DeploymentSearch:
+    """Drives a race over a space with workers."""
+
+    def __init__(self, space: DeploymentSpace, workers: Workers, budget: float, told: Told) -> None:
+        self._space = space
+        self._workers = workers
+        self._budget = budget
+        self._told = told
+        self._outcomes: dict[WantedRun, Outcome] = {}
+        self._spent = 0.0
+
+    def run(self) -> dict[str, Any]:
+        """The answer as plain data: what `plan.json` says."""
+        space = self._space
+        rules = Rules(
+            attained=space.goal.attained,
+            confidence=space.goal.confidence,
+            stages=space.lengths.stages,
+            test=space.lengths.test,
+            budget=self._budget,
+            doubtful=space.lengths.doubtful,
+        )
+        lanes = _lanes(space)
+        race = Race(lanes, rules)
+        moves = race.moves()
+        try:
+            wishes = next(moves)
+            while True:
+                wishes = moves.send(self._trials(wishes))
+        except StopIteration:
+            pass
+        ended = race.ended()
+        if not lanes:
+            ended = self._least_hopeless(ended)
+        return _answer(space, ended, self._outcomes, self._budget)
+
+    def _trials(self, wishes: Sequence[WantedRun]) -> Mapping[WantedRun, Trial]:
+        """Runs what is wished for."""
+        space = self._space
+        plans = [
+            shortened(space.candidates[wish.number].plan(), wish.share, wish.seed)
+            for wish in wishes
+        ]
+        answers: dict[int, Outcome] = {}
+        for number, outcome in self._workers.evaluate(plans):
+            answers[number] = outcome
+            self._spent += wishes[number].share
+            self._told(_doing(wishes[number], space), self._spent, self._budget)
+        # In the order in which they were wanted, not in which they ended: sums depend on it.
+        self._outcomes |= {wish: answers[number] for number, wish in enumerate(wishes)}
+        return {wish: self._trial(wish) for wish in wishes}
+
+    def _trial(self, wish: WantedRun) -> Trial:
+        space = self._space
+        return trial_of(self._outcomes[wish], space.goal, _prices(space, wish.number))
+
+    def _least_hopeless(self, ended: RaceResult) -> RaceResult:
+        """Every candidate is ruled out before any run: short runs tell how far off the best are."""
+        built = [one for one in self._space.candidates if one.kind.plan is not None]
+        ranked = sorted(built, key=lambda one: (-_reach(one), one.number))
+        kinds: set[int] = set()
+        chosen: list[Candidate] = []
+        for one in ranked:
+            if one.kind.number not in kinds and len(chosen) < SHOWN_OF_THE_RULED:
+                kinds.add(one.kind.number)
+                chosen.append(one)
+        stage = self._space.lengths.stages[0]
+        wishes = [WantedRun(one.number, stage.share, stage.seeds[0]) for one in chosen]
+        trials = self._trials(wishes)
+        good = [wish for wish in wishes if not trials[wish].failure]
+        if not good:
+            return ended
+        best = max(good, key=lambda wish: (trials[wish].worst, -wish.number))
+        seen = {
+            wish.number: msgspec.structs.replace(
+                _ruled(self._space.candidates[wish.number]),
+                share=wish.share,
+                runs=1,
+                attained=trials[wish].worst,
+            )
+            for wish in good
+        }
+        return msgspec.structs.replace(
+            ended,
+            closest=best.number,
+            verdicts=ended.verdicts | seen,
+            runs=ended.runs + len(wishes),
+            whole_runs=ended.whole_runs + stage.share * len(wishes),
+        )
+
+
+def _reach(candidate: Candidate) -> float:
+    """How near a candidate that is ruled out comes to what bounds ask for."""
+    kind = candidate.kind
+    if kind.ruled is not None:
+        return -kind.ruled.share
+    return min(1.0, candidate.total / kind.fewest)
+
+
+def _doing(wish: WantedRun, space: DeploymentSpace) -> str:
+    if wish.seed in space.lengths.test:
+        return "testing the answer"
+    return "short runs" if wish.share < 1.0 else "whole runs"
+
+
+def _prices(space: DeploymentSpace, number: int) -> dict[str, float]:
+    plan = space.candidates[number].plan()
+    if space.unit == ACCELERATORS:
+        return {pool.name: 1.0 for pool in plan.pools}
+    return {pool.name: price_of(pool) or 0.0 for pool in plan.pools}
+
+
+def _cost(space: DeploymentSpace, candidate: Candidate) -> float:
+    """Of an hour of its servers; of what scales, of those that it never goes below."""
+    kind = candidate.kind
+    each = kind.prices if space.unit == DOLLARS else kind.accelerators
+    counts: Sequence[int] = candidate.servers
+    if kind.scales and kind.plan is not None and kind.plan.scaling is not None:
+        bounds = kind.plan.scaling.bounds
+        counts = [bounds[pool.name].min for pool in kind.plan.pools]
+    return sum(count * price for count, price in zip(counts, each, strict=False))
+
+
+def _lanes(space: DeploymentSpace) -> list[ServerCounts]:
+    """Candidates that bounds leave, by kind and, where prompts are apart, by servers for them."""
+    groups: dict[tuple[int, tuple[int, ...]], list[Candidate]] = {}
+    for candidate in space.candidates:
+        if candidate.possible:
+            key = (candidate.kind.number, candidate.servers[:-1])
+            groups.setdefault(key, []).append(candidate)
+    lanes = []
+    for group in groups.values():
+        own = [Entrant(c.number, c.servers, _cost(space, c), c.kind.scales) for c in group]
+        alone = _not_comparable(group)
+        lanes += [ServerCounts((one,), rising=False) for one in own[:alone]]
+        if own[alone:]:
+            lanes.append(ServerCounts(tuple(own[alone:]), rising=True))
+    return lanes
+
+
+def _not_comparable(group: Sequence[Candidate]) -> int:
+    """How many of a lane, from the smallest on, may do better than one with more servers.
+
+    A router of one's own may do anything. Where caches help, one server has all of them, and two
+    that share the traffic have half each: from two on, more servers are never worse.
+    """
+    plan = group[0].kind.plan
+    assert plan is not None
+    if is_custom(plan.router.policy):
+        return len(group)
+    caching = any(pool.engine.prefix_caching for pool in plan.pools)
+    shared = any(
+        not isinstance(entry, Source) or entry.prefix is not None or entry.conversation is not None
+        for entry in plan.workload
+    )
+    return sum(one.servers[-1] == 1 for one in group) if caching and shared else 0
+
+
+# The answer as plain data
+
+
+def _answer(
+    space: DeploymentSpace, ended: RaceResult, outcomes: Mapping[WantedRun, Outcome], budget: float
+) -> dict[str, Any]:
+    labels = CandidateLabels(space.candidates)
+    by_target = _by_target(space.goal, outcomes)
+    rows = [
+        _row(space, candidate, ended.verdicts.get(candidate.number), labels, by_target)
+        for candidate in space.candidates
+    ]
+    base, goal, lengths = space.base, space.goal, space.lengths
+
+    def row(number: int | None) -> dict[str, Any] | None:
+        return None if number is None else rows[number]
+
+    return {
+        "find": "deployment",
+        "name": base.name,
+        "seed": base.seed,
+        "windtunnel": windtunnel.__version__,
+        "scenario_sha256": base.sha256,
+        "goal": as_data(base, goal),
+        "cost_unit": space.unit,
+        "best": row(ended.best),
+        "runners_up": [rows[number] for number in ended.runners_up],
+        "closest": row(ended.closest),
+        "searched": {
+            "candidates": len(rows),
+            "kinds": len({candidate.kind.number for candidate in space.candidates}),
+            "ruled_out_by_bounds": sum(not candidate.possible for candidate in space.candidates),
+            "simulated": len({wish.number for wish in outcomes}),
+            "runs": ended.runs,
+            "whole_runs": ended.whole_runs,
+            "budget": budget,
+            "out_of_budget": ended.out_of_budget,
+            "tests": ended.tests,
+            "stages": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.stages],
+            "doubtful": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.doubtful],
+            "test_seeds": list(lengths.test),
+            "whole_runs_because": lengths.whole_because or None,
+            "reasons": dict(sorted(Counter(str(one["reason"]) for one in rows).items())),
+        },
+        "not_tried": _not_tried(space, ended),
+        "candidates": rows,
+    }
+
+
+def _by_target(goal: Goal, outcomes: Mapping[WantedRun, Outcome]) -> dict[int, dict[str, float]]:
+    """What share kept each target, in the longest runs of each candidate, of its worst class."""
+    longest: dict[int, float] = {}
+    for wish in outcomes:
+        longest[wish.number] = max(longest.get(wish.number, 0.0), wish.share)
+    kept: dict[int, dict[str, list[float]]] = {}
+    for wish, outcome in outcomes.items():
+        if wish.share < longest[wish.number] or not isinstance(outcome, MeasuredRun):
+            continue
+        for name in goal.classes:
+            for target in TARGETS:
+                share = outcome.metrics.get(f"slo.{name}.attained_by.{target}")
+                if share is not None:
+                    own = kept.setdefault(wish.number, {})
+                    own.setdefault(f"{name}.{target}", []).append(float(share))
+    return {
+        number: {target: sum(shares) / len(shares) for target, shares in own.items()}
+        for number, own in kept.items()
+    }
+
+
+def _row(
+    space: DeploymentSpace,
+    candidate: Candidate,
+    verdict: CandidateVerdict | None,
+    labels: CandidateLabels,
+    by_target: Mapping[int, dict[str, float]],
+) -> dict[str, Any]:
+    kind = candidate.kind
+    said = verdict if verdict is not None else _ruled(candidate)
+    kept = by_target.get(candidate.number, {})
+    return {
+        "number": candidate.number,
+        "label": labels.of(candidate),
+        "kind": labels.kind(kind),
+        "shape": kind.shape,
+        "servers": list(candidate.servers),
+        "accelerator": kind.accelerator,
+        "tensor_parallel": kind.tensor_parallel,
+        "max_num_seqs": kind.max_num_seqs,
+        "max_num_batched_tokens": kind.max_num_batched_tokens,
+        "memory_utilization": kind.memory_utilization,
+        "router": kind.router,
+        "scaling": kind.scaling,
+        "cost_per_hour": round(_cost(space, candidate) if said.cost is None else said.cost, 6),
+        "reason": said.reason,
+        "why": labels.why(candidate, said, kept),
+        "attained": said.attained,
+        "low": said.low,
+        "high": said.high,
+        "confidence": said.confidence,
+        "by_target": kept,
+        "run_share": said.share,
+        "runs": said.runs,
+        "instead": said.instead,
+        "settings": [[path, value] for path, value in candidate.settings()],
+    }
+
+
+def _ruled(candidate: Candidate) -> CandidateVerdict:
+    """Of one that never came to a run."""
+    kind = candidate.kind
+    if kind.plan is None:
+        return CandidateVerdict(DOES_NOT_FIT, sentence=kind.sentence)
+    if kind.ruled is not None:
+        return CandidateVerdict(kind.ruled.reason)
+    return CandidateVerdict(TOO_SLOW)
+
+
+def _not_tried(space: DeploymentSpace, ended: RaceResult) -> list[str]:
+    """What a reader might take for tried."""
+    notes = list(space.choices.not_varied)
+    if not space.bounded:
+        notes.append(
+            "nothing was ruled out by the load it asks for: the traffic depends on the answers, or "
+            "is a long replay"
+        )
+    if ended.out_of_budget:
+        notes.append("all that the budget had no runs for: the answer may not be the cheapest")
+    if space.choices.replicas is None and space.choices.together:
+        notes.append(f"more than {AS_MANY} times the fewest servers that could carry the load")
+    return notes

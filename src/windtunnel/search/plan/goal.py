@@ -1,0 +1,95 @@
+"""What a deployment must attain: the classes of service that count, and how surely."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.search.execution.workers import FailedRun, Outcome
+from windtunnel.search.measure import Metrics
+from windtunnel.search.plan.trials import Trial
+from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.workload.plan import Source
+
+SECONDS_PER_HOUR = 3600.0
+TARGETS = ("ttft", "tpot", "e2e")
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """Each of the classes must attain the share, with the confidence."""
+
+    classes: tuple[str, ...]
+    attained: float
+    confidence: float
+
+
+def goal_of(
+    plan: ScenarioPlan, attained: float, confidence: float, classes: tuple[str, ...] | None
+) -> Goal:
+    """Of a scenario; where no classes are named, all that have targets and requests."""
+    used = [entry.slo for entry in plan.workload]
+    # The requests of a trace may have any class.
+    any_class = any(not isinstance(entry, Source) and entry.slo is None for entry in plan.workload)
+    if classes is None:
+        with_targets = [name for name, slo in plan.slos.items() if has_targets(slo)]
+        classes = tuple(name for name in with_targets if any_class or name in used)
+    for name in classes:
+        if name not in plan.slos:
+            hint = nearest(name, plan.slos)
+            what = f"{name!r} is not a class of service"
+            raise InputError(what, where="slo", allowed=", ".join(plan.slos), hint=hint)
+        if not has_targets(plan.slos[name]):
+            what = f"{name!r} has no targets, so nothing could miss them"
+            raise InputError(what, where="slo", hint=f"give it some under slo.{name}")
+        if not any_class and name not in used:
+            allowed = ", ".join(sorted({one for one in used if one is not None}))
+            raise InputError(f"no source has the class {name!r}", where="slo", allowed=allowed)
+    if classes:
+        return Goal(classes, attained, confidence)
+    hint = "as in slo: {critical: {ttft: 500ms, tpot: 50ms}}, and give a source that class"
+    what = "no class of service that requests have has a target, so nothing could miss one"
+    raise InputError(what, where="slo", hint=hint)
+
+
+def has_targets(slo: SloPlan) -> bool:
+    """Whether a class has a target."""
+    return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+
+
+def trial_of(outcome: Outcome, goal: Goal, prices: Mapping[str, float]) -> Trial:
+    """What a run says of a goal. `prices` are of an hour of one accelerator, by pool."""
+    if isinstance(outcome, FailedRun):
+        return Trial((), (), 0.0, outcome.sentence)
+    metrics = outcome.metrics
+    counts = [int(metrics.get(f"slo.{name}.requests") or 0) for name in goal.classes]
+    # A class of which nobody came misses nothing.
+    shares = [
+        float(metrics[f"slo.{name}.attained"] or 0.0) if count else 1.0
+        for name, count in zip(goal.classes, counts, strict=True)
+    ]
+    return Trial(tuple(shares), tuple(counts), cost_per_hour(metrics, prices))
+
+
+def cost_per_hour(metrics: Metrics, prices: Mapping[str, float]) -> float:
+    """What the servers of a run cost in an hour of it, on average."""
+    seconds = float(metrics["simulated_seconds"] or 0.0)
+    if not seconds:
+        return 0.0
+    used = (
+        float(metrics[f"pools.{pool}.accelerator_seconds"] or 0.0) * price
+        for pool, price in prices.items()
+    )
+    return sum(used) / seconds
+
+
+def as_data(plan: ScenarioPlan, goal: Goal) -> dict[str, Any]:
+    """A goal with the targets of its classes, as plain data."""
+    return {
+        "classes": {
+            name: {target: getattr(plan.slos[name], f"{target}_s") for target in TARGETS}
+            for name in goal.classes
+        },
+        "attained": goal.attained,
+        "confidence": goal.confidence,
+    }

@@ -1,0 +1,130 @@
+"""What candidates are called, and why each is not the answer, in words."""
+
+from collections.abc import Mapping, Sequence
+
+from windtunnel.search.plan.bounds import E2E_FLOOR, TOO_LONG, TPOT_FLOOR, TTFT_FLOOR
+from windtunnel.search.plan.race import (
+    BEST,
+    DEARER,
+    FAILED,
+    FEWER,
+    MISSES,
+    NOT_SURE,
+    RUNNER_UP,
+    UNTRIED,
+    CandidateVerdict,
+)
+from windtunnel.search.plan.space import DOES_NOT_FIT, SPLIT, TOO_SLOW, Candidate, ServerKind
+
+FLOORS = {
+    TOO_LONG: "are too long for its KV cache or its context",
+    TTFT_FLOOR: "have their first token too late even on an empty server",
+    TPOT_FLOOR: "have their tokens too slowly even on an empty server",
+    E2E_FLOOR: "end too late even on an empty server",
+}
+
+
+def percent(share: float) -> str:
+    """One decimal, and never 100.0 for less than all."""
+    shown = f"{100.0 * share:.1f}"
+    return "99.9%" if shown == "100.0" and share < 1.0 else f"{shown}%"
+
+
+class CandidateLabels:
+    """Names say what candidates differ in, and little else."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
+        kinds = [candidate.kind for candidate in candidates]
+        self._settings = [
+            (name, word)
+            for name, word in (
+                ("max_num_seqs", "seqs"),
+                ("max_num_batched_tokens", "batched tokens"),
+                ("memory_utilization", "of memory"),
+            )
+            if len({getattr(kind, name) for kind in kinds}) > 1
+        ]
+
+    def of(self, candidate: Candidate) -> str:
+        """`4 x h200, tp 1, least-loaded`."""
+        kind = candidate.kind
+        what = kind.accelerator or ("servers" if candidate.total > 1 else "server")
+        count = " + ".join(str(count) for count in candidate.servers)
+        first = f"{count} x {what}" if kind.accelerator else f"{count} {what}"
+        if kind.scales:
+            first = f"{kind.scaling} from {first}"
+        return ", ".join([first, *self._rest(kind)])
+
+    def kind(self, kind: ServerKind) -> str:
+        """The same without the servers."""
+        first = [kind.accelerator] if kind.accelerator else []
+        scaling = [f"scaled by {kind.scaling}"] if kind.scaling else []
+        return ", ".join([*first, *self._rest(kind), *scaling])
+
+    def _rest(self, kind: ServerKind) -> list[str]:
+        rest = []
+        if kind.shape == SPLIT:
+            rest.append("prefill + decode")
+        if kind.accelerator:
+            rest.append(f"tp {kind.tensor_parallel}")
+        rest += [f"{getattr(kind, name)} {word}" for name, word in self._settings]
+        return [*rest, kind.router]
+
+    def why(
+        self, candidate: Candidate, verdict: CandidateVerdict, kept: Mapping[str, float]
+    ) -> str:
+        """One sentence. `kept` is the share of requests that kept each target."""
+        kind, reason = candidate.kind, verdict.reason
+        if reason in FLOORS and kind.ruled is not None:
+            who = f"{percent(kind.ruled.share)} or more of {kind.ruled.slo}"
+            return f"{who} {FLOORS[reason]}"
+        if reason == TOO_SLOW:
+            return self._too_slow(candidate)
+        if reason in (DOES_NOT_FIT, FAILED):
+            return verdict.sentence
+        if reason == DEARER:
+            return "costs more than the answer"
+        if reason == UNTRIED:
+            return self._untried(verdict)
+        if reason == FEWER:
+            assert verdict.instead is not None
+            more = " + ".join(str(one) for one in self._candidates[verdict.instead].servers)
+            return f"even {more} servers attain {percent(verdict.reached or 0.0)}"
+        return self._attained(verdict, kept)
+
+    def _too_slow(self, candidate: Candidate) -> str:
+        kind = candidate.kind
+        if candidate.total < kind.fewest:
+            return f"the work takes {kind.fewest} servers or more"
+        return f"the answers take {kind.fewest_decode} decode servers or more"
+
+    def _untried(self, verdict: CandidateVerdict) -> str:
+        if verdict.attained is None or verdict.low is None or verdict.high is None:
+            return "not tried to the end"
+        between = f"{percent(verdict.low)} to {percent(verdict.high)}"
+        so_far = f"attains {percent(verdict.attained)} ({between}) so far"
+        return f"{so_far}: not sure, the budget was spent"
+
+    def _attained(self, verdict: CandidateVerdict, kept: Mapping[str, float]) -> str:
+        if verdict.attained is None or verdict.low is None:
+            return ""
+        share, low = percent(verdict.attained), percent(verdict.low)
+        part = ""
+        if verdict.share is not None and verdict.share < 1.0:
+            part = f" of the first {percent(verdict.share)} of its requests"
+        if verdict.reason == MISSES:
+            several = len({name.rpartition(".")[0] for name in kept}) > 1
+            targets = [
+                f"{name.replace('.', ' ') if several else name.rpartition('.')[2]} {percent(one)}"
+                for name, one in kept.items()
+            ]
+            missed = f": {', '.join(targets)}" if len(targets) > 1 else ""
+            return f"attains {share}{part}{missed}"
+        if verdict.reason == NOT_SURE:
+            most = percent(verdict.high or 0.0)
+            return f"attains {share} ({low} to {most}): not sure enough"
+        assert verdict.reason in (BEST, RUNNER_UP), verdict.reason
+        if verdict.low == verdict.high:
+            return f"attains {share}; nothing is left to chance"
+        return f"attains {share}, and surely {low}"

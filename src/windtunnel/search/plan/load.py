@@ -1,0 +1,276 @@
+"""`plan --find load` and `--find knee`: what one deployment carries, and where latency turns."""
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+import windtunnel
+from windtunnel.search.execution.workers import MeasuredRun, Outcome, Workers
+from windtunnel.search.measure import Metrics
+from windtunnel.search.plan.bisection import (
+    DOUBLED,
+    FLAT,
+    MOST_DOUBLINGS,
+    PRECISION,
+    KneeSearch,
+    LoadResult,
+    LoadSearch,
+    WantedLoad,
+    knee_interval,
+    weight,
+)
+from windtunnel.search.plan.goal import Goal, as_data, trial_of
+from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
+from windtunnel.search.plan.trials import Rules
+from windtunnel.twin.chance import draws
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.plan import Entry, Source
+
+LATENCY = "latency.ttft.p95"
+DEFINITION = (
+    f"the load at which the p95 of TTFT is {DOUBLED:g} times that of a light load; a load is light "
+    f"when half of it takes away no more than {100 * (FLAT - 1):.0f}% of that p95"
+)
+KNEE_SEEDS = 5
+
+Told = Callable[[str, float, float], None]
+T = TypeVar("T")
+
+
+def loaded(plan: ScenarioPlan, load: float) -> ScenarioPlan:
+    """The scenario with all its rates times `load`.
+
+    Those are the arrivals of open loops and of sessions, the users of closed loops, the speedup of
+    traces. A heavier load has more requests, so that it lasts as long; a lighter one has no fewer.
+    """
+    return msgspec.structs.replace(
+        plan, workload=tuple(_loaded(entry, load) for entry in plan.workload)
+    )
+
+
+def _loaded(entry: Entry, load: float) -> Entry:
+    if not isinstance(entry, Source):
+        return msgspec.structs.replace(entry, speedup=entry.speedup * load)
+    arrivals = entry.arrivals
+    if arrivals.process == "closed":
+        users = max(1, round(arrivals.users * load))
+        changed = msgspec.structs.replace(arrivals, users=users)
+    else:
+        changed = msgspec.structs.replace(arrivals, rate_per_s=arrivals.rate_per_s * load)
+    count = None if entry.count is None else math.ceil(entry.count * weight(load))
+    return msgspec.structs.replace(entry, arrivals=changed, count=count)
+
+
+def offered(plan: ScenarioPlan) -> float | None:
+    """Requests, or conversations, that begin in a second; None where that changes."""
+    rates = []
+    for entry in plan.workload:
+        if not isinstance(entry, Source) or entry.curve is not None:
+            return None
+        if entry.arrivals.process == "closed":
+            return None
+        rates.append(entry.arrivals.rate_per_s)
+    return sum(rates)
+
+
+class Runs:
+    """Runs of a scenario at loads, and what came of each."""
+
+    def __init__(self, base: ScenarioPlan, workers: Workers, budget: float, told: Told) -> None:
+        self._base = base
+        self._workers = workers
+        self._budget = budget
+        self._told = told
+        self.outcomes: dict[WantedLoad, Outcome] = {}
+        self.spent = 0.0
+
+    def play(
+        self,
+        moves: Generator[list[WantedLoad], Mapping[WantedLoad, T], None],
+        seen: Callable[[Outcome], T],
+        doing: str,
+    ) -> None:
+        """Runs whatever a search asks for until it ends."""
+        try:
+            wishes = next(moves)
+            while True:
+                wishes = moves.send(self._run(wishes, seen, doing))
+        except StopIteration:
+            pass
+
+    def _run(
+        self, wishes: Sequence[WantedLoad], seen: Callable[[Outcome], T], doing: str
+    ) -> dict[WantedLoad, T]:
+        # Cut short first: as many requests at any load.
+        plans = [loaded(shortened(self._base, wish.share, wish.seed), wish.load) for wish in wishes]
+        answers: dict[int, Outcome] = {}
+        for number, outcome in self._workers.evaluate(plans):
+            answers[number] = outcome
+            wish = wishes[number]
+            self.spent += wish.share * weight(wish.load)
+            self._told(f"{doing} at {wish.load:.3g} x", self.spent, self._budget)
+        # In the order in which they were wanted, not in which they ended: sums depend on it.
+        self.outcomes |= {wish: answers[number] for number, wish in enumerate(wishes)}
+        return {wish: seen(self.outcomes[wish]) for wish in wishes}
+
+    def curve(self, goal: Goal | None) -> list[dict[str, Any]]:
+        """What was seen at each load, by the longest runs there; from light to heavy."""
+        loads: dict[float, list[tuple[WantedLoad, Metrics]]] = {}
+        for wish, outcome in self.outcomes.items():
+            if isinstance(outcome, MeasuredRun):
+                loads.setdefault(wish.load, []).append((wish, outcome.metrics))
+        rate = offered(self._base)
+        rows = []
+        for load, seen in sorted(loads.items()):
+            share = max(wish.share for wish, _ in seen)
+            longest = [metrics for wish, metrics in seen if wish.share == share]
+            attained = None
+            if goal is not None:
+                trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]
+                attained = min(
+                    _mean([trial.attained[one] for trial in trials])
+                    for one in range(len(goal.classes))
+                )
+            latencies = [metrics[LATENCY] for metrics in longest]
+            known = [float(latency) for latency in latencies if latency is not None]
+            rows.append(
+                {
+                    "load": load,
+                    "requests_per_s": None if rate is None else rate * load,
+                    "attained": attained,
+                    "ttft_p95": _mean(known) if known else None,
+                    "runs": len(longest),
+                    "run_share": share,
+                }
+            )
+        return rows
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def find_load(
+    base: ScenarioPlan, goal: Goal, seeds: int, workers: Workers, budget: float, told: Told
+) -> dict[str, Any]:
+    """The most traffic that the scenario's own servers carry, as plain data."""
+    lengths = lengths_of(base, seeds)
+    rules = Rules(goal.attained, goal.confidence, lengths.stages, lengths.test, budget)
+    search = LoadSearch(rules)
+    runs = Runs(base, workers, budget, told)
+    runs.play(search.moves(), lambda outcome: trial_of(outcome, goal, {}), "runs")
+    ended = search.ended()
+    curve = runs.curve(goal)
+    return {
+        **_head(base, "load"),
+        "goal": as_data(base, goal),
+        "carried": _carried(base, ended),
+        "missed": next((row for row in curve if row["load"] == ended.missed), None),
+        "searched": _searched(runs, budget, out_of_budget=ended.out_of_budget)
+        | {
+            "tests": ended.tests,
+            "stages": [{"share": s.share, "seeds": list(s.seeds)} for s in lengths.stages],
+            "test_seeds": list(lengths.test),
+            "whole_runs_because": lengths.whole_because or None,
+        },
+        "not_tried": _not_tried(base),
+        "curve": curve,
+    }
+
+
+def _carried(base: ScenarioPlan, ended: LoadResult) -> dict[str, Any] | None:
+    if ended.carried is None or ended.sure is None:
+        return None
+    rate = offered(base)
+    return {
+        "load": ended.carried,
+        "requests_per_s": None if rate is None else rate * ended.carried,
+        "attained": ended.sure.share,
+        "low": ended.sure.low,
+        "high": ended.sure.high,
+        "confidence": ended.confidence,
+    }
+
+
+def find_knee(
+    base: ScenarioPlan,
+    goal: Goal | None,
+    confidence: float,
+    seeds: int,
+    workers: Workers,
+    budget: float,
+    told: Told,
+) -> dict[str, Any]:
+    """Where the latency of the scenario's own servers turns, as plain data."""
+    first = base.seed
+    chosen = range(first, first + seeds) if draws(base) else range(first, first + 1)
+    # With a duration a light load would have few requests: then count them, where that is the same.
+    steady = base if why_whole(base) else counted(base)
+    search = KneeSearch(chosen, budget)
+    runs = Runs(steady, workers, budget, told)
+    runs.play(search.moves(), _latency, "runs")
+    knees = search.knees()
+    interval = knee_interval(knees, confidence) if len(knees) == len(chosen) else None
+    rate = offered(base)
+    found = None
+    if interval is not None:
+        found = {
+            "load": interval.middle,
+            "low": interval.low,
+            "high": interval.high,
+            "confidence": confidence if len(knees) > 1 else None,
+            "requests_per_s": None if rate is None else rate * interval.middle,
+            "ttft_p95": _mean([knee.latency_s or 0.0 for knee in knees]),
+        }
+    return {
+        **_head(base, "knee"),
+        "definition": DEFINITION,
+        "knee": found,
+        "light": {
+            "load": min((knee.light_load for knee in knees), default=None),
+            "ttft_p95": _mean([knee.light_s for knee in knees]) if knees else None,
+        },
+        "seeds": [msgspec.to_builtins(knee) for knee in knees],
+        "searched": _searched(runs, budget, out_of_budget=search.out_of_budget),
+        "not_tried": _not_tried(base),
+        "curve": runs.curve(goal),
+    }
+
+
+def _latency(outcome: Outcome) -> float | None:
+    if not isinstance(outcome, MeasuredRun):
+        return None
+    latency = outcome.metrics[LATENCY]
+    return None if latency is None else float(latency)
+
+
+def _head(base: ScenarioPlan, find: str) -> dict[str, Any]:
+    return {
+        "find": find,
+        "name": base.name,
+        "seed": base.seed,
+        "windtunnel": windtunnel.__version__,
+        "scenario_sha256": base.sha256,
+    }
+
+
+def _searched(runs: Runs, budget: float, *, out_of_budget: bool) -> dict[str, Any]:
+    return {
+        "runs": len(runs.outcomes),
+        "whole_runs": runs.spent,
+        "budget": budget,
+        "out_of_budget": out_of_budget,
+        "precision": PRECISION,
+    }
+
+
+def _not_tried(base: ScenarioPlan) -> list[str]:
+    most = 2**MOST_DOUBLINGS
+    notes = [f"loads below 1/{most} and above {most} times the scenario's"]
+    if any(isinstance(entry, Source) and entry.curve is not None for entry in base.workload):
+        notes.append("a longer or a shorter curve: only its rates grow with the load")
+    if any(not isinstance(entry, Source) for entry in base.workload):
+        notes.append("other requests than the trace has: it is replayed faster or slower")
+    return notes

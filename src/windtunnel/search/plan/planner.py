@@ -1,0 +1,97 @@
+"""Answers the question of a plan: a deployment, a load or a knee, as plain data."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.search.execution.workers import Workers
+from windtunnel.search.plan.choices import SUGGESTED
+from windtunnel.search.plan.deployment import DeploymentSearch, space_of
+from windtunnel.search.plan.goal import Goal, goal_of
+from windtunnel.search.plan.load import find_knee, find_load
+from windtunnel.search.point import Origin
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+DEPLOYMENT, LOAD, KNEE = FINDS = ("deployment", "load", "knee")
+USUAL_SEEDS = 8
+FEWEST_SEEDS, MOST_SEEDS = 2, 200
+USUAL_BUDGET = 400
+
+Told = Callable[[str, float, float], None]
+"""Hears what is being done, and how many whole runs of how many have been spent."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is asked. None: as the scenario's `plan` says, or else its defaults."""
+
+    find: str = DEPLOYMENT
+    attained: float | None = None
+    confidence: float | None = None
+    slo: tuple[str, ...] | None = None
+    seeds: int = USUAL_SEEDS
+    budget: float = USUAL_BUDGET
+    seed: int | None = None
+
+
+def answer(origin: Origin, question: Question, workers: Workers, told: Told) -> dict[str, Any]:
+    """What `plan.json` says."""
+    _refuse(question)
+    base = origin.plan(seed=question.seed, option="plan")
+    if question.find == KNEE:
+        return find_knee(
+            base,
+            _goal_if_any(base, question),
+            _confidence(base, question),
+            question.seeds,
+            workers,
+            question.budget,
+            told,
+        )
+    goal = _goal(base, question)
+    if question.find == LOAD:
+        return find_load(base, goal, question.seeds, workers, question.budget, told)
+    space = space_of(origin, base, goal, question.seeds)
+    return DeploymentSearch(space, workers, question.budget, told).run()
+
+
+def _refuse(question: Question) -> None:
+    """Bounds that the command line has checked, for calls from Python."""
+    if question.find not in FINDS:
+        hint = nearest(question.find, FINDS)
+        raise InputError(f"find is {question.find!r}", allowed=", ".join(FINDS), hint=hint)
+    for name, value in (("attained", question.attained), ("confidence", question.confidence)):
+        if value is not None and not 0.0 < value < 1.0:
+            raise InputError(f"{name} is {value}", allowed="a share above 0 and below 1")
+    if question.confidence is not None and question.confidence < 0.6:
+        raise InputError(f"confidence is {question.confidence}", allowed="0.6 or more")
+    if not FEWEST_SEEDS <= question.seeds <= MOST_SEEDS:
+        allowed = f"from {FEWEST_SEEDS} to {MOST_SEEDS}"
+        raise InputError(f"seeds is {question.seeds}", allowed=allowed)
+    if question.budget < 1:
+        raise InputError(f"budget is {question.budget}", allowed="1 or more whole runs")
+
+
+def _confidence(base: ScenarioPlan, question: Question) -> float:
+    planning = base.planning or SUGGESTED
+    return planning.confidence if question.confidence is None else question.confidence
+
+
+def _goal(base: ScenarioPlan, question: Question) -> Goal:
+    planning = base.planning or SUGGESTED
+    attained = planning.attained if question.attained is None else question.attained
+    classes = question.slo
+    if classes is None and planning.slo is not None:
+        classes = tuple(planning.slo)
+    return goal_of(base, attained, _confidence(base, question), classes)
+
+
+def _goal_if_any(base: ScenarioPlan, question: Question) -> Goal | None:
+    """A knee can be found without targets, too."""
+    try:
+        return _goal(base, question)
+    except InputError:
+        if question.slo is not None or base.planning is not None:
+            raise
+        return None

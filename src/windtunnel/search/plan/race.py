@@ -1,0 +1,424 @@
+"""The search for the cheapest deployment, as a game of moves: which runs next, and who is out.
+
+It knows no scenario and runs nothing. It is given lanes of entrants (deployments that differ in
+their number of servers alone), asks for runs in batches, is told what came of them, and ends with
+a winner and a verdict on everybody else. What it asks depends on the answers alone, never on when
+they came or who ran them.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from windtunnel.search.plan.confidence import ShareBounds, confidence_of_test
+from windtunnel.search.plan.trials import (
+    OutOfBudget,
+    Rules,
+    Stage,
+    Trial,
+    failure_of,
+    sure_of,
+    worst_of,
+)
+
+# Why an entrant is not the answer: a closed set. Those of `bounds` come before any run.
+MISSES = "misses-slo"
+FEWER = "fewer-servers"
+NOT_SURE = "not-sure-enough"
+FAILED = "run-failed"
+DEARER = "dearer"
+UNTRIED = "budget"
+RUNNER_UP = "runner-up"
+BEST = "best"
+
+WIDTH = 4
+"""Entrants that go a stage further at a time: its own number, however many workers there are."""
+SCREENED = 16
+"""Lanes that have their short runs at a time, for the same reason."""
+RUNNERS_UP = 3
+FAR_DEARER = 2.0
+"""Runners-up cost at most so many times what the answer does."""
+CLEARLY = 0.02
+"""A run alone may be this much worse than many: caches are cold at first, and chance is in it."""
+SURE_OF_A_MISS = 0.999
+
+
+class Entrant(NamedTuple):
+    """A deployment: its number, its servers, and dollars for an hour of them.
+
+    `scales`: an autoscaler changes their number, so that this is the least they cost.
+    """
+
+    number: int
+    servers: tuple[int, ...]
+    cost: float
+    scales: bool = False
+
+
+class ServerCounts(NamedTuple):
+    """Entrants from few servers to many. `rising`: one with more is never worse than with fewer."""
+
+    entrants: tuple[Entrant, ...]
+    rising: bool
+
+
+class WantedRun(NamedTuple):
+    """A run that is wanted: of an entrant, of this part of its length, with this seed."""
+
+    number: int
+    share: float
+    seed: int
+
+
+class CandidateVerdict(msgspec.Struct, frozen=True):
+    """Why an entrant is what it is, with the numbers that said so."""
+
+    reason: str
+    share: float | None = None
+    """Of its length, of the runs that it is judged by."""
+    runs: int = 0
+    attained: float | None = None
+    """By the class that does worst."""
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    cost: float | None = None
+    """Dollars an hour, as measured where it scales."""
+    instead: int | None = None
+    """The entrant with more servers that misses too, or the answer that is cheaper."""
+    reached: float | None = None
+    """What the former attains."""
+    sentence: str = ""
+
+
+class RaceResult(msgspec.Struct, frozen=True):
+    """The end of a search."""
+
+    best: int | None
+    runners_up: tuple[int, ...]
+    closest: int | None
+    """Who came closest, when nobody is good enough."""
+    verdicts: dict[int, CandidateVerdict]
+    runs: int
+    whole_runs: float
+    out_of_budget: bool
+    tests: int
+
+
+Moves = Generator[list[WantedRun], Mapping[WantedRun, Trial], None]
+
+
+class _Standing:
+    """How far a lane has come: who runs for it, and which stage is next."""
+
+    def __init__(self, lane: ServerCounts) -> None:
+        self.lane = lane
+        self.at = 0
+        self.stage = 0
+        self.screened = False  # whether short runs have told with how many servers to begin
+        self.done = False  # its entrant is the answer or a runner-up
+
+    @property
+    def entrant(self) -> Entrant:
+        return self.lane.entrants[self.at]
+
+    @property
+    def out(self) -> bool:
+        return self.at >= len(self.lane.entrants)
+
+
+class Seeker:
+    """Looks for the first of many that is enough, where all after it are: at `at` next."""
+
+    def __init__(self, many: int) -> None:
+        self._low, self._high = 0, many  # the first is in between, or `many` when none is
+        self._leap = 1
+
+    @property
+    def found(self) -> bool:
+        return self._low >= self._high
+
+    @property
+    def at(self) -> int:
+        leaping = self._low + self._leap - 1
+        return min(leaping, (self._low + self._high) // 2)
+
+    def learn(self, *, enough: bool) -> None:
+        if enough:
+            self._high, self._leap = self.at, self._high  # no further leap: halves from here on
+        else:
+            self._low, self._leap = self.at + 1, 2 * self._leap
+
+
+class Race:
+    """The search. `moves` gives batches of wishes and wants their trials; then `ended` knows."""
+
+    def __init__(self, lanes: Sequence[ServerCounts], rules: Rules) -> None:
+        self._rules = rules
+        self._stages = (*rules.stages, *rules.doubtful)
+        self._standings = [_Standing(lane) for lane in lanes]
+        self._entrants = {one.number: one for lane in lanes for one in lane.entrants}
+        self._trials: dict[WantedRun, Trial] = {}
+        self._verdicts: dict[int, CandidateVerdict] = {}
+        self._spent = 0.0
+        self._tests = 0
+        self._best: int | None = None
+        self._runners_up: list[int] = []
+        self._out_of_budget = False
+
+    def moves(self) -> Moves:
+        """Asks for runs until the answer is known, or nothing may be spent any more."""
+        try:
+            yield from self._climb()
+        except OutOfBudget:
+            self._out_of_budget = True
+
+    def ended(self) -> RaceResult:
+        """The answer, and a verdict on everyone."""
+        for number in self._entrants:
+            if number not in self._verdicts:
+                self._verdicts[number] = self._left(number)
+        return RaceResult(
+            best=self._best,
+            runners_up=tuple(self._runners_up),
+            closest=self._closest() if self._best is None else None,
+            verdicts=dict(sorted(self._verdicts.items())),
+            runs=len(self._trials),
+            whole_runs=self._spent,
+            out_of_budget=self._out_of_budget,
+            tests=self._tests,
+        )
+
+    # Short runs of many, longer runs of the cheapest
+
+    def _climb(self) -> Moves:
+        """Takes the cheapest a stage further until the cheapest of all has passed the test."""
+        while True:
+            running = self._running()
+            if not running or len(self._runners_up) >= RUNNERS_UP:
+                return
+            unseen = [one for one in running[:WIDTH] if not one.screened]
+            if unseen:
+                yield from self._screen([one for one in running if not one.screened][:SCREENED])
+                continue
+            # Of those that cost the same, the best so far: a first test asks the least.
+            least = self._cost(running[0].entrant)
+            cheapest = [one for one in running[:WIDTH] if self._cost(one.entrant) == least]
+            if all(one.stage == len(self._stages) for one in cheapest):
+                yield from self._test(max(cheapest, key=self._attained_so_far))
+                continue
+            sifted = len(self._rules.stages)
+            ahead = [one for one in running[:WIDTH] if one.stage < sifted]
+            ahead += [one for one in cheapest if sifted <= one.stage < len(self._stages)]
+            yield from self._further(ahead)
+
+    def _further(self, ahead: Sequence[_Standing]) -> Moves:
+        """A stage further for each: then it is out, or goes on, or is ready for its test."""
+        last = len(self._rules.stages) - 1
+        # Who scales costs what a run says, and a short one says nothing of a day.
+        for one in ahead:
+            if one.entrant.scales:
+                one.stage = max(one.stage, last)
+        yield from self._run([(one.entrant, self._stages[one.stage]) for one in ahead])
+        for one in ahead:
+            stage = self._stages[one.stage]
+            if self._fails(one.entrant, stage):
+                self._dismiss_up_to(one, one.at, stage)
+            elif one.stage < last:
+                one.stage += 1
+            elif worst_of(self._of(one.entrant, stage)) >= self._rules.attained:
+                one.stage = len(self._stages)
+            elif one.stage + 1 < len(self._stages):
+                one.stage += 1
+            else:
+                sure = self._sure(one.entrant, stage, self._rules.confidence)
+                self._doubt(one, stage, sure, self._rules.confidence)
+
+    def _attained_so_far(self, standing: _Standing) -> tuple[float, int]:
+        """What its whole runs attained, of the seeds that all have run; then the first of them."""
+        trials = self._of(standing.entrant, self._rules.stages[-1])
+        return worst_of(trials), -standing.entrant.number
+
+    def _doubt(
+        self, standing: _Standing, stage: Stage, sure: ShareBounds, confidence: float
+    ) -> None:
+        """It is not sure to attain: one with more servers takes its place."""
+        entrant = standing.entrant
+        reason = MISSES if sure.high < self._rules.attained else NOT_SURE
+        said = self._verdict(reason, entrant, stage, sure, confidence)
+        self._verdicts[entrant.number] = said
+        standing.at += 1
+        standing.stage = len(self._rules.stages) - 1
+
+    def _running(self) -> list[_Standing]:
+        """Lanes that may still bring something, the cheapest first."""
+        running = [one for one in self._standings if not one.out and not one.done]
+        if self._best is not None:
+            dear = FAR_DEARER * self._cost(self._entrants[self._best])
+            running = [one for one in running if self._cost(one.entrant) <= dear]
+        return sorted(running, key=lambda one: (self._cost(one.entrant), one.entrant.number))
+
+    def _screen(self, standings: Sequence[_Standing]) -> Moves:
+        """Finds the fewest servers of each lane that are not clearly too few.
+
+        One server more, then three, then seven, until it may be enough; then by halves between.
+        """
+        stage = self._rules.stages[0]
+        seekers = {}
+        for place, standing in enumerate(standings):
+            standing.screened = True
+            if standing.lane.rising and len(standing.lane.entrants) > 1:
+                seekers[place] = Seeker(len(standing.lane.entrants))
+        while seekers:
+            tried = {
+                place: standings[place].lane.entrants[seeker.at]
+                for place, seeker in seekers.items()
+            }
+            yield from self._run([(entrant, stage) for entrant in tried.values()])
+            for place, entrant in tried.items():
+                seeker = seekers[place]
+                fails = self._fails(entrant, stage)
+                if fails:
+                    self._dismiss_up_to(standings[place], seeker.at, stage)
+                seeker.learn(enough=not fails)
+            seekers = {place: seeker for place, seeker in seekers.items() if not seeker.found}
+
+    def _test(self, standing: _Standing) -> Moves:
+        """With seeds that had no part in choosing, whether it is sure enough."""
+        entrant, rules = standing.entrant, self._rules
+        stage = Stage(1.0, rules.test) if rules.test else rules.stages[-1]
+        yield from self._run([(entrant, stage)])
+        if self._failure(entrant, stage):
+            self._dismiss_up_to(standing, standing.at, stage)
+            return
+        judged = self._best is None
+        confidence = (
+            confidence_of_test(rules.confidence, self._tests) if judged else rules.confidence
+        )
+        sure = self._sure(entrant, stage, confidence)
+        self._tests += judged
+        if sure.low < rules.attained:
+            self._doubt(standing, stage, sure, confidence)
+            return
+        standing.done = True
+        said = self._verdict(BEST if judged else RUNNER_UP, entrant, stage, sure, confidence)
+        self._verdicts[entrant.number] = said
+        if judged:
+            self._best = entrant.number
+        else:
+            self._runners_up.append(entrant.number)
+
+    # Runs, and what they say
+
+    def _run(self, wanted: Sequence[tuple[Entrant, Stage]]) -> Moves:
+        wishes = [
+            WantedRun(entrant.number, 1.0 if entrant.scales else stage.share, seed)
+            for entrant, stage in wanted
+            for seed in stage.seeds
+        ]
+        wishes = [wish for wish in wishes if wish not in self._trials]
+        cost = sum(wish.share for wish in wishes)
+        if self._spent + cost > self._rules.budget + 1e-9:
+            raise OutOfBudget
+        if wishes:
+            answers = yield wishes
+            self._spent += cost
+            for wish in wishes:
+                self._trials[wish] = answers[wish]
+
+    def _of(self, entrant: Entrant, stage: Stage) -> list[Trial]:
+        share = 1.0 if entrant.scales else stage.share
+        wishes = [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
+        return [self._trials[wish] for wish in wishes]
+
+    def _failure(self, entrant: Entrant, stage: Stage) -> str:
+        return failure_of(self._of(entrant, stage))
+
+    def _fails(self, entrant: Entrant, stage: Stage) -> bool:
+        """Whether it is out: all that its runs leave possible is below the target.
+
+        A run alone must say so with more confidence, and by far: it does not know how runs spread.
+        """
+        if self._failure(entrant, stage):
+            return True
+        rules = self._rules
+        if rules.test and len(stage.seeds) == 1:
+            return self._sure(entrant, stage, SURE_OF_A_MISS).high < rules.attained - CLEARLY
+        return self._sure(entrant, stage, rules.confidence).high < rules.attained
+
+    def _sure(self, entrant: Entrant, stage: Stage, confidence: float) -> ShareBounds:
+        return sure_of(self._of(entrant, stage), confidence, chance=bool(self._rules.test))
+
+    def _cost(self, entrant: Entrant) -> float:
+        """As far as it is known: what scales costs what its whole runs did, on average."""
+        if not entrant.scales:
+            return entrant.cost
+        costs = [
+            trial.cost
+            for wish, trial in self._trials.items()
+            if wish.number == entrant.number and not trial.failure
+        ]
+        return sum(costs) / len(costs) if costs else entrant.cost
+
+    # Verdicts
+
+    def _verdict(
+        self, reason: str, entrant: Entrant, stage: Stage, sure: ShareBounds, confidence: float
+    ) -> CandidateVerdict:
+        return CandidateVerdict(
+            reason=reason,
+            share=1.0 if entrant.scales else stage.share,
+            runs=len(stage.seeds),
+            attained=sure.share,
+            low=sure.low,
+            high=sure.high,
+            confidence=confidence,
+            cost=self._cost(entrant),
+        )
+
+    def _dismiss_up_to(self, standing: _Standing, at: int, stage: Stage) -> None:
+        """Out is who ran, and with it everyone of its lane with fewer servers."""
+        entrants = standing.lane.entrants
+        loser = entrants[at]
+        failure = self._failure(loser, stage)
+        if failure:
+            said = CandidateVerdict(FAILED, cost=self._cost(loser), sentence=failure)
+        else:
+            sure = self._sure(loser, stage, self._rules.confidence)
+            said = self._verdict(MISSES, loser, stage, sure, self._rules.confidence)
+        self._verdicts[loser.number] = said
+        for fewer in entrants[standing.at : at]:
+            reason = UNTRIED if failure else FEWER
+            less = CandidateVerdict(
+                reason, cost=self._cost(fewer), instead=loser.number, reached=said.attained
+            )
+            self._verdicts.setdefault(fewer.number, less)
+        standing.at = at + 1
+
+    def _left(self, number: int) -> CandidateVerdict:
+        """Of somebody who was never out: dearer than the answer, or nothing was left to spend."""
+        entrant = self._entrants[number]
+        cost = self._cost(entrant)
+        stages = [stage for stage in reversed(self._stages) if self._ran(entrant, stage)]
+        reason, instead = UNTRIED, None
+        if self._best is not None and cost >= self._cost(self._entrants[self._best]):
+            reason, instead = DEARER, self._best
+        if not stages or self._failure(entrant, stages[0]):
+            return CandidateVerdict(reason, cost=cost, instead=instead)
+        sure = self._sure(entrant, stages[0], self._rules.confidence)
+        said = self._verdict(reason, entrant, stages[0], sure, self._rules.confidence)
+        return msgspec.structs.replace(said, instead=instead)
+
+    def _ran(self, entrant: Entrant, stage: Stage) -> bool:
+        share = 1.0 if entrant.scales else stage.share
+        return all(WantedRun(entrant.number, share, seed) in self._trials for seed in stage.seeds)
+
+    def _closest(self) -> int | None:
+        """Who attained most, judged by the longest runs that anybody had."""
+        known = [
+            (said.attained or 0.0, said.share or 0.0, -(said.cost or 0.0), -number)
+            for number, said in self._verdicts.items()
+            if said.attained is not None
+        ]
+        return -max(known)[3] if known else None

@@ -1,0 +1,441 @@
+"""All deployments that a plan may choose from, each with what no run could do better than."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.shapes import ModelShape
+from windtunnel.search.plan.bounds import EngineBounds, Ruled, fewest_servers, ruled_out
+from windtunnel.search.plan.choices import Choices, Section, template_of
+from windtunnel.search.plan.demand import ClassDemand
+from windtunnel.search.point import Origin, Settings
+from windtunnel.search.settings import CountRange
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
+from windtunnel.twin.prices import price_of
+from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+
+MOST_CANDIDATES = 50_000
+MOST_LANES = 5_000
+AS_MANY = 8
+"""Where nobody says how many servers to try: up to this many times the fewest that might do."""
+TOGETHER, SPLIT = "together", "prefill-decode"
+SPLIT_ROLES = ("prefill", "decode")
+
+DOES_NOT_FIT = "does-not-fit"
+TOO_SLOW = "too-little-throughput"
+
+
+class ServerKind(msgspec.Struct, frozen=True):
+    """Everything about a deployment but the number of its servers."""
+
+    number: int
+    shape: str
+    accelerator: str | None
+    tensor_parallel: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    memory_utilization: float
+    router: str
+    scaling: str | None
+    settings: Settings
+    plan: ScenarioPlan | None
+    """None: it cannot be built, and `sentence` says why."""
+    prices: tuple[float, ...] = ()
+    """Dollars for an hour of one server of each pool; none where nobody has said."""
+    accelerators: tuple[int, ...] = ()
+    """Of one server of each pool."""
+    ruled: Ruled | None = None
+    fewest: int = 1
+    """Servers below which there is too little time for the work, in all."""
+    fewest_decode: int = 1
+    sentence: str = ""
+
+    @property
+    def scales(self) -> bool:
+        return self.scaling is not None
+
+
+class Candidate(NamedTuple):
+    """A deployment: a kind, and the servers of each of its pools."""
+
+    number: int
+    kind: ServerKind
+    servers: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.servers)
+
+    @property
+    def possible(self) -> bool:
+        """Whether no bound rules it out; what scales may have more servers than at first."""
+        kind = self.kind
+        if kind.plan is None or kind.ruled is not None:
+            return False
+        enough = self.total >= kind.fewest and self.servers[-1] >= kind.fewest_decode
+        return kind.scales or enough
+
+    def settings(self) -> Settings:
+        """What makes it of the scenario."""
+        kind = self.kind
+        counts: list[tuple[str, Any]] = []
+        pools = next((value for path, value in kind.settings if path == "serving.pools"), None)
+        if isinstance(pools, list):
+            whole = [
+                {**pool, "replicas": count} if isinstance(pool, dict) else pool
+                for pool, count in zip(pools, self.servers, strict=True)
+            ]
+            rest = [pair for pair in kind.settings if pair[0] != "serving.pools"]
+            return (("serving.pools", whole), *rest)
+        counts += [
+            (f"serving.pools.{index}.replicas", count) for index, count in enumerate(self.servers)
+        ]
+        return (*counts, *kind.settings)
+
+    def plan(self) -> ScenarioPlan:
+        """The scenario with these servers."""
+        whole = self.kind.plan
+        assert whole is not None
+        pools = tuple(
+            msgspec.structs.replace(pool, replicas=count)
+            for pool, count in zip(whole.pools, self.servers, strict=True)
+        )
+        return msgspec.structs.replace(whole, pools=pools)
+
+
+class Frame(NamedTuple):
+    """A scenario with one shape, router and autoscaler, whose servers may still be any."""
+
+    shape: str
+    router: str
+    scaling: str | None
+    settings: Settings
+    plan: ScenarioPlan | None
+    sentence: str
+
+
+def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[Frame]:
+    """Every combination of what is not about the servers themselves."""
+    data = origin.data()
+    shapes = [TOGETHER] * choices.together + [SPLIT] * (choices.prefill is not None)
+    for shape, router, scaler in itertools.product(shapes, choices.routers, choices.scalers):
+        settings = [
+            *_shape_settings(base, data, shape, scaler),
+            *_router_settings(router),
+            *_scaling_settings(base, data, scaler),
+        ]
+        policy = base.router.policy if router is None else str(router["policy"])
+        scaling = _scaling_name(data, scaler)
+        try:
+            plan = origin.plan(tuple(settings), option="plan")
+            plan = msgspec.structs.replace(plan, planning=None)
+            yield Frame(shape, policy, scaling, tuple(settings), plan, "")
+        except InputError as error:
+            yield Frame(shape, policy, scaling, tuple(settings), None, str(error))
+
+
+def _scaling_name(data: dict[str, Any], scaler: Section | None) -> str | None:
+    if scaler is None:
+        return None
+    written = scaler or data["scaling"]  # an empty one is the scenario's own
+    return str(written.get("policy", "manifests"))
+
+
+def _shape_settings(
+    base: ScenarioPlan, data: dict[str, Any], shape: str, scaler: Section | None
+) -> Iterator[tuple[str, Any]]:
+    have = SPLIT if len(base.pools) == 2 else TOGETHER
+    if shape == have:
+        for index, pool in enumerate(base.pools):
+            yield f"serving.pools.{index}.replicas", _begin(scaler, pool.name, pool.replicas)
+        return
+    pools = data["serving"]["pools"]
+    own = pools[[pool.name for pool in base.pools].index(template_of(base).name)]
+    names = (("main", "both"),) if shape == TOGETHER else ((name, name) for name in SPLIT_ROLES)
+    yield (
+        "serving.pools",
+        [
+            {**own, "name": name, "role": role, "replicas": _begin(scaler, name, 1)}
+            for name, role in names
+        ],
+    )
+    if shape == TOGETHER and "disaggregation" in data["serving"]:
+        yield "serving.disaggregation", None
+
+
+def _begin(scaler: Section | None, pool: str, replicas: int) -> int:
+    """Any number that the rules allow: how many there really are is chosen later."""
+    bounds = (scaler or {}).get("pools", {}).get(pool, {})
+    least = bounds.get("min", 1)
+    return int(min(max(replicas, least), max(least, bounds.get("max", MOST_REPLICAS))))
+
+
+def _router_settings(router: Section | None) -> Iterator[tuple[str, Any]]:
+    if router is not None:
+        yield "serving.router", router
+
+
+def _scaling_settings(
+    base: ScenarioPlan, data: dict[str, Any], scaler: Section | None
+) -> Iterator[tuple[str, Any]]:
+    if scaler is None and base.scaling is not None:
+        yield "scaling", None
+        for name in ("startup", "drain"):
+            if name in data["serving"]:
+                yield f"serving.{name}", None
+    elif scaler:
+        yield "scaling", scaler
+
+
+class Hardware(NamedTuple):
+    """What every server of a kind is. None: as its pool has it."""
+
+    accelerator: str | None
+    tensor_parallel: int | None
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
+    memory_utilization: float | None
+
+
+def kinds_of(
+    origin: Origin,
+    base: ScenarioPlan,
+    choices: Choices,
+    demands: Sequence[ClassDemand],
+    attained: float,
+) -> list[ServerKind]:
+    """Every combination, with what its bounds say."""
+    frames = list(frames_of(origin, base, choices))
+    hardware = [
+        Hardware(*values)
+        for values in itertools.product(
+            choices.accelerators,
+            choices.tensor_parallel,
+            choices.max_num_seqs,
+            choices.max_num_batched_tokens,
+            choices.memory_utilization,
+        )
+        if values[2] is None or values[3] is None or values[2] <= values[3]
+    ]
+    if len(frames) * len(hardware) > MOST_LANES:
+        what = f"these are {len(frames) * len(hardware)} kinds of deployment"
+        allowed = f"up to {MOST_LANES}"
+        raise InputError(what, where="plan", allowed=allowed, hint="vary fewer settings at once")
+    shape = shape_of(base.pools[0])
+    bounds = _Bounds(demands, attained, base.duration_s, shape)
+    kinds: list[ServerKind] = []
+    for frame, own in itertools.product(frames, hardware):
+        kinds.append(_kind(len(kinds), frame, own, base, choices, bounds))
+    return kinds
+
+
+def _kind(
+    number: int,
+    frame: Frame,
+    own: Hardware,
+    base: ScenarioPlan,
+    choices: Choices,
+    bounds: "_Bounds",
+) -> ServerKind:
+    shown = _with(template_of(base), own, choices.prices)
+    kind = ServerKind(
+        number=number,
+        shape=frame.shape,
+        accelerator=_name_of(shown.accelerator),
+        tensor_parallel=shown.tensor_parallel,
+        max_num_seqs=shown.engine.max_num_seqs,
+        max_num_batched_tokens=shown.engine.max_num_batched_tokens,
+        memory_utilization=shown.engine.memory_utilization,
+        router=frame.router,
+        scaling=frame.scaling,
+        settings=(),
+        plan=None,
+        sentence=frame.sentence,
+    )
+    if frame.plan is None:
+        return msgspec.structs.replace(kind, settings=frame.settings)
+    pools = [_with(pool, own, choices.prices) for pool in frame.plan.pools]
+    changes = [_changes(old, new) for old, new in zip(frame.plan.pools, pools, strict=True)]
+    prices = [price_of(pool) for pool in pools]
+    each = tuple(
+        (price or 0.0) * pool.tensor_parallel for price, pool in zip(prices, pools, strict=True)
+    )
+    kind = msgspec.structs.replace(
+        kind,
+        settings=_merged(frame.settings, changes),
+        prices=each if None not in prices else (),
+        accelerators=tuple(pool.tensor_parallel for pool in pools),
+    )
+    try:
+        found = bounds.of(pools)
+    except InputError as error:
+        return msgspec.structs.replace(kind, sentence=error.what)
+    plan = msgspec.structs.replace(frame.plan, pools=tuple(pools))
+    ruled, fewest, fewest_decode = found
+    return msgspec.structs.replace(
+        kind, plan=plan, ruled=ruled, fewest=fewest, fewest_decode=fewest_decode
+    )
+
+
+def _with(pool: PoolPlan, own: Hardware, prices: dict[str, float]) -> PoolPlan:
+    """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
+    name = _name_of(pool.accelerator)
+    wanted = own.accelerator or name
+    degree = own.tensor_parallel or pool.tensor_parallel
+    same = wanted == name and degree == pool.tensor_parallel
+    engine = pool.engine
+    price = pool.price_per_hour if wanted == name else None
+    return msgspec.structs.replace(
+        pool,
+        accelerator=pool.accelerator if wanted == name else wanted,
+        tensor_parallel=degree,
+        price_per_hour=price if wanted is None else prices.get(wanted, price),
+        engine=msgspec.structs.replace(
+            engine,
+            max_num_seqs=own.max_num_seqs or engine.max_num_seqs,
+            max_num_batched_tokens=own.max_num_batched_tokens or engine.max_num_batched_tokens,
+            memory_utilization=own.memory_utilization or engine.memory_utilization,
+            kv_blocks=engine.kv_blocks if same else None,
+        ),
+    )
+
+
+def _name_of(accelerator: str | None) -> str | None:
+    """In the catalog."""
+    return None if accelerator is None else resolve_accelerator(accelerator).name
+
+
+def _changes(old: PoolPlan, pool: PoolPlan) -> dict[str, Any]:
+    """What is written differently in a pool."""
+    changes: dict[str, Any] = {
+        name: getattr(pool, name)
+        for name in ("accelerator", "tensor_parallel", "price_per_hour")
+        if getattr(pool, name) != getattr(old, name)
+    }
+    for name in ("max_num_seqs", "max_num_batched_tokens", "memory_utilization"):
+        if getattr(pool.engine, name) != getattr(old.engine, name):
+            changes[f"engine.{name}"] = getattr(pool.engine, name)
+    if pool.engine.kv_blocks != old.engine.kv_blocks:
+        changes["engine.kv_blocks"] = "auto"
+    return changes
+
+
+def _merged(settings: Settings, changes: Sequence[dict[str, Any]]) -> Settings:
+    """Into the list of pools where it is set as a whole, else key by key."""
+    merged: list[tuple[str, Any]] = []
+    whole = False
+    for path, value in settings:
+        if path == "serving.pools" and isinstance(value, list):
+            whole = True
+            merged.append((path, [_put(p, c) for p, c in zip(value, changes, strict=True)]))
+        elif not path.endswith(".replicas"):
+            merged.append((path, value))
+    if not whole:
+        for index, own in enumerate(changes):
+            merged += [(f"serving.pools.{index}.{key}", value) for key, value in own.items()]
+    return tuple(merged)
+
+
+def _put(pool: Any, changes: dict[str, Any]) -> Any:
+    changed = {**pool, "engine": {**(pool.get("engine") or {})}}
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        (changed[section] if section else changed)[name] = value
+    if not changed["engine"]:
+        del changed["engine"]
+    return changed
+
+
+class _Bounds:
+    """What no run could do better than, worked out once for all that have the same servers."""
+
+    def __init__(
+        self,
+        demands: Sequence[ClassDemand],
+        attained: float,
+        duration_s: float | None,
+        shape: ModelShape | None,
+    ) -> None:
+        self._demands = demands
+        self._attained = attained
+        self._end_s = math.inf if duration_s is None else duration_s
+        self._shape = shape
+        self._known: dict[tuple[bytes, ...], tuple[Ruled | None, int, int]] = {}
+
+    def of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+        """Why none of these can do, the fewest servers that might, and the fewest that decode."""
+        bare = [msgspec.structs.replace(pool, name="", replicas=1) for pool in pools]
+        key = tuple(msgspec.json.encode(pool) for pool in bare)
+        if key not in self._known:
+            self._known[key] = self._of(pools)
+        return self._known[key]
+
+    def _of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+        engines = [self._engine(pool) for pool in pools]
+        prefill, decode = engines[0], engines[-1]
+        for demand in self._demands:
+            ruled = ruled_out(prefill, decode, demand, self._attained)
+            if ruled is not None:
+                return ruled, 1, 1
+        fewest, writing = fewest_servers(decode, self._demands, self._attained, self._end_s)
+        return None, max(len(pools), fewest), writing
+
+    def _engine(self, pool: PoolPlan) -> EngineBounds:
+        model = step_time_of(pool, self._shape)
+        return EngineBounds(model, limits_of(pool, self._shape), overheads_of(pool).queueing_s)
+
+
+def candidates_of(
+    kinds: Sequence[ServerKind], base: ScenarioPlan, choices: Choices
+) -> list[Candidate]:
+    """Every kind with every number of servers, from few to many."""
+    found: list[Candidate] = []
+    for kind in kinds:
+        for servers in _counts(kind, base, choices):
+            found.append(Candidate(len(found), kind, servers))
+        if len(found) > MOST_CANDIDATES:
+            what = f"these are more than {MOST_CANDIDATES} candidates"
+            hint = "narrow a range under `plan`"
+            raise InputError(what, where="plan", hint=hint)
+    return found
+
+
+def _counts(kind: ServerKind, base: ScenarioPlan, choices: Choices) -> list[tuple[int, ...]]:
+    if kind.scales:
+        return [_at_first(kind)]
+    if kind.shape == SPLIT:
+        prefill, decode = choices.prefill, choices.decode
+        assert prefill is not None
+        assert decode is not None
+        return list(itertools.product(_each(prefill), _each(decode)))
+    if choices.replicas is not None:
+        return [(count,) for count in _each(choices.replicas)]
+    if kind.plan is None or kind.ruled is not None:
+        return [(max(1, base.pools[0].replicas),)]
+    # Of traffic whose load nobody knows before a run, the scenario's own number is a hint.
+    fewest = kind.fewest
+    most = max(AS_MANY * fewest, 2 * sum(pool.replicas for pool in base.pools))
+    return [(count,) for count in range(fewest, min(most, MOST_REPLICAS) + 1)]
+
+
+def _each(counts: CountRange) -> range:
+    return range(counts.min, counts.max + 1)
+
+
+def _at_first(kind: ServerKind) -> tuple[int, ...]:
+    """Where an autoscaler begins: with the fewest that might do, as far as it allows."""
+    plan = kind.plan
+    if plan is None or plan.scaling is None:
+        return (1,) if kind.shape == TOGETHER else (1, 1)
+    wanted = [kind.fewest] if len(plan.pools) == 1 else [1, kind.fewest_decode]
+    counts = []
+    for pool, count in zip(plan.pools, wanted, strict=True):
+        bounds = plan.scaling.bounds[pool.name]
+        counts.append(min(max(count, bounds.min), bounds.max))
+    return tuple(counts)

@@ -1,0 +1,1 @@
+"""One scenario at many settings."""

@@ -1,0 +1,80 @@
+"""The folder of a sweep: it says of which, so that the same one goes on and no other does."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.core.errors import OutputError
+from windtunnel.search.sweep.sweep import Sweep
+
+IDENTITY = "sweep.json"
+RESULTS = "results.parquet"
+PAGE = "report.html"
+POINTS = "points"
+"""Where finished points are kept, unless somebody says otherwise."""
+FILES = (IDENTITY, RESULTS, PAGE)
+ANOTHER = "choose another folder with -o; --cache lets both share finished points"
+
+
+def identity_of(sweep: Sweep, command: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same for a sweep to go on: the scenario, and what is asked of it."""
+    return {"scenario": sweep.plan.name, "scenario_sha256": sweep.plan.sha256, **command}
+
+
+def check(folder: Path, identity: dict[str, Any]) -> None:
+    """Refuses a folder of another sweep or of something else, and changes nothing in it."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("is a file, not a folder", where=str(folder), hint=ANOTHER)
+    file = folder / IDENTITY
+    if file.exists():
+        with _sentences(folder):
+            content = file.read_bytes()
+        _refuse_another(folder, content, identity)
+        return
+    for name in FILES:
+        if (folder / name).exists():
+            what = f"has a {name} that is of no sweep"
+            raise OutputError(what, where=str(folder), hint="choose another folder with -o")
+
+
+def claim(folder: Path, identity: dict[str, Any]) -> None:
+    """Makes the folder and notes whose it is, so that a sweep that is interrupted can go on."""
+    check(folder, identity)
+    content = msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
+    with _sentences(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=folder, prefix=".draft-")
+        with os.fdopen(handle, "wb") as open_file:
+            open_file.write(content)
+        Path(draft).replace(folder / IDENTITY)
+
+
+@contextmanager
+def _sentences(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        what = f"cannot write results: {reason}"
+        raise OutputError(what, where=str(folder), hint="choose another folder with -o") from error
+
+
+def _refuse_another(folder: Path, content: bytes, identity: dict[str, Any]) -> None:
+    try:
+        there = msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.DecodeError:
+        there = {}
+    ours = msgspec.json.decode(msgspec.json.encode(identity), type=dict[str, Any])
+    if there == ours:
+        return
+    named = {"scenario_sha256": "what the scenario says"}
+    differing = [named.get(name, name) for name in ours if there.get(name) != ours[name]] or [
+        "what it was asked for"
+    ]
+    what = f"holds another sweep: {', '.join(differing)} was different"
+    raise OutputError(what, where=str(folder), hint=ANOTHER)

@@ -1,0 +1,161 @@
+"""What a sweep found, point by point: means over seeds, the best, and the Pareto front."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import windtunnel
+from windtunnel.analysis.comparison import HIGHER, LOWER
+from windtunnel.core.intervals import CONFIDENCE, Interval, mean_interval
+from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
+from windtunnel.search.measure import Metrics, about
+from windtunnel.search.sweep.sweep import Sweep
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+COSTS = ("cost.total", "accelerator_seconds")
+"""What a point costs: dollars, or where nothing has a price, time on accelerators."""
+LATENCIES = ("latency.ttft.p95", "latency.e2e.p95", "latency.tpot.p95")
+GOODPUT = "throughput.goodput_requests_per_s"
+MOST_SHOWN = 5
+"""Figures that a person is shown who asked for none."""
+
+
+def summary_of(
+    sweep: Sweep, outcomes: Sequence[Outcome], wanted: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Everything that a table, a page or a program needs to know of a sweep, as plain data."""
+    points = [_point(sweep, number) for number in range(len(sweep.points))]
+    own: list[list[Outcome]] = [[] for _ in points]
+    for run, outcome in zip(sweep.runs, outcomes, strict=True):
+        own[run.point].append(outcome)
+    for point, of_point in zip(points, own, strict=True):
+        failures = [outcome.sentence for outcome in of_point if isinstance(outcome, FailedRun)]
+        if failures:
+            point["failed"] = failures[0]
+        elif point["failed"] is None:
+            point["metrics"] = _means([o.metrics for o in of_point if isinstance(o, MeasuredRun)])
+    names = list(dict.fromkeys(name for point in points for name in point["metrics"]))
+    attained = _attained(sweep.plan, names)
+    cost, quality = _front_axes(points, attained, wanted)
+    return {
+        "windtunnel": windtunnel.__version__,
+        "name": sweep.plan.name,
+        "design": sweep.design,
+        "seeds": list(sweep.seeds),
+        "confidence": CONFIDENCE,
+        "axes": [
+            {
+                "path": axis.path,
+                "values": None if axis.levels is None else list(axis.levels),
+                "range": axis.range if axis.levels is None else None,
+            }
+            for axis in sweep.axes
+        ],
+        "metrics": [{"name": name, **about(name)._asdict()} for name in names],
+        "shown": list(wanted) or _shown(points, [cost, quality, *attained]),
+        "front": {
+            "cost": cost,
+            "quality": quality,
+            "points": front_of(points, cost, quality) if cost and quality else [],
+        },
+        "points": points,
+    }
+
+
+def _point(sweep: Sweep, number: int) -> dict[str, Any]:
+    return {
+        "point": number,
+        "settings": dict(sweep.points[number]),
+        "failed": sweep.refused.get(number),
+        "metrics": {},
+    }
+
+
+def _means(runs: Sequence[Metrics]) -> dict[str, dict[str, float | None]]:
+    """Mean and interval of every figure; a figure that a seed lacks is nobody's."""
+    found: dict[str, dict[str, float | None]] = {}
+    for name in runs[0]:
+        known = [value for value in (run.get(name) for run in runs) if value is not None]
+        if len(known) < len(runs):
+            found[name] = {"mean": None, "low": None, "high": None}
+        elif len(known) == 1:
+            found[name] = {"mean": known[0], "low": None, "high": None}
+        else:
+            middle, low, high = _interval(name, [float(value) for value in known])
+            found[name] = {"mean": middle, "low": low, "high": high}
+    return found
+
+
+def _interval(name: str, values: list[float]) -> Interval:
+    """Within what the figure can be: no time is below 0, and no share above 1."""
+    middle, low, high = mean_interval(values)
+    floor = 0.0 if min(values) >= 0.0 else low
+    ceiling = 1.0 if about(name).unit == "share" else high
+    return Interval(middle, max(low, floor), min(high, ceiling))
+
+
+def mean_of(point: Mapping[str, Any], name: str) -> float | None:
+    """A point's mean of a figure, or None where it has none."""
+    found = point["metrics"].get(name)
+    mean: float | None = None if found is None else found["mean"]
+    return mean
+
+
+def varies(points: Iterable[Mapping[str, Any]], name: str) -> bool:
+    """Whether a figure tells points apart."""
+    return len({mean_of(point, name) for point in points} - {None}) > 1
+
+
+def _attained(plan: ScenarioPlan, names: Sequence[str]) -> list[str]:
+    """How many requests of each class were in time, of classes with times to keep."""
+    classes = [
+        name
+        for name, slo in plan.slos.items()
+        if any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
+    ]
+    return [name for name in (f"slo.{name}.attained" for name in classes) if name in names]
+
+
+def _front_axes(
+    points: list[dict[str, Any]], attained: Sequence[str], wanted: Sequence[str]
+) -> tuple[str | None, str | None]:
+    cost = next((name for name in COSTS if varies(points, name)), None)
+    telling = [name for name in attained if varies(points, name)]
+    telling.sort(key=lambda name: (min(_known(points, name)), name))
+    asked = [name for name in wanted if name != cost and about(name).better is not None]
+    candidates = [*asked, *telling, *(name for name in LATENCIES if varies(points, name))]
+    return cost, candidates[0] if candidates else None
+
+
+def _known(points: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return [mean for mean in (mean_of(point, name) for point in points) if mean is not None]
+
+
+def _shown(points: list[dict[str, Any]], first: Sequence[str | None]) -> list[str]:
+    candidates = [name for name in (*first, *LATENCIES[:2], GOODPUT) if name is not None]
+    telling = [name for name in dict.fromkeys(candidates) if varies(points, name)]
+    return telling[:MOST_SHOWN] or [*LATENCIES[:2], GOODPUT]
+
+
+def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> list[int]:
+    """The points that no other beats in one figure without losing in the other, by cost."""
+    higher = about(quality).better == HIGHER
+    known = []
+    for point in points:
+        price, good = mean_of(point, cost), mean_of(point, quality)
+        if price is not None and good is not None:
+            known.append((price, -good if higher else good, point["point"]))
+    found: list[int] = []
+    best: tuple[float, float] | None = None
+    for price, good, number in sorted(known):
+        if best is None or good < best[1] or (price, good) == best:
+            best = (price, good)
+            found.append(number)
+    return found
+
+
+def best_of(points: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The best mean of a figure; None where neither way is better, or all are the same."""
+    better, known = about(name).better, _known(points, name)
+    if better is None or len(set(known)) < 2:
+        return None
+    return min(known) if better == LOWER else max(known)

@@ -1,0 +1,169 @@
+"""A sweep: one scenario at many settings, every point with the same seeds of traffic."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.core.errors import InputError, InputFaults, one_sentence_per
+from windtunnel.search.execution.workers import FailedRun, Outcome, Workers
+from windtunnel.search.measure import Metrics
+from windtunnel.search.point import Origin, Settings, written
+from windtunnel.search.sweep.axes import Axis
+from windtunnel.search.sweep.designs import GRID, MOST_RUNS, settings_of
+from windtunnel.search.table import ResultTable
+from windtunnel.twin.chance import draws
+from windtunnel.twin.scenario.plan import ScenarioPlan
+
+POINT, SEED, FAILED = "point", "seed", "failed"
+"""Columns beside settings and figures."""
+MOST_FAULTS = 20
+
+Progress = Callable[[int, int, int], None]
+"""Is told how many runs have ended, of how many, and how many of those had ended before."""
+
+
+class SweepRun(NamedTuple):
+    """One run of a sweep."""
+
+    point: int
+    seed: int
+    plan: ScenarioPlan
+
+
+class Sweep(NamedTuple):
+    """What is to be run: points in the order of their design, and the runs of those that can."""
+
+    plan: ScenarioPlan
+    """The scenario before anything is varied."""
+    axes: tuple[Axis, ...]
+    design: str
+    seeds: tuple[int, ...]
+    points: tuple[Settings, ...]
+    refused: dict[int, str]
+    """Points whose settings the scenario does not allow together, and what it says of them."""
+    runs: tuple[SweepRun, ...]
+
+
+def prepare(
+    origin: Origin,
+    axes: Sequence[Axis],
+    *,
+    design: str = GRID,
+    points: int | None = None,
+    seeds: int = 1,
+    seed: int | None = None,
+) -> Sweep:
+    """The sweep of a design, checked as far as can be before the first run."""
+    plan = origin.plan(seed=seed)
+    settings = settings_of(axes, design, points, plan.seed)
+    return prepare_points(origin, plan, axes, design, settings, seeds)
+
+
+def prepare_points(
+    origin: Origin,
+    plan: ScenarioPlan,
+    axes: Sequence[Axis],
+    design: str,
+    settings: Sequence[Settings],
+    seeds: int,
+) -> Sweep:
+    """The sweep of points at hand; `plan` is the scenario before anything is varied.
+
+    A value that no point could run with is an error here. A combination of values is a failed point
+    when others can run.
+    """
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}", allowed="1 or more")
+    _refuse_too_many(len(settings), seeds)
+    plans: dict[int, ScenarioPlan] = {}
+    faults: dict[int, InputError] = {}
+    for number, chosen in enumerate(settings):
+        try:
+            plans[number] = origin.plan(chosen, plan.seed)
+        except InputError as fault:
+            faults[number] = fault
+    _refuse_bad_values(axes, settings, faults)
+    numbers = tuple(plan.seed + number for number in range(seeds))
+    runs = [
+        SweepRun(number, one, msgspec.structs.replace(own, seed=one))
+        for number, own in plans.items()
+        for one in (numbers if draws(own) else numbers[:1])
+    ]
+    return Sweep(
+        plan=plan,
+        axes=tuple(axes),
+        design=design,
+        seeds=numbers,
+        points=tuple(settings),
+        refused={number: str(fault) for number, fault in faults.items()},
+        runs=tuple(runs),
+    )
+
+
+def _refuse_too_many(points: int, seeds: int) -> None:
+    if points * seeds > MOST_RUNS:
+        what = f"{points:,} points with {seeds} seeds are {points * seeds:,} runs"
+        hint = "fewer seeds or points; several sweeps can share a --cache"
+        raise InputError(what, allowed=f"up to {MOST_RUNS:,}", hint=hint)
+
+
+def _refuse_bad_values(
+    axes: Sequence[Axis], settings: Sequence[Settings], faults: dict[int, InputError]
+) -> None:
+    """Values of which every point is refused, each with what is said of the first such point.
+
+    What is said of several values alike, such as of a path that is none, is said once.
+    """
+    found: dict[str, InputError] = {}
+    for place, axis in enumerate(axes):
+        if axis.levels is None and len(faults) < len(settings):
+            continue  # a value that was drawn has one point, and says nothing of the range
+        whose: dict[str, list[int]] = {}
+        for number, chosen in enumerate(settings):
+            whose.setdefault(written(chosen[place][1]), []).append(number)
+        for numbers in whose.values():
+            if all(number in faults for number in numbers):
+                for fault in _apart(faults[numbers[0]]):
+                    found.setdefault(_without_values(fault, settings[numbers[0]]), fault)
+    if found:
+        raise one_sentence_per(list(found.values())[:MOST_FAULTS])
+
+
+def _apart(fault: InputError) -> Sequence[InputError]:
+    return fault.faults if isinstance(fault, InputFaults) else (fault,)
+
+
+def _without_values(fault: InputError, chosen: Settings) -> str:
+    """What it says, the place without the value that was tried there."""
+    text = str(fault)
+    for path, value in chosen:
+        text = text.replace(f"{path}={written(value)}", path, 1)
+    return text
+
+
+def run_sweep(sweep: Sweep, workers: Workers, done: Progress) -> list[Outcome]:
+    """The outcomes of a sweep's runs, in their order."""
+    outcomes: dict[int, Outcome] = {}
+    done(0, len(sweep.runs), 0)
+    for number, outcome in workers.evaluate([run.plan for run in sweep.runs]):
+        outcomes[number] = outcome
+        done(len(outcomes), len(sweep.runs), workers.found)
+    return [outcomes[number] for number in range(len(sweep.runs))]
+
+
+def table_of(sweep: Sweep, outcomes: Sequence[Outcome]) -> ResultTable:
+    """A row per point and seed: settings, then figures. Points that were refused have one too."""
+    names: dict[str, None] = {}
+    rows: list[dict[str, Any]] = []
+    for run, outcome in zip(sweep.runs, outcomes, strict=True):
+        failed = outcome.sentence if isinstance(outcome, FailedRun) else None
+        metrics: Metrics = {} if isinstance(outcome, FailedRun) else outcome.metrics
+        names |= dict.fromkeys(metrics)
+        rows.append({POINT: run.point, SEED: run.seed, FAILED: failed, **metrics})
+    rows += [{POINT: point, FAILED: failed} for point, failed in sweep.refused.items()]
+    rows.sort(key=lambda row: (row[POINT], row.get(SEED, 0)))
+    paths = [axis.path for axis in sweep.axes]
+    columns = [POINT, *paths, SEED, FAILED, *names]
+    full = [{**dict(sweep.points[row[POINT]]), **row} for row in rows]
+    return ResultTable(columns, full, caption=f"sweep of {sweep.plan.name}")

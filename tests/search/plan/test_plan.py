@@ -1,0 +1,230 @@
+"""Plans as a whole: the answer is that of trying everything, and the same whoever runs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import windtunnel as wt
+from tests.search.plan.plans import SHOP
+from windtunnel.search.api import Planned
+from windtunnel.search.plan.load import loaded
+from windtunnel.search.plan.run_lengths import lengths_of, shortened
+from windtunnel.search.point import Origin
+from windtunnel.twin.run import simulate
+from windtunnel.twin.scenario.load import load_text
+from windtunnel.workload.plan import Source, TraceReplay
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.yaml"
+    path.write_text(SHOP)
+    return path
+
+
+def attained(text: str, seed: int, **changes: object) -> float:
+    sets = [f"{path}={json.dumps(value)}" for path, value in changes.items()]
+    share = simulate(load_text(text, sets=sets, seed=seed))["slo"]["critical"]["attained"]
+    assert isinstance(share, float)
+    return share
+
+
+def test_the_answer_is_the_fewest_servers_that_do(shop: Path) -> None:
+    table = wt.plan(shop, seeds=3, jobs=1)
+    best = table.best
+    assert best is not None
+    enough = [
+        count
+        for count in range(1, 5)
+        if sum(attained(SHOP, seed, **{"serving.pools.0.replicas": count}) for seed in range(3, 10))
+        >= 7 * 0.95
+    ]
+    assert best["servers"] == [enough[0]]
+    assert best["cost_per_hour"] == 2.5 * enough[0]
+    assert best["low"] >= 0.95
+    assert best["reason"] == "best"
+    assert [row["reason"] for row in table if row["cost_per_hour"] < best["cost_per_hour"]]
+    assert "least-loaded" in table._repr_html_()
+    assert table.not_tried
+
+
+def test_the_settings_of_the_answer_make_it(shop: Path) -> None:
+    sets: dict[str, Any] = {
+        "plan.routers": [{"policy": "round-robin"}, {"policy": "least-loaded"}],
+        "plan.engine.max_num_seqs": [4, 8],
+        "plan.replicas": {"min": 1, "max": 4},
+    }
+    table = wt.plan(shop, sets=sets, seeds=2, jobs=1)
+    assert len(table) == 16
+    assert table.best is not None
+    settings = tuple((path, value) for path, value in table.best["settings"])
+    plan = Origin.read(shop).plan(settings)
+    assert plan.pools[0].replicas == table.best["servers"][0]
+    assert plan.pools[0].engine.max_num_seqs == table.best["max_num_seqs"]
+    assert plan.router.policy == table.best["router"]
+    costs = [row["cost_per_hour"] for row in table.runners_up]
+    assert costs == sorted(costs)
+
+
+def test_prefill_and_decode_are_told_apart(shop: Path) -> None:
+    """Of a scenario that has such pools, without a word of what to choose from."""
+    data: Any = Origin.read(shop).data()
+    pool = data["serving"]["pools"][0]
+    roles: list[Any] = [{**pool, "name": role, "role": role} for role in ("prefill", "decode")]
+    roles[0] |= {"price_per_hour": 1.0, "engine": {**pool["engine"], "max_num_seqs": 16}}
+    sets: dict[str, Any] = {
+        "serving.pools": roles,
+        "serving.disaggregation": {"transfer": {"bytes_per_token": 1000}},
+    }
+    table = wt.plan(shop, sets=sets, seeds=2, jobs=1)
+    assert {row["shape"] for row in table} == {"prefill-decode"}
+    assert table.best is not None
+    assert len(table.best["servers"]) == 2
+    assert "prefill + decode" in table.best["label"]
+    settings = [*sets.items(), *((path, value) for path, value in table.best["settings"])]
+    plan = Origin.read(shop).plan(tuple(settings))
+    assert [pool.replicas for pool in plan.pools] == table.best["servers"]
+    assert [pool.engine.max_num_seqs for pool in plan.pools] == [16, 8]
+    prefill, decode = table.best["servers"]
+    assert table.best["cost_per_hour"] == 1.0 * prefill + 2.5 * decode
+
+
+def test_what_cannot_be_built_is_told(shop: Path) -> None:
+    """KV that moves has a size, and a scenario without a model says nothing of it."""
+    split: dict[str, Any] = {"prefill": {"max": 1}, "decode": {"max": 1}}
+    sets: dict[str, Any] = {"plan.together": False, "plan.prefill_decode": split}
+    table = wt.plan(shop, sets=sets, seeds=2, jobs=1)
+    assert table.best is table.closest is None
+    assert table["reason"] == ["does-not-fit"]
+    assert "bytes_per_token" in table["why"][0]
+
+
+def test_an_autoscaler_is_judged_by_what_it_used(shop: Path) -> None:
+    scaler: dict[str, Any] = {
+        "policy": "saturation",
+        "interval": "1s",
+        "pools": {"main": {"min": 1, "max": 5}},
+    }
+    table = wt.plan(
+        shop,
+        sets={"plan.autoscalers": [scaler], "plan.replicas": {"max": 5}},
+        attained=0.5,
+        seeds=2,
+        jobs=1,
+    )
+    scaled = [row for row in table if row["scaling"] == "saturation"]
+    assert len(scaled) == 1
+    assert scaled[0]["attained"] is not None
+    assert scaled[0]["cost_per_hour"] > 2.5
+    assert scaled[0]["run_share"] == 1.0
+
+
+def test_nothing_is_good_enough(shop: Path) -> None:
+    table = wt.plan(shop, sets={"plan.replicas": {"max": 1}}, seeds=2, jobs=1)
+    assert table.best is None
+    assert table.closest is not None
+    assert table.closest["servers"] == [1]
+
+
+def test_all_is_ruled_out_before_a_run(shop: Path) -> None:
+    table = wt.plan(shop, sets={"slo.critical.ttft": "1ms"}, seeds=2, jobs=1)
+    assert table.best is None
+    assert table.closest is not None
+    assert {row["reason"] for row in table} == {"ttft-floor"}
+    assert "even on an empty server" in table.closest["why"]
+    assert table.closest["attained"] == 0.0
+
+
+def test_the_same_answer_whoever_runs_it(shop: Path) -> None:
+    alone, both = (wt.plan(shop, seeds=2, jobs=jobs) for jobs in (1, 2))
+    assert json.dumps(alone.found) == json.dumps(both.found)
+
+
+def test_how_much_is_carried(shop: Path) -> None:
+    table = wt.plan(shop, find="load", seeds=3, jobs=1)
+    assert table.best is not None
+    load = table.best["load"]
+    assert table.best["requests_per_s"] == pytest.approx(40 * load)
+    plan = load_text(SHOP)
+    shares = [
+        simulate(loaded(msgspec.structs.replace(plan, seed=seed), load))["slo"]["critical"]
+        for seed in range(20, 24)
+    ]
+    assert sum(one["attained"] for one in shares) / 4 >= 0.94
+    missed = table.found["missed"]
+    assert missed["attained"] < 0.95
+    assert load < missed["load"]
+    assert [row["load"] for row in table] == sorted(row["load"] for row in table)
+
+
+def test_where_latency_turns(shop: Path) -> None:
+    table = wt.plan(shop, find="knee", seeds=2, jobs=1)
+    assert table.best is not None
+    light = table.found["light"]["ttft_p95"]
+    assert table.best["ttft_p95"] >= 2.0 * light
+    assert table.best["low"] <= table.best["load"] <= table.best["high"]
+
+
+def test_loads_scale_whatever_makes_requests() -> None:
+    text = SHOP.replace("{process: poisson, rate: 40/s}", "{process: closed, users: 10, think: 1s}")
+    closed = loaded(load_text(text), 2.5).workload[0]
+    assert isinstance(closed, Source)
+    assert closed.arrivals.users == 25
+    source = loaded(load_text(SHOP), 0.5).workload[0]
+    assert isinstance(source, Source)
+    assert (source.arrivals.rate_per_s, source.count) == (20.0, 160)
+    trace = TraceReplay("t.csv", None, 3.0, 0, False, None, None, None, None, 50)
+    replayed = loaded(msgspec.structs.replace(load_text(SHOP), workload=(trace,)), 2.0).workload[0]
+    assert isinstance(replayed, TraceReplay)
+    assert (replayed.speedup, replayed.count) == (6.0, 50)
+    heavy = loaded(load_text(SHOP), 2.0).workload[0]
+    assert isinstance(heavy, Source)
+    assert heavy.count == 320
+
+
+def test_short_runs_are_cut_by_requests_not_by_time() -> None:
+    plan = load_text(SHOP.replace("count: 160\n", "\n").replace("seed: 3", "duration: 100s"))
+    assert lengths_of(plan, 4).stages[0].share == 0.25
+    short = shortened(plan, 0.25, 9)
+    assert (short.duration_s, short.seed) == (None, 9)
+    source = short.workload[0]
+    assert isinstance(source, Source)
+    assert source.count == 1000
+
+
+def test_traffic_that_changes_runs_whole() -> None:
+    text = SHOP.replace(
+        "    slo: critical\n", "    slo: critical\n    rate_curve: [[0s, 1], [5s, 2]]\n"
+    )
+    lengths = lengths_of(load_text(text), 4)
+    assert {stage.share for stage in lengths.stages} == {1.0}
+    assert lengths.whole_because == "the traffic changes over time"
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"find": "loads"}, "did you mean 'load'"),
+        ({"attained": 1.5}, "attained is 1.5"),
+        ({"confidence": 0.5}, "0.6 or more"),
+        ({"seeds": 1}, "seeds is 1"),
+        ({"budget": 0}, "budget is 0"),
+        ({"slo": ["critcal"]}, "did you mean 'critical'"),
+        ({"slo": ["batch"]}, "'batch' has no targets"),
+        ({"sets": {"slo": {}}}, "nothing could miss one"),
+        ({"sets": {"plan.routers": [{"policy": "rand"}]}}, "did you mean 'random'"),
+    ],
+)
+def test_what_is_wrong_is_said(shop: Path, asked: dict[str, object], says: str) -> None:
+    with pytest.raises(wt.WindtunnelError, match=says):
+        wt.plan(shop, jobs=1, **asked)  # type: ignore[arg-type]
+
+
+def test_a_plan_without_rows_is_a_table_too() -> None:
+    empty = Planned({"find": "load", "name": "x", "curve": [], "carried": None, "not_tried": []})
+    assert len(empty) == 0
+    assert empty.best is None
+    assert empty.closest is None
