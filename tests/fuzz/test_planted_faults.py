@@ -19,7 +19,7 @@ from windtunnel.routing.router import Router
 from windtunnel.twin.fleet.meter import Account
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import Pool, Replica
-from windtunnel.twin.simulation import Simulation
+from windtunnel.twin.requests import RequestLifecycle
 from windtunnel.workload.request import Request
 
 pytestmark = pytest.mark.once  # a compiled class cannot be given another method
@@ -137,11 +137,11 @@ def test_fleet_a_machine_that_nobody_pays_for(plant: Plant) -> None:
 
 
 def test_twin_a_request_that_a_drain_loses(plant: Plant) -> None:
-    def lose(right: Any, simulation: Simulation, request: Request) -> None:
-        simulation.requests._withdraw(request)
-        simulation.requests._leave(request)
+    def lose(right: Any, requests: RequestLifecycle, request: Request) -> None:
+        requests._withdraw(request)
+        requests._leave(request)
 
-    plant(Simulation, "_redirect", lose)
+    plant(RequestLifecycle, "_redirect", lose)
     assert first_breach().cause == ("invariant", "requests-conserved")
 
 
