@@ -2,7 +2,7 @@
 
 A replica has ten pods in one gang: two of a role that stands alone, and two replicas of a scaling
 group of one and three. Planning goes from an empty cluster to the last command, pods placed and
-ready; the commands are carried out in memory, no API server is behind them.
+ready; the commands are carried out in memory, by the simulated API server.
 """
 
 from benchmarks.claim import Claim, insist_on_compiled, report
@@ -10,7 +10,7 @@ from windtunnel.core.clock import cpu_s
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import RUNNING, Pod
 from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 
 REPLICAS = 1_000
 PODS = 10_000
@@ -24,37 +24,38 @@ def asked(replicas: int) -> SetSpec:
     return SetSpec(replicas, roles, (GroupTemplate("serve", ("leader", "worker"), 2, 2),), hash="1")
 
 
-def settle(view: View, controller: Controller, now_s: float) -> int:
+def settle(server: ApiServer, controller: Controller, now_s: float) -> int:
     """Carries commands out until there are none; how many there were."""
     count = 0
     while commands := controller.reconcile(now_s):
         for command in commands:
-            view.apply(command, now_s)
+            server.apply(command, now_s)
         count += len(commands)
     return count
 
 
-def run(view: View, pod: Pod, now_s: float) -> None:
+def run(server: ApiServer, pod: Pod, now_s: float) -> None:
     pod.node, pod.scheduled_s = f"n{pod.uid}", now_s
     pod.phase, pod.started, pod.ready, pod.ready_s = RUNNING, True, True, now_s
-    view.pod_changed(pod)
+    server.wrote(pod)
 
 
-def planned() -> tuple[View, Controller, float]:
+def planned() -> tuple[ApiServer, Controller, float]:
     """The cluster from nothing, with the seconds that the controllers took."""
-    view = View()
+    server = ApiServer()
+    view = server.view
     controller = Controller(view)
-    view.add_set("web", asked(REPLICAS), 0.0)
+    server.add_set("web", asked(REPLICAS), 0.0)
     started_s = cpu_s()
-    settle(view, controller, 0.0)
+    settle(server, controller, 0.0)
     took_s = cpu_s() - started_s
     assert len(view.pods) == PODS
     assert not any(pod.gated for pod in view.pods.values())
     for pod in view.pods.values():
-        run(view, pod, 1.0)
-    settle(view, controller, 1.0)
+        run(server, pod, 1.0)
+    settle(server, controller, 1.0)
     assert view.sets["web"].status.available == REPLICAS
-    return view, controller, took_s
+    return server, controller, took_s
 
 
 def settled_s(controller: Controller) -> float:
@@ -67,18 +68,19 @@ def settled_s(controller: Controller) -> float:
     return took_s
 
 
-def lost_s(view: View, controller: Controller, number: int) -> float:
+def lost_s(server: ApiServer, controller: Controller, number: int) -> float:
     """From the loss of one pod to the last command about it."""
+    view = server.view
     pod = list(view.pods.values())[number]
-    view.delete_pod(pod, 3.0)
-    view.remove_pod(pod)
+    server.delete_pod(pod, 3.0)
+    server.remove_pod(pod)
     started_s = cpu_s()
-    settle(view, controller, 3.0)
+    settle(server, controller, 3.0)
     took_s = cpu_s() - started_s
     assert len(view.pods) == PODS
     for one in list(view.pods.values())[-1:]:
-        run(view, one, 3.0)
-    settle(view, controller, 3.0)
+        run(server, one, 3.0)
+    settle(server, controller, 3.0)
     return took_s
 
 

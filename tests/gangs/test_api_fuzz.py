@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.gangs.manifests import binding, constraint, the_clique, the_group, workload
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import load_manifests_text
-from windtunnel.gangs.render import lines_of, tree_of
+from windtunnel.twin.kubernetes.render import lines_of, tree_of
 
 pytestmark = pytest.mark.once
 

@@ -6,7 +6,7 @@ import yaml
 
 from tests.gangs.manifests import binding, constraint, load, the_clique, the_group, workload
 from windtunnel.gangs.api.load import load_manifests_text
-from windtunnel.gangs.render import manifests_of
+from windtunnel.twin.kubernetes.render import manifests_of
 
 
 def made(manifest: dict[str, Any], *more: dict[str, Any]) -> dict[str, list[Any]]:

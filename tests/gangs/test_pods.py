@@ -319,7 +319,7 @@ def test_mnnvl_domains_are_made_for_gpu_cliques_by_the_nearest_annotation() -> N
 
 def test_deleting_a_set_takes_the_whole_tree() -> None:
     world = World(20, workload(2, replicas=2)).run()
-    world.view.apply(Delete(SET, "web", world.view.sets["web"].uid, "test"), world.now_s)
+    world.server.apply(Delete(SET, "web", world.view.sets["web"].uid, "test"), world.now_s)
     world.run()
     view = world.view
     assert not any((view.pods, view.cliques, view.groups, view.gangs, view.sets))
@@ -331,7 +331,7 @@ def test_a_clique_deleted_behind_our_back_comes_back() -> None:
     world = World(10, workload(1)).run()
     for name in ("web-0-pc-a", "web-0-sg-x-1-pc-c"):
         found = world.view.cliques[name]
-        world.view.apply(Delete("PodClique", name, found.uid, "test"), world.now_s)
+        world.server.apply(Delete("PodClique", name, found.uid, "test"), world.now_s)
     assert world.run().running() == 10
 
 
@@ -340,7 +340,7 @@ def test_a_pod_cannot_be_removed_twice() -> None:
     pod = world.pods()[0]
     world.kill(pod)
     with pytest.raises(InvariantBroken, match="is removed twice"):
-        world.view.remove_pod(pod)
+        world.server.remove_pod(pod)
 
 
 def test_two_sets_side_by_side_do_not_touch_each_other() -> None:
@@ -370,7 +370,7 @@ def test_a_name_that_another_set_has_is_said_and_nothing_is_adopted() -> None:
     assert world.controller.reconcile(world.now_s) == []
     world.crash()
     assert world.controller.reconcile(world.now_s) == []
-    world.view.remove_set("a", world.now_s)
+    world.server.remove_set("a", world.now_s)
     world.view.set_changed("a-0-b")
     world.crash()
     world.run()

@@ -107,7 +107,7 @@ def test_back_to_the_revision_before() -> None:
     world.apply(changed(workload(1), *ROLES))
     world.run(1000.0)
     assert not is_over(world)
-    world.view.apply(roll_back(world.view.sets["web"]), world.now_s)
+    world.server.apply(roll_back(world.view.sets["web"]), world.now_s)
     world.run()
     assert is_over(world)
     assert {pod.clique: pod.template_hash for pod in world.pods()} == hashes
@@ -125,7 +125,7 @@ def test_back_to_a_revision_by_its_number_and_only_to_one_that_is_kept() -> None
     assert [revision.number for revision in owner.status.revisions] == [2, 3, 4]
     with pytest.raises(InputError, match="keeps no revision 1; allowed: 2, 3, 4"):
         roll_back(owner, 1)
-    world.view.apply(roll_back(owner, 2), world.now_s)
+    world.server.apply(roll_back(owner, 2), world.now_s)
     world.run()
     assert all(is_new(pod, "2") for pod in world.pods("pc-a"))
     assert [revision.number for revision in owner.status.revisions] == [3, 4, 5]

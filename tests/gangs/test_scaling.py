@@ -52,7 +52,7 @@ def test_what_cannot_be_scaled_so(kind: str, name: str, replicas: int, sentence:
 @pytest.mark.parametrize("number", [1, 2])
 def test_to_zero_and_back(kind: str, name: str, left: int, number: int) -> None:
     world = World(10, workload(number)).run()
-    world.view.apply(scale(world.view, kind, name, 0), world.now_s)
+    world.server.apply(scale(world.view, kind, name, 0), world.now_s)
     world.run(100_000.0)
     assert (len(world.pods()), world.running()) == (left, left)
     assert world.view.events == {}
@@ -62,7 +62,7 @@ def test_to_zero_and_back(kind: str, name: str, left: int, number: int) -> None:
         # What sleeps asks for nothing: the rest can be placed anew without it.
         world.kill(*world.pods(), shut=False)
         assert world.run().running() == left
-    world.view.apply(scale(world.view, kind, name, 1 if kind == SET else 2), world.now_s)
+    world.server.apply(scale(world.view, kind, name, 1 if kind == SET else 2), world.now_s)
     assert world.run().running() == 10
     assert world.view.sets["web"].status.available == 1
 

@@ -365,7 +365,7 @@ def test_a_set_replica_without_one_of_its_cliques_waits_until_it_is_there_again(
     world.now_s += 1.0
     owner, alone = world.view.sets["web"], world.view.cliques["web-0-pc-a"]
     assert due_in_replica(owner, 0, world.now_s).replicas == [0]
-    world.view.apply(Delete(CLIQUE, alone.name, alone.uid, "by hand"), world.now_s)
+    world.server.apply(Delete(CLIQUE, alone.name, alone.uid, "by hand"), world.now_s)
     assert due_in_replica(owner, 0, world.now_s).replicas == []
     world.run()
     assert len(world.events(FIRED)) == 1

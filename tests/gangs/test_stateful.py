@@ -132,7 +132,7 @@ class Cluster(RuleBasedStateMachine):
                     assert any(self.overdue(one) for one in members[index].values())
             elif isinstance(command, Delete) and command.kind == CLIQUE:
                 assert command.why
-            world.view.apply(command, world.now_s)
+            world.server.apply(command, world.now_s)
 
     def overdue(self, thing: Any) -> bool:
         condition = thing.conditions.get(BREACHED)

@@ -12,41 +12,43 @@ from windtunnel.gangs.objects import (
     ScalingGroup,
 )
 from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 
 
 def template(name: str, replicas: int = 1) -> CliqueTemplate:
     return CliqueTemplate(name, replicas, replicas, {}, {"cpu": 1.0}, f"hash-{name}")
 
 
-def two_roles() -> View:
+def two_roles() -> ApiServer:
     """A set of one role that stands alone and a scaling group of another."""
-    view = View()
+    server = ApiServer()
     a, b = template("a"), template("b")
-    view.add_set("web", SetSpec(1, (a, b), (GroupTemplate("g", ("b",)),)), 0.0)
+    server.add_set("web", SetSpec(1, (a, b), (GroupTemplate("g", ("b",)),)), 0.0)
     alone = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", a, 1, ())
     group = ScalingGroup("web-0-g", "g", "web", 0, 1, 1, ("b",))
     member = PodClique("web-0-g-0-b", "web", 0, "web-0-g", 0, "web-0", "", b, 1, ())
     for kind, thing in [(CLIQUE, alone), (GROUP, group), (CLIQUE, member)]:
-        view.apply(Create(kind, thing), 1.0)
-    view.apply(Create("PodGang", PodGang("web-0", "web", 0)), 1.0)
+        server.apply(Create(kind, thing), 1.0)
+    server.apply(Create("PodGang", PodGang("web-0", "web", 0)), 1.0)
     for clique in (alone, member):
-        view.apply(CreatePod(clique, 0), 2.0)
-    return view
+        server.apply(CreatePod(clique, 0), 2.0)
+    return server
 
 
 def test_a_pod_is_born_gated_with_a_name_and_an_id_of_its_own() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     pods = list(view.pods.values())
     assert [pod.clique for pod in pods] == ["web-0-a", "web-0-g-0-b"]
     assert len({pod.uid for pod in pods}) == len({pod.name[-5:] for pod in pods}) == 2
     assert all(pod.gated and pod.created_s == 2.0 and pod.template_hash for pod in pods)
-    view.apply(Ungate(pods[0].name), 3.0)
+    server.apply(Ungate(pods[0].name), 3.0)
     assert [pod.gated for pod in pods] == [False, True]
 
 
 def test_a_command_that_no_longer_fits_does_nothing() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     clique = view.cliques["web-0-a"]
     stale: list[Command] = [
         CreatePod(clique, 0),  # the index is taken
@@ -55,38 +57,41 @@ def test_a_command_that_no_longer_fits_does_nothing() -> None:
         Scale(CLIQUE, "web-9-a", 7),
     ]
     for command in stale:
-        view.apply(command, 5.0)
+        server.apply(command, 5.0)
     assert view.cliques["web-0-a"] is clique
     assert len(view.pods) == 2
 
 
 def test_what_is_owned_goes_with_its_owner() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     for pod in view.pods.values():
         pod.node = "n1"
-    view.apply(Delete(GROUP, "web-0-g", view.groups["web-0-g"].uid, "test"), 5.0)
+    server.apply(Delete(GROUP, "web-0-g", view.groups["web-0-g"].uid, "test"), 5.0)
     assert list(view.cliques) == ["web-0-a"]
     assert [pod.terminating for pod in view.pods.values()] == [False, True]
-    view.apply(Delete(SET, "web", view.sets["web"].uid, "test"), 6.0)
+    server.apply(Delete(SET, "web", view.sets["web"].uid, "test"), 6.0)
     assert not view.cliques
     assert not view.gangs
     assert not view.sets
     assert [pod.deleted_s for pod in view.pods.values()] == [6.0, 5.0]
     for pod in list(view.pods.values()):
-        view.remove_pod(pod)
+        server.remove_pod(pod)
     assert not view.pods
 
 
 def test_a_pod_on_no_node_goes_at_once() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     pod = next(iter(view.pods.values()))
-    view.apply(Delete(POD, pod.name, pod.uid, "test"), 5.0)
+    server.apply(Delete(POD, pod.name, pod.uid, "test"), 5.0)
     assert pod.name not in view.pods
     assert pod.name not in view.cliques[pod.clique].pods
 
 
 def test_a_watcher_is_told_what_changed_and_only_that() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     changes = view.watch()
     assert list(changes.cliques) == ["web-0-a", "web-0-g-0-b"]
     assert list(changes.sets) == ["web"]
@@ -105,7 +110,8 @@ def test_a_watcher_is_told_what_changed_and_only_that() -> None:
 
 
 def test_an_event_is_told_once() -> None:
-    view = two_roles()
+    server = two_roles()
+    view = server.view
     for at_s in (1.0, 2.0):
-        view.apply(Emit(Event("one", "Warning", SET, "web", "Why", "because", at_s)), at_s)
+        server.apply(Emit(Event("one", "Warning", SET, "web", "Why", "because", at_s)), at_s)
     assert [event.at_s for event in view.events.values()] == [1.0]

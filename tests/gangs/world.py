@@ -12,7 +12,7 @@ from windtunnel.gangs.commands import Command, Emit, PatchSpec, Scale
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Event, Node, Pod, PodGang
 from windtunnel.gangs.order import waits_for
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 
 MOST_ROUNDS = 1000
 
@@ -24,20 +24,21 @@ class World:
         self.now_s = 0.0
         self.gangs = gangs
         """Whether the scheduler admits gangs whole, or takes one pod after the other."""
-        self.view = View()
+        self.server = ApiServer()
+        self.view = self.server.view
         self.controller = Controller(self.view)
         self.commands: list[Command] = []
         self.ready_order: list[Pod] = []
         self.startable: Callable[[Pod], bool] = lambda _: True
         self.watching: list[Callable[[], None]] = []
         for number in range(nodes):
-            self.view.add_node(Node(f"n{number}", {"pods": 1.0}, {}), 0.0)
+            self.server.add_node(Node(f"n{number}", {"pods": 1.0}, {}), 0.0)
         self.taken: dict[str, str] = {}
         found = load(*manifests) if manifests else None
         if found is not None:
             self.view.levels.update(found.levels)
             for one in found.sets:
-                self.view.add_set(one.name, one.spec, 0.0)
+                self.server.add_set(one.name, one.spec, 0.0)
 
     # What people do.
 
@@ -63,21 +64,21 @@ class World:
 
     def apply(self, manifest: dict[str, Any]) -> None:
         one = load(manifest).sets[0]
-        self.view.apply(PatchSpec(one.name, one.spec), self.now_s)
+        self.server.apply(PatchSpec(one.name, one.spec), self.now_s)
 
     def scale(self, name: str, replicas: int) -> None:
         kind = SET if name in self.view.sets else GROUP if name in self.view.groups else CLIQUE
-        self.view.apply(Scale(kind, name, replicas), self.now_s)
+        self.server.apply(Scale(kind, name, replicas), self.now_s)
 
     def kill(self, *pods: Pod, shut: bool = True) -> None:
         """Deletes pods; `shut` cordons their nodes, so that nothing comes back there."""
         for pod in pods:
             if shut and pod.node:
                 self.view.nodes[pod.node].cordoned = True
-            self.view.delete_pod(pod, self.now_s)
+            self.server.delete_pod(pod, self.now_s)
             if pod.name in self.view.pods:
                 self.taken.pop(pod.node, None)
-                self.view.remove_pod(pod)
+                self.server.remove_pod(pod)
 
     # What happens.
 
@@ -113,7 +114,7 @@ class World:
         commands = self.controller.reconcile(self.now_s)
         for command in commands[:most]:
             self.commands.append(command)
-            self.view.apply(command, self.now_s)
+            self.server.apply(command, self.now_s)
         return len(commands[:most])
 
     def crash(self) -> None:
@@ -125,7 +126,7 @@ class World:
         ended = [pod for pod in self.view.pods.values() if pod.terminating]
         for pod in ended:
             self.taken.pop(pod.node, None)
-            self.view.remove_pod(pod)
+            self.server.remove_pod(pod)
         return len(ended)
 
     def free(self) -> list[str]:

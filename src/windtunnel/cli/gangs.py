@@ -53,7 +53,7 @@ def render(file: Path, *, as_json: bool, as_yaml: bool) -> None:
     Gangs with what is placed together, cliques with their pods and the order that they start in,
     scaling groups, services, claims. The controllers make it, on an empty cluster.
     """
-    from windtunnel.gangs.render import lines_of, manifests_of, tree_of
+    from windtunnel.twin.kubernetes.render import lines_of, manifests_of, tree_of
 
     found = _load(file)
     if as_json and as_yaml:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from windtunnel.gangs import names
-from windtunnel.gangs.commands import Command, Create, Delete
-from windtunnel.gangs.generation import Outline, group_replicas, taken
+from windtunnel.gangs.commands import Command, Delete
+from windtunnel.gangs.generation import Outline, create, group_replicas
 from windtunnel.gangs.objects import CLIQUE, GROUP, Attachment, Pod, PodCliqueSet
 from windtunnel.gangs.templates import MNNVL, Bounds, SetSpec, Sharing
 from windtunnel.gangs.view import View
@@ -35,10 +35,7 @@ def keep_replica(view: View, owner: PodCliqueSet, outline: Outline, commands: li
         # The usual case, and it is looked at for every replica that changed.
         if part is not None and outline.service in part.attachments:
             return ""
-        clash = taken(view, SERVICE, outline.base)
-        if not clash:
-            commands.append(Create(SERVICE, _service(owner, outline)))
-        return clash
+        return create(view, owner, _service(owner, outline), commands)
     wanted = {one.key: one for one in _of_replica(view, owner, outline)}
     return _keep(view, owner, outline.replica, wanted, commands)
 
@@ -64,10 +61,8 @@ def _keep(
     for key, one in wanted.items():
         if key in there:
             continue
-        whose = taken(view, one.kind, one.name)
+        whose = create(view, owner, one, commands)
         clash = clash or whose
-        if not whose:
-            commands.append(Create(one.kind, one))
     return clash
 
 
@@ -84,13 +79,21 @@ def _of_set(owner: PodCliqueSet) -> Iterator[Attachment]:
     name = owner.name
     role = f"grove.io:pcs:{names.short(name)}"
     space = name[: len(name) - len(names.short(name))]
-    yield Attachment("ServiceAccount", name, name, -1, name, {})
-    yield Attachment("Role", space + role, name, -1, name, {"reads": "pods"})
-    yield Attachment("RoleBinding", space + role, name, -1, name, {"role": role})
-    yield Attachment("Secret", f"{name}-ic-sat", name, -1, name, {"account": name})
+    yield _attached(owner, "ServiceAccount", name, -1, name, {})
+    yield _attached(owner, "Role", space + role, -1, name, {"reads": "pods"})
+    yield _attached(owner, "RoleBinding", space + role, -1, name, {"role": role})
+    yield _attached(owner, "Secret", f"{name}-ic-sat", -1, name, {"account": name})
     for one in owner.spec.sharing:
         if not one.per_replica:
             yield _claim(owner, -1, name, "all", one)
+
+
+def _attached(
+    owner: PodCliqueSet, kind: str, name: str, replica: int, about: str, spec: dict[str, object]
+) -> Attachment:
+    made = Attachment(kind, name, owner.name, replica, about, spec)
+    made.owner_uid = owner.uid
+    return made
 
 
 def _service(owner: PodCliqueSet, outline: Outline) -> Attachment:
@@ -99,7 +102,7 @@ def _service(owner: PodCliqueSet, outline: Outline) -> Attachment:
         "publishNotReadyAddresses": owner.spec.publish_not_ready,
         "selects": f"all pods of {outline.base}",
     }
-    return Attachment(SERVICE, outline.base, owner.name, outline.replica, owner.name, spec)
+    return _attached(owner, SERVICE, outline.base, outline.replica, owner.name, spec)
 
 
 def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[Attachment]:
@@ -128,7 +131,7 @@ def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[A
     for domain in sorted(_mnnvl_groups(spec)):
         about: dict[str, object] = {"numNodes": 0}
         name = f"{owner.name}-{replica}-{domain}"
-        yield Attachment(COMPUTE_DOMAIN, name, owner.name, replica, owner.name, about)
+        yield _attached(owner, COMPUTE_DOMAIN, name, replica, owner.name, about)
 
 
 def _autoscaler(
@@ -140,7 +143,7 @@ def _autoscaler(
         "maxReplicas": bounds.maximum,
         "metrics": list(bounds.metrics),
     }
-    return Attachment(AUTOSCALER, name, owner.name, replica, name, spec)
+    return _attached(owner, AUTOSCALER, name, replica, name, spec)
 
 
 def _claims(
@@ -160,7 +163,7 @@ def _claim(
     inline = owner.spec.claim_templates.get(sharing.name)
     where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"
     spec: dict[str, object] = {"from": where} if inline is None else dict(inline)
-    return Attachment(CLAIM, f"{name}-{which}-{sharing.name}", owner.name, replica, name, spec)
+    return _attached(owner, CLAIM, f"{name}-{which}-{sharing.name}", replica, name, spec)
 
 
 def claims_of(spec: SetSpec, pod: Pod) -> list[str]:

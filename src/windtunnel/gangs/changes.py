@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from windtunnel.gangs.objects import Node, Pod, PodClique, PodGang, ScalingGroup
+from windtunnel.gangs.objects import Attachment, Node, Pod, PodClique, PodGang, ScalingGroup
 
 
 class Changes:
@@ -18,6 +18,8 @@ class Changes:
         self.gangs: Final[dict[str, None]] = {}
         self.pods: Final[dict[str, None]] = {}
         self.nodes: Final[dict[str, None]] = {}
+        self.attachments: Final[dict[tuple[str, str], None]] = {}
+        """By kind and name."""
 
     def part(self, set_name: str, replica: int) -> None:
         """Notes that something of a set replica changed."""
@@ -35,6 +37,7 @@ class Changes:
         self.gangs.clear()
         self.pods.clear()
         self.nodes.clear()
+        self.attachments.clear()
 
 
 class Feed:
@@ -53,8 +56,7 @@ class Feed:
         for watcher in self._watchers:
             watcher.nodes[node.name] = None
 
-    def pod_changed(self, pod: Pod) -> None:
-        """To be called after each change of a pod's fields."""
+    def note_pod(self, pod: Pod) -> None:
         for watcher in self._watchers:
             watcher.pods[pod.name] = None
             watcher.cliques[pod.clique] = None
@@ -81,6 +83,13 @@ class Feed:
         for watcher in self._watchers:
             watcher.gangs[gang.name] = None
             watcher.part(gang.set_name, gang.replica)
+
+    def attachment_changed(self, attached: Attachment) -> None:
+        for watcher in self._watchers:
+            watcher.attachments[(attached.kind, attached.name)] = None
+            if attached.terminating:  # its name may be free now
+                watcher.part(attached.set_name, attached.replica)
+                watcher.sets[attached.set_name] = None
 
     def gang_patched(self, gang: PodGang) -> None:
         for watcher in self._watchers:

@@ -49,7 +49,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         if lost:
             commands.append(Emit(_lost(clique, status.losses, now_s)))
         _judge(clique, status, now_s, commands)
-        commands.append(PatchCliqueStatus(clique.name, status))
+        commands.append(PatchCliqueStatus(clique.name, status, clique.uid))
     return (
         ended
         or status.gated > 0
@@ -59,31 +59,17 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
 
 
 def _count(clique: PodClique) -> tuple[CliqueStatus, bool]:
-    status, ended = CliqueStatus(), False
+    status, tally = CliqueStatus(), clique.tally
     status.observed = True
-    current = clique.template.hash
-    for pod in clique.pods.values():
-        if pod.deleted_s >= 0.0:
-            continue
-        if not pod.active:
-            ended = True
-            continue
-        status.replicas += 1
-        if pod.node:
-            status.scheduled += 1
-        elif pod.gates:
-            status.gated += 1
-        if pod.ready:
-            status.ready += 1
-        elif pod.erroneous:
-            status.erroneous += 1
-        elif pod.started:
-            status.unready += 1
-        if pod.template_hash == current:
-            status.updated += 1
-            if pod.ready:
-                status.updated_ready += 1
-    return status, ended
+    status.replicas = tally.active
+    status.scheduled = tally.scheduled
+    status.gated = tally.gated
+    status.ready = tally.ready
+    status.erroneous = tally.erroneous
+    status.unready = tally.unready
+    status.updated = tally.updated
+    status.updated_ready = tally.updated_ready
+    return status, tally.ended > 0
 
 
 def _follow_update(
@@ -265,4 +251,4 @@ def _let_through(
     verdict: Held = held(view, clique)
     if verdict.why:
         return
-    commands += [Ungate(pod.name) for pod in gated if pod.name in verdict.referred]
+    commands += [Ungate(pod.name, pod.uid) for pod in gated if pod.name in verdict.referred]

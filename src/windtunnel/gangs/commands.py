@@ -1,7 +1,8 @@
 """What a controller wants done. A command is a wish: carried out or not, once or again.
 
-`View.apply` carries one out in a simulated world; a driver of a real cluster turns each into one
-call of its API server. Whoever stops after any of them can start over from what is there.
+A driver turns each into one call of its API server, simulated or real. A uid that is given guards
+it: the command is for that very object, and refused when another one has its name by now. A
+controller that stops after any command can start over from what is there.
 """
 
 from typing import Final
@@ -24,9 +25,11 @@ class Command:
 
     verb = ""
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: str, name: str, uid: str = "") -> None:
         self.kind: Final = kind
         self.name: Final = name
+        self.uid: Final = uid
+        """Of the object that is meant; empty: whichever has the name."""
 
 
 class Create(Command):
@@ -40,10 +43,7 @@ class Create(Command):
 
 
 class CreatePod(Command):
-    """A new pod of a clique at a free index; the store gives it its name, as `generateName` does.
-
-    Nothing happens when the clique is not the one that was meant, or the index is taken by now.
-    """
+    """A new pod of a clique at a free index; the API server gives it its name (`generateName`)."""
 
     verb = "create"
 
@@ -54,13 +54,12 @@ class CreatePod(Command):
 
 
 class Delete(Command):
-    """The object goes, and all that it owns; `uid` keeps a successor of the same name safe."""
+    """The object goes, and all that it owns; the uid keeps a successor of the same name safe."""
 
     verb = "delete"
 
     def __init__(self, kind: str, name: str, uid: str, why: str) -> None:
-        super().__init__(kind, name)
-        self.uid: Final = uid
+        super().__init__(kind, name, uid)
         self.why: Final = why
 
 
@@ -73,30 +72,39 @@ class Patch(Command):
 class Ungate(Patch):
     """Takes our scheduling gate off a pod, and no other gate."""
 
-    def __init__(self, pod: str) -> None:
-        super().__init__("Pod", pod)
+    def __init__(self, pod: str, uid: str = "") -> None:
+        super().__init__("Pod", pod, uid)
 
 
 class PatchClique(Patch):
     """The clique makes its pods from another template from now on."""
 
-    def __init__(self, clique: str, template: CliqueTemplate) -> None:
-        super().__init__("PodClique", clique)
+    def __init__(self, clique: str, template: CliqueTemplate, uid: str = "") -> None:
+        super().__init__("PodClique", clique, uid)
         self.template: Final = template
 
 
 class PatchGang(Patch):
     """The pod groups of a gang, with the pods that they refer to."""
 
-    def __init__(self, gang: str, groups: tuple[PodGroup, ...]) -> None:
-        super().__init__("PodGang", gang)
+    def __init__(self, gang: str, groups: tuple[PodGroup, ...], uid: str = "") -> None:
+        super().__init__("PodGang", gang, uid)
         self.groups: Final = groups
 
 
 class PatchGangPhase(Patch):
-    def __init__(self, gang: str, phase: str) -> None:
-        super().__init__("PodGang", gang)
+    def __init__(self, gang: str, phase: str, uid: str = "") -> None:
+        super().__init__("PodGang", gang, uid)
         self.phase: Final = phase
+
+
+class PatchGangPlacement(Patch):
+    """What the scheduler says of a gang: why it waits, or how close together it is."""
+
+    def __init__(self, gang: str, why_pending: str, score: float, uid: str = "") -> None:
+        super().__init__("PodGang", gang, uid)
+        self.why_pending: Final = why_pending
+        self.score: Final = score
 
 
 class Scale(Patch):
@@ -116,20 +124,20 @@ class PatchSpec(Patch):
 
 
 class PatchCliqueStatus(Patch):
-    def __init__(self, name: str, status: CliqueStatus) -> None:
-        super().__init__("PodClique", name)
+    def __init__(self, name: str, status: CliqueStatus, uid: str = "") -> None:
+        super().__init__("PodClique", name, uid)
         self.status: Final = status
 
 
 class PatchGroupStatus(Patch):
-    def __init__(self, name: str, status: GroupStatus) -> None:
-        super().__init__("PodCliqueScalingGroup", name)
+    def __init__(self, name: str, status: GroupStatus, uid: str = "") -> None:
+        super().__init__("PodCliqueScalingGroup", name, uid)
         self.status: Final = status
 
 
 class PatchSetStatus(Patch):
-    def __init__(self, name: str, status: SetStatus) -> None:
-        super().__init__("PodCliqueSet", name)
+    def __init__(self, name: str, status: SetStatus, uid: str = "") -> None:
+        super().__init__("PodCliqueSet", name, uid)
         self.status: Final = status
 
 
@@ -138,8 +146,8 @@ class SetCondition(Command):
 
     verb = "condition"
 
-    def __init__(self, kind: str, name: str, condition: Condition) -> None:
-        super().__init__(kind, name)
+    def __init__(self, kind: str, name: str, condition: Condition, uid: str = "") -> None:
+        super().__init__(kind, name, uid)
         self.condition: Final = condition
 
 

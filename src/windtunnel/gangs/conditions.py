@@ -108,13 +108,15 @@ def put(
     same = known is not None and known.status == verdict.status
     since_s = known.since_s if known is not None and same else now_s
     condition = Condition(type, verdict.status, verdict.reason, verdict.message, since_s)
-    commands.append(SetCondition(kind, thing.name, condition))
+    commands.append(SetCondition(kind, thing.name, condition, thing.uid))
 
 
 def clear(commands: list[Command], kind: str, thing: Thing, type: str, now_s: float) -> None:  # noqa: A002 - as Kubernetes calls it
     """Adds the command that takes a condition away, if it is there."""
     if type in thing.conditions:
-        commands.append(SetCondition(kind, thing.name, Condition(type, "", "", "", now_s)))
+        commands.append(
+            SetCondition(kind, thing.name, Condition(type, "", "", "", now_s), thing.uid)
+        )
 
 
 def breached(thing: Thing) -> bool:

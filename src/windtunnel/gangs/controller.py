@@ -14,7 +14,7 @@ from typing import Final
 from windtunnel.gangs import attachments, cliques, gang_status, groups, replicas, sets, termination
 from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
-from windtunnel.gangs.generation import Outline, gang_names
+from windtunnel.gangs.generation import Outline, scaled_of
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
@@ -143,7 +143,7 @@ class Controller:
     def _follow_sets(self, changes: Changes) -> None:
         """A set that was changed or scaled is looked at whole."""
         for name in list(changes.sets):
-            owner = self._view.sets.get(name)
+            owner = self._view.set_of(name)
             if owner is None:
                 self._known.pop(name, None)
                 continue
@@ -183,9 +183,9 @@ class Controller:
         view = self._view
         for name in changes.cliques:
             clique = view.cliques.get(name)
-            if clique is None:
+            owner = None if clique is None else view.set_of_clique(clique)
+            if clique is None or owner is None:
                 continue
-            owner = view.sets[clique.set_name]
             before = len(commands)
             if cliques.observe(owner, clique, now_s, commands):
                 busy[name] = None
@@ -205,13 +205,14 @@ class Controller:
         view = self._view
         for name in changes.groups:
             group = view.groups.get(name)
-            if group is None:
+            owner = None if group is None else view.set_of_group(group)
+            if group is None or owner is None:
                 continue
             if (group.set_name, group.replica) in moved:
                 waiting.append(name)
                 continue
             before = len(commands)
-            groups.observe(view.sets[group.set_name], group, now_s, commands)
+            groups.observe(owner, group, now_s, commands)
             if len(commands) > before:
                 moved.add((group.set_name, group.replica))
         return waiting
@@ -222,18 +223,15 @@ class Controller:
         view = self._view
         for name in changes.gangs:
             gang = view.gangs.get(name)
-            if gang is None:
-                continue
-            owner = view.sets[gang.set_name]
-            if gang.replica >= owner.replicas:
+            owner = None if gang is None else view.set_of_gang(gang)
+            if gang is None or owner is None or gang.replica >= owner.replicas:
                 continue
             outline = self._outline(owner, gang.replica)
             scaled = None
             if gang.base:
-                expected = gang_names(view, outline)
-                if name not in expected:
+                scaled = scaled_of(view, outline, name)
+                if scaled is None:
                     continue
-                scaled = expected[name]
             before = len(commands)
             gang_status.keep(view, owner, outline, gang, scaled, now_s, commands)
             if not gang.base and len(commands) > before:
@@ -261,7 +259,7 @@ class Controller:
         """Keeps set replicas whole; the answer is those to be terminated, each with the reason."""
         fires: dict[str, dict[int, str]] = {}
         for name, numbers in changes.parts.items():
-            owner = self._view.sets.get(name)
+            owner = self._view.set_of(name)
             if owner is None:
                 continue
             if not _is_noted(owner):
@@ -293,7 +291,7 @@ class Controller:
         return [
             (name, replica)
             for name, numbers in changes.parts.items()
-            if name in self._view.sets and not _is_noted(self._view.sets[name])
+            if name in self._known and not _is_noted(self._view.sets[name])
             for replica in numbers
         ]
 
@@ -331,7 +329,7 @@ class Controller:
         later: list[tuple[str, int]] = []
         view = self._view
         for name in changes.sets:
-            owner = view.sets.get(name)
+            owner = view.set_of(name)
             if owner is None:
                 continue
             known = self._known[name]
@@ -371,9 +369,9 @@ class Controller:
         view = self._view
         for name in changes.groups:
             group = view.groups.get(name)
-            if group is None:
+            owner = None if group is None else view.set_of_group(group)
+            if group is None or owner is None:
                 continue
-            owner = view.sets[group.set_name]
             if group.replica >= owner.replicas or not _is_noted(owner):
                 continue
             if group.replica in fires.get(owner.name, {}):
@@ -400,7 +398,7 @@ class Controller:
         after = {index: status.incarnations.get(index, 0) + 1 for index in due.replicas}
         status.incarnations = {**status.incarnations, **after}
         status.recycled = {**status.recycled, **after}
-        commands.append(PatchGroupStatus(group.name, status))
+        commands.append(PatchGroupStatus(group.name, status, group.uid))
         for index, incarnation in after.items():
             what = f"Replica {index} of {group.name} is terminated: {due.why}"
             key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{incarnation}"
@@ -412,8 +410,9 @@ class Controller:
         view = self._view
         for name in busy:
             clique = view.cliques.get(name)
-            if clique is not None:
-                cliques.act(view, view.sets[clique.set_name], clique, commands)
+            owner = None if clique is None else view.set_of_clique(clique)
+            if clique is not None and owner is not None:
+                cliques.act(view, owner, clique, commands)
 
 
 def _is_noted(owner: PodCliqueSet) -> bool:

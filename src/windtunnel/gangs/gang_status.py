@@ -44,17 +44,15 @@ def keep(
     complete = True
     for group in groups:
         clique = view.cliques.get(group.name)
-        if clique is None or clique.set_name != gang.set_name:
+        if clique is None or clique.set_name != gang.set_name or clique.terminating:
             complete = False
             break
-        found = [pod.name for pod in clique.pods.values() if pod.active]
-        if len(found) < clique.replicas:
+        if clique.tally.active < clique.replicas:
             complete = False
             break
-        found.sort()
-        group.pods = tuple(found)
+        group.pods = clique.roster()
     if complete and not _same_groups(gang.groups, groups):
-        commands.append(PatchGang(gang.name, tuple(groups)))
+        commands.append(PatchGang(gang.name, tuple(groups), gang.uid))
     _initialized(view, gang, now_s, commands, complete=complete)
     _progress(view, gang, now_s, commands)
 
@@ -65,7 +63,9 @@ def _same_groups(one: tuple[PodGroup, ...], other: list[PodGroup]) -> bool:
     for have, want in zip(one, other, strict=True):
         if have.name != want.name or have.min_replicas != want.min_replicas:
             return False
-        if have.pods != want.pods or not _same_pack(have.pack, want.pack):
+        if (have.pods is not want.pods and have.pods != want.pods) or not _same_pack(
+            have.pack, want.pack
+        ):
             return False
     return True
 
@@ -112,7 +112,7 @@ def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) 
             unready = f"{group.name} has {fit} of {group.min_replicas} pods ready"
     phase = RUNNING if ready and scheduled else STARTING if scheduled else PENDING
     if gang.phase != phase:
-        commands.append(PatchGangPhase(gang.name, phase))
+        commands.append(PatchGangPhase(gang.name, phase, gang.uid))
     known = gang.conditions.get(SCHEDULED)
     was = known is not None and known.status == TRUE
     once = was or (known is not None and known.reason == "BelowMinimum")

@@ -7,6 +7,7 @@ group's minimum is a scaled gang of its own, so what is elastic never endangers 
 from typing import Final
 
 from windtunnel.gangs import names
+from windtunnel.gangs.commands import Command, Create
 from windtunnel.gangs.objects import (
     Attachment,
     Pack,
@@ -42,15 +43,25 @@ class Outline:
         ]
 
 
-def taken(view: View, kind: str, name: str) -> str:
-    """Whose an object already is that a set is about to create; empty when there is none.
+def create(
+    view: View,
+    owner: PodCliqueSet,
+    thing: PodClique | ScalingGroup | PodGang | Attachment,
+    commands: list[Command],
+) -> str:
+    """Adds the command that creates an object; the answer is whose one of its name already is.
 
     Names of different sets can meet: `a-0-b` of replica 0 of `a`, and replica 0 of a set `a-0-b`.
+    An object of the same set that is being deleted has to be gone first.
     """
-    thing = view.find(kind, name)
-    if isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
-        return f"{kind} {name} belongs to the set {thing.set_name}"
-    return ""
+    found = view.find(thing.kind, thing.name)
+    if found is None:
+        commands.append(Create(thing.kind, thing))
+        return ""
+    assert isinstance(found, PodClique | ScalingGroup | PodGang | Attachment)
+    if found.set_name == owner.name and (found.terminating or found.owner_uid != thing.owner_uid):
+        return ""
+    return f"{thing.kind} {thing.name} belongs to the set {found.set_name}"
 
 
 def new_clique(
@@ -58,7 +69,7 @@ def new_clique(
 ) -> PodClique:
     """A clique that stands alone."""
     after = starts_after(owner.spec, owner.name, outline.replica, template.name)
-    return PodClique(
+    made = PodClique(
         name,
         owner.name,
         outline.replica,
@@ -71,6 +82,8 @@ def new_clique(
         after,
         incarnation_of(owner, outline.replica, None, -1),
     )
+    made.owner_uid = owner.uid
+    return made
 
 
 def new_member(
@@ -81,7 +94,7 @@ def new_member(
     scaled = group_replica >= group.min_available
     gang = names.scaled_gang(group.name, group_replica, group.min_available) if scaled else base
     after = starts_after(owner.spec, owner.name, group.replica, template.name, group_replica)
-    return PodClique(
+    made = PodClique(
         names.member(group.name, group_replica, template.name),
         owner.name,
         group.replica,
@@ -94,10 +107,12 @@ def new_member(
         after,
         incarnation_of(owner, group.replica, group, group_replica),
     )
+    made.owner_uid = group.uid
+    return made
 
 
 def new_group(owner: PodCliqueSet, replica: int, template: GroupTemplate) -> ScalingGroup:
-    return ScalingGroup(
+    made = ScalingGroup(
         names.group(owner.name, replica, template.name),
         template.name,
         owner.name,
@@ -106,6 +121,8 @@ def new_group(owner: PodCliqueSet, replica: int, template: GroupTemplate) -> Sca
         template.min_available,
         template.roles,
     )
+    made.owner_uid = owner.uid
+    return made
 
 
 def group_replicas(view: View, name: str, template: GroupTemplate) -> int:
@@ -130,6 +147,16 @@ def gang_names(view: View, outline: Outline) -> dict[str, tuple[GroupTemplate, i
         for index in range(template.min_available, extent(view, name, template)):
             found[names.scaled_gang(name, index, template.min_available)] = (template, index)
     return found
+
+
+def scaled_of(view: View, outline: Outline, gang: str) -> tuple[GroupTemplate, int] | None:
+    """Whose a scaled gang is and which replica of it; None for one that ought not to exist."""
+    for template, name in outline.groups:
+        number = gang[len(name) + 1 :]
+        if gang.startswith(f"{name}-") and number.isdigit():
+            index = template.min_available + int(number)
+            return (template, index) if index < extent(view, name, template) else None
+    return None
 
 
 def pod_groups(
@@ -186,6 +213,7 @@ def new_gang(
     """A gang that refers to no pods yet."""
     spec = owner.spec
     gang = PodGang(name, owner.name, outline.replica, "" if scaled is None else outline.base)
+    gang.owner_uid = owner.uid
     gang.groups = tuple(pod_groups(view, owner, outline, scaled))
     gang.priority_class = spec.priority_class
     gang.scheduler = spec.cliques[0].scheduler

@@ -1,8 +1,8 @@
 """The controller of one scaling group: what its replicas look like, which come and which go."""
 
 from windtunnel.gangs import conditions
-from windtunnel.gangs.commands import Command, Create, Delete, Emit, PatchGroupStatus
-from windtunnel.gangs.generation import new_member, taken
+from windtunnel.gangs.commands import Command, Delete, Emit, PatchGroupStatus
+from windtunnel.gangs.generation import create, new_member
 from windtunnel.gangs.objects import (
     CLIQUE,
     FALSE,
@@ -74,7 +74,7 @@ def observe(
     if lost:
         commands.append(Emit(_lost(group, status.losses, now_s)))
     _judge(group, status, now_s, commands)
-    commands.append(PatchGroupStatus(group.name, status))
+    commands.append(PatchGroupStatus(group.name, status, group.uid))
 
 
 def _count(owner: PodCliqueSet, group: ScalingGroup) -> GroupStatus:
@@ -230,10 +230,8 @@ def act(view: View, owner: PodCliqueSet, group: ScalingGroup, commands: list[Com
         for role in group.members:
             if found is None or role not in found:
                 made = new_member(owner, group, index, target(owner, group.replica, role))
-                whose = taken(view, CLIQUE, made.name)
+                whose = create(view, owner, made, commands)
                 clash = clash or whose
-                if not whose:
-                    commands.append(Create(CLIQUE, made))
     return clash
 
 

@@ -2,7 +2,8 @@
 
 They are the state of a cluster as a controller sees it, in one namespace of names: an object of the
 namespace `default` is called by its name, one of another by `namespace/name`. A controller reads
-them and returns commands; only the `View` that holds them, and the cluster behind it, changes them.
+them and returns commands; only the driver that fills the `View` changes them. `assign` copies what
+an API server may change from a newer copy, `snapshot` makes such a copy, as a watch sends it.
 Times are seconds of the run; `NEVER` stands for what has not happened.
 """
 
@@ -20,6 +21,7 @@ CLIQUE: Final = "PodClique"
 GROUP: Final = "PodCliqueScalingGroup"
 SET: Final = "PodCliqueSet"
 GANG: Final = "PodGang"
+NODE: Final = "Node"
 
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
@@ -71,27 +73,46 @@ class Event:
 
 
 class Thing:
-    """What every object has: a name, an id that no other object ever had, and its dates."""
+    """What every object has: a name, an id that no other object ever had, an owner, its dates."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind: Final = kind
         self.name: Final = name
         self.uid = ""
         """Issued by the API server, opaque and never used again; empty before that."""
+        self.version = ""
+        """The resource version: opaque, another one after each change."""
+        self.owner_uid = ""
+        """Whoever owns it goes with it; empty for what people create. A pod's is its clique's."""
         self.created_s = NEVER
         self.deleted_s = NEVER
-        """Since when it is being deleted."""
+        """Since when it is being deleted; it stays until nothing holds it back."""
+        self.finalizers: tuple[str, ...] = ()
+        """What must be taken off before it is gone."""
         self.conditions: Final[dict[str, Condition]] = {}
 
     @property
     def terminating(self) -> bool:
         return self.deleted_s >= 0.0
 
+    def assign(self, newer: "Thing") -> None:
+        """Becomes as a newer copy of the same object is."""
+        self.uid, self.version, self.owner_uid = newer.uid, newer.version, newer.owner_uid
+        self.created_s, self.deleted_s = newer.created_s, newer.deleted_s
+        self.finalizers = newer.finalizers
+        self.conditions.clear()
+        self.conditions.update(newer.conditions)
+
+    def snapshot(self) -> "Thing":
+        """A copy that shares nothing that changes."""
+        raise NotImplementedError
+
 
 class Node(Thing):
     """A machine that pods are placed on."""
 
     def __init__(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> None:
-        super().__init__(name)
+        super().__init__(NODE, name)
         self.capacity: Final = capacity
         """What it has for pods, by resource: `cpu`, `memory`, `nvidia.com/gpu`, `pods`."""
         self.labels: Final = labels
@@ -100,12 +121,36 @@ class Node(Thing):
         self.ready = True
         """False while it has failed: nothing runs here."""
 
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, Node)
+        super().assign(newer)
+        self.cordoned, self.ready = newer.cordoned, newer.ready
+
+    def snapshot(self) -> "Node":
+        made = Node(self.name, self.capacity, self.labels)
+        made.assign(self)
+        return made
+
+
+# What a pod counts for in its clique.
+_ACTIVE: Final = 1
+_SCHEDULED: Final = 2
+_GATED: Final = 4
+_READY: Final = 8
+_ERRONEOUS: Final = 16
+_UNREADY: Final = 32
+_UPDATED: Final = 64
+_ENDED_MARK: Final = 128
+
 
 class Pod(Thing):
     """One pod of a clique. What the cluster does to it comes first, what it was made of after."""
 
     def __init__(self, name: str, clique: "PodClique", index: int) -> None:
-        super().__init__(name)
+        super().__init__(POD, name)
+        self.owner_uid = clique.uid
+        self.counts = 0
+        """What its clique counts it for; kept by the view."""
         self.gates: list[str] = [GATE, *clique.template.gates]
         self.node = ""
         self.scheduled_s = NEVER
@@ -147,6 +192,100 @@ class Pod(Thing):
     def active(self) -> bool:
         """It holds its place in the clique: neither leaving nor at its end."""
         return self.deleted_s < 0.0 and self.phase not in _ENDED
+
+    def worth(self, template_hash: str) -> int:
+        """What it counts for in a clique with that template, as a sum of marks."""
+        if self.deleted_s >= 0.0:
+            return 0
+        if self.phase in _ENDED:
+            return _ENDED_MARK
+        marks = _ACTIVE
+        if self.node:
+            marks += _SCHEDULED
+        elif self.gates:
+            marks += _GATED
+        if self.ready:
+            marks += _READY
+        elif self.erroneous:
+            marks += _ERRONEOUS
+        elif self.started:
+            marks += _UNREADY
+        return marks + _UPDATED if self.template_hash == template_hash else marks
+
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, Pod)
+        super().assign(newer)
+        self.gates = list(newer.gates)
+        self.node, self.scheduled_s = newer.node, newer.scheduled_s
+        self.phase, self.started = newer.phase, newer.started
+        self.ready, self.ready_s = newer.ready, newer.ready_s
+        self.erroneous = newer.erroneous
+
+    def snapshot(self) -> "Pod":
+        clique = PodClique(
+            self.clique,
+            self.set_name,
+            self.replica,
+            self.group,
+            self.group_replica,
+            self.gang,
+            self.base_gang,
+            self.template,
+            0,
+            self.waits_for,
+        )
+        clique.uid = self.clique_uid
+        made = Pod(self.name, clique, self.index)
+        made.assign(self)
+        return made
+
+
+class PodTally:
+    """The pods of a clique by what they count for; kept by the view."""
+
+    __slots__ = (
+        "active",
+        "ended",
+        "erroneous",
+        "gated",
+        "ready",
+        "scheduled",
+        "unready",
+        "updated",
+        "updated_ready",
+    )
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.scheduled = 0
+        self.gated = 0
+        self.ready = 0
+        self.erroneous = 0
+        self.unready = 0
+        self.updated = 0
+        self.updated_ready = 0
+        self.ended = 0
+
+    def add(self, marks: int, by: int) -> None:
+        if marks & _ENDED_MARK:
+            self.ended += by
+        if not marks & _ACTIVE:
+            return
+        self.active += by
+        if marks & _SCHEDULED:
+            self.scheduled += by
+        if marks & _GATED:
+            self.gated += by
+        if marks & _READY:
+            self.ready += by
+        if marks & _ERRONEOUS:
+            self.erroneous += by
+        if marks & _UNREADY:
+            self.unready += by
+        if marks & _UPDATED:
+            self.updated += by
+            if marks & _READY:
+                self.updated_ready += by
 
 
 class CliqueStatus:
@@ -217,7 +356,7 @@ class PodClique(Thing):
         starts_after: tuple[tuple[str, int], ...],
         incarnation: int = 0,
     ) -> None:
-        super().__init__(name)
+        super().__init__(CLIQUE, name)
         self.set_name: Final = set_name
         self.replica: Final = replica
         self.group: Final = group
@@ -241,6 +380,69 @@ class PodClique(Thing):
         """Its pods by name, those that are leaving included; kept by the view."""
         self.places: Final[dict[int, Pod]] = {}
         """The last pod that was given each index; kept by the view."""
+        self.tally = PodTally()
+        self._roster: tuple[str, ...] | None = None
+
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, PodClique)
+        super().assign(newer)
+        self.template, self.replicas, self.status = newer.template, newer.replicas, newer.status
+
+    def snapshot(self) -> "PodClique":
+        made = PodClique(
+            self.name,
+            self.set_name,
+            self.replica,
+            self.group,
+            self.group_replica,
+            self.gang,
+            self.base_gang,
+            self.template,
+            self.replicas,
+            self.starts_after,
+            self.incarnation,
+        )
+        made.assign(self)
+        return made
+
+    # Kept by the view.
+
+    def adopt(self, pod: Pod) -> None:
+        self.pods[pod.name] = pod
+        self.places[pod.index] = pod
+        pod.counts = 0
+        self.count(pod)
+
+    def release(self, pod: Pod) -> None:
+        del self.pods[pod.name]
+        self._mark(pod, 0)
+
+    def count(self, pod: Pod) -> None:
+        """Follows a change of one pod."""
+        self._mark(pod, pod.worth(self.template.hash))
+
+    def _mark(self, pod: Pod, marks: int) -> None:
+        before = pod.counts
+        if marks != before:
+            self.tally.add(before, -1)
+            self.tally.add(marks, 1)
+            pod.counts = marks
+            if (marks ^ before) & _ACTIVE:
+                self._roster = None
+
+    def recount(self) -> None:
+        """Follows a change of the template."""
+        for pod in self.pods.values():
+            self.count(pod)
+
+    def roster(self) -> tuple[str, ...]:
+        """The names of its active pods, sorted; the same object until they change."""
+        known = self._roster
+        if known is None:
+            known = self._roster = tuple(
+                sorted(pod.name for pod in self.pods.values() if pod.active)
+            )
+        return known
 
 
 class GroupStatus:
@@ -304,7 +506,7 @@ class ScalingGroup(Thing):
         min_available: int,
         members: tuple[str, ...],
     ) -> None:
-        super().__init__(name)
+        super().__init__(GROUP, name)
         self.short: Final = short
         self.set_name: Final = set_name
         self.replica: Final = replica
@@ -314,6 +516,24 @@ class ScalingGroup(Thing):
         self.status = GroupStatus()
         self.cliques: Final[dict[int, dict[str, PodClique]]] = {}
         """Its cliques by replica and role; kept by the view."""
+
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, ScalingGroup)
+        super().assign(newer)
+        self.replicas, self.status = newer.replicas, newer.status
+
+    def snapshot(self) -> "ScalingGroup":
+        made = ScalingGroup(
+            self.name,
+            self.short,
+            self.set_name,
+            self.replica,
+            self.replicas,
+            self.min_available,
+            self.members,
+        )
+        made.assign(self)
+        return made
 
 
 class Pack:
@@ -361,7 +581,7 @@ class PodGang(Thing):
     """What a scheduler admits whole or not at all."""
 
     def __init__(self, name: str, set_name: str, replica: int, base: str = "") -> None:
-        super().__init__(name)
+        super().__init__(GANG, name)
         self.set_name: Final = set_name
         self.replica: Final = replica
         self.base: Final = base
@@ -382,6 +602,19 @@ class PodGang(Thing):
         self.why_pending = ""
         """Why it waits, in one sentence; written by the scheduler."""
 
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, PodGang)
+        super().assign(newer)
+        self.groups, self.pack, self.pack_groups = newer.groups, newer.pack, newer.pack_groups
+        self.priority_class, self.scheduler = newer.priority_class, newer.scheduler
+        self.topology, self.reuse, self.phase = newer.topology, newer.reuse, newer.phase
+        self.placement_score, self.why_pending = newer.placement_score, newer.why_pending
+
+    def snapshot(self) -> "PodGang":
+        made = PodGang(self.name, self.set_name, self.replica, self.base)
+        made.assign(self)
+        return made
+
 
 class Attachment(Thing):
     """What a set needs beside pods: services, resource claims, autoscalers, accounts."""
@@ -389,14 +622,18 @@ class Attachment(Thing):
     def __init__(
         self, kind: str, name: str, set_name: str, replica: int, owner: str, spec: dict[str, object]
     ) -> None:
-        super().__init__(name)
-        self.kind: Final = kind
+        super().__init__(kind, name)
         self.set_name: Final = set_name
         self.replica: Final = replica
         """The set replica that it goes with; -1 when it is the set's own."""
         self.owner: Final = owner
         self.spec: Final = spec
         self.key: Final = f"{kind}/{name}"
+
+    def snapshot(self) -> "Attachment":
+        made = Attachment(self.kind, self.name, self.set_name, self.replica, self.owner, self.spec)
+        made.assign(self)
+        return made
 
 
 class Replica:
@@ -413,6 +650,28 @@ class Replica:
         """By the short name."""
         self.gangs: Final[dict[str, PodGang]] = {}
         """By the full name."""
+
+    def things(self) -> list[Thing]:
+        return [
+            *self.cliques.values(),
+            *self.groups.values(),
+            *self.gangs.values(),
+            *self.attachments.values(),
+        ]
+
+    def discard(self, thing: Thing) -> None:
+        """Takes an object out, if it is this very one."""
+        if isinstance(thing, PodClique):
+            if self.cliques.get(thing.role) is thing:
+                del self.cliques[thing.role]
+        elif isinstance(thing, ScalingGroup):
+            if self.groups.get(thing.short) is thing:
+                del self.groups[thing.short]
+        elif isinstance(thing, PodGang):
+            if self.gangs.get(thing.name) is thing:
+                del self.gangs[thing.name]
+        elif isinstance(thing, Attachment) and self.attachments.get(thing.key) is thing:
+            del self.attachments[thing.key]
 
 
 class Revision:
@@ -471,7 +730,7 @@ class PodCliqueSet(Thing):
     """N copies of a whole serving system; what a person writes."""
 
     def __init__(self, name: str, spec: SetSpec) -> None:
-        super().__init__(name)
+        super().__init__(SET, name)
         self.spec = spec
         self.replicas = spec.replicas
         """How many are wanted: what `spec` says, until it is scaled."""
@@ -480,3 +739,14 @@ class PodCliqueSet(Thing):
         self.status = SetStatus()
         self.parts: Final[dict[int, Replica]] = {}
         """What exists of each replica; kept by the view. What is the set's own has the key -1."""
+
+    def assign(self, newer: Thing) -> None:
+        assert isinstance(newer, PodCliqueSet)
+        super().assign(newer)
+        self.spec, self.replicas = newer.spec, newer.replicas
+        self.generation, self.status = newer.generation, newer.status
+
+    def snapshot(self) -> "PodCliqueSet":
+        made = PodCliqueSet(self.name, self.spec)
+        made.assign(self)
+        return made

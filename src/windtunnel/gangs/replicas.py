@@ -3,14 +3,14 @@
 from typing import Final
 
 from windtunnel.gangs import attachments, conditions
-from windtunnel.gangs.commands import Command, Create, Delete, PatchClique
+from windtunnel.gangs.commands import Command, Delete, PatchClique
 from windtunnel.gangs.generation import (
     Outline,
+    create,
     gang_names,
     new_clique,
     new_gang,
     new_group,
-    taken,
 )
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
 from windtunnel.gangs.rollout import has_turn, is_old, target
@@ -64,21 +64,17 @@ def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Comma
     for role, name in outline.cliques:
         clique = there.cliques.get(role)
         if clique is None:
-            whose = taken(view, CLIQUE, name)
+            template = target(owner, replica, role)
+            replicas = owner.status.scales.get(name, template.replicas)
+            made = new_clique(owner, outline, name, template, replicas)
+            whose = create(view, owner, made, commands)
             clash = clash or whose
-            if not whose:
-                template = target(owner, replica, role)
-                replicas = owner.status.scales.get(name, template.replicas)
-                made = new_clique(owner, outline, name, template, replicas)
-                commands.append(Create(CLIQUE, made))
         elif is_condemned(owner, None, clique):
             commands.append(Delete(CLIQUE, name, clique.uid, "its gang is terminated"))
-    for group, name in outline.groups:
+    for group, _ in outline.groups:
         if group.name not in there.groups:
-            whose = taken(view, GROUP, name)
+            whose = create(view, owner, new_group(owner, replica, group), commands)
             clash = clash or whose
-            if not whose:
-                commands.append(Create(GROUP, new_group(owner, replica, group)))
     _renew(owner, there, replica, commands)
     return _keep_gangs(view, owner, outline, there, commands) or clash
 
@@ -96,7 +92,7 @@ def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Comm
     for clique in found:
         newest = owner.spec.roles[clique.role]
         if clique.template.hash != newest.hash:
-            commands.append(PatchClique(clique.name, newest))
+            commands.append(PatchClique(clique.name, newest, clique.uid))
 
 
 def _keep_gangs(
@@ -110,10 +106,9 @@ def _keep_gangs(
     clash = ""
     for name, scaled in expected.items():
         if name not in part.gangs:
-            whose = taken(view, GANG, name)
+            made = new_gang(view, owner, outline, name, scaled)
+            whose = create(view, owner, made, commands)
             clash = clash or whose
-            if not whose:
-                commands.append(Create(GANG, new_gang(view, owner, outline, name, scaled)))
     return clash
 
 

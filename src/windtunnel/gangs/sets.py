@@ -119,7 +119,7 @@ def observe(
     again_s = _deadline(owner, status, look.progress, now_s, commands)
     _topology(view, owner, now_s, commands)
     if not same(status, owner.status):
-        commands.append(PatchSetStatus(owner.name, status))
+        commands.append(PatchSetStatus(owner.name, status, owner.uid))
     # Whose turn begins or ends, and whose termination does, has something to do.
     turns = [index for index in status.updating if index not in owner.status.updating]
     turns += [index for index in owner.status.updating if index not in status.updating]

@@ -1,36 +1,22 @@
-"""The objects of a cluster by name and owner, and who is told what changed.
+"""The read cache of the gang controllers: objects by name, who owns whom, and what changed.
 
-One store serves everybody: controllers read it and return commands, `apply` carries commands out,
-and the cluster moves pods (it sets their fields and says `pod_changed`). Every change is noted for
-each `Changes` that was asked for with `watch`, so a pass costs what changed, not what exists.
+A driver fills it: live from list-watches, the twin from its simulated API server. It may lag behind
+the API server, an object may show up before its owner, and an object that is being deleted stays
+visible until it is gone. Controllers read it and return commands; nothing here carries them out.
+
+Every change is noted for each `Changes` that was asked for with `watch`, so that a pass costs what
+changed and not what exists.
 """
 
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs.changes import Changes, Feed
-from windtunnel.gangs.commands import (
-    Command,
-    Create,
-    CreatePod,
-    Delete,
-    Emit,
-    PatchClique,
-    PatchCliqueStatus,
-    PatchGang,
-    PatchGangPhase,
-    PatchGroupStatus,
-    PatchSetStatus,
-    PatchSpec,
-    Scale,
-    SetCondition,
-    Ungate,
-)
 from windtunnel.gangs.objects import (
     CLIQUE,
     GANG,
-    GATE,
     GROUP,
+    NODE,
     POD,
     SET,
     Attachment,
@@ -44,14 +30,8 @@ from windtunnel.gangs.objects import (
     ScalingGroup,
     Thing,
 )
-from windtunnel.gangs.templates import SetSpec
 
 __all__ = ["Changes", "View"]
-
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX: Final = len(_LETTERS) ** 5
-_STRIDE: Final = 7_654_321
-"""Shares no factor with `_SUFFIX`: neighbours get names that a person can tell apart."""
 
 MOST_EVENTS: Final = 10_000
 """The newest are kept."""
@@ -76,7 +56,8 @@ class View(Feed):
         """Priority classes; one that is not here counts 0."""
         self.events: Final[dict[str, Event]] = {}
         """By key, oldest first."""
-        self._issued = 0  # ids given out so far
+        self._ownerless: Final[dict[str, dict[str, Thing]]] = {}
+        """Objects whose owner is not here yet: by its uid, then by kind and name."""
 
     def watch(self) -> Changes:
         """A record of changes that begins with everything there is."""
@@ -93,280 +74,14 @@ class View(Feed):
         changes.gangs.update(dict.fromkeys(self.gangs))
         changes.pods.update(dict.fromkeys(self.pods))
         changes.nodes.update(dict.fromkeys(self.nodes))
+        for known in self.attachments.values():
+            for attached in known.values():
+                changes.attachments[(attached.kind, attached.name)] = None
 
-    def issue(self, thing: Thing, now_s: float) -> None:
-        self._issued += 1
-        thing.uid = f"uid-{self._issued}"
-        thing.created_s = now_s
-
-    # What people and the cluster do.
-
-    def add_set(self, name: str, spec: SetSpec, now_s: float) -> PodCliqueSet:
-        """A set that a person applied for the first time."""
-        added = PodCliqueSet(name, spec)
-        self.issue(added, now_s)
-        self.sets[name] = added
-        self.set_changed(name)
-        return added
-
-    def add_node(self, node: Node, now_s: float) -> None:
-        self.issue(node, now_s)
-        self.nodes[node.name] = node
-        self.node_changed(node)
-
-    def remove_pod(self, pod: Pod) -> None:
-        """The pod is gone: it has ended, and its node knows."""
-        if self.pods.pop(pod.name, None) is None:
-            raise InvariantBroken(f"the pod {pod.name} is removed twice")
-        clique = self.cliques.get(pod.clique)
-        if clique is not None and clique.uid == pod.clique_uid:
-            del clique.pods[pod.name]
-        self.pod_changed(pod)
-
-    def delete_pod(self, pod: Pod, now_s: float) -> None:
-        """The pod is to go: at once when it is on no node, else when the cluster has ended it."""
-        if pod.terminating:
-            return
-        pod.deleted_s = now_s
-        if pod.node:
-            self.pod_changed(pod)
-        else:
-            self.remove_pod(pod)
-
-    # Carrying out what controllers want.
-
-    def apply(self, command: Command, now_s: float) -> None:
-        """Carries out one command; one that no longer fits what is there does nothing."""
-        if isinstance(command, CreatePod):
-            self._create_pod(command, now_s)
-        elif isinstance(command, Create):
-            self._create(command, now_s)
-        elif isinstance(command, Delete):
-            self._delete(command, now_s)
-        elif isinstance(command, SetCondition):
-            self._condition(command)
-        elif isinstance(command, Emit):
-            self._emit(command.event)
-        else:
-            self._patch(command)
-
-    def _create_pod(self, command: CreatePod, now_s: float) -> None:
-        clique = self.cliques.get(command.clique.name)
-        if clique is not command.clique:
-            return
-        before = clique.places.get(command.index)
-        if before is not None and before.active and before.name in clique.pods:
-            return
-        pod = Pod(f"{clique.name}-{_suffix(self._issued + 1)}", clique, command.index)
-        self.issue(pod, now_s)
-        self.pods[pod.name] = pod
-        clique.pods[pod.name] = pod
-        clique.places[pod.index] = pod
-        self.pod_changed(pod)
-
-    def _create(self, command: Create, now_s: float) -> None:
-        thing = command.thing
-        if isinstance(thing, PodClique):
-            self._create_clique(thing, now_s)
-        elif isinstance(thing, ScalingGroup):
-            owner = self.sets.get(thing.set_name)
-            if owner is not None and thing.name not in self.groups:
-                self.issue(thing, now_s)
-                self.groups[thing.name] = thing
-                _part(owner, thing.replica).groups[thing.short] = thing
-                self.group_changed(thing)
-        elif isinstance(thing, PodGang):
-            owner = self.sets.get(thing.set_name)
-            if owner is not None and thing.name not in self.gangs:
-                self.issue(thing, now_s)
-                self.gangs[thing.name] = thing
-                _part(owner, thing.replica).gangs[thing.name] = thing
-                self.gang_changed(thing)
-        elif isinstance(thing, Attachment):
-            known = self.attachments.setdefault(thing.kind, {})
-            owner = self.sets.get(thing.set_name)
-            if owner is not None and thing.name not in known:
-                self.issue(thing, now_s)
-                known[thing.name] = thing
-                _part(owner, thing.replica).attachments[thing.key] = thing
-        else:
-            raise InvariantBroken(f"nobody can create a {command.kind}")
-
-    def _create_clique(self, clique: PodClique, now_s: float) -> None:
-        owner = self.sets.get(clique.set_name)
-        if owner is None or clique.name in self.cliques:
-            return
-        if not clique.group:
-            _part(owner, clique.replica).cliques[clique.role] = clique
-        else:
-            group = self.groups.get(clique.group)
-            if group is None:
-                return
-            group.cliques.setdefault(clique.group_replica, {})[clique.role] = clique
-        self.issue(clique, now_s)
-        self.cliques[clique.name] = clique
-        self.clique_changed(clique)
-
-    def _delete(self, command: Delete, now_s: float) -> None:
-        thing = self.find(command.kind, command.name)
-        if thing is None or thing.uid != command.uid:
-            return
-        if isinstance(thing, Pod):
-            self.delete_pod(thing, now_s)
-        elif isinstance(thing, PodClique):
-            self._remove_clique(thing, now_s)
-        elif isinstance(thing, ScalingGroup):
-            self._remove_group(thing, now_s)
-        elif isinstance(thing, PodGang):
-            self._remove_gang(thing)
-        elif isinstance(thing, PodCliqueSet):
-            self.remove_set(thing.name, now_s)
-        elif isinstance(thing, Attachment):
-            del self.attachments[thing.kind][thing.name]
-            owner = self.sets.get(thing.set_name)
-            if owner is not None:
-                del owner.parts[thing.replica].attachments[thing.key]
-
-    def _remove_gang(self, gang: PodGang) -> None:
-        del self.gangs[gang.name]
-        owner = self.sets.get(gang.set_name)
-        if owner is not None:
-            del owner.parts[gang.replica].gangs[gang.name]
-        self.gang_changed(gang)
-
-    def _remove_clique(self, clique: PodClique, now_s: float) -> None:
-        del self.cliques[clique.name]
-        clique.deleted_s = now_s
-        owner = self.sets.get(clique.set_name)
-        if not clique.group:
-            if owner is not None:
-                del owner.parts[clique.replica].cliques[clique.role]
-        else:
-            group = self.groups.get(clique.group)
-            if group is not None:
-                members = group.cliques[clique.group_replica]
-                del members[clique.role]
-                if not members:
-                    del group.cliques[clique.group_replica]
-        for pod in list(clique.pods.values()):
-            self.delete_pod(pod, now_s)
-        self.clique_changed(clique)
-
-    def _remove_group(self, group: ScalingGroup, now_s: float) -> None:
-        for members in list(group.cliques.values()):
-            for clique in list(members.values()):
-                self._remove_clique(clique, now_s)
-        del self.groups[group.name]
-        owner = self.sets.get(group.set_name)
-        if owner is not None:
-            del owner.parts[group.replica].groups[group.short]
-        self.group_changed(group)
-
-    def remove_set(self, name: str, now_s: float) -> None:
-        """The set goes, and with it everything that it owns."""
-        owner = self.sets.get(name)
-        if owner is None:
-            return
-        for part in list(owner.parts.values()):
-            for clique in list(part.cliques.values()):
-                self._remove_clique(clique, now_s)
-            for group in list(part.groups.values()):
-                self._remove_group(group, now_s)
-            for gang in list(part.gangs.values()):
-                del self.gangs[gang.name]
-                self.gang_changed(gang)
-            for attached in part.attachments.values():
-                del self.attachments[attached.kind][attached.name]
-        del self.sets[name]
-        self.set_changed(name)
-
-    def _patch(self, command: Command) -> None:
-        if isinstance(command, Ungate):
-            pod = self.pods.get(command.name)
-            if pod is not None and GATE in pod.gates:
-                pod.gates.remove(GATE)
-                self.pod_changed(pod)
-        elif isinstance(command, PatchGang):
-            gang = self.gangs.get(command.name)
-            if gang is not None:
-                gang.groups = command.groups
-                self.gang_patched(gang)
-        elif isinstance(command, PatchGangPhase):
-            gang = self.gangs.get(command.name)
-            if gang is not None:
-                gang.phase = command.phase
-                self.gang_changed(gang)
-        elif isinstance(command, PatchSpec):
-            self.change_spec(command.name, command.spec)
-        elif isinstance(command, PatchSetStatus):
-            owner = self.sets.get(command.name)
-            if owner is not None:
-                owner.status = command.status
-                self.set_changed(owner.name)
-        elif isinstance(command, PatchGroupStatus):
-            group = self.groups.get(command.name)
-            if group is not None:
-                group.status = command.status
-                self.group_changed(group)
-        else:
-            self._patch_clique(command)
-
-    def _patch_clique(self, command: Command) -> None:
-        if isinstance(command, Scale) and command.kind != CLIQUE:
-            self._scale(command)
-            return
-        clique = self.cliques.get(command.name)
-        if clique is None:
-            return
-        if isinstance(command, PatchCliqueStatus):
-            clique.status = command.status
-        elif isinstance(command, PatchClique):
-            clique.template = command.template
-        elif isinstance(command, Scale):
-            clique.replicas = command.replicas
-        else:
-            raise InvariantBroken(f"nobody can {command.verb} a {command.kind}")
-        self.clique_changed(clique)
-
-    def _scale(self, command: Scale) -> None:
-        if command.kind == GROUP:
-            group = self.groups.get(command.name)
-            if group is not None:
-                group.replicas = command.replicas
-                self.group_changed(group)
-        else:
-            scaled = self.sets.get(command.name)
-            if scaled is not None:
-                scaled.replicas = command.replicas
-                self.set_changed(scaled.name)
-
-    def change_spec(self, name: str, spec: SetSpec) -> None:
-        """A set is asked to be otherwise; what may change is for `gangs.api` to say."""
-        changed = self.sets.get(name)
-        if changed is not None:
-            changed.spec = spec
-            changed.replicas = spec.replicas
-            changed.generation += 1
-            self.set_changed(name)
-
-    def _condition(self, command: SetCondition) -> None:
-        condition = command.condition
-        thing = self.find(command.kind, command.name)
-        if thing is None:
-            return
-        if condition.status:
-            thing.conditions[condition.type] = condition
-        else:
-            thing.conditions.pop(condition.type, None)
-        if isinstance(thing, PodClique):
-            self.clique_changed(thing)
-        elif isinstance(thing, ScalingGroup):
-            self.group_changed(thing)
-        elif isinstance(thing, PodGang):
-            self.gang_changed(thing)
+    # Reading.
 
     def find(self, kind: str, name: str) -> Thing | None:
-        """The object of a kind and a name."""
+        """The object of a kind and a name, one that is being deleted included."""
         if kind == POD:
             return self.pods.get(name)
         if kind == CLIQUE:
@@ -377,29 +92,247 @@ class View(Feed):
             return self.gangs.get(name)
         if kind == SET:
             return self.sets.get(name)
+        if kind == NODE:
+            return self.nodes.get(name)
         known = self.attachments.get(kind)
         return None if known is None else known.get(name)
 
-    def _emit(self, event: Event) -> None:
+    def set_of(self, name: str) -> PodCliqueSet | None:
+        """The set of a name, if it is to be kept: not one that is being deleted."""
+        owner = self.sets.get(name)
+        return None if owner is None or owner.deleted_s >= 0.0 else owner
+
+    def set_of_group(self, group: ScalingGroup) -> PodCliqueSet | None:
+        """The set that keeps a group; None for one that goes, alone or with its set."""
+        owner = self.set_of(group.set_name)
+        if owner is None or owner.uid != group.owner_uid or group.deleted_s >= 0.0:
+            return None
+        return owner
+
+    def set_of_clique(self, clique: PodClique) -> PodCliqueSet | None:
+        """The set that keeps a clique; None for one that goes, alone or with an owner."""
+        if clique.deleted_s >= 0.0:
+            return None
+        if clique.group:
+            group = self.groups.get(clique.group)
+            if group is None or group.uid != clique.owner_uid:
+                return None
+            return self.set_of_group(group)
+        owner = self.set_of(clique.set_name)
+        return owner if owner is not None and owner.uid == clique.owner_uid else None
+
+    def set_of_gang(self, gang: PodGang) -> PodCliqueSet | None:
+        """The set that keeps a gang; None for one that goes, alone or with its set."""
+        owner = self.set_of(gang.set_name)
+        if owner is None or owner.uid != gang.owner_uid or gang.deleted_s >= 0.0:
+            return None
+        return owner
+
+    # Filling.
+
+    def put(self, thing: Thing) -> None:
+        """An object as the API server has it: added, or changed in any way since the last time.
+
+        The cache keeps one instance for each uid; what may change is copied into it.
+        """
+        known = self.find(thing.kind, thing.name)
+        if known is not None and known.uid != thing.uid:
+            self.remove(known)
+            known = None
+        if known is None:
+            self._add(thing)
+        elif known is not thing:
+            self._merge(known, thing)
+        else:
+            self.changed(thing)
+
+    def _merge(self, known: Thing, thing: Thing) -> None:
+        was_leaving = known.terminating
+        patched = isinstance(known, PodGang) and isinstance(thing, PodGang)
+        before = known.groups if isinstance(known, PodGang) else ()
+        template = known.template if isinstance(known, PodClique) else None
+        known.assign(thing)
+        if known.terminating and not was_leaving:
+            self._unlink(known)
+        if isinstance(known, PodClique) and known.template is not template:
+            known.recount()
+        if patched and isinstance(known, PodGang) and known.groups is not before:
+            self.gang_patched(known)
+        self.changed(known)
+
+    def _add(self, thing: Thing) -> None:
+        if isinstance(thing, Pod):
+            self._add_pod(thing)
+        elif isinstance(thing, PodClique):
+            self.cliques[thing.name] = thing
+            self._link(thing)
+            for pod in self._waiting_for(thing.uid):
+                if isinstance(pod, Pod):
+                    thing.adopt(pod)
+        elif isinstance(thing, ScalingGroup):
+            self.groups[thing.name] = thing
+            self._link(thing)
+            for member in self._waiting_for(thing.uid):
+                self._link(member)
+        elif isinstance(thing, PodGang):
+            self.gangs[thing.name] = thing
+            self._link(thing)
+        elif isinstance(thing, Attachment):
+            self.attachments.setdefault(thing.kind, {})[thing.name] = thing
+            self._link(thing)
+        elif isinstance(thing, PodCliqueSet):
+            self.sets[thing.name] = thing
+            for part in self._waiting_for(thing.uid):
+                self._link(part)
+        elif isinstance(thing, Node):
+            self.nodes[thing.name] = thing
+        else:
+            raise InvariantBroken(f"a {thing.kind} has no place in the cache")
+        self.changed(thing)
+
+    def _add_pod(self, pod: Pod) -> None:
+        self.pods[pod.name] = pod
+        clique = self.cliques.get(pod.clique)
+        if clique is not None and clique.uid == pod.clique_uid:
+            clique.adopt(pod)
+        else:
+            self._wait_for_owner(pod.clique_uid, pod)
+
+    def remove(self, thing: Thing) -> None:
+        """The object is gone."""
+        if isinstance(thing, Pod):
+            if self.pods.pop(thing.name, None) is None:
+                raise InvariantBroken(f"the pod {thing.name} is removed twice")
+            clique = self.cliques.get(thing.clique)
+            if clique is not None and clique.uid == thing.clique_uid:
+                clique.release(thing)
+            else:
+                self._forget_waiting(thing.clique_uid, thing)
+            self.note_pod(thing)
+            return
+        self._unlink(thing)
+        if isinstance(thing, PodClique):
+            del self.cliques[thing.name]
+            self._orphan(thing.uid, list(thing.pods.values()))
+        elif isinstance(thing, ScalingGroup):
+            del self.groups[thing.name]
+            self._orphan(
+                thing.uid, [one for members in thing.cliques.values() for one in members.values()]
+            )
+        elif isinstance(thing, PodGang):
+            del self.gangs[thing.name]
+        elif isinstance(thing, Attachment):
+            del self.attachments[thing.kind][thing.name]
+        elif isinstance(thing, PodCliqueSet):
+            del self.sets[thing.name]
+            parts = thing.parts.values()
+            self._orphan(thing.uid, [one for part in parts for one in part.things()])
+        elif isinstance(thing, Node):
+            del self.nodes[thing.name]
+        self.changed(thing)
+
+    def changed(self, thing: Thing) -> None:
+        """Notes that an object changed; to be called by who changed it in place."""
+        if isinstance(thing, Pod):
+            self.pod_changed(thing)
+        elif isinstance(thing, PodClique):
+            self.clique_changed(thing)
+        elif isinstance(thing, ScalingGroup):
+            self.group_changed(thing)
+        elif isinstance(thing, PodGang):
+            self.gang_changed(thing)
+        elif isinstance(thing, PodCliqueSet):
+            self.set_changed(thing.name)
+        elif isinstance(thing, Attachment):
+            self.attachment_changed(thing)
+        elif isinstance(thing, Node):
+            self.node_changed(thing)
+
+    def leaving(self, thing: Thing) -> None:
+        """An object in the cache was marked as being deleted, in place: no owner counts on it."""
+        if not isinstance(thing, Pod):
+            self._unlink(thing)
+        self.changed(thing)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """To be called after each change of a pod's fields."""
+        clique = self.cliques.get(pod.clique)
+        if clique is not None and clique.uid == pod.clique_uid:
+            clique.count(pod)
+        self.note_pod(pod)
+
+    def emit(self, event: Event) -> None:
+        """Keeps an event; a second one of the same key is the same event."""
         if event.key in self.events:
             return
         self.events[event.key] = event
         if len(self.events) > MOST_EVENTS:
             del self.events[next(iter(self.events))]
 
+    # Who owns whom. An object that is being deleted has no owner, and its name until it is gone.
 
-def _part(owner: PodCliqueSet, replica: int) -> Replica:
-    part = owner.parts.get(replica)
-    if part is None:
-        part = owner.parts[replica] = Replica()
-    return part
+    def _link(self, thing: Thing) -> None:
+        if thing.terminating:
+            return
+        if isinstance(thing, PodClique) and thing.group:
+            group = self.groups.get(thing.group)
+            if group is None or group.uid != thing.owner_uid:
+                self._wait_for_owner(thing.owner_uid, thing)
+            else:
+                group.cliques.setdefault(thing.group_replica, {})[thing.role] = thing
+            return
+        if not isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+            return
+        owner = self.sets.get(thing.set_name)
+        if owner is None or owner.uid != thing.owner_uid:
+            self._wait_for_owner(thing.owner_uid, thing)
+            return
+        part = owner.parts.get(thing.replica)
+        if part is None:
+            part = owner.parts[thing.replica] = Replica()
+        if isinstance(thing, PodClique):
+            part.cliques[thing.role] = thing
+        elif isinstance(thing, ScalingGroup):
+            part.groups[thing.short] = thing
+        elif isinstance(thing, PodGang):
+            part.gangs[thing.name] = thing
+        else:
+            part.attachments[thing.key] = thing
 
+    def _unlink(self, thing: Thing) -> None:
+        if isinstance(thing, PodClique) and thing.group:
+            group = self.groups.get(thing.group)
+            if group is not None and group.uid == thing.owner_uid:
+                members = group.cliques.get(thing.group_replica, {})
+                if members.get(thing.role) is thing:
+                    del members[thing.role]
+                    if not members:
+                        del group.cliques[thing.group_replica]
+        elif isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+            owner = self.sets.get(thing.set_name)
+            if owner is not None and owner.uid == thing.owner_uid:
+                part = owner.parts.get(thing.replica)
+                if part is not None:
+                    part.discard(thing)
+        else:
+            return
+        self._forget_waiting(thing.owner_uid, thing)
 
-def _suffix(number: int) -> str:
-    """Five letters and digits that spell no words."""
-    number = number * _STRIDE % _SUFFIX
-    text = ""
-    for _ in range(5):
-        number, digit = divmod(number, len(_LETTERS))
-        text += _LETTERS[digit]
-    return text
+    def _wait_for_owner(self, uid: str, thing: Thing) -> None:
+        self._ownerless.setdefault(uid, {})[f"{thing.kind}/{thing.name}"] = thing
+
+    def _waiting_for(self, uid: str) -> list[Thing]:
+        return list(self._ownerless.pop(uid, {}).values())
+
+    def _forget_waiting(self, uid: str, thing: Thing) -> None:
+        waiting = self._ownerless.get(uid)
+        if waiting is not None:
+            waiting.pop(f"{thing.kind}/{thing.name}", None)
+            if not waiting:
+                del self._ownerless[uid]
+
+    def _orphan(self, uid: str, things: list[Thing] | list[Pod] | list[PodClique]) -> None:
+        """The owner is gone; what it owned stays until that is gone, too."""
+        for thing in things:
+            if self.find(thing.kind, thing.name) is thing:
+                self._wait_for_owner(uid, thing)

@@ -7,7 +7,7 @@ from tests.gangs.manifests import load, the_clique
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Condition, Node, Pod
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.times import Delay, Times
@@ -40,18 +40,19 @@ class Live:
         seed: int = 0,
     ) -> None:
         self.manifests = [*manifests]
-        view = View()
+        self.server = ApiServer()
+        view = self.server.view
         found = load(*manifests)
         view.levels.update(found.levels)
         view.priorities.update(priorities or {})
-        self.cluster = SimCluster(view, times=times, one_by_one=one_by_one, seed=seed)
+        self.cluster = SimCluster(self.server, times=times, one_by_one=one_by_one, seed=seed)
         self.view = view
         self.pods_per_node = pods_per_node
         self.grow(nodes, labels)
         for number in range(nodes - 1, nodes if usable is None else usable - 1, -1):
             self.cluster.cordon(f"n{number}", 0.0)
         for named in found.sets:
-            view.add_set(named.name, named.spec, 0.0)
+            self.server.add_set(named.name, named.spec, 0.0)
         self.driver = Driver(self.cluster, Controller, check=True)
         self.run()
 
@@ -101,7 +102,7 @@ class Live:
     def apply(self, seconds: float = SOON_S) -> None:
         """The first manifest is applied again, as it is now."""
         named = load(*self.manifests).sets[0]
-        self.view.change_spec(named.name, named.spec)
+        self.server.change_spec(named.name, named.spec)
         self.run(seconds)
 
     # What is seen.

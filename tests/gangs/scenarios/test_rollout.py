@@ -327,7 +327,7 @@ def test_a_change_and_another_size_at_once(before: int, after: int) -> None:
 
 def test_deleting_a_set_takes_everything_with_it() -> None:
     live = Live(workload(1), nodes=10)
-    live.view.remove_set("web", live.now_s)
+    live.server.remove_set("web", live.now_s)
     live.cluster.absorb(live.now_s)
     live.run()
     view = live.view

@@ -247,6 +247,6 @@ def test_nobody_makes_way_for_pods_that_never_preempt() -> None:
         live = Live(low, nodes=3, priorities={"high": 1})
         assert live.ready("low-0-a") == 2
         named = load(high).sets[0]
-        live.view.add_set("high", named.spec, live.now_s)
+        live.server.add_set("high", named.spec, live.now_s)
         live.run()
         assert live.ready("high-0-a") == ready

@@ -4,8 +4,8 @@ from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
-from windtunnel.gangs.view import View
 from windtunnel.twin.ground.demand import ClusterDemand
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
 
@@ -20,14 +20,15 @@ class World:
     def __init__(
         self, *kinds: MachineKind, pods: int, gpus: int, minimum: int = 1, same: bool = False
     ):
-        self.view = View()
+        self.server = ApiServer()
+        self.view = self.server.view
         self.view.levels["plain"] = {"rack": RACK}
         spec: dict[str, object] = {"nodeSelector": {ACCELERATOR: "h200"}}
         requests = {GPU: float(gpus)}
         role = CliqueTemplate("server", pods, minimum, spec, requests, f"h{gpus}")
         pack = PackDomains("plain", "rack", "") if same else None
-        self.view.add_set("main", SetSpec(1, (role,), pack=pack), 0.0)
-        self.cluster = SimCluster(self.view)
+        self.server.add_set("main", SetSpec(1, (role,), pack=pack), 0.0)
+        self.cluster = SimCluster(self.server)
         self.driver = Driver(self.cluster, Controller)
         self.driver.settle()
         self.rows = ClusterDemand(self.view, list(kinds), "c")
@@ -71,7 +72,7 @@ def test_a_row_is_kept_while_its_machine_is_in_use() -> None:
     assert world.ask(30.0) == [("c.1", 8, 1)]
     (pod,) = world.view.pods.values()
     assert pod.node == "m0"
-    world.view.remove_set("main", 40.0)
+    world.server.remove_set("main", 40.0)
     world.driver.run(50.0)
     world.driver.run(60.0)
     assert world.ask(70.0) == []

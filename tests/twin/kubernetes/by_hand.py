@@ -5,7 +5,7 @@ from typing import Any
 from windtunnel.gangs.commands import Create, CreatePod, PatchGang, Ungate
 from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, PodGang, PodGroup
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.times import Delay, Times
 
@@ -26,12 +26,13 @@ class World:
     """A view with one set, to which gangs are added, and its cluster."""
 
     def __init__(self, nodes: int, gpus: int = 1, times: Times = QUICK, **options: Any) -> None:
-        self.view = View()
-        self.cluster = SimCluster(self.view, times=times, **options)
+        self.server = ApiServer()
+        self.view = self.server.view
+        self.cluster = SimCluster(self.server, times=times, **options)
         for number in range(nodes):
             labels = {"rack": f"r{number // 2}"}
             self.cluster.add_node(Node(f"n{number}", {"gpu": float(gpus)}, labels), 0.0)
-        self.view.add_set("s", SetSpec(1, (template("a", 1),)), 0.0)
+        self.server.add_set("s", SetSpec(1, (template("a", 1),)), 0.0)
 
     def gang(
         self,

@@ -1,12 +1,19 @@
-"""Turns the objects of a cluster into asks, has them placed, and writes down what came of it."""
+"""The gang scheduler: asks for the pods that wait, decides their nodes, and says why a gang waits.
 
+It reads a `View` and the nodes that it was told of. `plan` decides; the driver binds the pods, in
+the cache too, and `report` then says what is to be written of it. What it keeps of gangs is counted
+by changes, so that absorbing a change costs what changed.
+"""
+
+from bisect import bisect_left, insort
 from typing import Final, Protocol
 
 from windtunnel.core.loop import INFINITY
-from windtunnel.gangs.commands import Emit, SetCondition
+from windtunnel.gangs.commands import Command, Delete, Emit, PatchGangPlacement, SetCondition
 from windtunnel.gangs.objects import (
     GANG,
     NORMAL,
+    POD,
     TRUE,
     WARNING,
     Condition,
@@ -19,7 +26,7 @@ from windtunnel.gangs.objects import (
 from windtunnel.gangs.objects import Pack as PackKeys
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Tie
 from windtunnel.gangs.placement.constraints import reuses, selector_of, spread_of
-from windtunnel.gangs.placement.placer import Member, Pass, Victim, VictimsBelow
+from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.units import keys_of
 from windtunnel.gangs.placement.why import Waiting
@@ -30,6 +37,9 @@ PATIENCE_S: Final = 60.0
 """How long a gang that returns to its nodes waits for its own pods there to end."""
 DISRUPTION: Final = "DisruptionTarget"
 
+Place = tuple[int, float, str]
+"""Orders the pods of a group: index, creation, name."""
+
 
 class Placer(Protocol):
     """Decides who goes where: gangs whole, or one pod at a time."""
@@ -39,14 +49,73 @@ class Placer(Protocol):
     def gone(self, gang: str, family: str) -> None: ...
 
 
-class Scheduler:
-    """Keeps the space in step with the view, and gives pods that wait to the placer."""
+class _GroupPods:
+    """The pods of a group that wait and that are bound, each in order."""
+
+    __slots__ = ("bound", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: Final[list[Place]] = []
+        self.bound: Final[list[Place]] = []
+
+
+class _GangPods:
+    """The pods that a gang refers to, as last seen."""
+
+    __slots__ = ("by_group", "group_of", "groups", "places", "priority")
+
+    def __init__(self, gang: PodGang, priority: int) -> None:
+        self.groups: Final = gang.groups
+        self.priority: Final = priority
+        self.by_group: Final = {group.name: _GroupPods() for group in gang.groups}
+        self.group_of: Final = {pod: group.name for group in gang.groups for pod in group.pods}
+        self.places: Final[dict[str, tuple[Place, bool]]] = {}
+        """By pod that waits or is bound: its place, and whether it is bound."""
+
+    def follow(self, name: str, pod: Pod | None) -> bool:
+        """Looks at one pod; says whether it waits and did not, or the other way round."""
+        group = self.by_group.get(self.group_of.get(name, ""))
+        if group is None:
+            return False
+        known = self.places.pop(name, None)
+        if known is not None:
+            places = group.bound if known[1] else group.waiting
+            del places[bisect_left(places, known[0])]
+        waited = known is not None and not known[1]
+        if pod is None or not pod.active or (not pod.node and pod.gates):
+            return waited
+        place, bound = (pod.index, pod.created_s, name), pod.node != ""
+        insort(group.bound if bound else group.waiting, place)
+        self.places[name] = (place, bound)
+        return waited == bound
+
+
+class Planned:
+    """What a pass decided, and what it has to say of gangs that no longer wait."""
+
+    __slots__ = ("asks", "done", "settled")
+
+    def __init__(self, asks: list[GangAsk], done: Pass, settled: list[Command]) -> None:
+        self.asks: Final = asks
+        self.done: Final = done
+        self.settled: Final = settled
+
+    @property
+    def bindings(self) -> list[Binding]:
+        return self.done.bindings
+
+
+class GangScheduler:
+    """Keeps the room of nodes in step with the view, and gives pods that wait to the placer."""
 
     def __init__(self, view: View, space: Space, placer: Placer, *, whole: bool) -> None:
         self._view: Final = view
         self.space: Final = space
         self._placer: Final = placer
-        self._waiting: Final[dict[str, list[str]]] = {}  # by gang: pods that may be placed
+        self._gangs: Final[dict[str, _GangPods]] = {}
+        self._gang_of: Final[dict[str, str]] = {}  # by pod that a gang refers to
+        self._by_priority: Final[dict[int, dict[str, None]]] = {}
+        self._waiting: Final[dict[str, None]] = {}  # gangs with pods to place, or that just had
         self._news = False
         self._ending: Final[dict[str, dict[str, float]]] = {}  # by gang: pods about to end, since
         self._releasing: Final[dict[str, None]] = {}  # pods whose room is counted as free soon
@@ -63,7 +132,7 @@ class Scheduler:
 
     @property
     def has_news(self) -> bool:
-        """Whether somebody waits who did not before, or somebody waits and there may be room."""
+        """Whether a gang waits that did not before, or one waits and there may be room."""
         return len(self._waiting) > 0 and (self._news or self._freed != self.space.freed)
 
     # Keeping up.
@@ -78,22 +147,58 @@ class Scheduler:
 
     def absorb(self, changes: Changes) -> None:
         """Notes which gangs have pods to place now."""
+        touched: dict[str, list[str]] = {}
+        for name in changes.pods:
+            pod = self._view.pods.get(name)
+            gang_name = self._gang_of.get(name, "") if pod is None else pod.gang
+            touched.setdefault(gang_name, []).append(name)
         for name in changes.gangs:
             gang = self._view.gangs.get(name)
-            if gang is None:
-                self._waiting.pop(name, None)
-                self.verdicts.pop(name, None)
-                if name not in self._ending:
-                    self._placer.gone(name, "")
+            if gang is None or gang.terminating:
+                self._forget(name)
                 continue
-            waiting = [pod for group in gang.groups for pod in group.pods if self._waits(pod)]
-            if waiting != self._waiting.get(name, []):
-                self._waiting[name] = waiting
+            known = self._gangs.get(name)
+            if known is None or known.groups is not gang.groups:
+                moved = self._learn(name, gang, known)
+            else:
+                moved = False
+                for pod_name in touched.get(name, ()):
+                    moved = known.follow(pod_name, self._view.pods.get(pod_name)) or moved
+            if moved:
+                self._waiting[name] = None
                 self._news = True
 
-    def _waits(self, name: str) -> bool:
-        pod = self._view.pods.get(name)
-        return pod is not None and _waits(pod)
+    def _forget(self, name: str) -> None:
+        self._waiting.pop(name, None)
+        self.verdicts.pop(name, None)
+        known = self._gangs.pop(name, None)
+        if known is not None:
+            self._drop_priority(name, known)
+            for pod in known.group_of:
+                self._gang_of.pop(pod, None)
+        if name not in self._ending:
+            self._placer.gone(name, "")
+
+    def _drop_priority(self, name: str, known: _GangPods) -> None:
+        alike = self._by_priority[known.priority]
+        del alike[name]
+        if not alike:
+            del self._by_priority[known.priority]
+
+    def _learn(self, name: str, gang: PodGang, known: _GangPods | None) -> bool:
+        """Looks at all pods that a gang refers to; says whether others wait than before."""
+        before = [] if known is None else [pod for pod, (_, on) in known.places.items() if not on]
+        if known is not None:
+            self._drop_priority(name, known)
+            for pod in known.group_of:
+                self._gang_of.pop(pod, None)
+        fresh = self._gangs[name] = _GangPods(gang, self._priority(gang))
+        self._by_priority.setdefault(fresh.priority, {})[name] = None
+        for pod in fresh.group_of:
+            self._gang_of[pod] = name
+            fresh.follow(pod, self._view.pods.get(pod))
+        after = [pod for pod, (_, on) in fresh.places.items() if not on]
+        return set(before) != set(after)
 
     def shape_of(self, pod: Pod) -> Shape:
         shape = self._shapes.get(pod.template_hash)
@@ -110,7 +215,7 @@ class Scheduler:
         self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod))
 
     def overdue(self, pod: Pod) -> None:
-        """A pod did not end in its time: nobody holds other room any longer to get this one."""
+        """A pod did not end in its time: no gang holds other room any longer to get this one."""
         if pod.name in self._releasing:
             del self._releasing[pod.name]
             self.space.releasing(self.space.by_name[pod.node], self.shape_of(pod), -1)
@@ -123,47 +228,55 @@ class Scheduler:
             del self._ending[pod.gang]
         self.overdue(pod)
         self.space.give(self.space.by_name[pod.node], self.shape_of(pod))
-        gang = self._view.gangs.get(pod.gang)
-        if gang is None or not any(self._bound(group) for group in gang.groups):
+        known = self._gangs.get(pod.gang)
+        if known is None or not any(group.bound for group in known.by_group.values()):
             self._placer.gone(pod.gang, pod.set_name)
 
     # One pass.
 
-    def run(self, now_s: float) -> tuple[list[Pod], list[Pod]]:
-        """Places whom it can: the pods that got a node, and those that must make way."""
+    def plan(self, now_s: float) -> Planned:
+        """Decides which pods get which nodes, and which pods must make way."""
         self._learn_levels()
         self._news = False
         self.again_s = INFINITY
-        asks, settled = [], []
+        asks, idle = [], []
         for name in self._waiting:
             gang = self._view.gangs.get(name)
-            ask = None if gang is None else self._ask(gang, now_s)
+            ask = None if gang is None else self._ask(gang, self._gangs[name], now_s)
             if ask is None:
-                settled.append(name)
+                idle.append(name)
             else:
                 asks.append(ask)
-        for name in settled:
+        settled: list[Command] = []
+        for name in idle:
             del self._waiting[name]
-            self._say(name, None, now_s)
-        done = self._placer.plan(asks, self._victims)
-        bound = [self._bind(binding.pod, binding.node, now_s) for binding in done.bindings]
+            self._say(name, None, now_s, settled)
+        return Planned(asks, self._placer.plan(asks, self._victims), settled)
+
+    def report(self, planned: Planned, now_s: float) -> list[Command]:
+        """What is to be written, once the bindings are in the view; evictions come last."""
+        done, commands = planned.done, list[Command]()
+        for binding in done.bindings:
+            pod = self._view.pods.get(binding.pod)
+            self._news = self._gangs[binding.gang].follow(binding.pod, pod) or self._news
         if self._whole:
             self._check_admitted(done)
         told = {verdict.gang: verdict for verdict in done.verdicts}
         placed = {binding.gang for binding in done.bindings}
-        for ask in asks:
+        for ask in planned.asks:
             verdict = told.get(ask.name)
-            self._say(ask.name, None if verdict is None else (verdict.waiting, verdict.says), now_s)
+            found = None if verdict is None else (verdict.waiting, verdict.says)
+            self._say(ask.name, found, now_s, commands)
             if ask.name in placed:
-                self._placed(ask, now_s)
-        evicted = self._evict(done, now_s)
+                self._placed(ask, now_s, commands)
+        self._evict(done, now_s, commands)
         self._freed = self.space.freed
-        return bound, evicted
+        return commands
 
     def _check_admitted(self, done: Pass) -> None:
         for name in dict.fromkeys(binding.gang for binding in done.bindings):
             for group in self._view.gangs[name].groups:
-                have = len(self._bound(group))
+                have = len(self._gangs[name].by_group[group.name].bound)
                 if have < group.min_replicas:
                     self.half_admitted.append(f"{group.name} has {have} of {group.min_replicas}")
 
@@ -177,46 +290,42 @@ class Scheduler:
             del self._levels[name]
             self.space.remove_topology(name)
 
-    def _bind(self, name: str, node: str, now_s: float) -> Pod:
-        pod = self._view.pods[name]
-        pod.node = node
-        pod.scheduled_s = now_s
-        self._view.pod_changed(pod)
-        return pod
-
-    def _evict(self, done: Pass, now_s: float) -> list[Pod]:
-        evicted = [self._view.pods[eviction.pod] for eviction in done.evictions]
+    def _evict(self, done: Pass, now_s: float, commands: list[Command]) -> None:
         for eviction in done.evictions:
             gang = self._view.gangs[eviction.gang]
             says = f"makes way for {eviction.in_favour_of}, which has a higher priority"
-            self._condition(gang, DISRUPTION, TRUE, "Preempted", says, now_s)
+            self._condition(gang, DISRUPTION, TRUE, "Preempted", says, now_s, commands)
             key = f"Preempted/{gang.uid}/{eviction.in_favour_of}/{now_s}"
-            self._event(gang, key, WARNING, "Preempted", says, now_s)
-        for pod in evicted:
-            self._view.delete_pod(pod, now_s)
-        return evicted
+            commands.append(_event(gang, key, WARNING, "Preempted", says, now_s))
+        for eviction in done.evictions:
+            why = f"it makes way for {eviction.in_favour_of}"
+            commands.append(Delete(POD, eviction.pod, self._view.pods[eviction.pod].uid, why))
 
     # Asks.
 
-    def _ask(self, gang: PodGang, now_s: float) -> GangAsk | None:
+    def _ask(self, gang: PodGang, known: _GangPods, now_s: float) -> GangAsk | None:
         """What a gang wants now; None when none of its pods may be placed."""
-        spec = self._view.sets.get(gang.set_name)
-        groups, pending = [], False
+        if not any(group.waiting for group in known.by_group.values()):
+            return None
+        view = self._view
+        groups = []
         for group in gang.groups:
-            pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
-            waiting = [
-                PodAsk(pod.name, self.shape_of(pod)) for pod in _by_index(pods) if _waits(pod)
-            ]
-            pending = pending or bool(waiting)
-            clique = self._view.cliques.get(group.name)
+            found = known.by_group[group.name]
+            pods = [view.pods[name] for _, _, name in found.waiting]
+            clique = view.cliques.get(group.name)
             notes = clique.template.annotations if clique is not None else {}
             groups.append(
-                GroupAsk(group.name, group.min_replicas, waiting, self._bound(group),
-                         _pack(group.pack), spread_of(notes, gang.topology, self._view.levels))
-            )  # fmt: skip
-        if not pending:
-            return None
-        set_notes = spec.spec.annotations if spec is not None else {}
+                GroupAsk(
+                    group.name,
+                    group.min_replicas,
+                    [PodAsk(pod.name, self.shape_of(pod)) for pod in pods],
+                    self._nodes(found),
+                    _pack(group.pack),
+                    spread_of(notes, gang.topology, view.levels),
+                )
+            )
+        owner = view.sets.get(gang.set_name)
+        set_notes = owner.spec.annotations if owner is not None else {}
         parts = [
             PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or Pack()) for g in gang.pack_groups
         ]
@@ -224,26 +333,30 @@ class Scheduler:
         return GangAsk(
             gang.name,
             groups,
-            priority=self._priority(gang),
+            priority=known.priority,
             order=gang.created_s,
             tie=_tie(gang),
             parts=parts,
             pack=_pack(gang.pack),
-            spread=None if gang.base else spread_of(set_notes, gang.topology, self._view.levels),
+            spread=None if gang.base else spread_of(set_notes, gang.topology, view.levels),
             family=gang.set_name,
             topology=gang.topology,
             reuse=reuse,
             patient=bool(reuse) and self._is_patient(reuse, now_s),
-            near=self._base_nodes(gang),
+            near=self._base_nodes(gang, known),
             preempts=self._preempts(gang),
         )
 
-    def _base_nodes(self, gang: PodGang) -> list[str]:
+    def _nodes(self, group: _GroupPods) -> list[str]:
+        pods = self._view.pods
+        return [pods[name].node for _, _, name in group.bound]
+
+    def _base_nodes(self, gang: PodGang, known: _GangPods) -> list[str]:
         """Where the base gang is: a scaled gang that begins is placed as close as can be."""
-        base = self._view.gangs.get(gang.base) if gang.base else None
-        if base is None or any(self._bound(group) for group in gang.groups):
+        base = self._gangs.get(gang.base) if gang.base else None
+        if base is None or any(group.bound for group in known.by_group.values()):
             return []
-        return [node for group in base.groups for node in self._bound(group)]
+        return [node for group in base.by_group.values() for node in self._nodes(group)]
 
     def _preempts(self, gang: PodGang) -> bool:
         """Whether others may make way for it: not if a pod spec of it says that they never do."""
@@ -262,31 +375,30 @@ class Scheduler:
     def _priority(self, gang: PodGang) -> int:
         return self._view.priorities.get(gang.priority_class, 0)
 
-    def _bound(self, group: PodGroup) -> list[str]:
-        pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
-        return [pod.node for pod in _by_index(pods) if pod.node and pod.active]
-
     def _victims(self, below: int) -> list[Victim]:
         found = []
-        for gang in self._view.gangs.values():
-            priority = self._priority(gang)
-            if priority < below:
-                members = [member for group in gang.groups for member in self._members(group)]
+        for priority in sorted(self._by_priority):
+            if priority >= below:
+                break
+            for name in self._by_priority[priority]:
+                gang, known = self._view.gangs[name], self._gangs[name]
+                members = [one for group in gang.groups for one in self._members(group, known)]
                 if members:
-                    found.append(Victim(gang.name, priority, gang.created_s, members, _tie(gang)))
+                    found.append(Victim(name, priority, gang.created_s, members, _tie(gang)))
         return found
 
-    def _members(self, group: PodGroup) -> list[Member]:
-        pods = [self._view.pods[name] for name in group.pods if name in self._view.pods]
-        bound = [pod for pod in _by_index(pods) if pod.node and pod.active]
+    def _members(self, group: PodGroup, known: _GangPods) -> list[Member]:
+        pods = [self._view.pods[name] for _, _, name in known.by_group[group.name].bound]
         return [
             Member(pod.name, pod.node, self.shape_of(pod), extra=place >= group.min_replicas)
-            for place, pod in enumerate(bound)
+            for place, pod in enumerate(pods)
         ]
 
     # What is said of it.
 
-    def _say(self, name: str, verdict: tuple[Waiting, str] | None, now_s: float) -> None:
+    def _say(
+        self, name: str, verdict: tuple[Waiting, str] | None, now_s: float, commands: list[Command]
+    ) -> None:
         gang = self._view.gangs.get(name)
         if verdict is None:
             self.verdicts.pop(name, None)
@@ -296,24 +408,31 @@ class Scheduler:
             return
         says = "" if verdict is None else verdict[1]
         if gang.why_pending != says:
-            gang.why_pending = says
-            self._view.gang_changed(gang)
+            commands.append(PatchGangPlacement(name, says, gang.placement_score, gang.uid))
         if verdict is not None and verdict[0] is not Waiting.EXTRAS:
             key = f"Unschedulable/{gang.uid}/{verdict[0].value}"  # once for each cause
-            self._event(gang, key, WARNING, "Unschedulable", says, now_s)
+            commands.append(_event(gang, key, WARNING, "Unschedulable", says, now_s))
 
-    def _placed(self, ask: GangAsk, now_s: float) -> None:
-        gang = self._view.gangs[ask.name]
-        if all(len(self._bound(group)) >= group.min_replicas for group in gang.groups):
-            gang.placement_score = self._score(ask, gang)
-            self._condition(gang, DISRUPTION, "", "", "", now_s)
+    def _placed(self, ask: GangAsk, now_s: float, commands: list[Command]) -> None:
+        gang, known = self._view.gangs[ask.name], self._gangs[ask.name]
+        enough = all(
+            len(known.by_group[group.name].bound) >= group.min_replicas for group in gang.groups
+        )
+        if enough:
+            score, verdict = self._score(ask, known), self.verdicts.get(ask.name)
+            says = "" if verdict is None else verdict[1]
+            if score != gang.placement_score:
+                commands.append(PatchGangPlacement(gang.name, says, score, gang.uid))
+            self._condition(gang, DISRUPTION, "", "", "", now_s, commands)
             says = "the minimum of every group has nodes"
-            self._event(gang, f"Scheduled/{gang.uid}", NORMAL, "Scheduled", says, now_s)
+            key = f"Scheduled/{gang.uid}"
+            commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
-    def _score(self, ask: GangAsk, gang: PodGang) -> float:
+    def _score(self, ask: GangAsk, known: _GangPods) -> float:
         """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
         tree = self.space.tree(ask.topology, keys_of(ask))
-        nodes = [self.space.by_name[n] for group in gang.groups for n in self._bound(group)]
+        by_name = self.space.by_name
+        nodes = [by_name[n] for group in known.by_group.values() for n in self._nodes(group)]
         for level in range(len(tree.keys) - 1, -1, -1):
             domain = tree.domain_of(nodes[0], level)
             if domain is not None and all(tree.domain_of(n, level) is domain for n in nodes):
@@ -321,7 +440,14 @@ class Scheduler:
         return 0.0
 
     def _condition(
-        self, gang: PodGang, kind: str, status: str, reason: str, says: str, now_s: float
+        self,
+        gang: PodGang,
+        kind: str,
+        status: str,
+        reason: str,
+        says: str,
+        now_s: float,
+        commands: list[Command],
     ) -> None:
         known = gang.conditions.get(kind)
         if (known is None and not status) or (
@@ -330,25 +456,16 @@ class Scheduler:
             return
         since_s = known.since_s if known is not None and known.status == status else now_s
         condition = Condition(kind, status, reason, says, since_s)
-        self._view.apply(SetCondition(GANG, gang.name, condition), now_s)
+        commands.append(SetCondition(GANG, gang.name, condition, gang.uid))
 
-    def _event(
-        self, gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float
-    ) -> None:
-        """Says something once: a second event of the same key is the same event."""
-        self._view.apply(Emit(Event(key, level, GANG, gang.name, reason, says, now_s)), now_s)
+
+def _event(gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float) -> Emit:
+    """Says something once: a second event of the same key is the same event."""
+    return Emit(Event(key, level, GANG, gang.name, reason, says, now_s))
 
 
 def _tie(gang: PodGang) -> Tie:
     return (gang.set_name, gang.replica, len(gang.name))
-
-
-def _waits(pod: Pod) -> bool:
-    return not pod.node and not pod.gates and pod.active
-
-
-def _by_index(pods: list[Pod]) -> list[Pod]:
-    return sorted(pods, key=lambda pod: (pod.index, pod.created_s, pod.name))
 
 
 def _pack(pack: PackKeys | None) -> Pack | None:

@@ -15,6 +15,7 @@ from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.build import add_levels
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.times import Delay, Times
@@ -73,9 +74,9 @@ def build_ground(
             for one in layout.backings
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
-        pods = SimCluster(views[name], seed=seed, times=_times(ground.times))
+        pods = SimCluster(ApiServer(views[name]), seed=seed, times=_times(ground.times))
         for set_name, spec in layout.sets.items():
-            pods.view.add_set(set_name, spec, 0.0)
+            pods.server.add_set(set_name, spec, 0.0)
         yard = Yard(name, pods, made, kinds, lifecycle)
         backings |= {backing.pool.name: (yard, backing) for backing in made}
         yards.append(yard)

@@ -11,6 +11,7 @@ from windtunnel.gangs.placement.constraints import not_looked_at, reuses, select
 from windtunnel.gangs.placement.scheduler import HOSTNAME
 from windtunnel.gangs.scaling import scale
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.settings import (
@@ -37,17 +38,18 @@ LONGEST_S: Final = 7 * 86_400.0
 
 def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> SimCluster:
     """The cluster with all sets applied, at time 0."""
-    view = View()
+    server = ApiServer()
+    view = server.view
     add_levels(view, spec.topologies, manifests)
     view.priorities.update(spec.priorities)
     one_by_one = spec.scheduler == "one-by-one"
-    cluster = SimCluster(view, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
+    cluster = SimCluster(server, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
     for nodes in spec.nodes:
         for node in machines(nodes, view.levels):
             cluster.add_node(node, 0.0)
     for named in manifests.sets:
         _check(named, view.levels)
-        view.add_set(named.name, named.spec, 0.0)
+        server.add_set(named.name, named.spec, 0.0)
     return cluster
 
 

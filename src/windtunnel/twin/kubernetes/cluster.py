@@ -14,9 +14,9 @@ from windtunnel.gangs.commands import Command
 from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer
-from windtunnel.gangs.placement.scheduler import Placer, Scheduler
+from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
-from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.times import Dice, Times
 
 PULLED: Final = "pulled"
@@ -61,17 +61,18 @@ class _Due:
 
 
 class SimCluster:
-    """Machines, pods and the scheduler. The view that it shares with controllers is its state."""
+    """Machines, pods and the scheduler, which act through the API server."""
 
     def __init__(
         self,
-        view: View,
+        server: ApiServer,
         *,
         seed: int = 0,
         times: Times | None = None,
         one_by_one: bool = False,
     ) -> None:
-        self.view: Final = view
+        self.server: Final = server
+        self.view: Final = server.view
         self.times: Final = times or Times()
         self._dice: Final = Dice(self.times, Streams(seed))
         self._queue: Final = EventQueue()
@@ -81,14 +82,14 @@ class SimCluster:
         self._in_line: Final[dict[str, dict[str, None]]] = {}  # by clique: pods that start after it
         self._crashing: Final[dict[str, None]] = {}  # cliques whose containers crash
         self._pass_due = False
-        self._changes: Final = view.watch()
+        self._changes: Final = server.view.watch()
         self.holds: Callable[[Pod], bool] = _never
         """Whether a pod that is told to end has to wait, as a hook before its stop can ask for,
         until `unstick`."""
         space = Space()
         placer: Placer = OneByOnePlacer(space) if one_by_one else GangPlacer(space)
-        self.scheduler: Final = Scheduler(view, space, placer, whole=not one_by_one)
-        for node in view.nodes.values():
+        self.scheduler: Final = GangScheduler(self.view, space, placer, whole=not one_by_one)
+        for node in self.view.nodes.values():
             self._join(node)
 
     # The clock.
@@ -108,11 +109,11 @@ class SimCluster:
             self._happen(due, entry[0])
             self.absorb(entry[0])
 
-    def apply(self, commands: Iterable[Command], now_s: float) -> None:
-        """Carries out what a controller wants, and what follows at once."""
-        for command in commands:
-            self.view.apply(command, now_s)
+    def apply(self, commands: Iterable[Command], now_s: float) -> list[Command]:
+        """Carries out what a controller wants, and what follows at once; gives what was refused."""
+        refused = [command for command in commands if not self.server.apply(command, now_s)]
         self.absorb(now_s)
+        return refused
 
     def absorb(self, now_s: float) -> None:
         """Looks at what changed: pods that may be placed, pods that are to end."""
@@ -136,9 +137,7 @@ class SimCluster:
     def _happen(self, due: _Due, now_s: float) -> None:
         if due.kind in (LOOK, LOOK_AGAIN):
             self._pass_due = self._pass_due and due.kind == LOOK_AGAIN
-            bound, _ = self.scheduler.run(now_s)
-            for placed in bound:
-                self._arrive(placed, now_s)
+            self._schedule(now_s)
             if now_s < self.scheduler.again_s < INFINITY:
                 self._queue.push(self.scheduler.again_s, 1, _Due(LOOK_AGAIN))
             return
@@ -164,6 +163,21 @@ class SimCluster:
         else:
             assert due.kind in (GONE, FORCED), due.kind
             self._gone(pod)
+
+    def _schedule(self, now_s: float) -> None:
+        """One pass of the scheduler: binds whom it placed, and writes what it says."""
+        planned = self.scheduler.plan(now_s)
+        for command in planned.settled:
+            self.server.apply(command, now_s)
+        bound = [self.view.pods[binding.pod] for binding in planned.bindings]
+        for pod, binding in zip(bound, planned.bindings, strict=True):
+            pod.node = binding.node
+            pod.scheduled_s = now_s
+            self.server.wrote(pod)
+        for command in self.scheduler.report(planned, now_s):
+            self.server.apply(command, now_s)
+        for pod in bound:
+            self._arrive(pod, now_s)
 
     # The life of a pod.
 
@@ -201,7 +215,7 @@ class SimCluster:
     def _started(self, pod: Pod, now_s: float) -> None:
         pod.started = True
         pod.phase = RUNNING
-        self.view.pod_changed(pod)
+        self.server.wrote(pod)
         ready_s = self._dice.readiness_s()
         if pod.clique in self._crashing and self.times.crash_after_s <= ready_s:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
@@ -212,7 +226,7 @@ class SimCluster:
         pod.ready = True
         pod.ready_s = now_s
         pod.erroneous = False
-        self.view.pod_changed(pod)
+        self.server.wrote(pod)
         if pod.clique in self._crashing:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
         for name in list(self._in_line.pop(pod.clique, {})):
@@ -224,7 +238,7 @@ class SimCluster:
         life = self._lives[pod.name]
         pod.ready = pod.started = False
         pod.erroneous = True
-        self.view.pod_changed(pod)
+        self.server.wrote(pod)
         backoff_s = min(LONGEST_BACKOFF_S, BACKOFF_S * 2.0**life.crashes)
         life.crashes = min(life.crashes + 1, 10)
         self._plan(pod, STARTED, now_s + backoff_s)
@@ -253,7 +267,7 @@ class SimCluster:
         self.scheduler.ended(pod)
         del self._lives[pod.name]
         del self._on[pod.node][pod.name]
-        self.view.remove_pod(pod)
+        self.server.remove_pod(pod)
 
     # What happens to pods.
 
@@ -287,7 +301,7 @@ class SimCluster:
 
     def delete_pod(self, name: str, now_s: float) -> None:
         """Somebody deletes a pod by hand."""
-        self.view.delete_pod(self.view.pods[name], now_s)
+        self.server.delete_pod(self.view.pods[name], now_s)
         self.absorb(now_s)
 
     def stick(self, name: str, now_s: float) -> None:
@@ -312,7 +326,7 @@ class SimCluster:
             self.recover(node.name, now_s)
             self.uncordon(node.name, now_s)
             return
-        self.view.add_node(node, now_s)
+        self.server.add_node(node, now_s)
         self._join(node)
         self.absorb(now_s)
         self._look(now_s)
@@ -349,7 +363,7 @@ class SimCluster:
 
     def _node_changed(self, node: Node, now_s: float) -> None:
         self.scheduler.node_changed(node)
-        self.view.node_changed(node)
+        self.server.wrote(node)
         self.absorb(now_s)
         self._look(now_s)
 
@@ -357,7 +371,7 @@ class SimCluster:
         """No pod comes any more, and those that are there are deleted."""
         self.cordon(name, now_s)
         for pod in self._pods_on(name):
-            self.view.delete_pod(pod, now_s)
+            self.server.delete_pod(pod, now_s)
         self.absorb(now_s)
 
     def fail(self, name: str, now_s: float) -> None:
@@ -383,10 +397,10 @@ class SimCluster:
             return
         for pod in self._pods_on(due.name):
             if due.kind == EVICTED:
-                self.view.delete_pod(pod, now_s)
+                self.server.delete_pod(pod, now_s)
             elif pod.ready:
                 pod.ready = False
-                self.view.pod_changed(pod)
+                self.server.wrote(pod)
 
     def recover(self, name: str, now_s: float) -> None:
         """A machine is back: what was to end has ended, the rest starts again."""
@@ -401,7 +415,7 @@ class SimCluster:
             else:
                 pod.ready = pod.started = False
                 pod.phase = PENDING
-                self.view.pod_changed(pod)
+                self.server.wrote(pod)
                 self._plan(pod, PULLED, now_s + self._dice.image_pull_s())
         self._node_changed(node, now_s)
 

@@ -20,6 +20,7 @@ from windtunnel.gangs.pod_manifest import (
 )
 from windtunnel.gangs.templates import OFF, CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import ApiServer
 
 MOST_DRAWN = 200_000
 """Pods of a set replica that the tree is made of, and of a whole set that is printed."""
@@ -47,13 +48,14 @@ def planned(asked: NamedSet, levels: dict[str, dict[str, str]], replicas: int) -
     if count > MOST_DRAWN:
         what = f"the set {asked.name} would have {count:,} pods to show"
         raise InputError(what, allowed=f"up to {MOST_DRAWN:,}", hint="lower its replicas to see it")
-    view = View()
+    server = ApiServer()
+    view = server.view
     view.levels.update(levels)
-    view.add_set(asked.name, asked.spec, 0.0).replicas = replicas
+    server.add_set(asked.name, asked.spec, 0.0).replicas = replicas
     controller = Controller(view)
     while commands := controller.reconcile(0.0):
         for command in commands:
-            view.apply(command, 0.0)
+            server.apply(command, 0.0)
     return view
 
 

@@ -1,0 +1,347 @@
+"""The simulated API server: stores objects, issues uids and versions, carries out commands.
+
+Its store is a `View`, which whoever needs no delay reads directly. A `Watch` fills another one some
+time later, as the list-watches of a real controller do.
+
+A command that no longer fits what is there is refused: one whose uid is another object's, one that
+creates what exists, one whose owner is gone. An owner that is deleted takes with it what it owns:
+at once, or with `foreground` deletion when all of it is gone. An object with finalizers stays until
+they are taken off.
+"""
+
+from collections import deque
+from typing import Final
+
+from windtunnel.core.loop import INFINITY
+from windtunnel.gangs.changes import Changes
+from windtunnel.gangs.commands import (
+    Command,
+    Create,
+    CreatePod,
+    Delete,
+    Emit,
+    PatchClique,
+    PatchCliqueStatus,
+    PatchGang,
+    PatchGangPhase,
+    PatchGangPlacement,
+    PatchGroupStatus,
+    PatchSetStatus,
+    PatchSpec,
+    Scale,
+    SetCondition,
+    Ungate,
+)
+from windtunnel.gangs.objects import (
+    GATE,
+    NODE,
+    Attachment,
+    Node,
+    Pod,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+    ScalingGroup,
+    Thing,
+)
+from windtunnel.gangs.templates import SetSpec
+from windtunnel.gangs.view import View
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX: Final = len(_LETTERS) ** 5
+_STRIDE: Final = 7_654_321
+"""Shares no factor with `_SUFFIX`: neighbours get names that a person can tell apart."""
+
+
+class ApiServer:
+    """The objects of one cluster, and the only place that changes them."""
+
+    def __init__(self, view: View | None = None, *, foreground: bool = False) -> None:
+        self.view: Final = View() if view is None else view
+        self._foreground: Final = foreground
+        self._issued = 0  # uids given out so far
+        self._writes = 0
+
+    # What people and the cluster do.
+
+    def add_set(self, name: str, spec: SetSpec, now_s: float) -> PodCliqueSet:
+        """A set that a person applied for the first time."""
+        added = PodCliqueSet(name, spec)
+        self._store(added, now_s)
+        return added
+
+    def add_node(self, node: Node, now_s: float) -> None:
+        self._store(node, now_s)
+
+    def change_spec(self, name: str, spec: SetSpec) -> bool:
+        """A set gets another spec; what may change is for `gangs.api` to say."""
+        changed = self.view.sets.get(name)
+        if changed is None:
+            return False
+        changed.spec = spec
+        changed.replicas = spec.replicas
+        changed.generation += 1
+        self.wrote(changed)
+        return True
+
+    def remove_set(self, name: str, now_s: float) -> None:
+        """The set goes, and with it everything that it owns."""
+        owner = self.view.sets.get(name)
+        if owner is not None:
+            self._delete(owner, now_s)
+
+    def delete_pod(self, pod: Pod, now_s: float) -> None:
+        """The pod is to go: at once when it is on no node, else when its kubelet has ended it."""
+        if pod.terminating:
+            return
+        pod.deleted_s = now_s
+        if pod.node or pod.finalizers:
+            self.wrote(pod)
+        else:
+            self.remove_pod(pod)
+
+    def remove_pod(self, pod: Pod) -> None:
+        """The pod has ended, and its node knows."""
+        self.view.remove(pod)
+        if self._foreground:
+            self._finish(self._owner_of(pod))
+
+    def take_off(self, thing: Thing, finalizer: str) -> None:
+        """Takes a finalizer off; what is being deleted and has none left is gone."""
+        thing.finalizers = tuple(one for one in thing.finalizers if one != finalizer)
+        if thing.terminating and not thing.finalizers:
+            if isinstance(thing, Pod):
+                if not thing.node:
+                    self.remove_pod(thing)
+                    return
+            elif self._finish(thing):
+                return
+        self.wrote(thing)
+
+    def wrote(self, thing: Thing) -> None:
+        """Notes that an object was changed in place."""
+        self._writes += 1
+        thing.version = str(self._writes)
+        self.view.changed(thing)
+
+    def _store(self, thing: Thing, now_s: float) -> None:
+        self._issued += 1
+        thing.uid = f"uid-{self._issued}"
+        thing.created_s = now_s
+        self._writes += 1
+        thing.version = str(self._writes)
+        self.view.put(thing)
+
+    # Carrying out what controllers want.
+
+    def apply(self, command: Command, now_s: float) -> bool:
+        """Carries out one command, or refuses one that no longer fits what is there."""
+        if isinstance(command, CreatePod):
+            return self._create_pod(command, now_s)
+        if isinstance(command, Create):
+            return self._create(command.thing, now_s)
+        if isinstance(command, Emit):
+            self.view.emit(command.event)
+            return True
+        thing = self.view.find(command.kind, command.name)
+        if thing is None or (command.uid and thing.uid != command.uid):
+            return False
+        if isinstance(command, Delete):
+            if isinstance(thing, Pod):
+                self.delete_pod(thing, now_s)
+            else:
+                self._delete(thing, now_s)
+            return True
+        if isinstance(command, SetCondition):
+            condition = command.condition
+            if condition.status:
+                thing.conditions[condition.type] = condition
+            else:
+                thing.conditions.pop(condition.type, None)
+            if not isinstance(thing, Pod | PodCliqueSet):
+                self.wrote(thing)
+            return True
+        return self._patch(command, thing)
+
+    def _create_pod(self, command: CreatePod, now_s: float) -> bool:
+        clique = self.view.cliques.get(command.clique.name)
+        if clique is None or clique.uid != command.clique.uid or clique.terminating:
+            return False
+        before = clique.places.get(command.index)
+        if before is not None and before.active and before.name in clique.pods:
+            return False
+        self._store(Pod(f"{clique.name}-{_suffix(self._issued + 1)}", clique, command.index), now_s)
+        return True
+
+    def _create(self, thing: Thing, now_s: float) -> bool:
+        assert isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment), thing.kind
+        if self.view.find(thing.kind, thing.name) is not None:
+            return False
+        owner: Thing | None = self.view.sets.get(thing.set_name)
+        if owner is not None and isinstance(thing, PodClique) and thing.group:
+            owner = self.view.groups.get(thing.group)
+        if owner is None or owner.terminating:
+            return False
+        if not thing.owner_uid:
+            thing.owner_uid = owner.uid
+        if thing.owner_uid != owner.uid:
+            return False
+        self._store(thing.snapshot() if thing.uid else thing, now_s)
+        return True
+
+    def _patch(self, command: Command, thing: Thing) -> bool:
+        if isinstance(command, Scale):
+            assert isinstance(thing, PodCliqueSet | ScalingGroup | PodClique)
+            thing.replicas = command.replicas
+        elif isinstance(command, PatchSpec):
+            return self.change_spec(command.name, command.spec)
+        elif isinstance(thing, Pod):
+            assert isinstance(command, Ungate)
+            if GATE not in thing.gates:
+                return True
+            thing.gates.remove(GATE)
+        elif isinstance(thing, PodGang):
+            if isinstance(command, PatchGang):
+                thing.groups = command.groups
+                self._writes += 1
+                thing.version = str(self._writes)
+                self.view.gang_patched(thing)
+                return True
+            if isinstance(command, PatchGangPlacement):
+                thing.why_pending, thing.placement_score = command.why_pending, command.score
+            else:
+                assert isinstance(command, PatchGangPhase)
+                thing.phase = command.phase
+        elif isinstance(thing, PodCliqueSet):
+            assert isinstance(command, PatchSetStatus)
+            thing.status = command.status
+        elif isinstance(thing, ScalingGroup):
+            assert isinstance(command, PatchGroupStatus)
+            thing.status = command.status
+        elif isinstance(thing, PodClique):
+            if isinstance(command, PatchClique):
+                thing.template = command.template
+                thing.recount()
+            else:
+                assert isinstance(command, PatchCliqueStatus)
+                thing.status = command.status
+        self.wrote(thing)
+        return True
+
+    # Deletion.
+
+    def _delete(self, thing: Thing, now_s: float) -> None:
+        """Deletes an object and what it owns, which goes first."""
+        if thing.terminating:
+            return
+        thing.deleted_s = now_s
+        if self._foreground or thing.finalizers:
+            self.view.leaving(thing)
+            self._writes += 1
+            thing.version = str(self._writes)
+        for owned in self._owned(thing):
+            if isinstance(owned, Pod):
+                self.delete_pod(owned, now_s)
+            else:
+                self._delete(owned, now_s)
+        self._finish(thing)
+
+    def _finish(self, thing: Thing | None) -> bool:
+        """Removes an object that is being deleted, if nothing holds it; says whether it is gone."""
+        if thing is None or not thing.terminating or thing.finalizers:
+            return False
+        if self._foreground and (self._owned(thing) or self._owned_leaving(thing)):
+            return False
+        if self.view.find(thing.kind, thing.name) is not thing:
+            return True
+        self.view.remove(thing)
+        if self._foreground:
+            self._finish(self._owner_of(thing))
+        return True
+
+    def _owned(self, thing: Thing) -> list[Thing]:
+        if isinstance(thing, PodClique):
+            return list(thing.pods.values())
+        if isinstance(thing, ScalingGroup):
+            return [one for members in thing.cliques.values() for one in members.values()]
+        if isinstance(thing, PodCliqueSet):
+            return [one for part in thing.parts.values() for one in part.things()]
+        return []
+
+    def _owned_leaving(self, thing: Thing) -> bool:
+        """Whether something that it owns is being deleted."""
+        if isinstance(thing, ScalingGroup):
+            return any(one.owner_uid == thing.uid for one in self.view.cliques.values())
+        if isinstance(thing, PodCliqueSet):
+            kinds = (self.view.cliques, self.view.groups, self.view.gangs)
+            return any(one.owner_uid == thing.uid for known in kinds for one in known.values())
+        return False
+
+    def _owner_of(self, thing: Thing) -> Thing | None:
+        if isinstance(thing, Pod):
+            owner: Thing | None = self.view.cliques.get(thing.clique)
+        elif isinstance(thing, PodClique) and thing.group:
+            owner = self.view.groups.get(thing.group)
+        elif isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+            owner = self.view.sets.get(thing.set_name)
+        else:
+            return None
+        return owner if owner is not None and owner.uid == thing.owner_uid else None
+
+
+class Watch:
+    """Fills a read cache with what the API server has, each change after a delay."""
+
+    def __init__(self, server: ApiServer, cache: View, delay_s: float) -> None:
+        self._server: Final = server
+        self._changes: Final[Changes] = server.view.watch()
+        self.cache: Final = cache
+        self._delay_s: Final = delay_s
+        self._due: Final[deque[tuple[float, str, str, Thing | None]]] = deque()
+        cache.levels.update(server.view.levels)
+        cache.priorities.update(server.view.priorities)
+
+    def next_s(self) -> float:
+        return self._due[0][0] if self._due else INFINITY
+
+    def advance(self, now_s: float) -> None:
+        """Takes note of what changed, and shows what is due."""
+        changes = self._changes
+        names: list[tuple[str, str]] = []
+        names += [(NODE, name) for name in changes.nodes]
+        kinds = (
+            ("PodCliqueSet", changes.sets),
+            ("PodCliqueScalingGroup", changes.groups),
+            ("PodClique", changes.cliques),
+            ("PodGang", changes.gangs),
+            ("Pod", changes.pods),
+        )
+        for kind, changed in kinds:
+            names += [(kind, name) for name in changed]
+        names += list(changes.attachments)
+        changes.clear()
+        for kind, name in names:
+            thing = self._server.view.find(kind, name)
+            copy = None if thing is None else thing.snapshot()
+            self._due.append((now_s + self._delay_s, kind, name, copy))
+        while self._due and self._due[0][0] <= now_s:
+            _, kind, name, copy = self._due.popleft()
+            if copy is not None:
+                self.cache.put(copy)
+                continue
+            gone = self.cache.find(kind, name)
+            if gone is not None:
+                self.cache.remove(gone)
+
+    def close(self) -> None:
+        self._server.view.unwatch(self._changes)
+
+
+def _suffix(number: int) -> str:
+    """Five letters and digits that spell no words."""
+    number = number * _STRIDE % _SUFFIX
+    text = ""
+    for _ in range(5):
+        number, digit = divmod(number, len(_LETTERS))
+        text += _LETTERS[digit]
+    return text
