@@ -46,7 +46,7 @@ def _ground_draws(plan: ScenarioPlan) -> bool:
     delays = (times.scheduling, times.image_pull, times.startup, times.readiness, times.ending)
     if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays):
         return True
-    return fleet is not None and any(pool.provisioning_cv > 0.0 for pool in fleet.pools)
+    return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)
 
 
 def _router_draws(plan: ScenarioPlan) -> bool:

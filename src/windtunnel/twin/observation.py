@@ -238,7 +238,7 @@ def startup_s_of(plan: ScenarioPlan, pool: PoolPlan) -> float:
     fleet = plan.ground.fleet if plan.ground is not None else None
     if fleet is None:
         return load_s
-    kinds = [one.provisioning_s for one in fleet.pools if one.accelerator == pool.accelerator]
+    kinds = [one.provisioning.mean_s for one in fleet.pools if one.accelerator == pool.accelerator]
     return load_s + fleet.cycle_s + min(kinds, default=0.0)
 
 
@@ -249,7 +249,9 @@ def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] |
         return scaling.accelerators
     kinds: dict[str, int] = {}
     for pool in fleet.pools:
-        kinds[pool.accelerator] = kinds.get(pool.accelerator, 0) + pool.maximum * pool.accelerators
+        kinds[pool.accelerator] = (
+            kinds.get(pool.accelerator, 0) + pool.machines.max * pool.accelerators
+        )
     return kinds
 
 

@@ -6,6 +6,7 @@ from tests.twin.ground.worlds import FLEET, PLAIN, SCALING, composed, scenario, 
 from windtunnel.core.errors import InputError
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.twin.chance import draws
+from windtunnel.twin.fleet.pools import initial_machines
 from windtunnel.twin.observation import startup_s_of
 from windtunnel.twin.replicas import PENDING, READY
 from windtunnel.twin.run import EVERY_INVARIANT, simulate
@@ -33,7 +34,7 @@ def test_initial_machines_are_those_that_replicas_need() -> None:
     plan = scenario(replicas=3, tp=4)
     assert plan.ground is not None
     assert plan.ground.fleet is not None
-    assert plan.ground.fleet.pools[0].initial == 2
+    assert initial_machines(plan.ground.fleet, plan.pools) == [2]
     simulation, _ = composed(plan)
     assert simulation.cluster.pools[0].counts[READY] == 3
 

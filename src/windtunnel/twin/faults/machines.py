@@ -7,6 +7,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import nearest
 from windtunnel.core.random import Stream
+from windtunnel.fleet.settings import MOST_MACHINES
 from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text, Whole
@@ -14,7 +15,6 @@ from windtunnel.settings.section import Context, Section
 from windtunnel.twin.faults.context import FaultContext, MachinePool, context_of
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.faults.servers import ALL
-from windtunnel.twin.scenario.ground_spec import MOST_MACHINES
 
 if TYPE_CHECKING:
     from windtunnel.twin.ground.faults import FleetMachine

@@ -15,6 +15,7 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need, NeedKey
 from windtunnel.fleet.planner.actions import ACTIONS, VERDICTS, CyclePlan
 from windtunnel.fleet.provider import FROM_THE_START
+from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.fleet.shape import CAPACITY_TYPES, RESERVED, MachineShape, shape
 from windtunnel.fleet.shard import Shard
 from windtunnel.fleet.states import (
@@ -29,8 +30,8 @@ from windtunnel.fleet.states import (
 from windtunnel.gangs.objects import Node
 from windtunnel.twin.fleet.driver import FleetDriver
 from windtunnel.twin.fleet.meter import Meter
+from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.fleet.provider import Delays, Reach, SimulatedProvider
-from windtunnel.twin.scenario.ground_plan import FleetPlan, MachinesPlan
 
 SHARD: Final = "fleet"
 LISTENER: Final = "ground"
@@ -79,32 +80,37 @@ class Machines:
 
     def __init__(
         self,
-        plan: FleetPlan,
+        settings: FleetSettings,
+        initial: list[int],
         streams: Streams,
         levels: dict[str, list[str]],
         tenants: dict[str, Tenant],
         lost_after_s: float,
     ) -> None:
-        self.plan: Final = plan
+        self.settings: Final = settings
         self._levels: Final = levels
         self._tenants: Final = tenants
         self._lost_after_s: Final = lost_after_s
-        self.pool_of: Final[dict[str, MachinesPlan]] = {}  # by instance type
+        self.pool_of: Final[dict[str, FleetPool]] = {}  # by instance type
         self.provider: Final = SimulatedProvider(
             Delays(),
             streams,
             {
                 pool.name: Delays(
-                    pool.provisioning_s, JOIN_S, WHOLE_GRACE_S, GIVE_BACK_S, pool.provisioning_cv
+                    pool.provisioning.mean_s,
+                    JOIN_S,
+                    WHOLE_GRACE_S,
+                    GIVE_BACK_S,
+                    pool.provisioning.cv,
                 )
-                for pool in plan.pools
+                for pool in settings.pools
             },
         )
         self.reach: Final = Reach(self.provider)
-        self.meter: Final = Meter([pool.name for pool in plan.pools])
+        self.meter: Final = Meter([pool.name for pool in settings.pools])
         self.shard = Shard(SHARD)
         self.drill: Final = FleetDriver(
-            self.reach, [self.shard], streams["fleet.fetch"], cycle_s=plan.cycle_s
+            self.reach, [self.shard], streams["fleet.fetch"], cycle_s=settings.cycle_s
         )
         self.drill.before_cycle = self._look
         self.drill.after_cycle = self._note
@@ -124,28 +130,28 @@ class Machines:
         self._said: dict[str, str] = {}  # of these, what whoever listens has heard
         """Of the needs that are not satisfied: why."""
         self._closed: Final[list[Machine]] = []  # places that open when the run begins
-        for pool in plan.pools:
+        for pool, count in zip(settings.pools, initial, strict=True):
             self.pool_of[pool.name] = pool
-            self._found(pool)
+            self._found(pool, count)
 
-    def _found(self, pool: MachinesPlan) -> None:
+    def _found(self, pool: FleetPool, initial: int) -> None:
         """The machines of a kind: those that are there, and places for more."""
-        for number in range(pool.maximum):
+        for number in range(pool.machines.max):
             machine = Machine(f"{pool.name}-{number}", self.shape_of(pool, number))
-            if number < pool.initial:
+            if number < initial:
                 there = Machine(machine.id, machine.shape, IDLE, host=f"host-{machine.id}")
                 self.provider.add(there)
             else:
                 self._closed.append(machine)
 
-    def shape_of(self, pool: MachinesPlan, number: int) -> MachineShape:
+    def shape_of(self, pool: FleetPool, number: int) -> MachineShape:
         labels = {**pool.labels, ACCELERATOR: pool.accelerator}
-        rack = f"{pool.name}-rack-{number // pool.per_rack if pool.per_rack else 0}"
+        rack = f"{pool.name}-rack-{pool.rack_of(number)}"
         for key in self._levels.get("rack", []):
             labels[key] = rack
         for key in self._levels.get("zone", []):
             labels[key] = pool.zone
-        kept = number < pool.minimum
+        kept = number < pool.machines.min
         return shape(
             pool.name,
             pool.zone,
@@ -156,7 +162,7 @@ class Machines:
             },
             capacity_type=RESERVED if kept else CAPACITY_TYPES.index(pool.capacity),
             labels=labels,
-            price_per_hour=pool.price_per_hour,
+            price_per_hour=machine_price(pool) or 0.0,
             interruption_probability=0.0 if kept else pool.interruption,
         )
 
@@ -164,7 +170,7 @@ class Machines:
         """What a node can be, for who asks for one."""
         return [
             MachineKind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
-            for pool in self.plan.pools
+            for pool in self.settings.pools
         ]
 
     def begin(self, now_s: float) -> None:
@@ -331,7 +337,7 @@ class Machines:
             self._plan(now_s + self._lost_after_s, record.cluster, machine)
         self.provider.lose(machine, error, now_s)
         self.follow(now_s)
-        self._plan(now_s + self.plan.replaced_after_s, "", machine)
+        self._plan(now_s + self.settings.replaced_after_s, "", machine)
 
     def warn(self, machine: str, now_s: float) -> None:
         """A machine is going to be taken away: its cluster empties it."""
@@ -368,7 +374,7 @@ def _held(machine: Machine | None) -> tuple[str, str] | None:
     return machine.cluster, machine.holder.group
 
 
-def capacity_of(pool: MachinesPlan) -> dict[str, float]:
+def capacity_of(pool: FleetPool) -> dict[str, float]:
     """What pods can have of one machine."""
     return {
         GPU: float(pool.accelerators),

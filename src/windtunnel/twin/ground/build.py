@@ -11,6 +11,7 @@ from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
 from windtunnel.twin.fleet.endless import Endless, endless_kind
 from windtunnel.twin.fleet.machines import Machines, Tenant
+from windtunnel.twin.fleet.pools import initial_machines
 from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.units import Backing
@@ -60,7 +61,8 @@ def build_ground(
     supply: Machines | Endless
     if ground.fleet is not None:
         lost_after_s = ground.times.node_lost_after_s
-        supply = Machines(ground.fleet, streams, keys, tenants, lost_after_s)
+        initial = initial_machines(ground.fleet, plan.pools)
+        supply = Machines(ground.fleet, initial, streams, keys, tenants, lost_after_s)
         kinds = supply.kinds()
     else:
         kinds = _endless_kinds(plan, layouts)

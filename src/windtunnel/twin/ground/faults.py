@@ -37,7 +37,7 @@ class MachineFaults:
     def _place(self, machine: Machine) -> FleetMachine:
         pool = self._machines.pool_of[machine.shape.instance_type]
         number = int(machine.id.replace("/", "-").rpartition("-")[2])
-        rack = number // pool.per_rack if pool.per_rack else 0
+        rack = pool.rack_of(number)
         spot = machine.shape.capacity_type == SPOT
         return FleetMachine(machine.id, pool.name, pool.zone, rack, spot)
 

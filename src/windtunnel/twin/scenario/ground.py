@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.fleet.demand import GPU
+from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.templates import SetSpec
-from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
+from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.kubernetes.build import times_of
 from windtunnel.twin.kubernetes.settings import TimesSpec
@@ -20,12 +21,9 @@ from windtunnel.twin.kubernetes.times import NORMAL, Delay
 from windtunnel.twin.scenario.ground_plan import (
     BackingPlan,
     DelayPlan,
-    FleetPlan,
     GroundPlan,
-    MachinesPlan,
     PodTimesPlan,
 )
-from windtunnel.twin.scenario.ground_spec import FleetSpec, MachinesSpec
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.scenario.serving_spec import PoolSpec, ServingSpec
 
@@ -69,7 +67,7 @@ class Found(NamedTuple):
 def ground_faults(spec: Scenario) -> Iterator[Fault]:
     """What is wrong with machines, and between them and pools; manifests are looked at later."""
     if spec.fleet is not None:
-        yield from _fleet_faults(spec.fleet)
+        yield from _price_faults(spec.fleet)
         yield from _machine_faults(spec, spec.fleet)
     for index, pool in enumerate(spec.serving.pools):
         path: KeyPath = ("serving", "pools", index)
@@ -85,29 +83,15 @@ def ground_faults(spec: Scenario) -> Iterator[Fault]:
         yield Fault(("gangs", "times", "readiness"), what, hint="leave out one of the two")
 
 
-def _fleet_faults(fleet: FleetSpec) -> Iterator[Fault]:
-    first: dict[str, int] = {}
+def _price_faults(fleet: FleetSettings) -> Iterator[Fault]:
     for index, pool in enumerate(fleet.pools):
-        path: KeyPath = ("fleet", "pools", index)
-        if pool.name in first:
-            taken = dotted(("fleet", "pools", first[pool.name]))
-            yield Fault((*path, "name"), f"{pool.name!r} is already the name of {taken}")
-        first.setdefault(pool.name, index)
-        counts = pool.machines
-        beside = tuple((*path, "machines", key) for key in ("min", "initial", "max"))
-        if counts.min > counts.max:
-            what = f"{counts.min} is more than max, which is {counts.max}"
-            yield Fault((*path, "machines", "min"), what, because_of=beside)
-        elif counts.initial is not None and not counts.min <= counts.initial <= counts.max:
-            what = f"{counts.initial} is not between min and max"
-            allowed = f"{counts.min} to {counts.max}"
-            yield Fault((*path, "machines", "initial"), what, allowed, because_of=beside)
-        if _price(pool) is None:
+        if machine_price(pool) is None:
             what = f"missing, and the catalog has no price for {pool.accelerator!r}"
-            yield Fault((*path, "price_per_hour"), what, "dollars for an hour of one machine")
+            path = ("fleet", "pools", index, "price_per_hour")
+            yield Fault(path, what, "dollars for an hour of one machine")
 
 
-def _machine_faults(spec: Scenario, fleet: FleetSpec) -> Iterator[Fault]:
+def _machine_faults(spec: Scenario, fleet: FleetSettings) -> Iterator[Fault]:
     """Servers that no machine could ever hold."""
     kinds = list(dict.fromkeys(one.accelerator for one in fleet.pools))
     for index, pool in enumerate(spec.serving.pools):
@@ -134,11 +118,11 @@ def _machine_faults(spec: Scenario, fleet: FleetSpec) -> Iterator[Fault]:
             yield Fault((*path, "replicas"), what, hint="raise machines.max, or lower replicas")
 
 
-def _matching(fleet: FleetSpec, pool: PoolSpec) -> list[MachinesSpec]:
+def _matching(fleet: FleetSettings, pool: PoolSpec) -> list[FleetPool]:
     return [one for one in fleet.pools if one.accelerator == pool.accelerator]
 
 
-def _room(machines: MachinesSpec, accelerators: int) -> float:
+def _room(machines: FleetPool, accelerators: int) -> float:
     """How many servers one machine holds; of a server that spans machines, which part of one."""
     whole = machines.accelerators // accelerators
     return whole or 1.0 / math.ceil(accelerators / machines.accelerators)
@@ -254,7 +238,9 @@ def _size_faults(path: KeyPath, pool: PoolSpec, found: Found, spec: Scenario) ->
         yield from _pod_faults(path, pool, found, spec.fleet)
 
 
-def _pod_faults(path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSpec) -> Iterator[Fault]:
+def _pod_faults(
+    path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSettings
+) -> Iterator[Fault]:
     largest = max((one.accelerators for one in _matching(fleet, pool)), default=0)
     for role, _ in slots_of(found.spec, found.kind, found.name):
         asks = found.spec.roles[role].requests.get(GPU, 0.0)
@@ -316,7 +302,7 @@ def ground_plan(spec: Scenario, file: Path) -> GroundPlan | None:
             pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
         },
         times=_times(spec),
-        fleet=_fleet(spec, spec.fleet) if spec.fleet is not None else None,
+        fleet=spec.fleet,
     )
 
 
@@ -344,78 +330,3 @@ def _load(serving: ServingSpec) -> DelayPlan | None:
 
 def _delay(delay: Delay) -> DelayPlan:
     return DelayPlan(delay.mean_s, delay.kind, delay.spread)
-
-
-def _fleet(spec: Scenario, fleet: FleetSpec) -> FleetPlan:
-    wanted = _initial(spec, fleet)
-    return FleetPlan(
-        pools=tuple(
-            _machines(pool, count) for pool, count in zip(fleet.pools, wanted, strict=True)
-        ),
-        cycle_s=fleet.cycle,
-        replaced_after_s=fleet.replaced_after,
-    )
-
-
-def _initial(spec: Scenario, fleet: FleetSpec) -> list[int]:
-    """Machines at the beginning: as it is written, or as the replicas need, the cheapest first."""
-    counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
-    open_ended = [one.machines.initial is None for one in fleet.pools]
-    order = sorted(
-        range(len(counts)), key=lambda number: (_price(fleet.pools[number]) or 0.0, number)
-    )
-    free = [0.0] * len(counts)  # accelerators, of machines that are there
-    for number, one in enumerate(fleet.pools):
-        free[number] = float(counts[number] * one.accelerators)
-    for pool in spec.serving.pools:
-        left = pool.replicas
-        for number in order:
-            one = fleet.pools[number]
-            if one.accelerator != pool.accelerator:
-                continue
-            size = pool.tensor_parallel
-            while left > 0:
-                if free[number] < size and open_ended[number]:
-                    more = max(1, math.ceil(size / one.accelerators))
-                    if counts[number] + more > one.machines.max:
-                        break
-                    counts[number] += more
-                    free[number] += more * one.accelerators
-                if free[number] < size:
-                    break
-                free[number] -= size
-                left -= 1
-    return counts
-
-
-def _price(pool: MachinesSpec) -> float | None:
-    """Dollars for an hour of one machine; None when nobody has said."""
-    if pool.price_per_hour is not None:
-        return pool.price_per_hour
-    try:
-        return pool.accelerators * resolve_accelerator(pool.accelerator).price_per_hour
-    except InputError:
-        return None
-
-
-def _machines(pool: MachinesSpec, initial: int) -> MachinesPlan:
-    provisioning = pool.provisioning
-    cv = provisioning.stddev / provisioning.mean if provisioning.mean else 0.0
-    return MachinesPlan(
-        name=pool.name,
-        accelerator=pool.accelerator,
-        accelerators=pool.accelerators,
-        cpu=pool.cpu,
-        memory_bytes=pool.memory,
-        initial=initial,
-        minimum=pool.machines.min,
-        maximum=pool.machines.max,
-        provisioning_s=provisioning.mean,
-        provisioning_cv=cv,
-        price_per_hour=_price(pool) or 0.0,
-        capacity=pool.capacity,
-        interruption=pool.interruption,
-        zone=pool.zone,
-        per_rack=pool.machines_per_rack,
-        labels=dict(pool.labels),
-    )

@@ -2,40 +2,10 @@
 
 import msgspec
 
+from windtunnel.fleet.settings import FleetSettings
+
 MAIN = "main"
 """The cluster of whoever names none."""
-
-
-class MachinesPlan(msgspec.Struct, frozen=True):
-    """Machines of one kind."""
-
-    name: str
-    accelerator: str
-    accelerators: int
-    """Of one machine."""
-    cpu: float
-    memory_bytes: float
-    initial: int
-    minimum: int
-    maximum: int
-    provisioning_s: float
-    provisioning_cv: float
-    price_per_hour: float
-    """Of one machine."""
-    capacity: str
-    """One of `fleet.shape.CAPACITY_TYPES`."""
-    interruption: float
-    zone: str
-    per_rack: int
-    labels: dict[str, str]
-
-
-class FleetPlan(msgspec.Struct, frozen=True):
-    """All machines, and how often somebody decides about them."""
-
-    pools: tuple[MachinesPlan, ...]
-    cycle_s: float
-    replaced_after_s: float
 
 
 class BackingPlan(msgspec.Struct, frozen=True):
@@ -81,5 +51,5 @@ class GroundPlan(msgspec.Struct, frozen=True):
     """By priority class."""
     pool_priorities: dict[str, int]
     times: PodTimesPlan
-    fleet: FleetPlan | None
+    fleet: FleetSettings | None
     """None: machines without end."""

@@ -4,13 +4,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from windtunnel.fleet.settings import FleetSettings
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.fields import Duration, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
-from windtunnel.twin.scenario.ground_spec import FleetSpec, GangsSpec
+from windtunnel.twin.scenario.ground_spec import GangsSpec
 from windtunnel.twin.scenario.model_spec import ModelName
 from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
@@ -60,7 +61,7 @@ class Scenario(Section):
         description="What starts, lives and dies together, as manifests. Left out: a replica is "
         "a pod.",
     )
-    fleet: FleetSpec | None = Field(
+    fleet: FleetSettings | None = Field(
         default=None,
         description="The machines that servers are on. Left out: machines without end, and none "
         "to wait for.",

@@ -1,0 +1,129 @@
+"""The section `fleet:`: pools of machines, what they cost, and how often the fleet decides."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.fields import Duration, Name, Number, Size, Text, Whole
+from windtunnel.settings.limits import HIGHEST_PRICE, LONGEST_TARGET
+from windtunnel.settings.section import Context, Section
+
+MOST_MACHINES = 100_000
+MOST_KINDS = 1_000
+MOST_ON_ONE = 1_024
+
+Machines = Annotated[int, Whole(0, MOST_MACHINES)]
+Label = Annotated[str, Text("the key or the value of a label")]
+
+
+class MachineCounts(Section):
+    """How many machines there are."""
+
+    min: Machines = Field(
+        default=0, description="As many are kept, and paid for, when nobody needs them."
+    )
+    initial: Machines | None = Field(
+        default=None,
+        description="As many are there when the run begins, and replicas that fit on them are "
+        "ready then; left out: as many as the replicas that the run begins with need.",
+    )
+    max: Machines = Field(description="As many can be had: the quota.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        beside = ("min", "initial", "max")
+        if self.min > self.max:
+            what = f"{self.min} is more than max, which is {self.max}"
+            yield where.fault("min", what, beside=beside)
+        elif self.initial is not None and not self.min <= self.initial <= self.max:
+            what = f"{self.initial} is not between min and max"
+            yield where.fault("initial", what, f"{self.min} to {self.max}", beside=beside)
+
+
+class ProvisioningTime(Section):
+    """How long it takes to get a machine: lognormal, drawn for each."""
+
+    mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=120.0, description="Its mean; clouds take a minute or some."
+    )
+    stddev_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=0.0, description="Its standard deviation; 0s: always the mean."
+    )
+
+    @property
+    def cv(self) -> float:
+        """The standard deviation over the mean."""
+        return self.stddev_s / self.mean_s if self.mean_s else 0.0
+
+
+class FleetPool(Section):
+    """Machines of one kind."""
+
+    name: Annotated[str, Name()] = Field(description="Its name in results.")
+    accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] = Field(
+        description="What each of them has, a catalog name, or the word that pools use."
+    )
+    accelerators: Annotated[int, Whole(1, MOST_ON_ONE)] = Field(
+        default=8, description="How many accelerators one machine has."
+    )
+    machines: MachineCounts = Field(description="How many there are: min, initial and max.")
+    provisioning: ProvisioningTime = Field(
+        default_factory=ProvisioningTime, description="How long it takes to get one more."
+    )
+    price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
+        default=None,
+        description="Dollars for an hour of one machine; left out: the catalog's example for its "
+        "accelerators. It is paid from when it is there until it is given back.",
+    )
+    capacity: Literal["on-demand", "spot", "reserved", "bare-metal"] = Field(
+        default="on-demand",
+        description="How it is paid: idle `on-demand` machines are given back after 10m, `spot` "
+        "after 1m, `reserved` and `bare-metal` never.",
+    )
+    interruption: Annotated[float, Number(0, 1)] = Field(
+        default=0.0,
+        description="How likely the provider takes it back, as it says; the fleet weighs it "
+        "against the price. `faults` make it happen.",
+    )
+    zone: Annotated[str, Name()] = Field(default="zone-1", description="The zone that it is in.")
+    machines_per_rack: Annotated[int, Whole(0, MOST_MACHINES)] = Field(
+        default=0, description="So many are in one rack; 0: all of the pool."
+    )
+    cpu: Annotated[float, Number(0, 100_000, above=True)] = Field(
+        default=192.0, description="Cores of one machine, for pods that ask for some."
+    )
+    memory_bytes: Annotated[float, Size("0", "1024TiB", above=True)] = Field(
+        default=float(2 << 40), description="Memory of one machine, for pods that ask for some."
+    )
+    labels: dict[Label, Label] = Field(
+        default_factory=dict, description="Labels of its nodes, for the selectors of manifests."
+    )
+
+    def rack_of(self, number: int) -> int:
+        """The rack of a machine of the pool, by its number."""
+        return number // self.machines_per_rack if self.machines_per_rack else 0
+
+
+class FleetSettings(Section):
+    """Machines: which there are, what they cost, and how often somebody decides about them."""
+
+    pools: list[FleetPool] = Field(
+        min_length=1, max_length=MOST_KINDS, description="Kinds of machines."
+    )
+    cycle_s: Annotated[float, Duration("100ms", "1h")] = Field(
+        default=10.0, description="How often it is decided which machine belongs to whom."
+    )
+    replaced_after_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=600.0,
+        description="How long after a machine was lost another of its kind can be had.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        first: dict[str, int] = {}
+        for index, pool in enumerate(self.pools):
+            if pool.name in first:
+                taken = dotted((*where.path, "pools", first[pool.name]))
+                what = f"{pool.name!r} is already the name of {taken}"
+                yield where.fault(("pools", index, "name"), what)
+            first.setdefault(pool.name, index)

@@ -1,0 +1,48 @@
+"""What the machines of a pool cost, and how many of them a run begins with."""
+
+import math
+from collections.abc import Sequence
+
+from windtunnel.core.errors import InputError
+from windtunnel.fleet.settings import FleetPool, FleetSettings
+from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.twin.scenario.plan import PoolPlan
+
+
+def machine_price(pool: FleetPool) -> float | None:
+    """Dollars for an hour of one machine; None where neither the scenario nor the catalog says."""
+    if pool.price_per_hour is not None:
+        return pool.price_per_hour
+    try:
+        return pool.accelerators * resolve_accelerator(pool.accelerator).price_per_hour
+    except InputError:
+        return None
+
+
+def initial_machines(fleet: FleetSettings, servers: Sequence[PoolPlan]) -> list[int]:
+    """By pool: as many as it says, or as the first replicas need, the cheapest machines first."""
+    counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
+    open_ended = [one.machines.initial is None for one in fleet.pools]
+    order = sorted(
+        range(len(counts)), key=lambda number: (machine_price(fleet.pools[number]) or 0.0, number)
+    )
+    free = [float(counts[number] * one.accelerators) for number, one in enumerate(fleet.pools)]
+    for pool in servers:
+        left = pool.replicas
+        for number in order:
+            one = fleet.pools[number]
+            if one.accelerator != pool.accelerator:
+                continue
+            size = pool.tensor_parallel
+            while left > 0:
+                if free[number] < size and open_ended[number]:
+                    more = max(1, math.ceil(size / one.accelerators))
+                    if counts[number] + more > one.machines.max:
+                        break
+                    counts[number] += more
+                    free[number] += more * one.accelerators
+                if free[number] < size:
+                    break
+                free[number] -= size
+                left -= 1
+    return counts
