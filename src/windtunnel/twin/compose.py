@@ -18,9 +18,10 @@ from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router
 from windtunnel.routing.split import SplitDecider
+from windtunnel.scaling.actuation import ScalingLoop, Ticking
 from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets
-from windtunnel.twin.autoscaling import Autoscaling, Ticking
+from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
 from windtunnel.twin.event_log import EventLog, ReplicaLog
 from windtunnel.twin.faults.driver import build_faults
@@ -267,12 +268,12 @@ def _autoscaling(
     scaling = plan.scaling
     if scaling is None:
         return None
-    built = build_scaler(scaling, plan.model_names)
+    names = plan.model_names
+    loop = ScalingLoop(lambda: scaler or build_scaler(scaling, names), scaling.timing)
     lifecycle.begin()
     return Autoscaling(
-        scaler=scaler or built,
-        build=lambda: scaler or build_scaler(scaling, plan.model_names),
-        timing=scaling.timing,
+        loop,
+        scaling.timing.actuation_delay,
         lifecycle=lifecycle,
         pools=requests.cluster.pools,
         observer=Observer(plan, requests.cluster, requests.recorder, requests.in_flight, scaling),

@@ -8,7 +8,7 @@ from typing import Any
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.telemetry import Sink, Telemetry
-from windtunnel.twin.autoscaling import Ticking
+from windtunnel.scaling.actuation import Ticking
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
 from windtunnel.twin.ground.checks import GROUND_INVARIANTS

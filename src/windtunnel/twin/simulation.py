@@ -56,7 +56,7 @@ class ControlPlane:
         """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
         count = self.lifecycle.starting
         if self.autoscaling is not None:
-            count += self.autoscaling.under_way
+            count += self.autoscaling.loop.in_flight
         if self.lifecycle.ground is not None:
             count += self.lifecycle.ground.under_way
         return count
@@ -83,7 +83,7 @@ class Patience:
             return True
         ground, autoscaling = control.lifecycle.ground, control.autoscaling
         ended = ground.gangs_ended if ground is not None else 0
-        seen_s = autoscaling.seen_s if autoscaling is not None else now_s
+        seen_s = autoscaling.loop.seen_s if autoscaling is not None else now_s
         if self._latest != events:
             self._quiet_s = now_s
             self._idle = self._settled = 0

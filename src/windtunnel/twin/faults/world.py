@@ -246,11 +246,11 @@ class World:
     def stop_autoscaler(self) -> None:
         """It takes no snapshots, forgets all that it knew, and misses what was on its way."""
         assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.leave()
+        self._autoscaling.loop.stop()
 
     def start_autoscaler(self) -> None:
         assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.come_back()
+        self._autoscaling.loop.start()
 
     def restart(self, controller: str, now_s: float) -> None:
         """Restarts the controllers of gangs or of the fleet; they are back at once."""

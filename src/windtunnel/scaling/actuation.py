@@ -1,0 +1,172 @@
+"""Actuation: when an autoscaler looks, what it orders, and which orders come too late.
+
+`ScalingLoop` is a state machine without a clock. A driver asks it when the next tick is due, hands
+it snapshots when they arrive, sends the orders that it returns, and reports when an order has
+reached the cluster:
+
+    at next_tick_s:   snapshot = observe(); loop.tick(now_s); arrives_s = loop.arrival_s(now_s)
+    at arrives_s:     issued = loop.decide(snapshot, now_s); send(issued.order)
+    when it is there: for outcome in loop.arrived(order, sizes): resize(outcome)
+
+Orders take their time, and a later one may be quicker. Each has a number; for every pool the number
+of the latest one carried out is kept, and an earlier one that comes after it is superseded.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from windtunnel.core.errors import InputError
+from windtunnel.scaling.decision import Decision
+from windtunnel.scaling.scaler import Scaler
+from windtunnel.scaling.settings import ScalerTiming
+from windtunnel.scaling.snapshot import Snapshot
+
+
+class Ticking(Protocol):
+    """Decides how many replicas there should be: a `Scaler`, or a substitute for it."""
+
+    def tick(self, snapshot: Snapshot, now_s: float) -> list[Decision]: ...
+
+
+class IssuedDecision:
+    """A decision, and the id by which reports and events name it."""
+
+    __slots__ = ("decision", "id")
+
+    def __init__(self, name: str, decision: Decision) -> None:
+        self.id: Final = name
+        self.decision: Final = decision
+
+
+class ScalingOrder:
+    """The decisions of one tick that change something, on their way to the cluster."""
+
+    __slots__ = ("decisions", "number")
+
+    def __init__(self, number: int, decisions: list[IssuedDecision]) -> None:
+        self.number: Final = number
+        self.decisions: Final = decisions
+
+
+class Issued:
+    """What came of a snapshot: a decision for every pool, and the order to send; None: no order."""
+
+    __slots__ = ("decisions", "order")
+
+    def __init__(self, decisions: list[IssuedDecision], order: ScalingOrder | None) -> None:
+        self.decisions: Final = decisions
+        self.order: Final = order
+
+
+class OrderOutcome:
+    """What becomes of one decision of an order that has reached the cluster."""
+
+    __slots__ = ("current", "issued", "superseded")
+
+    def __init__(self, issued: IssuedDecision, current: int, *, superseded: bool) -> None:
+        self.issued: Final = issued
+        self.current: Final = current  # the size that was last asked for
+        self.superseded: Final = superseded  # a later order was quicker: nothing is to be done
+
+    @property
+    def change(self) -> int:
+        """Replicas to add, or to take away; 0 also where an earlier order asked for the same."""
+        return 0 if self.superseded else self.issued.decision.target - self.current
+
+
+class ScalingLoop:
+    """The loop of one autoscaler: ticks, decisions, orders in flight.
+
+    `build` makes a scaler that remembers nothing: at the beginning, and when it is restarted.
+    """
+
+    def __init__(self, build: Callable[[], Ticking], timing: ScalerTiming) -> None:
+        self._build: Final = build
+        self._scaler = build()
+        self._interval_s: Final = timing.interval_s
+        self._scrape_delay_s: Final = timing.scrape_delay_s
+        self.next_tick_s = timing.interval_s
+        self.ticks = 0
+        self.in_flight = 0  # orders that were given and have not reached the cluster
+        self.superseded = 0  # decisions that came later than one that was made after them
+        self.seen_s = -1.0  # when the snapshot was taken that the latest decision was made on
+        self._decided = 0  # decisions, each of which has its number in its id
+        self._ordered = 0  # orders
+        self._carried_out: dict[str, int] = {}  # by pool: the number of the latest order
+        self._clock_s = 0.0  # of the latest decision: a clock never runs backwards
+        self._stops = 0  # how often it was stopped and not started again
+
+    def tick(self, now_s: float) -> float:
+        """A tick is due, and a snapshot is taken; returns when the next one is due."""
+        self.ticks += 1
+        self.next_tick_s = now_s + self._interval_s
+        return self.next_tick_s
+
+    def arrival_s(self, taken_s: float, lag_s: float = 0.0) -> float | None:
+        """When a snapshot reaches the scaler; None: it is stopped, and nobody asks for one."""
+        return None if self._stops else taken_s + self._scrape_delay_s + lag_s
+
+    def decide(self, snapshot: Snapshot, now_s: float) -> Issued | None:
+        """The decisions on a snapshot that has arrived; None: the scaler is stopped."""
+        if self._stops:
+            return None
+        self._clock_s = max(self._clock_s, now_s)
+        decisions = self._scaler.tick(snapshot, self._clock_s)
+        self.seen_s = snapshot.taken_s
+        issued = []
+        for decision in decisions:
+            assert decision.target >= 0, f"{decision.variant} cannot have {decision.target} servers"
+            self._decided += 1
+            issued.append(IssuedDecision(f"scaling-{self._decided}", decision))
+        changing = [one for one in issued if one.decision.changes]
+        if not changing:
+            return Issued(issued, None)
+        self._ordered += 1
+        self.in_flight += 1
+        return Issued(issued, ScalingOrder(self._ordered, changing))
+
+    def arrived(self, order: ScalingOrder, sizes: Mapping[str, int]) -> list[OrderOutcome]:
+        """An order has reached the cluster, whose pools have been asked to be of these sizes."""
+        self.in_flight -= 1
+        outcomes = []
+        for issued in order.decisions:
+            pool = issued.decision.variant
+            late = order.number < self._carried_out.get(pool, 0)
+            if late:
+                self.superseded += 1
+            else:
+                self._carried_out[pool] = order.number
+            outcomes.append(OrderOutcome(issued, sizes[pool], superseded=late))
+        return outcomes
+
+    def stop(self) -> None:
+        """The scaler stops, and forgets all that it knew; what it has ordered is carried out."""
+        self._stops += 1
+        self._scaler = self._build()
+
+    def start(self) -> None:
+        """It runs again, from its next tick on."""
+        self._stops -= 1
+
+    def state(self) -> dict[str, object]:
+        """What a restart must not lose, as plain data: memory, ids, and which orders are late."""
+        return {
+            "scaler": self._scaler.state() if isinstance(self._scaler, Scaler) else {},
+            "decided": self._decided,
+            "ordered": self._ordered,
+            "carried_out": dict(self._carried_out),
+            "clock_s": self._clock_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; orders that were in flight then may still arrive."""
+        try:
+            self._decided, self._ordered = int(state["decided"]), int(state["ordered"])
+            self._carried_out = {name: int(at) for name, at in state["carried_out"].items()}
+            self._clock_s = float(state["clock_s"])
+            memory = state["scaler"]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            what = "this is not the memory of a scaling loop"
+            raise InputError(what, where="scaling") from None
+        if memory and isinstance(self._scaler, Scaler):
+            self._scaler.restore(memory)
