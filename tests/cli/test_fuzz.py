@@ -21,10 +21,10 @@ BREACH = Breach("error", "KeyError in twin/x:y", "Traceback\n  there\nKeyError: 
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The campaign finds seed 1 broken, without any worker."""
 
-    def run(self: Campaign, tasks: list[Any], jobs: int, told: Progress) -> None:
+    def run(self: Campaign, tasks: list[Any], jobs: int, progress: Progress) -> None:
         for task in tasks:
             found = Finding(1, BREACH, draw(1)) if task == 1 else None
-            self.hear(task, Returned(found))
+            self.take(task, Returned(found))
 
     monkeypatch.setattr(Campaign, "run", run)
 
@@ -65,8 +65,8 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
 def test_an_interrupted_campaign_says_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(self: Campaign, tasks: list[Any], jobs: int, told: Progress) -> None:
-        self.hear(0, Returned(None))
+    def run(self: Campaign, tasks: list[Any], jobs: int, progress: Progress) -> None:
+        self.take(0, Returned(None))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Campaign, "run", run)

@@ -29,8 +29,8 @@ BREACH = Breach("invariant", "sums-match", "here: invariant 'sums-match' is brok
 
 def test_a_failure_is_written_told_and_kept(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "failures", tmp_path / "corpus")
-    campaign.hear(7, Returned(None))
-    campaign.hear(8, Returned(Finding(8, BREACH, draw(8))))
+    campaign.take(7, Returned(None))
+    campaign.take(8, Returned(Finding(8, BREACH, draw(8))))
     file = tmp_path / "failures" / "8.yaml"
     assert campaign.result() == {
         "seeds": 2,
@@ -54,10 +54,10 @@ def test_a_failure_is_written_told_and_kept(tmp_path: Path) -> None:
 def test_failures_are_in_the_order_of_their_seeds(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, tmp_path / "corpus")
     old = tmp_path / "old.yaml"
-    campaign.hear(8, Returned(Finding(8, BREACH, {})))
-    campaign.hear(str(old), Returned(Finding(str(old), BREACH, {"seed": 5})))
-    campaign.hear(9, Returned(None))
-    campaign.hear(2, Returned(Finding(2, BREACH, {})))
+    campaign.take(8, Returned(Finding(8, BREACH, {})))
+    campaign.take(str(old), Returned(Finding(str(old), BREACH, {"seed": 5})))
+    campaign.take(9, Returned(None))
+    campaign.take(2, Returned(Finding(2, BREACH, {})))
     result = campaign.result()
     assert [failure["seed"] for failure in result["failures"]] == [5, 2, 8]
     assert (result["seeds"], result["broken"]) == (3, 3)
@@ -65,7 +65,7 @@ def test_failures_are_in_the_order_of_their_seeds(tmp_path: Path) -> None:
 
 def test_a_worker_that_died_is_a_failure(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, tmp_path / "corpus")
-    campaign.hear(4, Died(-9))
+    campaign.take(4, Died(-9))
     (failure,) = campaign.result()["failures"]
     assert (failure["what"], failure["error"]) == ("died", "the process died: signal 9")
     assert read_document(tmp_path / "4.yaml") == draw(4)
@@ -82,7 +82,7 @@ def test_a_corpus_runs_as_it_is(tmp_path: Path) -> None:
 
 def test_a_fault_of_the_fuzzer_is_no_finding(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
-        Campaign(tmp_path, tmp_path).hear(4, Raised(ZeroDivisionError()))
+        Campaign(tmp_path, tmp_path).take(4, Raised(ZeroDivisionError()))
 
 
 @pytest.mark.once
@@ -103,7 +103,7 @@ def test_code_that_never_comes_back_is_ended(tmp_path: Path) -> None:
         answers = dict(processes.map([1.0, 0.05]))
     assert answers == {0: Returned(value=None), 1: Died(-signal.SIGPROF)}
     campaign = Campaign(tmp_path, tmp_path / "corpus")
-    campaign.hear(4, Died(-signal.SIGPROF))
+    campaign.take(4, Died(-signal.SIGPROF))
     (failure,) = campaign.result()["failures"]
     assert failure["error"].startswith("the process died: a run took 60 s of CPU time")
 

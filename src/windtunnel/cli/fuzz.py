@@ -103,8 +103,8 @@ def fuzz(
             file = places.enter_context(WholeFile(Path(json_to), "--json"))
         tasks.extend(range(first_seed, first_seed + seeds))
         try:
-            with _progress(len(tasks)) as told:
-                campaign.run(tasks, jobs or processors(), told)
+            with _progress(len(tasks)) as progress:
+                campaign.run(tasks, jobs or processors(), progress)
         except KeyboardInterrupt:
             interrupted = True
         content = result_bytes(campaign.result())
@@ -122,7 +122,7 @@ def fuzz(
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar where somebody sees it: how far, how many are broken, how long still."""
+    """A bar on a terminal: tasks done, failures found, time left."""
     if not sys.stderr.isatty():
         yield lambda _done, _broken: None
         return

@@ -27,7 +27,7 @@ LONGEST_TRIAL_S = 60.0
 Task = int | str
 """A seed to draw from, or the path of a scenario that failed once."""
 Progress = Callable[[int, int], None]
-"""Is told how many tasks have ended, and how many of them found something."""
+"""Called with how many tasks have ended, and how many of them found something."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Campaign:
-    """What a campaign has found so far; it stays whole when somebody interrupts it."""
+    """What a campaign has found so far; it is complete also after an interrupt."""
 
     def __init__(self, output: Path, corpus: Path) -> None:
         self._output = output
@@ -56,14 +56,14 @@ class Campaign:
         failures = [self._failures[key] for key in sorted(self._failures)]
         return {"seeds": self.seeds, "broken": len(failures), "failures": failures}
 
-    def run(self, tasks: Sequence[Task], jobs: int, told: Progress) -> None:
-        """Works through all tasks; a failure is on disk before the next one is told of."""
+    def run(self, tasks: Sequence[Task], jobs: int, progress: Progress) -> None:
+        """Works through all tasks; a failure is on disk before progress is reported."""
         with Processes(work, jobs) as processes:
             for done, (number, answer) in enumerate(processes.map(tasks), start=1):
-                self.hear(tasks[number], answer)
-                told(done, self.broken)
+                self.take(tasks[number], answer)
+                progress(done, self.broken)
 
-    def hear(self, task: Task, answer: Answer[Finding | None]) -> None:
+    def take(self, task: Task, answer: Answer[Finding | None]) -> None:
         """Counts what came of a task, and keeps it if something broke."""
         if isinstance(answer, Raised):
             raise answer.error

@@ -2,9 +2,9 @@
 
 from windtunnel.core.random import Streams
 from windtunnel.fuzz.documents import BESIDE, FILES
+from windtunnel.fuzz.drawing.cluster import draw_cluster
 from windtunnel.fuzz.drawing.faults import draw_faults, draw_retries, fault_context
 from windtunnel.fuzz.drawing.gateway import draw_gateway, looks_at_servers
-from windtunnel.fuzz.drawing.ground import draw_ground
 from windtunnel.fuzz.drawing.scaling import draw_scaling
 from windtunnel.fuzz.drawing.serving import (
     MODEL,
@@ -30,9 +30,9 @@ def draw(seed: int) -> Values:
     pools = draw_pools(swarm, traffic)
     scaling = draw_scaling(swarm, pools, traffic.lasts_s)
     file = f"gangs-{seed}{BESIDE}"
-    ground = draw_ground(swarm, pools, scaling, traffic.lasts_s, file)
-    moves = scaling is not None or ground.gangs is not None or ground.fleet is not None
-    context = fault_context(pools, ground, traffic.lasts_s, scales=scaling is not None)
+    cluster = draw_cluster(swarm, pools, scaling, traffic.lasts_s, file)
+    moves = scaling is not None or cluster.gangs is not None or cluster.fleet is not None
+    context = fault_context(pools, cluster, traffic.lasts_s, scales=scaling is not None)
     faults = draw_faults(swarm, context)
     gateway = draw_gateway(swarm, traffic)
     serving: Values = {
@@ -53,9 +53,9 @@ def draw(seed: int) -> Values:
         "slo": traffic.classes or None,
         "serving": {key: value for key, value in serving.items() if value is not None},
         "scaling": scaling,
-        "gangs": ground.gangs,
-        "fleet": ground.fleet,
+        "gangs": cluster.gangs,
+        "fleet": cluster.fleet,
         "faults": faults or None,
-        FILES: {file: ground.manifests} if ground.gangs is not None else None,
+        FILES: {file: cluster.manifests} if cluster.gangs is not None else None,
     }
     return {key: value for key, value in scenario.items() if value is not None}

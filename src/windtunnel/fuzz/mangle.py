@@ -1,4 +1,4 @@
-"""Spoils a scenario in one place: whatever comes of that, a person must be told in a sentence."""
+"""Spoils a scenario in a few places: whatever is wrong then must be reported in a sentence."""
 
 import copy
 from typing import Any
@@ -34,7 +34,7 @@ MOST_CHANGES = 3
 
 
 def mangle(document: Values, seed: int) -> Values:
-    """A copy with a few values replaced, left out, or put where nobody looks for them."""
+    """A copy with a few values replaced, left out, or put under keys that do not exist."""
     dice = Dice(Streams(seed)["fuzz.mangle"])
     made = copy.deepcopy(document)
     for _ in range(dice.few(1, MOST_CHANGES)):

@@ -136,7 +136,7 @@ def _find(document: Any, path: Path) -> Any:
 
 
 def _without(document: Values, path: Path) -> Values:
-    """A copy without what is at `path`; who is named there is forgotten everywhere."""
+    """A copy without what is at `path`; references to what it names go, too."""
     made = copy.deepcopy(document)
     gone = _find(made, path[:-1]).pop(path[-1])
     if len(path) == 1 and isinstance(made.get("serving"), dict):

@@ -1,10 +1,13 @@
 """Draws values of settings for the fuzzer: numbers as people write them, and choices."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeVar
+import types
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from windtunnel.core.random import Stream
+from windtunnel.settings.fields import Duration, Flag, Leaf, Number, Whole
+from windtunnel.settings.section import Section
 
 T = TypeVar("T")
 Values = dict[str, Any]
@@ -40,3 +43,39 @@ class Dice:
         """A number of two digits, any size between the two as likely as any other."""
         value = math.exp(self._stream.between(math.log(low), math.log(high)))
         return float(f"{value:.2g}")
+
+
+def draw_section(dice: Dice, section: type[Section], names: Iterable[str]) -> Values:
+    """Some of these fields of a section, by what is declared of each.
+
+    A word is one of those that are allowed, a number is around its default and within its range.
+    What has no such declaration, or no default to draw around, is left out.
+    """
+    drawn: Values = {}
+    for name in names:
+        field = section.model_fields[name]
+        mark = next((one for one in field.metadata if isinstance(one, Leaf)), None)
+        value = _around(dice, mark or field.annotation, field.default)
+        if value is not None and dice.chance(0.5):
+            drawn[field.alias or name] = value
+    return drawn
+
+
+def _around(dice: Dice, declared: Any, default: object) -> object:
+    """A value as it is declared, in a leaf or in an annotation; None: nothing can be drawn."""
+    if isinstance(declared, Flag):
+        return dice.chance(0.5)
+    if get_origin(declared) is Literal:
+        return dice.pick(*get_args(declared))
+    if get_origin(declared) is Annotated:
+        leaves = [mark for mark in get_args(declared)[1:] if isinstance(mark, Leaf)]
+        return _around(dice, leaves[0], default) if leaves else None
+    if get_origin(declared) in (Union, types.UnionType):
+        found = (_around(dice, one, default) for one in get_args(declared))
+        return next((value for value in found if value is not None), None)
+    if not isinstance(declared, Whole | Number | Duration) or not isinstance(default, int | float):
+        return None
+    value = min(max(default * dice.span(0.2, 5.0), declared.low), declared.high)
+    if isinstance(declared, Whole):
+        return round(value)
+    return default if declared.above and value == declared.low else value

@@ -121,6 +121,7 @@ def test_a_fault_never_keeps_a_run_alive(fault: str) -> None:
         ("at: 1500ms, kind: slow-machine, select: {count: all}, for: 1s", False),
         ("at: 1500ms, kind: metric-blackout, for: 1s", False),
         ("at: 1500ms, kind: slow-machine, select: {count: 1}, for: 1s", True),
+        ("at: 1500ms, kind: rate-limit-storm, for: 1s", False),
         (
             "every: {mean: 1s}, kind: slow-machine, select: {pool: main, server: 1}, for: 1s",
             True,
@@ -132,3 +133,7 @@ def test_a_fault_by_chance_makes_runs_of_other_seeds_other_runs(fault: str, draw
     assert draws(load_text(text)) == drawing
     results = [faulty(text, f"seed={seed}")[0]["faults"] for seed in range(4)]
     assert any(other != results[0] for other in results) == drawing
+
+
+def test_a_storm_that_draws_whom_it_refuses_depends_on_the_seed() -> None:
+    assert draws(load_text(plain("at: 1s, kind: rate-limit-storm, share: 0.5, for: 9s")))

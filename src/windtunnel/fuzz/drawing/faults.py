@@ -1,6 +1,6 @@
 """Draws `faults:` and `serving.retries:`; each kind of fault draws its own settings."""
 
-from windtunnel.fuzz.drawing.ground import Ground
+from windtunnel.fuzz.drawing.cluster import DrawnCluster
 from windtunnel.fuzz.drawing.serving import Pools
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.settings.drawing import Values
@@ -11,16 +11,18 @@ from windtunnel.twin.faults.timing import draw_time
 MOST_FAULTS = 4
 
 
-def fault_context(pools: Pools, ground: Ground, lasts_s: float, *, scales: bool) -> FaultContext:
+def fault_context(
+    pools: Pools, cluster: DrawnCluster, lasts_s: float, *, scales: bool
+) -> FaultContext:
     """What the drawn sections offer to faults."""
-    machines = ground.fleet["pools"] if ground.fleet is not None else []
+    machines = cluster.fleet["pools"] if cluster.fleet is not None else []
     return FaultContext(
         servers={pool["name"]: pool["replicas"] for pool in pools.pools},
         machines=tuple(
             MachinePool(one["name"], one["zone"], one["capacity"] == "spot") for one in machines
         ),
         scales=scales,
-        pods=ground.gangs is not None or ground.fleet is not None,
+        pods=cluster.gangs is not None or cluster.fleet is not None,
         lasts_s=lasts_s,
     )
 

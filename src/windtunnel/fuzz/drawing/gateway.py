@@ -8,7 +8,7 @@ POLICIES = ("token-bucket", "tier-shed", "saturation", "flow-control", "flow-con
 
 
 def draw_gateway(swarm: Swarm, traffic: Traffic) -> Values | None:
-    """None: everybody is let in at once, and nobody asks."""
+    """None: every request is admitted at once."""
     if not swarm.has("gateway"):
         return None
     dice = swarm.dice("gateway")

@@ -5,7 +5,8 @@ import math
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import Traffic
 from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, reads_signals
-from windtunnel.settings.drawing import Dice, Values
+from windtunnel.routing.settings import RouterSettings
+from windtunnel.settings.drawing import Dice, Values, draw_section
 
 MODEL = "qwen2.5-0.5b"
 ACCELERATORS = ("h100", "l40s", "a100-80gb")
@@ -127,7 +128,9 @@ def _habits(engine: Values, dice: Dice) -> None:
         return
     if dice.chance(0.5):
         engine["preemption"] = dice.pick("recompute", "restart")
-    waits = "offload" in engine  # whoever waits for a tier is neither answered at once nor overlaps
+    waits = (
+        "offload" in engine
+    )  # a request that waits for a tier neither overlaps nor is answered at once
     for key in ("store_last_token", *(() if waits else ("compute_whole_hits", "last_step_blocks"))):
         if dice.chance(0.4):
             engine[key] = dice.chance(0.5)
@@ -199,15 +202,12 @@ def draw_router(swarm: Swarm, *, watched: bool) -> Values:
     if swarm.has("counterfactual"):
         router["counterfactual"] = dice.few(1, 3)
     if policy == "consistent-hash":
-        if dice.chance(0.5):
-            router["virtual_nodes"] = dice.few(1, 40)
-        if dice.chance(0.5):
-            router["load_factor"] = dice.span(1.0, 4.0)
+        router.update(draw_section(dice, RouterSettings, ("virtual_nodes", "load_factor")))
     return router
 
 
 def draw_coming_and_going(swarm: Swarm, lasts_s: float) -> Values:
-    """`startup:` and `drain:`, for whoever makes servers come and go."""
+    """`startup:` and `drain:`, where servers come and go."""
     dice = swarm.dice("lifecycle")
     drawn: Values = {}
     if swarm.has("startup"):

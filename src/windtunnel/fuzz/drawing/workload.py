@@ -1,4 +1,4 @@
-"""Draws `workload:` and `slo:`: who asks, when, for how much, and how patiently."""
+"""Draws `workload:` and `slo:`: sources, arrivals, lengths, timeouts."""
 
 from typing import Any
 
@@ -176,7 +176,7 @@ def _contents(source: Values, dice: Dice, swarm: Swarm) -> None:
 
 
 def _people(source: Values, dice: Dice, swarm: Swarm) -> None:
-    """Conversations, and those who have them."""
+    """Conversations, and the members of a population."""
     if swarm.has("sessions") and dice.chance(0.8):
         if "count" in source:
             source["count"] = max(1, source["count"] // 3)

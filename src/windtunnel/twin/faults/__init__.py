@@ -1,1 +1,1 @@
-"""What goes wrong in a run: when, to whom, and what that does."""
+"""Faults that are injected into a run: kinds, timing, selection, and the driver of them all."""

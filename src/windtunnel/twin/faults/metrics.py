@@ -1,4 +1,4 @@
-"""Faults of metrics: who reads them."""
+"""Faults of metrics, by their readers: routers and the autoscaler."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

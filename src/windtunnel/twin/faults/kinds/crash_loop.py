@@ -34,14 +34,15 @@ class RestartBackoff(Section):
 
 
 class CrashLoop(ServerFault, LastingFault):
-    """Engines crash, and again after every start, until what is wrong is mended.
+    """Engines crash, and again after every start, until the cause is mended.
 
     On gangs it is all pods of the clique that crash; when, and the waiting, are their cluster's.
     """
 
     kind: Literal["crash-loop"]
     for_s: Length = Field(
-        serialization_alias="for_", description="How long; who starts after that starts well."
+        serialization_alias="for_",
+        description="How long; a server that starts after that does not crash.",
     )
     select: ServerSelect = Field(
         default_factory=ServerSelect, description="Which servers crash first; left out: one of all."

@@ -1,4 +1,4 @@
-"""`provider-outage`: the provider of machines answers nobody."""
+"""`provider-outage`: the provider of machines does not answer."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from windtunnel.twin.faults.world import World
 
 
 class ProviderOutage(LastingFault, MachineFault):
-    """The provider of machines answers nobody: orders are lost, answers come afterwards."""
+    """The provider of machines does not answer: orders are lost, answers come afterwards."""
 
     kind: Literal["provider-outage"]
 

@@ -28,6 +28,10 @@ class RateLimitStorm(ServerFault, LastingFault):
         default=1.0, description="The share of requests that they refuse, drawn for each."
     )
 
+    @property
+    def is_random(self) -> bool:
+        return super().is_random or self.share < 1
+
     def prepare(self, world: World, stream: Stream) -> Injection:
         """Servers that start meanwhile do not refuse."""
         servers = self.select.choose(world, stream)

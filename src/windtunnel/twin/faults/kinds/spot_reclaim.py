@@ -19,7 +19,7 @@ from windtunnel.twin.faults.world import World
 
 
 class SpotReclaim(MachineFault):
-    """The provider takes spot machines back. Their clusters are told `notice` before."""
+    """The provider takes spot machines back. Their clusters get a notice `notice` before."""
 
     kind: Literal["spot-reclaim"]
     select: MachineSelect = Field(

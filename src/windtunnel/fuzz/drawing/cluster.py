@@ -1,4 +1,4 @@
-"""Draws `gangs:` and `fleet:`: what servers are made of, and the machines that they stand on."""
+"""Draws `gangs:` and `fleet:`: the pods of servers, and the machines that they run on."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ TOPOLOGY: Values = {
 }
 
 
-class Ground:
+class DrawnCluster:
     """The drawn sections, and the manifests that lie beside the scenario."""
 
     def __init__(self) -> None:
@@ -34,29 +34,29 @@ class Ground:
         self.manifests: list[Values] = []
 
 
-def draw_ground(
+def draw_cluster(
     swarm: Swarm, pools: Pools, scaling: Values | None, lasts_s: float, file: str
-) -> Ground:
+) -> DrawnCluster:
     """Pools get what they then need: cliques, accelerators, priorities. `file` has manifests."""
-    ground = Ground()
+    cluster = DrawnCluster()
     if swarm.has("gangs"):
         dice = swarm.dice("gangs")
         for number, pool in enumerate(pools.pools):
             one = swarm.dice(f"gangs.{number}")
-            ground.manifests.append(_set(one, f"set-{number}", pool, scaling, lasts_s))
-        ground.gangs = {"manifests": [file], "priorities": CLASSES}
+            cluster.manifests.append(_set(one, f"set-{number}", pool, scaling, lasts_s))
+        cluster.gangs = {"manifests": [file], "priorities": CLASSES}
         if dice.chance(0.7):
-            ground.gangs["times"] = _times(dice, lasts_s)
+            cluster.gangs["times"] = _times(dice, lasts_s)
     if swarm.has("fleet"):
         dice = swarm.dice("fleet")
         for pool in pools.pools:
             pool.setdefault("accelerator", dice.pick(*ACCELERATORS))
-            if ground.gangs is None and dice.chance(0.5):
+            if cluster.gangs is None and dice.chance(0.5):
                 pool["tensor_parallel"] = dice.pick(1, 2)
             if dice.chance(0.4):
                 pool["priority"] = dice.whole(-5, 5)
-        ground.fleet = _fleet(dice, pools, lasts_s)
-    return ground
+        cluster.fleet = _fleet(dice, pools, lasts_s)
+    return cluster
 
 
 def _set(dice: Dice, name: str, pool: Values, scaling: Values | None, lasts_s: float) -> Values:

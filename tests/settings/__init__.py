@@ -1,0 +1,1 @@
+"""Tests of how settings are declared, read and drawn."""
