@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from benchmarks.claim import Claim, report
-from windtunnel.admission.endpoint import RequestAsk, RequestLease, Ticket
-from windtunnel.admission.limiter import NEVER
 from windtunnel.admission.reasons import Domain, Outcome
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.random import Streams
 
 REQUESTS = 320
@@ -124,7 +124,7 @@ class Client:
         if isinstance(got, RequestLease):
             self.send(got)
         else:
-            assert isinstance(got, Ticket)
+            assert isinstance(got, QueueTicket)
 
     def end(self, lease: RequestLease, outcome: Outcome, retry_after_s: float) -> None:
         if outcome is Outcome.SUCCESS:

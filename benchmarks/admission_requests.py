@@ -5,10 +5,10 @@ serves a waiter must cost the same however many wait.
 """
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
-from windtunnel.admission.endpoint import RequestAsk, RequestLease, Ticket
-from windtunnel.admission.limiter import AimdSettings
 from windtunnel.admission.reasons import Domain, Outcome
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
+from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.random import Streams
 
 CALLS = 50_000
@@ -49,7 +49,7 @@ class Crowd:
             (ticket,) = self.requests.take_resolved()
             assert ticket.lease is not None
             self.running[number % CAP] = ticket.lease
-            assert isinstance(self.requests.acquire(self.asks[number % 8], self.now), Ticket)
+            assert isinstance(self.requests.acquire(self.asks[number % 8], self.now), QueueTicket)
 
 
 def main() -> None:

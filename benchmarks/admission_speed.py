@@ -6,8 +6,8 @@ Capacity is 64 and always full, so every cycle closes and opens what it wants; t
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
 
 CAPACITY = 64
 CYCLES = 100_000
@@ -22,7 +22,7 @@ class Busy:
             "bench", {SUBMISSION: 2 * CAPACITY, LLM_WAIT: CAPACITY} | limits
         )
         lanes = [self.admission.demand({SUBMISSION: 1, LLM_WAIT: 1, name: 1}) for name in limits]
-        specs = [GroupSpec(f"g{number}", admitted_limit=8) for number in range(groups)]
+        specs = [GroupShare(f"g{number}", admitted_limit=8) for number in range(groups)]
         for number in range(tasks):
             group = number % groups
             self.admission.enqueue(f"t{number}", specs[group], lanes[group % models], 0.0)

@@ -7,10 +7,10 @@ time would mostly show what others do.
 import asyncio
 
 from benchmarks.claim import Claim, report
-from windtunnel.admission.endpoint import RequestAsk
-from windtunnel.admission.limiter import AimdSettings
 from windtunnel.admission.reasons import Domain
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk
+from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.random import Streams
 from windtunnel.live.asyncio_front import AsyncLimiter

@@ -10,8 +10,8 @@ import asyncio
 from benchmarks.claim import Claim, report
 from benchmarks.idle.cases import Case
 from benchmarks.idle.rig import PROVIDER, Column, Rig
-from windtunnel.admission.dataset.cells import Cell
-from windtunnel.admission.limiter import NEVER
+from windtunnel.admission.dataset.cells import DatasetCell
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import cpu_s
 from windtunnel.live.asyncio_front import AsyncLimiter
 
@@ -45,7 +45,7 @@ async def cpu_of(tasks: int, models: int) -> float:
 async def _drive(rig: Rig, front: AsyncLimiter) -> None:
     scheduler, wake = rig.scheduler, asyncio.Event()
 
-    async def call(cell: Cell) -> None:
+    async def call(cell: DatasetCell) -> None:
         ask = rig.columns[cell.column].ask
         assert ask is not None
         async with front.acquire(ask):

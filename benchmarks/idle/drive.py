@@ -9,9 +9,9 @@ import asyncio
 from benchmarks.idle.cases import PRESSURE, Case
 from benchmarks.idle.meter import Ages, Measured, Meter
 from benchmarks.idle.rig import PROVIDER, Column, Rig, columns_of
-from windtunnel.admission.dataset.cells import Cell
+from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.admission.reasons import Outcome
-from windtunnel.admission.tasks import LLM_WAIT
+from windtunnel.admission.tasks.admission import LLM_WAIT
 from windtunnel.live.asyncio_front import AsyncLimiter
 from windtunnel.live.crew import Crew
 
@@ -51,7 +51,7 @@ class Drive:
         self.meter.look(self.limiter.now())
         return self._measured()
 
-    async def _call(self, cell: Cell) -> None:
+    async def _call(self, cell: DatasetCell) -> None:
         column = self.rig.columns[cell.column]
         scheduler = self.rig.scheduler
         self.first_column = self.first_column or column.name
@@ -74,7 +74,7 @@ class Drive:
             scheduler.failed(cell, outcome.value, now)
         self.meter.look(now)
 
-    async def _ask(self, column: Column, cell: Cell) -> Outcome:
+    async def _ask(self, column: Column, cell: DatasetCell) -> Outcome:
         if column.ask is None:
             self.rig.scheduler.began(cell, self.limiter.now())
             await asyncio.sleep(column.service_s)

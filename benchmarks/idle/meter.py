@@ -9,7 +9,7 @@ from math import sqrt
 import msgspec
 
 from windtunnel.admission.events import TASK_ENQUEUED, TASK_LEASE_ACQUIRED
-from windtunnel.admission.waiting import Resource
+from windtunnel.admission.queues.groups import Resource
 from windtunnel.core.telemetry import Event
 
 

@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Sequence
 
 from benchmarks.idle.cases import PIPELINE, Case
-from windtunnel.admission.advisory import PressureAdvisory
 from windtunnel.admission.dataset.cells import RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import Place, Scheduler
-from windtunnel.admission.endpoint import RequestAsk
+from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler
 from windtunnel.admission.events import Announcer
-from windtunnel.admission.limiter import AimdSettings
-from windtunnel.admission.metadata import Resolved, SchedulingMetadata, WorkKind, resolve
+from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.row_groups import RowGroupAdmission, rows_guard
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk
+from windtunnel.admission.requests.limiter import AimdSettings
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.metadata import Resolved, SchedulingMetadata, WorkKind, resolve
+from windtunnel.admission.tasks.pressure import PressureAdvisory
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Sink, Telemetry
 
@@ -85,7 +85,7 @@ class Rig:
         self.row_groups = RowGroupAdmission(
             case.groups, case.tasks, guard, adaptive=case.adaptive, announcer=announcer
         )
-        self.scheduler = Scheduler(
+        self.scheduler = DatasetScheduler(
             ColumnGraph({one.name: one.needs for one in columns}),
             [self._places(one, case.tenants) for one in resolved],
             _groups(case),
@@ -101,12 +101,12 @@ class Rig:
         held = len(self.tasks.ledger.active) + len(self.requests.ledger.active)
         return held + len(self.tasks.queue) + self.requests.waiting
 
-    def _places(self, one: Resolved, tenants: Sequence[int]) -> list[Place]:
+    def _places(self, one: Resolved, tenants: Sequence[int]) -> list[CellQueue]:
         group, lane = one.group, self.tasks.demand(one.amounts)
         return [
-            Place(
+            CellQueue(
                 lane,
-                GroupSpec(f"{number}/{group.key}", group.weight * share, 0, group.admitted_limit),
+                GroupShare(f"{number}/{group.key}", group.weight * share, 0, group.admitted_limit),
             )
             for number, share in enumerate(tenants)
         ]

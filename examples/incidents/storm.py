@@ -9,9 +9,9 @@ for nothing. Both run on a clock of their own: nothing here waits or is measured
 
 from heapq import heappop, heappush
 
-from windtunnel.admission.endpoint import RequestAsk, RequestLease
 from windtunnel.admission.reasons import Domain, Outcome
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
 from windtunnel.core.random import Streams
 
 CALLERS = 256

@@ -12,7 +12,7 @@ from windtunnel.admission import (
     AimdSettings,
     BoundedBorrow,
     Domain,
-    GroupSpec,
+    GroupShare,
     Outcome,
     ReleaseResult,
     RequestAdmission,
@@ -132,7 +132,7 @@ def drive_tasks() -> None:
         tasks = TaskAdmission("run", {SUBMISSION: 4, LLM_WAIT: 2}, policy)
         lane = tasks.demand({SUBMISSION: 1, LLM_WAIT: 1})
         for number in range(6):
-            group = GroupSpec("ab"[number % 2], admitted_limit=2)
+            group = GroupShare("ab"[number % 2], admitted_limit=2)
             assert tasks.enqueue(f"t-{number}", group, lane, 0.0)
         done = 0
         while (lease := tasks.admit_next(0.0)) is not None:

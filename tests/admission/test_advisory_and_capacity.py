@@ -4,15 +4,15 @@ import json
 
 import msgspec
 
-from tests.admission.desk import Desk
-from windtunnel.admission.advisory import PressureAdvisory
-from windtunnel.admission.budgets import Observed
-from windtunnel.admission.capacity import Source, capacity_plan
+from tests.admission.requests.desk import Desk
+from windtunnel.admission.capacity import CapacitySource, capacity_plan
 from windtunnel.admission.events import Announcer
+from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome
-from windtunnel.admission.row_groups import RowGroupAdmission, RowGroupView
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.pressure import PressureAdvisory
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupView
 from windtunnel.core.telemetry import MemorySink, Telemetry
 
 MODELS = ("m", "n", "o")
@@ -33,7 +33,7 @@ class Shop:
             lane = self.tasks.demand({SUBMISSION: 1, LLM_WAIT: 1, f"request:p/{model}": 1})
             self.advisory.watch(lane, "p", model, Domain.CHAT)
             for number in range(3):
-                self.tasks.enqueue(f"{model}{number}", GroupSpec(model), lane, 0.0)
+                self.tasks.enqueue(f"{model}{number}", GroupShare(model), lane, 0.0)
 
     def choose(self) -> str:
         selection = self.advisory.select(0.0)
@@ -99,21 +99,21 @@ def test_the_capacity_plan_says_where_each_value_came_from() -> None:
     shop = Shop()
     lease = shop.desk.take(shop.desk.ask(model="m"))
     ticket = shop.desk.wait(shop.desk.ask(model="m"))
-    shop.desk.end(lease, observed=Observed(requests_limit=60))
+    shop.desk.end(lease, observed=ObservedLimits(requests_limit=60))
     assert ticket.lease is not None
     shop.choose()
     groups = RowGroupAdmission(4, 16, 100)
     groups.decide(RowGroupView(1, 10, 10, 0, 0, 1, 8), 0.0)
     plan = capacity_plan(shop.tasks, shop.desk.admission, groups, 3.0)
     endpoint = plan.endpoints["p/m"]
-    assert (endpoint.cap.value, endpoint.cap.source) == (1, Source.CONFIGURED)
-    assert endpoint.requests_per_minute.source is Source.HEADERS
+    assert (endpoint.cap.value, endpoint.cap.source) == (1, CapacitySource.CONFIGURED)
+    assert endpoint.requests_per_minute.source is CapacitySource.HEADERS
     assert endpoint.tokens_per_minute.value is None
     assert endpoint.tokens_per_minute.missing_reason
     assert (endpoint.in_flight, endpoint.waiters, endpoint.peak_waiters) == (1, 0, 1)
     assert endpoint.domains["chat"].last_outcome == "success"
     resource = plan.tasks.resources["request:p/n"]
-    assert (resource.limit.source, resource.leased) == (Source.MODEL_METADATA, 1)
+    assert (resource.limit.source, resource.leased) == (CapacitySource.MODEL_METADATA, 1)
     assert (resource.queued, resource.peak_queued) == (2, 3)
     assert plan.tasks.queued_by_group == {"m": 3, "n": 2, "o": 3}
     assert plan.row_groups is not None

@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.admission.desk import Desk
+from tests.admission.requests.desk import Desk
 from windtunnel.admission import events
-from windtunnel.admission.advisory import Pressure, PressureAdvisory
-from windtunnel.admission.backoff import retry_delay_s
-from windtunnel.admission.endpoint import RequestAsk, RequestLease, Ticket
 from windtunnel.admission.events import KINDS, Announcer, Correlation
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.limiter import NEVER, Limiter
-from windtunnel.admission.metadata import (
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestAsk, RequestLease
+from windtunnel.admission.requests.headers import retry_delay_s
+from windtunnel.admission.requests.limiter import NEVER, RequestLimiter
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.metadata import (
     SchedulingMetadata,
     WorkKind,
     resolve,
     task_limits,
 )
-from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.row_groups import Candidate, is_next_group_blocked
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.tasks.pressure import Pressure, PressureAdvisory
+from windtunnel.admission.tasks.row_groups import NextTask, is_next_group_blocked
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Event, MemorySink, Telemetry
 
 
-class CountingLimiter(Limiter):
+class CountingLimiter(RequestLimiter):
     """A fixed limit that counts how often it is asked."""
 
     asked = 0
@@ -39,7 +39,7 @@ class CountingLimiter(Limiter):
         return self.limit - in_flight
 
 
-def counted(key: str, maximum: int, now: float) -> Limiter:
+def counted(key: str, maximum: int, now: float) -> RequestLimiter:
     return CountingLimiter(maximum)
 
 
@@ -63,7 +63,7 @@ def test_enqueue_and_admit_scan_all_waiters() -> None:
         lease = admission.acquire(ask, 0.0)
         assert isinstance(lease, RequestLease)
         for _ in range(waiters):
-            assert isinstance(admission.acquire(ask, 0.0), Ticket)
+            assert isinstance(admission.acquire(ask, 0.0), QueueTicket)
         before = CountingLimiter.asked
         admission.release(lease, Outcome.SUCCESS, 1.0)
         costs.append(CountingLimiter.asked - before)
@@ -130,7 +130,7 @@ def eventful_run() -> list[Event]:
     tasks = TaskAdmission("run-1", {SUBMISSION: 1}, announcer=announcer)
     lane = tasks.demand({SUBMISSION: 1})
     for task in ("t1", "t2", "t3"):
-        tasks.enqueue(task, GroupSpec("g"), lane, 1.0)
+        tasks.enqueue(task, GroupShare("g"), lane, 1.0)
     held = tasks.admit_next(1.0)
     assert held is not None
     tasks.discard("t3", 1.0)
@@ -246,11 +246,11 @@ def test_probes_and_full_recovery_are_told_too() -> None:
 
 def test_kinds_are_declared_and_never_emitted() -> None:
     """Every word of the vocabulary is used by someone."""
-    folder = Path(events.__file__ or "").parent
+    declared = Path(events.__file__ or "")
     others = "".join(
         path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*.py"))
-        if path.stem != "events"
+        for path in sorted(declared.parent.rglob("*.py"))
+        if path != declared
     )
     unused = [kind for kind in KINDS if kind.upper() not in others]
     assert unused == []
@@ -296,7 +296,7 @@ def test_task_side_events_are_built_with_no_sink() -> None:
     tasks = TaskAdmission("run", {SUBMISSION: 1}, announcer=Announcer(telemetry))
     lane = tasks.demand({SUBMISSION: 1})
     for task in ("t1", "t2"):
-        tasks.enqueue(task, GroupSpec("g"), lane, 0.0)
+        tasks.enqueue(task, GroupShare("g"), lane, 0.0)
     selection = tasks.select()
     assert selection is not None
     lease = tasks.acquire(selection, 0.0)
@@ -353,8 +353,8 @@ def test_the_shutdown_reason_is_unreachable() -> None:
 def test_duplicate_task_ids() -> None:
     tasks = TaskAdmission("run", {SUBMISSION: 9})
     lane = tasks.demand({SUBMISSION: 1})
-    assert tasks.enqueue("t", GroupSpec("a"), lane, 0.0)
-    assert not tasks.enqueue("t", GroupSpec("b"), lane, 0.0)
+    assert tasks.enqueue("t", GroupShare("a"), lane, 0.0)
+    assert not tasks.enqueue("t", GroupShare("b"), lane, 0.0)
     assert tasks.admit_next(0.0) is not None
     assert tasks.admit_next(0.0) is None
 
@@ -376,8 +376,8 @@ def test_admission_timeouts_drop_rows() -> None:
 
 def test_a_global_deferred_block() -> None:
     """Deferred tasks hold the next row group back only when all of it needs what they wait for."""
-    on_m, on_n = Candidate(frozenset({"request:p/m"})), Candidate(frozenset({"request:p/n"}))
-    below = Candidate(frozenset({"request:p/n"}), is_downstream_of_blocked=True)
+    on_m, on_n = NextTask(frozenset({"request:p/m"})), NextTask(frozenset({"request:p/n"}))
+    below = NextTask(frozenset({"request:p/n"}), is_downstream_of_blocked=True)
     assert is_next_group_blocked({"request:p/m"}, [on_m, below])
     assert not is_next_group_blocked({"request:p/m"}, [on_m, on_n])
     assert not is_next_group_blocked(set(), [on_m])

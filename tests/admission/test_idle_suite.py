@@ -11,7 +11,7 @@ from benchmarks.idle.verdicts import judge
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.waiting import Resource
+from windtunnel.admission.queues.groups import Resource
 
 BY_NAME = {case.name: case for case in CASES + BEYOND}
 SMALL = ("rows-64", "row-groups-1", "adaptive", "pressure-control", "pressure-advisory")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.live.virtual import VirtualLoop, run, ticks
-from windtunnel.admission.endpoint import RequestAsk, RequestLease
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.invariants import REQUEST_INVARIANTS
-from windtunnel.admission.limiter import AimdSettings
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
+from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import MemorySink, Telemetry

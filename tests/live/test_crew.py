@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.live.virtual import run, ticks
-from windtunnel.admission.dataset.cells import Cell
+from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.live.asyncio_front import AsyncLimiter
 from windtunnel.live.crew import MOST_IN_A_ROW, Crew
@@ -21,7 +21,7 @@ class Site:
     """Rows of two columns on a few slots, and a crew for them."""
 
     def __init__(
-        self, call: Callable[["Site", Cell], Awaitable[None]], rows: int = 12, slots: int = 3
+        self, call: Callable[["Site", DatasetCell], Awaitable[None]], rows: int = 12, slots: int = 3
     ) -> None:
         case = Case("crew", rows=rows, group_rows=4, groups=2, tasks=slots, slots=slots)
         columns = [Column("first", (), 0.0, ""), Column("second", ("first",), 0.0, "")]
@@ -32,7 +32,7 @@ class Site:
         self.at_once = self.most_at_once = 0
         self._how = call
 
-    async def _call(self, cell: Cell) -> None:
+    async def _call(self, cell: DatasetCell) -> None:
         self.called[cell.id] += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -44,7 +44,7 @@ class Site:
         finally:
             self.at_once -= 1
 
-    def finish(self, cell: Cell) -> None:
+    def finish(self, cell: DatasetCell) -> None:
         self.rig.scheduler.finished(cell, self.now())
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ def never() -> None:
 def test_each_cell_is_called_once_and_never_too_many(
     rows: int, slots: int, times: list[float]
 ) -> None:
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         await asyncio.sleep(times[sum(site.called.values()) % len(times)])
         site.finish(cell)
 
@@ -83,7 +83,7 @@ def test_each_cell_is_called_once_and_never_too_many(
 def test_slots_are_never_left_idle_while_cells_wait() -> None:
     """Twelve calls of a second on four slots, and twelve more: six seconds."""
 
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         await asyncio.sleep(1.0)
         site.finish(cell)
 
@@ -96,7 +96,7 @@ def test_slots_are_never_left_idle_while_cells_wait() -> None:
 
 
 def test_calls_that_never_wait_let_others_have_their_turn() -> None:
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         site.finish(cell)
 
     async def main() -> int:
@@ -114,7 +114,7 @@ def test_calls_that_never_wait_let_others_have_their_turn() -> None:
 
 
 def test_cancelled_calls_are_called_again() -> None:
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         if sum(site.called.values()) == 5:
             asyncio.get_running_loop().call_soon(site.crew.abandon)
         await asyncio.sleep(1.0)
@@ -131,7 +131,7 @@ def test_cancelled_calls_are_called_again() -> None:
 
 
 def test_an_error_of_a_call_ends_the_run() -> None:
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         await asyncio.sleep(1.0)
         if sum(site.called.values()) > 7:
             raise ZeroDivisionError
@@ -148,7 +148,7 @@ def test_an_error_of_a_call_ends_the_run() -> None:
 def test_an_error_while_looking_for_more_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It happens in a callback of the loop, where it would only be logged."""
 
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         await asyncio.sleep(1.0)
         site.finish(cell)
         if sum(site.called.values()) == 7:
@@ -166,7 +166,7 @@ def test_an_error_while_looking_for_more_ends_the_run(monkeypatch: pytest.Monkey
 
 
 def test_stopping_ends_when_what_is_in_flight_has_ended() -> None:
-    async def call(site: Site, cell: Cell) -> None:
+    async def call(site: Site, cell: DatasetCell) -> None:
         await asyncio.sleep(1.0)
         if sum(site.called.values()) == 6:
             site.rig.scheduler.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.emulated import Emulated, chat, with_server
 from tests.live.inside import InsideReply
-from windtunnel.admission.headers import read_limits
+from windtunnel.admission.requests.headers import read_limits
 from windtunnel.cli.emulate import EmulateOptions
 from windtunnel.live.emulate.faults import Fault, RateLimit
 from windtunnel.live.wire.client import NoReply

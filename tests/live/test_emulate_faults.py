@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.budgets import WindowFinder
-from windtunnel.admission.headers import read_limits
+from windtunnel.admission.requests.budgets import WindowFinder
+from windtunnel.admission.requests.headers import read_limits
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.faults import Fault, RateLimit, parse_faults, parse_rate_limit
 from windtunnel.live.emulate.prompts import (

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from windtunnel.admission.endpoint import RequestAsk
 from windtunnel.admission.invariants import REQUEST_INVARIANTS
-from windtunnel.admission.limiter import AimdSettings
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestAsk
+from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
 from windtunnel.live.leasing import Refused

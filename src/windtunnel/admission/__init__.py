@@ -1,18 +1,37 @@
 """Whether and when work may start: fair queues, leases, adaptive request limits, without I/O."""
 
-from windtunnel.admission.advisory import Pressure, PressureAdvisory
-from windtunnel.admission.backoff import retry_delay_s
-from windtunnel.admission.budgets import Budget, Observed
 from windtunnel.admission.capacity import CapacityPlan, CapacityValue, capacity_plan
-from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
 from windtunnel.admission.events import KINDS, Announcer, Correlation
-from windtunnel.admission.fair_queue import FairQueue, Selection
-from windtunnel.admission.gradient import GradientLimiter
-from windtunnel.admission.headers import read_limits, retry_after_s
 from windtunnel.admission.invariants import REQUEST_INVARIANTS, TASK_INVARIANTS
 from windtunnel.admission.leases import Lease, TaskLease
-from windtunnel.admission.limiter import AimdLimiter, AimdSettings, Limiter
-from windtunnel.admission.metadata import (
+from windtunnel.admission.queues.fair_queue import FairQueue, Selection
+from windtunnel.admission.queues.groups import GroupShare, QueuedWork
+from windtunnel.admission.reasons import (
+    Domain,
+    Outcome,
+    ReleaseResult,
+    RequestDenial,
+    TaskDenial,
+)
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.budgets import Budget, ObservedLimits
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.gradient import GradientLimiter
+from windtunnel.admission.requests.headers import read_limits, retry_after_s, retry_delay_s
+from windtunnel.admission.requests.limiter import AimdLimiter, AimdSettings, RequestLimiter
+from windtunnel.admission.tasks.admission import (
+    LLM_WAIT,
+    SUBMISSION,
+    Blocked,
+    TaskAdmission,
+    TaskDenied,
+)
+from windtunnel.admission.tasks.metadata import (
     MetadataError,
     MetadataFault,
     SchedulingMetadata,
@@ -23,34 +42,25 @@ from windtunnel.admission.metadata import (
     task_limits,
     tell_fallback,
 )
-from windtunnel.admission.policies import BoundedBorrow, Policy, StrictFair
-from windtunnel.admission.reasons import (
-    Domain,
-    Outcome,
-    ReleaseResult,
-    RequestDenial,
-    TaskDenial,
-)
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.row_groups import RowGroupAdmission, RowGroupReason, RowGroupView
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, Blocked, Denied, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec, Queued
+from windtunnel.admission.tasks.pressure import Pressure, PressureAdvisory
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupReason, RowGroupView
+from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy, StrictFair
 
 __all__ = [
     # Who is next.
     "FairQueue",
-    "GroupSpec",
-    "Queued",
+    "GroupShare",
+    "QueuedWork",
     "Selection",
     # Tasks.
     "TaskAdmission",
     "TaskLease",
     "TaskDenial",
-    "Denied",
+    "TaskDenied",
     "Blocked",
     "SUBMISSION",
     "LLM_WAIT",
-    "Policy",
+    "SharePolicy",
     "StrictFair",
     "BoundedBorrow",
     "SchedulingMetadata",
@@ -68,15 +78,15 @@ __all__ = [
     "RequestLease",
     "RequestDenied",
     "RequestDenial",
-    "Ticket",
+    "QueueTicket",
     "Domain",
     "Outcome",
-    "Limiter",
+    "RequestLimiter",
     "AimdLimiter",
     "AimdSettings",
     "GradientLimiter",
     "Budget",
-    "Observed",
+    "ObservedLimits",
     "read_limits",
     "retry_after_s",
     "retry_delay_s",

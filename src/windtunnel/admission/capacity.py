@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windtunnel.admission.row_groups import RowGroupAdmission
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission
 
 if TYPE_CHECKING:
-    from windtunnel.admission.endpoint import DomainState, Endpoint
-    from windtunnel.admission.requests import RequestAdmission
-    from windtunnel.admission.tasks import TaskAdmission
+    from windtunnel.admission.requests.admission import RequestAdmission
+    from windtunnel.admission.requests.endpoint import DomainState, ModelEndpoint
+    from windtunnel.admission.tasks.admission import TaskAdmission
 
 
-class Source(StrEnum):
+class CapacitySource(StrEnum):
     """Where a value came from."""
 
     DEFAULT = "default"
@@ -28,7 +28,7 @@ class CapacityValue(msgspec.Struct, frozen=True):
     """A number and its origin; without a number, why there is none."""
 
     value: int | None
-    source: Source
+    source: CapacitySource
     missing_reason: str = ""
 
 
@@ -126,7 +126,7 @@ def capacity_plan(
         task_snapshot(tasks, now),
         endpoints,
         None if row_groups is None else row_group_snapshot(row_groups),
-        CapacityValue(None, Source.DEFAULT, missing),
+        CapacityValue(None, CapacitySource.DEFAULT, missing),
     )
 
 
@@ -149,9 +149,9 @@ def task_snapshot(tasks: "TaskAdmission", now: float) -> TaskSnapshot:
             resource.name: ResourceSnapshot(
                 CapacityValue(
                     resource.limit,
-                    Source.CONFIGURED
+                    CapacitySource.CONFIGURED
                     if resource.universal or resource.shared
-                    else Source.MODEL_METADATA,
+                    else CapacitySource.MODEL_METADATA,
                 ),
                 resource.leased,
                 resource.limit - resource.leased,
@@ -168,11 +168,11 @@ def task_snapshot(tasks: "TaskAdmission", now: float) -> TaskSnapshot:
     )
 
 
-def endpoint_snapshot(endpoint: "Endpoint", now: float) -> EndpointSnapshot:
+def endpoint_snapshot(endpoint: "ModelEndpoint", now: float) -> EndpointSnapshot:
     return EndpointSnapshot(
         captured_s=now,
         key=f"{endpoint.provider}/{endpoint.model}",
-        cap=CapacityValue(endpoint.cap, Source.CONFIGURED),
+        cap=CapacityValue(endpoint.cap, CapacitySource.CONFIGURED),
         aliases=dict(endpoint.caps),
         in_flight=endpoint.in_flight,
         waiters=len(endpoint.queue),
@@ -206,7 +206,7 @@ def request_snapshot(state: "DomainState", now: float) -> RequestSnapshot:
 def row_group_snapshot(row_groups: RowGroupAdmission) -> RowGroupSnapshot:
     return RowGroupSnapshot(
         mode="adaptive" if row_groups.adaptive else "fixed",
-        hard_cap=CapacityValue(row_groups.hard_cap, Source.CONFIGURED),
+        hard_cap=CapacityValue(row_groups.hard_cap, CapacitySource.CONFIGURED),
         target=row_groups.target,
         peak_target=row_groups.peak_target,
         rows_guard=row_groups.rows_guard,
@@ -216,5 +216,7 @@ def row_group_snapshot(row_groups: RowGroupAdmission) -> RowGroupSnapshot:
 
 def _budget(limit: int, source: str) -> CapacityValue:
     if limit:
-        return CapacityValue(limit, Source(source))
-    return CapacityValue(None, Source.DEFAULT, "no limit was configured, and no reply named one")
+        return CapacityValue(limit, CapacitySource(source))
+    return CapacityValue(
+        None, CapacitySource.DEFAULT, "no limit was configured, and no reply named one"
+    )

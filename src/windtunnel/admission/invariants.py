@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from windtunnel.admission.endpoint import RequestLease
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.tasks import TaskAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import RequestLease
+from windtunnel.admission.tasks.admission import TaskAdmission
 from windtunnel.core.invariants import Invariant
 
 

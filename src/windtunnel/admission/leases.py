@@ -6,8 +6,8 @@ known for ever without remembering it: a second release is told from an unknown 
 
 from typing import Final
 
+from windtunnel.admission.queues.groups import DemandLane, QueueGroup
 from windtunnel.admission.reasons import ReleaseResult
-from windtunnel.admission.waiting import Group, Lane
 
 _RELEASED: Final = ReleaseResult.RELEASED
 
@@ -42,8 +42,8 @@ class TaskLease(Lease):
         id: int,  # noqa: A002 - an id is what it is
         generation: str,
         work_id: str,
-        group: Group,
-        lane: Lane,
+        group: QueueGroup,
+        lane: DemandLane,
         borrowed: list[int] | None,
         acquired_s: float,
     ) -> None:

@@ -9,9 +9,14 @@ import asyncio
 from types import TracebackType
 from typing import Final, Self
 
-from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
-from windtunnel.admission.limiter import NEVER
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.live.leasing import Held, Refused, deadline_s
 
 
@@ -93,7 +98,7 @@ class AsyncLimiter:
         self.admission.advance(self._now_s)
         self.settle()
 
-    def _wake(self, ticket: Ticket) -> None:
+    def _wake(self, ticket: QueueTicket) -> None:
         parked = ticket.user
         assert isinstance(parked, _Parked)
         if parked.future.done() or self.loop.is_closed():
@@ -108,9 +113,9 @@ class _Parked:
 
     __slots__ = ("future", "tickets")
 
-    def __init__(self, future: asyncio.Future[Ticket]) -> None:
+    def __init__(self, future: asyncio.Future[QueueTicket]) -> None:
         self.future: Final = future
-        self.tickets: Final[list[Ticket]] = []
+        self.tickets: Final[list[QueueTicket]] = []
 
 
 class AsyncHeld(Held):
@@ -168,7 +173,7 @@ class AsyncHeld(Held):
         denied: RequestDenied | None = None
         for ask in asks:
             answer = admission.acquire(ask, now)
-            if isinstance(answer, Ticket):
+            if isinstance(answer, QueueTicket):
                 if parked is None:
                     parked = _Parked(self._limiter.loop.create_future())
                 parked.tickets.append(answer)
@@ -185,8 +190,8 @@ class AsyncHeld(Held):
         assert denied is not None
         return denied
 
-    async def _wait(self, parked: _Parked) -> Ticket:
-        ended: Ticket | None = None
+    async def _wait(self, parked: _Parked) -> QueueTicket:
+        ended: QueueTicket | None = None
         try:
             ended = await parked.future
         finally:
@@ -196,7 +201,7 @@ class AsyncHeld(Held):
                 self._limiter.settle()
         return ended
 
-    def _leave(self, parked: _Parked, kept: Ticket | None) -> None:
+    def _leave(self, parked: _Parked, kept: QueueTicket | None) -> None:
         limiter = self._limiter
         for ticket in parked.tickets:
             if ticket is not kept:

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from windtunnel.admission.dataset.cells import Cell
-from windtunnel.admission.dataset.scheduler import Scheduler
-from windtunnel.admission.limiter import NEVER
+from windtunnel.admission.dataset.cells import DatasetCell
+from windtunnel.admission.dataset.scheduler import DatasetScheduler
+from windtunnel.admission.requests.limiter import NEVER
 
 MOST_IN_A_ROW: Final = 32
 """Calls of one worker before others have their turn, should none of them ever wait."""
@@ -21,9 +21,9 @@ class Crew:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: DatasetScheduler,
         now: Callable[[], float],
-        call: Callable[[Cell], Awaitable[None]],
+        call: Callable[[DatasetCell], Awaitable[None]],
     ) -> None:
         """`call` sees a cell through, and tells the scheduler how it ended; also when cancelled."""
         self._scheduler: Final = scheduler
@@ -67,7 +67,7 @@ class Crew:
         for worker in list(self._workers):
             worker.cancel()
 
-    async def _work(self, cell: Cell | None) -> None:
+    async def _work(self, cell: DatasetCell | None) -> None:
         turns = 0
         try:
             while cell is not None:

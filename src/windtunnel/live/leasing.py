@@ -3,11 +3,11 @@
 import asyncio
 from typing import Final
 
-from windtunnel.admission.budgets import Observed
-from windtunnel.admission.endpoint import RequestDenied, RequestLease, Ticket
-from windtunnel.admission.limiter import NEVER
 from windtunnel.admission.reasons import Outcome, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.requests.endpoint import QueueTicket, RequestDenied, RequestLease
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.errors import WindtunnelError
 
 WHY: Final[dict[RequestDenial, str]] = {
@@ -39,7 +39,7 @@ class Held:
     def __init__(self) -> None:
         self.lease: RequestLease | None = None
         self.waited_s = 0.0
-        self._ended: tuple[Outcome, float, int, Observed | None] | None = None
+        self._ended: tuple[Outcome, float, int, ObservedLimits | None] | None = None
 
     def ended(
         self,
@@ -47,7 +47,7 @@ class Held:
         *,
         retry_after_s: float = 0.0,
         tokens_used: int = -1,
-        observed: Observed | None = None,
+        observed: ObservedLimits | None = None,
     ) -> None:
         """Says how the call ended, what it took, and what the reply's headers said of limits.
 
@@ -75,7 +75,7 @@ class Held:
                 observed=observed,
             )
 
-    def take(self, ticket: Ticket, now: float) -> None:
+    def take(self, ticket: QueueTicket, now: float) -> None:
         """What a wait brought: the lease, or the refusal as an error."""
         if ticket.lease is None:
             assert ticket.denied is not None, "a wait ends with a lease or a denial"

@@ -10,9 +10,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
-from windtunnel.admission.limiter import NEVER
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import monotonic_s
 from windtunnel.live.leasing import Held, Refused, deadline_s
 
@@ -56,7 +61,7 @@ class ThreadLimiter:
         if self._timekeeper and self.admission.next_wake_s() < self._armed_s:
             self._sleepers[self._timekeeper].notify()
 
-    def sleep(self, ticket: Ticket) -> None:
+    def sleep(self, ticket: QueueTicket) -> None:
         """Returns when a wait is over; called and left with the lock held."""
         mine = threading.Condition(self.lock)
         self._sleepers[ticket.id] = mine
@@ -109,7 +114,7 @@ class ThreadHeld(Held):
             if self._timeout is not None:
                 ask = ask.until(deadline_s(self._timeout, now))
             answer = limiter.admission.acquire(ask, now)
-            if isinstance(answer, Ticket):
+            if isinstance(answer, QueueTicket):
                 limiter.sleep(answer)
                 self.take(answer, limiter.now())
             else:

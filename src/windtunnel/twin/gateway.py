@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
-from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, Decision, Ticket
+from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, GatewayDecision, Ticket
 from windtunnel.core import vocabulary
 from windtunnel.core.loop import Entry, EventQueue
 from windtunnel.twin.cluster import Roster
@@ -105,7 +105,7 @@ class SimGateway:
         self._held = False
         self._plan(now_s)
 
-    def _carry_out(self, decision: Decision, now_s: float) -> None:
+    def _carry_out(self, decision: GatewayDecision, now_s: float) -> None:
         request_id = decision.ticket.id
         assert isinstance(request_id, int)
         request = self._requests[request_id]

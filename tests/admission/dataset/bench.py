@@ -3,21 +3,21 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
-from windtunnel.admission.dataset.cells import Cell, RowSeed, Verdict
+from windtunnel.admission.dataset.cells import DatasetCell, FailureAction, RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import Place, RetrySettings, Scheduler
+from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler, RetrySettings
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.invariants import TASK_INVARIANTS
-from windtunnel.admission.metadata import SchedulingMetadata, WorkKind, resolve, task_limits
-from windtunnel.admission.row_groups import RowGroupAdmission, rows_guard
-from windtunnel.admission.tasks import TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.tasks.admission import TaskAdmission
+from windtunnel.admission.tasks.metadata import SchedulingMetadata, WorkKind, resolve, task_limits
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Stream
 from windtunnel.core.telemetry import MemorySink, Telemetry
 
 OK, BAD, RATE_LIMITED, FAILS = "ok", "bad", "rate limited", "fails"
-Answer = Callable[[Cell, float], str]
+Answer = Callable[[DatasetCell, float], str]
 
 
 class Bench:
@@ -34,7 +34,7 @@ class Bench:
         groups_max: int = 8,
         tenants: Mapping[str, int] | None = None,
         settings: RetrySettings | None = None,
-        service_s: Callable[[Cell], float] = lambda cell: 1.0,
+        service_s: Callable[[DatasetCell], float] = lambda cell: 1.0,
         models: Mapping[str, str] | None = None,
     ) -> None:
         self.sink = MemorySink()
@@ -55,9 +55,9 @@ class Bench:
         self.tasks = TaskAdmission("run", limits, announcer=announcer)
         places = [
             [
-                Place(
+                CellQueue(
                     self.tasks.demand(one.amounts),
-                    GroupSpec(f"{tenant}/{one.group.key}", weight, 0, one.group.admitted_limit),
+                    GroupShare(f"{tenant}/{one.group.key}", weight, 0, one.group.admitted_limit),
                 )
                 for tenant, weight in self.tenants.items()
             ]
@@ -66,7 +66,7 @@ class Bench:
         self.row_groups = RowGroupAdmission(
             groups_max, slots, rows_guard(max(1, len(rows)), group_rows), announcer=announcer
         )
-        self.scheduler = Scheduler(
+        self.scheduler = DatasetScheduler(
             self.graph,
             places,
             _groups(rows, group_rows),
@@ -83,7 +83,7 @@ class Bench:
         self.dropped: list[int] = []
         self.gave_up: list[int] = []
         self.most_in_flight = 0
-        self._calls: list[tuple[float, int, Cell]] = []
+        self._calls: list[tuple[float, int, DatasetCell]] = []
 
     def run(self, until_s: float = float("inf")) -> None:
         """Calls for cells until everything has ended, or is stalled, or the time is up."""
@@ -111,7 +111,7 @@ class Bench:
             if self.scheduler.is_stalled(self.now):
                 return
 
-    def _end(self, cell: Cell) -> None:
+    def _end(self, cell: DatasetCell) -> None:
         row = cell.row.seed.row
         said = self.answer(cell, self.now)
         if said == OK:
@@ -127,7 +127,7 @@ class Bench:
                 if said == RATE_LIMITED
                 else self.scheduler.failed(cell, "http_500", self.now)
             )
-            if verdict is Verdict.GAVE_UP:
+            if verdict is FailureAction.GAVE_UP:
                 self.gave_up.append(row)
 
     def kinds(self, kind: str) -> list[str]:

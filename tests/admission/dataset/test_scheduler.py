@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.admission.dataset.bench import BAD, FAILS, OK, RATE_LIMITED, Bench, seeds
-from windtunnel.admission.dataset.cells import Cell, RowSeed, Verdict
+from windtunnel.admission.dataset.cells import DatasetCell, FailureAction, RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.dataset.scheduler import RetrySettings
 from windtunnel.core.errors import InputError
@@ -18,7 +18,7 @@ CHAIN = {"a": [], "b": ["a"], "c": ["b"]}
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 
 
-def always(cell: Cell, now: float) -> str:
+def always(cell: DatasetCell, now: float) -> str:
     return OK
 
 
@@ -45,7 +45,7 @@ def test_no_slot_is_idle_while_rows_are_left() -> None:
 
 
 def test_a_bad_row_is_dropped_alone_and_nothing_of_it_is_tried_again() -> None:
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return BAD if cell.row.seed.row == 5 and cell.column == 1 else OK
 
     bench = Bench(DIAMOND, seeds(10), answer)
@@ -59,7 +59,7 @@ def test_a_bad_row_is_dropped_alone_and_nothing_of_it_is_tried_again() -> None:
 def test_a_failure_rests_longer_each_time_and_then_the_cell_is_salvaged_last() -> None:
     """Row 0 fails for 60 s: five tries, then parked until row 1 is done, then tried once more."""
 
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return FAILS if cell.row.seed.row == 0 and now < 60.0 else OK
 
     bench = Bench(
@@ -76,7 +76,7 @@ def test_a_failure_rests_longer_each_time_and_then_the_cell_is_salvaged_last() -
 
 
 def test_a_rate_limited_call_is_queued_again_at_once_and_uses_up_no_retry() -> None:
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return RATE_LIMITED if cell.tries <= 20 else OK
 
     bench = Bench({"a": []}, seeds(4), answer)
@@ -96,7 +96,7 @@ def test_preserved_retryables_loop_for_ever(said: str) -> None:
 
 
 def test_one_row_that_fails_for_ever_is_given_up_and_the_others_are_not() -> None:
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return RATE_LIMITED if cell.row.seed.row == 3 else OK
 
     settings = RetrySettings(4, 50.0)
@@ -116,7 +116,7 @@ def test_queueing_behind_others_is_no_failing_time() -> None:
         assert cell is not None
         scheduler.began(cell, now)
         now += 1.0
-        assert scheduler.rate_limited(cell, now, wait_s) is Verdict.RETRY
+        assert scheduler.rate_limited(cell, now, wait_s) is FailureAction.RETRY
         failing_s.append(cell.failing_s)
         now += in_line_s
     assert failing_s == [0.0, 5.0 + 1.0, 5.0 + 1.0 + 5.0 + 1.0]
@@ -131,13 +131,13 @@ def test_a_row_whose_waits_and_calls_come_to_the_retry_time_is_given_up() -> Non
         scheduler.began(cell, now)
         verdicts.append(scheduler.rate_limited(cell, now + 1.0, 20.0))
         now += 21.0
-    assert verdicts == [Verdict.RETRY] * 3 + [Verdict.GAVE_UP]
+    assert verdicts == [FailureAction.RETRY] * 3 + [FailureAction.GAVE_UP]
 
 
 def test_a_row_that_is_refused_while_others_are_answered_is_not_asked_for_all_the_time() -> None:
     """Some servers refuse what is too large for them with a 429, every time."""
 
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return RATE_LIMITED if cell.row.seed.row == 3 else OK
 
     settings = RetrySettings(4, 600.0)
@@ -155,7 +155,7 @@ def test_a_run_is_not_stalled_while_a_call_is_out_that_may_succeed(
     """Row 0 takes long; the others fail until it is answered."""
     answered: list[float] = []
 
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         if cell.row.seed.row == 0:
             answered.append(now)
         return OK if answered else FAILS
@@ -251,7 +251,7 @@ def test_columns_that_are_there_already_are_not_called_for() -> None:
 def test_rows_that_wait_for_one_model_do_not_hold_back_rows_of_another() -> None:
     """Model n fails for long; groups go on for column a, which needs m."""
 
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return FAILS if cell.column == 1 else OK
 
     bench = Bench(
@@ -291,7 +291,7 @@ def test_every_row_ends_once_whatever_happens(
     }
     troubles = [OK] * 12 + [FAILS] * 4 + [RATE_LIMITED] * 2 + [BAD]
 
-    def answer(cell: Cell, now: float) -> str:
+    def answer(cell: DatasetCell, now: float) -> str:
         return troubles[stream.integer(0, len(troubles) - 1)]
 
     bench = Bench(

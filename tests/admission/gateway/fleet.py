@@ -4,9 +4,9 @@ import math
 
 from windtunnel.admission.gateway import (
     KIND_NAMES,
-    Decision,
     FlowControlSettings,
     Gateway,
+    GatewayDecision,
     Ticket,
 )
 from windtunnel.core.signals import Signals
@@ -83,7 +83,7 @@ class Desk:
     def tick(self, now_s: float) -> str:
         return self._told(self.gateway.tick(self.signals, now_s))
 
-    def _told(self, decisions: list[Decision]) -> str:
+    def _told(self, decisions: list[GatewayDecision]) -> str:
         assert self.gateway.check() is None
         self.sent += [int(one.ticket.id) for one in decisions if one.kind == 0]
         return ", ".join(

@@ -9,9 +9,9 @@ from windtunnel.admission.gateway import (
     EVICT,
     QUEUE,
     REJECT,
-    Decision,
     Detector,
     FlowControlSettings,
+    GatewayDecision,
     Reason,
     Ticket,
 )
@@ -70,7 +70,7 @@ class ReferenceFlow:
 
     # What a driver tells
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         told = self.expire(now_s)
         self.priorities.add(ticket.priority)
         self.queue.append(ticket)
@@ -81,14 +81,14 @@ class ReferenceFlow:
             told += self.seat(ticket)
         return told + self.make_way()
 
-    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         self.flying.remove(ticket)
         return self.tick(signals, now_s)
 
     def leave(self, ticket: Ticket, now_s: float) -> None:
         self.remove(ticket)
 
-    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+    def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         told = self.expire(now_s)
         told += self.send(signals, now_s)
         return told + self.make_way()
@@ -115,14 +115,14 @@ class ReferenceFlow:
             ends = [end for (band, _), end in self.finish.items() if band == ticket.priority]
             self.virtual[ticket.priority] = max([0.0, *ends])
 
-    def expire(self, now_s: float) -> list[Decision]:
+    def expire(self, now_s: float) -> list[GatewayDecision]:
         ttl_s = self.settings.longest_queued_s
         told = []
         for ticket in sorted(self.queue, key=lambda one: -one.priority):
             waited_s = now_s - self.arrived_s[int(ticket.id)]
             if self.arrived_s[int(ticket.id)] + ttl_s <= now_s:
                 self.remove(ticket)
-                told.append(Decision(REJECT, ticket, Reason.EXPIRED, waited_s, ttl_s))
+                told.append(GatewayDecision(REJECT, ticket, Reason.EXPIRED, waited_s, ttl_s))
         return told
 
     def key(self) -> Callable[[Ticket], Any]:
@@ -146,8 +146,8 @@ class ReferenceFlow:
             self.settings.order
         ]
 
-    def send(self, signals: Signals, now_s: float) -> list[Decision]:
-        told: list[Decision] = []
+    def send(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
+        told: list[GatewayDecision] = []
         if self.queue:
             self.detector.look(signals, self.in_flight)
             self.looked_s = now_s if signals.answering else math.inf
@@ -169,35 +169,39 @@ class ReferenceFlow:
             self.start[key] = self.finish[key]
             self.remove(ticket)
             self.flying.append(ticket)
-            told.append(Decision(ADMIT, ticket, reason, saturation, self.ceiling(ticket.priority)))
+            told.append(
+                GatewayDecision(ADMIT, ticket, reason, saturation, self.ceiling(ticket.priority))
+            )
         return told
 
-    def seat(self, ticket: Ticket) -> list[Decision]:
+    def seat(self, ticket: Ticket) -> list[GatewayDecision]:
         settings = self.settings
-        told: list[Decision] = []
+        told: list[GatewayDecision] = []
         if len(self.band(ticket)) > settings.most_queued_per_band:
             seen = len(self.band(ticket))
             self.remove(ticket)
             limit = settings.most_queued_per_band
-            return [Decision(REJECT, ticket, Reason.BAND_FULL, seen, limit)]
+            return [GatewayDecision(REJECT, ticket, Reason.BAND_FULL, seen, limit)]
         if self.waiting > settings.most_queued:
             lowest = min(one.priority for one in self.queue)
             if not settings.shedding or lowest >= 0 or lowest >= ticket.priority:
                 seen = self.waiting
                 self.remove(ticket)
-                return [Decision(REJECT, ticket, Reason.QUEUE_FULL, seen, settings.most_queued)]
+                return [
+                    GatewayDecision(REJECT, ticket, Reason.QUEUE_FULL, seen, settings.most_queued)
+                ]
             shed = [one for one in self.queue if one.priority == lowest][-1]
             self.remove(shed)
-            told = [Decision(REJECT, shed, Reason.OUTRANKED, shed.priority, ticket.priority)]
+            told = [GatewayDecision(REJECT, shed, Reason.OUTRANKED, shed.priority, ticket.priority)]
         if not self.detector.servers:
-            return [*told, Decision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0)]
+            return [*told, GatewayDecision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0)]
         saturation = self.detector.saturation(self.in_flight)
         limit_ = self.ceiling(ticket.priority)
-        return [*told, Decision(QUEUE, ticket, Reason.SATURATED, saturation, limit_)]
+        return [*told, GatewayDecision(QUEUE, ticket, Reason.SATURATED, saturation, limit_)]
 
-    def make_way(self) -> list[Decision]:
+    def make_way(self) -> list[GatewayDecision]:
         saturation = self.detector.saturation(self.in_flight)
-        told: list[Decision] = []
+        told: list[GatewayDecision] = []
         if not self.settings.eviction or saturation < 1.0:
             return told
         for ticket in sorted(self.queue, key=lambda one: -one.priority):
@@ -208,5 +212,5 @@ class ReferenceFlow:
             victim = [one for one in going if one.priority == lowest][-1]
             self.stopped.append(victim)
             self.answered.append(ticket)
-            told.append(Decision(EVICT, victim, Reason.MADE_WAY, saturation, 1.0))
+            told.append(GatewayDecision(EVICT, victim, Reason.MADE_WAY, saturation, 1.0))
         return told

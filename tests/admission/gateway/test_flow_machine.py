@@ -15,9 +15,9 @@ from windtunnel.admission.gateway import (
     QUEUE,
     REJECT,
     Concurrency,
-    Decision,
     Detector,
     FlowControl,
+    GatewayDecision,
     Ticket,
     Utilization,
     Weights,
@@ -34,7 +34,7 @@ def detector(kind: str) -> Detector:
     return Utilization(2.0, 0.8, 0.3) if kind == "utilization" else Detector()
 
 
-def told(decisions: list[Decision]) -> list[str]:
+def told(decisions: list[GatewayDecision]) -> list[str]:
     return [repr(decision) for decision in decisions]
 
 
@@ -78,7 +78,7 @@ class FlowMachine(RuleBasedStateMachine):
         self.queued: dict[int, tuple[Ticket, Ticket]] = {}
         self.flying: dict[int, tuple[Ticket, Ticket]] = {}
 
-    def both_said(self, fast: list[Decision], slow: list[Decision]) -> None:
+    def both_said(self, fast: list[GatewayDecision], slow: list[GatewayDecision]) -> None:
         assert told(fast) == told(slow)
         for decision in fast:
             number = int(decision.ticket.id)

@@ -27,4 +27,4 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that failed are tried again after a hundredth of the usual time."""
-    monkeypatch.setattr("windtunnel.admission.backoff.FIRST_S", 0.02)
+    monkeypatch.setattr("windtunnel.admission.requests.headers.FIRST_RETRY_S", 0.02)

@@ -4,11 +4,11 @@ from enum import StrEnum
 from typing import Final
 
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.limiter import NEVER
+from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.loop import Entry
 
 
-class Verdict(StrEnum):
+class FailureAction(StrEnum):
     """What becomes of a cell whose call failed."""
 
     RETRY = "retry"
@@ -57,7 +57,7 @@ class RowGroup:
         self.in_flight = 0
         self.resting = 0
         """Cells that wait out a delay before they are tried again."""
-        self.parked: Final[list[Cell]] = []
+        self.parked: Final[list[DatasetCell]] = []
         """Cells that failed too often, until the rest of the group is done."""
 
     @property
@@ -65,7 +65,7 @@ class RowGroup:
         return self.queued == 0 and self.in_flight == 0 and self.resting == 0
 
 
-class Row:
+class DatasetRow:
     """A row in work: which columns still miss others, and its cells that are ready or going."""
 
     __slots__ = ("cells", "group", "is_closed", "left", "missing", "seed")
@@ -75,11 +75,11 @@ class Row:
         self.group: Final = group
         self.missing: Final = missing
         self.left = left
-        self.cells: Final[dict[int, Cell]] = {}
+        self.cells: Final[dict[int, DatasetCell]] = {}
         self.is_closed = False
 
 
-class Cell:
+class DatasetCell:
     """One column of one row: a task, tried until it is there or given up."""
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Cell:
         "tries",
     )
 
-    def __init__(self, row: Row, column: int, name: str) -> None:
+    def __init__(self, row: DatasetRow, column: int, name: str) -> None:
         self.row: Final = row
         self.column: Final = column
         self.id: Final = f"{row.seed.row}/{name}"

@@ -15,9 +15,13 @@ so, unless a call is out that was sent before: it may still bring an answer.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from windtunnel.admission.advisory import PressureAdvisory
-from windtunnel.admission.backoff import retry_delay_s
-from windtunnel.admission.dataset.cells import Cell, Row, RowGroup, RowSeed, Verdict
+from windtunnel.admission.dataset.cells import (
+    DatasetCell,
+    DatasetRow,
+    FailureAction,
+    RowGroup,
+    RowSeed,
+)
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.events import (
     ROW_CLOSED,
@@ -31,15 +35,17 @@ from windtunnel.admission.events import (
     Correlation,
 )
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.limiter import NEVER
-from windtunnel.admission.row_groups import (
-    Candidate,
+from windtunnel.admission.queues.groups import DemandLane, GroupShare, Resource
+from windtunnel.admission.requests.headers import retry_delay_s
+from windtunnel.admission.requests.limiter import NEVER
+from windtunnel.admission.tasks.admission import LLM_WAIT, TaskAdmission
+from windtunnel.admission.tasks.pressure import PressureAdvisory
+from windtunnel.admission.tasks.row_groups import (
+    NextTask,
     RowGroupAdmission,
     RowGroupView,
     is_next_group_blocked,
 )
-from windtunnel.admission.tasks import LLM_WAIT, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec, Lane, Resource
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Stream
@@ -66,7 +72,7 @@ class RetrySettings:
         self.retry_time_s: Final = retry_time_s
 
 
-class Place:
+class CellQueue:
     """Where cells wait: the lane of what they ask for, and the group that they are fair to.
 
     What a lane asks for first, its narrowest resource, stands for the model.
@@ -74,18 +80,18 @@ class Place:
 
     __slots__ = ("lane", "spec")
 
-    def __init__(self, lane: Lane, spec: GroupSpec) -> None:
+    def __init__(self, lane: DemandLane, spec: GroupShare) -> None:
         self.lane: Final = lane
         self.spec: Final = spec
 
 
-class Scheduler:
+class DatasetScheduler:
     """Rows, columns and row groups over task admission; without I/O, time is an argument."""
 
     def __init__(
         self,
         graph: ColumnGraph,
-        places: Sequence[Sequence[Place]],
+        places: Sequence[Sequence[CellQueue]],
         groups: Iterator[Sequence[RowSeed]],
         tasks: TaskAdmission,
         row_groups: RowGroupAdmission,
@@ -122,7 +128,7 @@ class Scheduler:
         self._first: Final = _distinct(
             [place.lane for column in graph.roots for place in self._places[column]]
         )
-        self._candidates: Final = [Candidate(frozenset({lane.name})) for lane in self._first]
+        self._candidates: Final = [NextTask(frozenset({lane.name})) for lane in self._first]
         self._failing_since_s = NEVER
         self._out: Final[dict[str, float]] = {}
         """When each call that is out was sent, the earliest first."""
@@ -141,7 +147,7 @@ class Scheduler:
         """Whether calls have done nothing but fail for as long as they may."""
         return now >= self._stalls_at_s()
 
-    def next_cell(self, now: float) -> Cell | None:
+    def next_cell(self, now: float) -> DatasetCell | None:
         """A cell to call for, with its lease; None when nothing may start now."""
         self._end_rests(now)
         while not self.is_stopping:
@@ -152,7 +158,7 @@ class Scheduler:
                 item = self.tasks.commit(selection, now)
                 assert item is not None, "nothing came between"
                 cell = item.payload
-                assert isinstance(cell, Cell)
+                assert isinstance(cell, DatasetCell)
                 cell.lease = lease
                 cell.tries += 1
                 group = cell.row.group
@@ -169,14 +175,14 @@ class Scheduler:
         """When to ask again although nothing happened; infinity when there is no need."""
         return min(self._rests.peek_time(), self._stalls_at_s())
 
-    def began(self, cell: Cell, now: float) -> None:
+    def began(self, cell: DatasetCell, now: float) -> None:
         """The call for a cell is sent, after whatever it waited for since it got its lease."""
         if cell.has_failed:
             cell.failing_s += min(now - cell.landed_s, cell.own_wait_s)
         cell.began_s = now
         self._out[cell.id] = now
 
-    def finished(self, cell: Cell, now: float) -> bool:
+    def finished(self, cell: DatasetCell, now: float) -> bool:
         """A cell is there; True when its row is complete with it."""
         self._failing_since_s = NEVER
         row = cell.row
@@ -196,20 +202,20 @@ class Scheduler:
         self._settle(row.group, now)
         return row.left == 0
 
-    def refused(self, cell: Cell, reason: str, now: float) -> bool:
+    def refused(self, cell: DatasetCell, reason: str, now: float) -> bool:
         """The row cannot be done, whatever is tried; False when it was closed already."""
         self._failing_since_s = NEVER
         return self._give_up(cell, reason, now)
 
-    def rate_limited(self, cell: Cell, now: float, wait_s: float = 0.0) -> Verdict:
+    def rate_limited(self, cell: DatasetCell, now: float, wait_s: float = 0.0) -> FailureAction:
         """A call was refused for now; `wait_s` is how long request admission lets it wait."""
         return self._failed(cell, "rate_limited", now, wait_s)
 
-    def failed(self, cell: Cell, reason: str, now: float) -> Verdict:
+    def failed(self, cell: DatasetCell, reason: str, now: float) -> FailureAction:
         """A call failed in a way that may pass."""
         return self._failed(cell, reason, now, NEVER)
 
-    def put_back(self, cell: Cell, now: float) -> None:
+    def put_back(self, cell: DatasetCell, now: float) -> None:
         """A call was cancelled before it said anything: the cell is as it was."""
         self._land(cell, now)
         if not cell.row.is_closed:
@@ -229,28 +235,28 @@ class Scheduler:
             return NEVER
         return stalls_at_s
 
-    def _failed(self, cell: Cell, reason: str, now: float, wait_s: float) -> Verdict:
+    def _failed(self, cell: DatasetCell, reason: str, now: float, wait_s: float) -> FailureAction:
         """A call failed; a finite wait is that of a rate limit, which counts as no failure."""
         if self._failing_since_s == NEVER:
             self._failing_since_s = now
         if cell.row.is_closed:
             self._land(cell, now)
             self._settle(cell.row.group, now)
-            return Verdict.IGNORED
+            return FailureAction.IGNORED
         if cell.has_failed and cell.began_s < NEVER:
             cell.failing_s += now - cell.began_s
         cell.has_failed = True
         is_refusal = wait_s < NEVER
         cell.refusals = cell.refusals + 1 if is_refusal else 0
         verdict = self._judge(cell, counts=not is_refusal)
-        if verdict is Verdict.GAVE_UP:
+        if verdict is FailureAction.GAVE_UP:
             self._give_up(cell, reason, now)
             return verdict
         self._land(cell, now)
         cell.landed_s = now
         cell.own_wait_s = wait_s if is_refusal else 0.0
         numbers: dict[str, Plain] = {"tries": cell.tries}
-        if verdict is Verdict.SALVAGE:
+        if verdict is FailureAction.SALVAGE:
             cell.row.group.parked.append(cell)
             self.parked += 1
             self._count_deferred(cell, 1)
@@ -267,24 +273,24 @@ class Scheduler:
         self._settle(cell.row.group, now)
         return verdict
 
-    def _rest(self, cell: Cell, now: float, rest_s: float) -> None:
+    def _rest(self, cell: DatasetCell, now: float, rest_s: float) -> None:
         cell.own_wait_s = max(cell.own_wait_s, rest_s)
         cell.rest = self._rests.push(now + rest_s, 0, cell)
         cell.row.group.resting += 1
         self.resting += 1
         self._count_deferred(cell, 1)
 
-    def _judge(self, cell: Cell, *, counts: bool) -> Verdict:
+    def _judge(self, cell: DatasetCell, *, counts: bool) -> FailureAction:
         if cell.failing_s >= self._settings.retry_time_s:
-            return Verdict.GAVE_UP
+            return FailureAction.GAVE_UP
         if not counts:
-            return Verdict.RETRY
+            return FailureAction.RETRY
         cell.attempts += 1
         if cell.attempts <= self._settings.retries:
-            return Verdict.RETRY
-        return Verdict.SALVAGE if cell.round < SALVAGE_ROUNDS else Verdict.GAVE_UP
+            return FailureAction.RETRY
+        return FailureAction.SALVAGE if cell.round < SALVAGE_ROUNDS else FailureAction.GAVE_UP
 
-    def _give_up(self, cell: Cell, reason: str, now: float) -> bool:
+    def _give_up(self, cell: DatasetCell, reason: str, now: float) -> bool:
         row = cell.row
         self._land(cell, now)
         was_open = not row.is_closed
@@ -293,7 +299,7 @@ class Scheduler:
         self._settle(row.group, now)
         return was_open
 
-    def _land(self, cell: Cell, now: float) -> None:
+    def _land(self, cell: DatasetCell, now: float) -> None:
         """A cell is no longer in flight."""
         lease = cell.lease
         assert lease is not None, "a cell that was started has a lease"
@@ -304,18 +310,18 @@ class Scheduler:
         cell.row.group.in_flight -= 1
         self.in_flight -= 1
 
-    def _ready(self, row: Row, column: int, now: float) -> None:
-        cell = Cell(row, column, self._graph.names[column])
+    def _ready(self, row: DatasetRow, column: int, now: float) -> None:
+        cell = DatasetCell(row, column, self._graph.names[column])
         row.cells[column] = cell
         self._enqueue(cell, now)
 
-    def _enqueue(self, cell: Cell, now: float) -> None:
+    def _enqueue(self, cell: DatasetCell, now: float) -> None:
         place = self._places[cell.column][cell.row.seed.kind]
         accepted = self.tasks.enqueue(cell.id, place.spec, place.lane, now, cell)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 
-    def _close(self, row: Row, now: float, kind: str, reason: str) -> None:
+    def _close(self, row: DatasetRow, now: float, kind: str, reason: str) -> None:
         """A row is complete or given up; whatever of it still waits is taken back."""
         row.is_closed = True
         group = row.group
@@ -364,11 +370,11 @@ class Scheduler:
             entry = self._rests.pop()
             assert entry is not None
             cell = entry[3]
-            assert isinstance(cell, Cell)
+            assert isinstance(cell, DatasetCell)
             self._end_rest(cell)
             self._enqueue(cell, now)
 
-    def _end_rest(self, cell: Cell) -> None:
+    def _end_rest(self, cell: DatasetCell) -> None:
         cell.rest = None
         cell.row.group.resting -= 1
         self.resting -= 1
@@ -407,7 +413,7 @@ class Scheduler:
         graph, there = self._graph, seed.finished
         assert len(there) < len(graph), "a complete row is not worked on"
         missing = [sum(1 for n in above if n not in there) for above in graph.parents]
-        row = Row(seed, group, missing, len(graph) - len(there))
+        row = DatasetRow(seed, group, missing, len(graph) - len(there))
         for column, lacks in enumerate(missing):
             if lacks == 0 and column not in there:
                 self._ready(row, column, now)
@@ -424,7 +430,7 @@ class Scheduler:
         waits = frozenset(lane for lane, cells in self._deferred.items() if cells)
         return is_next_group_blocked(waits, self._candidates)
 
-    def _count_deferred(self, cell: Cell, more: int) -> None:
+    def _count_deferred(self, cell: DatasetCell, more: int) -> None:
         lane = self._places[cell.column][cell.row.seed.kind].lane.name
         self._deferred[lane] = self._deferred.get(lane, 0) + more
 
@@ -438,7 +444,7 @@ class Scheduler:
         )
 
     def _tell(
-        self, now: float, kind: str, cell: Cell, reason: str, numbers: dict[str, Plain]
+        self, now: float, kind: str, cell: DatasetCell, reason: str, numbers: dict[str, Plain]
     ) -> None:
         if self._announcer.wants(kind):
             spec = self._places[cell.column][cell.row.seed.kind].spec
@@ -446,5 +452,5 @@ class Scheduler:
             self._announcer.tell(now, kind, cell.id, reason, correlation, 0, numbers)
 
 
-def _distinct(lanes: list[Lane]) -> list[Lane]:
+def _distinct(lanes: list[DemandLane]) -> list[DemandLane]:
     return list({lane.name: lane for lane in lanes}.values())

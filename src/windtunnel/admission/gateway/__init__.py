@@ -21,7 +21,7 @@ from windtunnel.admission.gateway.tickets import (
     KIND_NAMES,
     QUEUE,
     REJECT,
-    Decision,
+    GatewayDecision,
     RequestId,
     Ticket,
 )
@@ -31,7 +31,7 @@ __all__ = [
     "GatewayDriver",
     "Ticket",
     "RequestId",
-    "Decision",
+    "GatewayDecision",
     "Reason",
     "ADMIT",
     "QUEUE",

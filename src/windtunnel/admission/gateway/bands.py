@@ -10,7 +10,7 @@ from windtunnel.admission.gateway.tickets import QUEUED, SHEDDABLE_BELOW, Ticket
 from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
 
 
-class Band:
+class PriorityBand:
     """Tickets of one priority. Here the first to come goes first, across bands as well."""
 
     def __init__(self, priority: int) -> None:
@@ -27,7 +27,7 @@ class Band:
         assert self.oldest is not None
         return self.oldest
 
-    def overtakes(self, higher: "Band") -> bool:
+    def overtakes(self, higher: "PriorityBand") -> bool:
         """Whether the first here goes before the first of a band of higher priority."""
         return self.first().sequence < higher.first().sequence
 
@@ -89,7 +89,7 @@ class Band:
         return found
 
 
-class DeadlineBand(Band):
+class DeadlineBand(PriorityBand):
     """Who wants its first token soonest goes first, across bands as well; of equals, the older."""
 
     def __init__(self, priority: int) -> None:
@@ -101,7 +101,7 @@ class DeadlineBand(Band):
         assert isinstance(ticket, Ticket)
         return ticket
 
-    def overtakes(self, higher: Band) -> bool:
+    def overtakes(self, higher: PriorityBand) -> bool:
         return before(self.first(), higher.first())
 
     def push(self, ticket: Ticket) -> None:
@@ -119,7 +119,7 @@ class DeadlineBand(Band):
         return super().check()
 
 
-class Flow(Node):
+class TenantFlow(Node):
     """One tenant's tickets within a band, the oldest first; in a heap while it has any.
 
     Its tag says when its turn is: a virtual time, or when it was served last. Of equal flows, the
@@ -134,17 +134,17 @@ class Flow(Node):
         self.finish = 0.0  # where its next turn starts, if it never stops asking
 
 
-class FlowBand(Band):
+class FlowBand(PriorityBand):
     """What bands with a flow for each tenant have in common."""
 
     def __init__(self, priority: int) -> None:
         super().__init__(priority)
-        self._flows: Final[dict[int, Flow]] = {}  # by tenant
+        self._flows: Final[dict[int, TenantFlow]] = {}  # by tenant
         self._asking: Final = NodeHeap()  # flows with tickets
 
     def first(self) -> Ticket:
         flow = self._asking.nodes[0]
-        assert isinstance(flow, Flow)
+        assert isinstance(flow, TenantFlow)
         ticket = flow.tickets.nodes[0]
         assert isinstance(ticket, Ticket)
         return ticket
@@ -153,7 +153,7 @@ class FlowBand(Band):
         super().push(ticket)
         flow = self._flows.get(ticket.tenant)
         if flow is None:
-            flow = Flow()
+            flow = TenantFlow()
             self._flows[ticket.tenant] = flow
         flow.tickets.push(ticket)
         if flow.place == NOWHERE:
@@ -171,7 +171,7 @@ class FlowBand(Band):
         else:
             self._asking.remove(flow)
 
-    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+    def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         """The tag of a flow that has just begun to ask."""
         raise NotImplementedError
 
@@ -216,7 +216,7 @@ class FairBand(FlowBand):
         self._virtual = 0.0  # the tag that was served last
         self._latest = 0.0  # the largest finish
 
-    def overtakes(self, higher: Band) -> bool:
+    def overtakes(self, higher: PriorityBand) -> bool:
         return False
 
     def served(self, ticket: Ticket) -> None:
@@ -233,7 +233,7 @@ class FairBand(FlowBand):
         if self.waiting == 0:
             self._virtual = self._latest  # nobody asks, so nobody owes
 
-    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+    def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         return flow.finish if flow.finish > self._virtual else self._virtual
 
 
@@ -263,7 +263,7 @@ class TurnBand(FlowBand):
         self._turns: Final = turns
         turns.bands.append(self)
 
-    def overtakes(self, higher: Band) -> bool:
+    def overtakes(self, higher: PriorityBand) -> bool:
         mine, theirs = self.first().tenant, higher.first().tenant
         return self._turns.last(mine) < self._turns.last(theirs)
 
@@ -277,11 +277,11 @@ class TurnBand(FlowBand):
             flow.tag = self._turns.last(tenant)
             self._asking.fix(flow)
 
-    def _start_of(self, flow: Flow, ticket: Ticket) -> float:
+    def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         return self._turns.last(ticket.tenant)
 
 
-def set_ceilings(bands: list[Band], limit: float) -> None:
+def set_ceilings(bands: list[PriorityBand], limit: float) -> None:
     """Spreads the ceilings evenly: 1 for the first band, `limit` for the last."""
     steps = len(bands) - 1
     for number, band in enumerate(bands):

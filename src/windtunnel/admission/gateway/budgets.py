@@ -4,7 +4,7 @@ from typing import Final
 
 from windtunnel.admission.gateway.gateway import Gateway, reject
 from windtunnel.admission.gateway.reasons import Reason
-from windtunnel.admission.gateway.tickets import REJECT, Decision, Ticket
+from windtunnel.admission.gateway.tickets import REJECT, GatewayDecision, Ticket
 from windtunnel.core.signals import Signals
 
 NO_BUDGET: Final = -1.0
@@ -44,7 +44,7 @@ class TenantBudgets(Gateway):
         """Requests of a tenant that wait or are in flight."""
         return self._held[tenant] if tenant < len(self._held) else 0
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         tenant = ticket.tenant
         while tenant >= len(self._held):
             name = self._tenants[len(self._held)]
@@ -62,7 +62,7 @@ class TenantBudgets(Gateway):
         self._held[tenant] += 1
         return self._booked(self.inner.arrive(ticket, signals, now_s))
 
-    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         self._held[ticket.tenant] -= 1
         return self._booked(self.inner.ended(ticket, signals, now_s))
 
@@ -70,7 +70,7 @@ class TenantBudgets(Gateway):
         self._held[ticket.tenant] -= 1
         self.inner.leave(ticket, now_s)
 
-    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+    def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         return self._booked(self.inner.tick(signals, now_s))
 
     def check(self) -> str | None:
@@ -80,7 +80,7 @@ class TenantBudgets(Gateway):
             return f"tenants hold {self._held}, and {inside} requests are waiting or in flight"
         return self.inner.check()
 
-    def _booked(self, decisions: list[Decision]) -> list[Decision]:
+    def _booked(self, decisions: list[GatewayDecision]) -> list[GatewayDecision]:
         for decision in decisions:
             if decision.kind == REJECT:
                 self._held[decision.ticket.tenant] -= 1

@@ -20,7 +20,7 @@ from windtunnel.admission.gateway.gateway import Gateway
 from windtunnel.admission.gateway.tickets import (
     KIND_NAMES,
     REJECT,
-    Decision,
+    GatewayDecision,
     RequestId,
     Ticket,
 )
@@ -38,7 +38,7 @@ class GatewayDriver:
         """Decisions that were taken, by kind and reason."""
         self._signals: Final = signals
         self._tickets: Final[dict[RequestId, Ticket]] = {}
-        self._decided: Final[list[Decision]] = []
+        self._decided: Final[list[GatewayDecision]] = []
         self._taken = 0
 
     @property
@@ -74,7 +74,7 @@ class GatewayDriver:
         """Time has passed, or servers have come or gone."""
         self._decided.extend(self.gateway.tick(self._signals, now_s))
 
-    def take(self) -> Decision | None:
+    def take(self) -> GatewayDecision | None:
         """The next decision to carry out; None: there is no more for now.
 
         A decision about a request that has ended meanwhile is left out. A rejected request is not

@@ -9,9 +9,9 @@ import math
 from typing import Final
 
 from windtunnel.admission.gateway.bands import (
-    Band,
     DeadlineBand,
     FairBand,
+    PriorityBand,
     TurnBand,
     Turns,
     Weights,
@@ -27,7 +27,7 @@ from windtunnel.admission.gateway.tickets import (
     GONE,
     QUEUE,
     QUEUED,
-    Decision,
+    GatewayDecision,
     Ticket,
 )
 from windtunnel.core.heap import NOWHERE, NodeHeap
@@ -69,8 +69,8 @@ class FlowControl(Gateway):
         self._eviction: Final[bool] = settings.eviction  # of requests in flight, for protected ones
         self._weights: Final = weights
         self._turns: Final = Turns()
-        self._bands: Final[list[Band]] = []
-        self._by_priority: Final[dict[int, Band]] = {}
+        self._bands: Final[list[PriorityBand]] = []
+        self._by_priority: Final[dict[int, PriorityBand]] = {}
         self._waiting = 0
         self._arrivals = 0
         self._sent = 0
@@ -110,7 +110,7 @@ class FlowControl(Gateway):
         """The saturation at which requests of a priority wait; there is a band for it."""
         return self._by_priority[priority].ceiling
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         told = self._expire(now_s)
         self._arrivals += 1
         ticket.sequence = self._arrivals
@@ -125,7 +125,7 @@ class FlowControl(Gateway):
         self._make_way(told)
         return told
 
-    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         self._close(ticket)
         if ticket.place != NOWHERE:
             self._stoppable.remove(ticket)
@@ -136,7 +136,7 @@ class FlowControl(Gateway):
         self._remove(ticket, self._by_priority[ticket.priority])
         ticket.state = GONE
 
-    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+    def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         told = self._expire(now_s)
         self._send(told, signals, now_s)
         self._make_way(told)
@@ -161,7 +161,7 @@ class FlowControl(Gateway):
 
     # What follows changes who waits.
 
-    def _band(self, priority: int) -> Band:
+    def _band(self, priority: int) -> PriorityBand:
         band = self._by_priority.get(priority)
         if band is None:
             band = self._new_band(priority)
@@ -173,7 +173,7 @@ class FlowControl(Gateway):
             set_ceilings(self._bands, self._limit)
         return band
 
-    def _new_band(self, priority: int) -> Band:
+    def _new_band(self, priority: int) -> PriorityBand:
         order = self._order
         if order == PRIORITY:
             return FairBand(priority, self._weights)
@@ -181,15 +181,15 @@ class FlowControl(Gateway):
             return DeadlineBand(priority)
         if order == ROUND_ROBIN:
             return TurnBand(priority, self._turns)
-        return Band(priority)
+        return PriorityBand(priority)
 
-    def _remove(self, ticket: Ticket, band: Band) -> None:
+    def _remove(self, ticket: Ticket, band: PriorityBand) -> None:
         band.remove(ticket)
         self._waiting -= 1
 
-    def _expire(self, now_s: float) -> list[Decision]:
+    def _expire(self, now_s: float) -> list[GatewayDecision]:
         """Turns away who has waited as long as anybody may."""
-        told: list[Decision] = []
+        told: list[GatewayDecision] = []
         ttl_s = self._ttl_s
         if self._waiting == 0 or ttl_s == math.inf:
             return told
@@ -201,7 +201,7 @@ class FlowControl(Gateway):
                 oldest = band.oldest
         return told
 
-    def _send(self, told: list[Decision], signals: Signals, now_s: float) -> None:
+    def _send(self, told: list[GatewayDecision], signals: Signals, now_s: float) -> None:
         """Sends who may go, one after the other, until the fleet is full enough for the rest."""
         if self._waiting == 0:
             return
@@ -230,9 +230,9 @@ class FlowControl(Gateway):
                 ticket.sequence = -self._sent
                 self._stoppable.push(ticket)
 
-    def _next_below(self, saturation: float) -> Band | None:
+    def _next_below(self, saturation: float) -> PriorityBand | None:
         """The band whose first goes next, of those that may send at this saturation."""
-        best: Band | None = None
+        best: PriorityBand | None = None
         for band in self._bands:
             if saturation >= band.ceiling:
                 break
@@ -240,7 +240,7 @@ class FlowControl(Gateway):
                 best = band
         return best
 
-    def _seat(self, told: list[Decision], ticket: Ticket, band: Band) -> None:
+    def _seat(self, told: list[GatewayDecision], ticket: Ticket, band: PriorityBand) -> None:
         """Finds a newcomer that cannot go a place to wait, or turns it or another away."""
         if band.waiting > self._most_queued_per_band:
             seen, most = float(band.waiting), float(self._most_queued_per_band)
@@ -262,19 +262,19 @@ class FlowControl(Gateway):
                 reject(shed, Reason.OUTRANKED, float(shed.priority), float(ticket.priority))
             )
         if self.detector.servers == 0:
-            told.append(Decision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0))
+            told.append(GatewayDecision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0))
             return
         saturation = self.detector.saturation(self.in_flight)
-        told.append(Decision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
+        told.append(GatewayDecision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
 
-    def _lowest(self) -> Band:
+    def _lowest(self) -> PriorityBand:
         """The last band in which somebody waits."""
         for band in reversed(self._bands):
             if band.waiting > 0:
                 return band
         raise AssertionError("nobody waits")
 
-    def _make_way(self, told: list[Decision]) -> None:
+    def _make_way(self, told: list[GatewayDecision]) -> None:
         """Stops a sheddable request for every protected one that waits for a full fleet.
 
         Each has one stopped for it at most, however long it waits: signals that lag behind must
@@ -293,5 +293,5 @@ class FlowControl(Gateway):
                 assert isinstance(ticket, Ticket)
                 self._stoppable.remove(ticket)
                 ticket.state = EVICTING
-                told.append(Decision(EVICT, ticket, Reason.MADE_WAY, saturation, FULL))
+                told.append(GatewayDecision(EVICT, ticket, Reason.MADE_WAY, saturation, FULL))
                 band.answered()

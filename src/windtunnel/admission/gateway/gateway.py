@@ -18,7 +18,7 @@ from windtunnel.admission.gateway.tickets import (
     NEW,
     QUEUED,
     REJECT,
-    Decision,
+    GatewayDecision,
     Ticket,
 )
 from windtunnel.core.signals import Signals
@@ -47,11 +47,11 @@ class Gateway:
         """When `tick` is due; infinity: when nothing but a call can change anything."""
         return NEVER
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         """A request has come; one of the decisions is about it."""
         raise NotImplementedError
 
-    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         """An admitted request is over, whatever became of it."""
         self._close(ticket)
         return []
@@ -60,7 +60,7 @@ class Gateway:
         """The client of a queued request gave up."""
         raise AssertionError(f"ticket {ticket.id} left at {now_s}, but nobody waits here")
 
-    def tick(self, signals: Signals, now_s: float) -> list[Decision]:
+    def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         """Time has passed, or servers have come or gone."""
         return []
 
@@ -68,11 +68,11 @@ class Gateway:
         """What is wrong with its books; None when all is well."""
         return None if self.in_flight >= 0 else f"{self.in_flight} requests in flight"
 
-    def _admit(self, ticket: Ticket, reason: Reason, seen: float, limit: float) -> Decision:
+    def _admit(self, ticket: Ticket, reason: Reason, seen: float, limit: float) -> GatewayDecision:
         assert ticket.state in (NEW, QUEUED)
         ticket.state = IN_FLIGHT
         self.in_flight += 1
-        return Decision(ADMIT, ticket, reason, seen, limit)
+        return GatewayDecision(ADMIT, ticket, reason, seen, limit)
 
     def _close(self, ticket: Ticket) -> None:
         assert ticket.state in (IN_FLIGHT, EVICTING), "a request ends once, and only when admitted"
@@ -80,7 +80,7 @@ class Gateway:
         self.in_flight -= 1
 
 
-def reject(ticket: Ticket, reason: Reason, seen: float, limit: float) -> Decision:
+def reject(ticket: Ticket, reason: Reason, seen: float, limit: float) -> GatewayDecision:
     """Turns a request away for good."""
     ticket.state = GONE
-    return Decision(REJECT, ticket, reason, seen, limit)
+    return GatewayDecision(REJECT, ticket, reason, seen, limit)

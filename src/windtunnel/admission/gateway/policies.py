@@ -29,14 +29,14 @@ from windtunnel.admission.gateway.settings import (
     TokenBucketSettings,
     UtilizationSettings,
 )
-from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW, Decision, Ticket
+from windtunnel.admission.gateway.tickets import SHEDDABLE_BELOW, GatewayDecision, Ticket
 from windtunnel.core.signals import Signals
 
 
 class Always(Gateway):
     """Admits every request."""
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         return [self._admit(ticket, Reason.ALWAYS, 0.0, 0.0)]
 
 
@@ -50,7 +50,7 @@ class TokenBucket(Gateway):
         self.level = capacity
         self._filled_s = 0.0
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         level = self.level + (now_s - self._filled_s) * self.refill_per_s
         if level > self.capacity:
             level = self.capacity
@@ -78,7 +78,7 @@ class TierShed(Gateway):
         self.threshold: Final = threshold
         self.min_priority: Final = min_priority
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         if ticket.priority >= self.min_priority:
             seen, limit = float(ticket.priority), float(self.min_priority)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
@@ -105,7 +105,7 @@ class SaturationShed(Gateway):
     def reads_signals(self) -> bool:
         return True
 
-    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[Decision]:
+    def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         if not ticket.sheddable:
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]

@@ -65,7 +65,7 @@ class Ticket(Node):
         return self.priority < SHEDDABLE_BELOW
 
 
-class Decision:
+class GatewayDecision:
     """What is to be done with a ticket, and why: the reason, what was seen, what it was held to.
 
     ADMIT: send it. QUEUE: it waits here. REJECT: it will never be sent, whether it just came or

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from windtunnel.admission.events import Announcer
-from windtunnel.admission.gradient import GradientLimiter
-from windtunnel.admission.limiter import AimdSettings, Limiter
-from windtunnel.admission.requests import MakeLimiter, RequestAdmission
+from windtunnel.admission.requests.admission import MakeLimiter, RequestAdmission
+from windtunnel.admission.requests.gradient import GradientLimiter
+from windtunnel.admission.requests.limiter import AimdSettings, RequestLimiter
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
@@ -229,11 +229,11 @@ def _make_limiter(kind: LimiterKind, streams: Streams) -> MakeLimiter | None:
     if kind is LimiterKind.AIMD:
         return None
 
-    def make(key: str, maximum: int, _now: float) -> Limiter:
+    def make(key: str, maximum: int, _now: float) -> RequestLimiter:
         stream = streams[f"admission.{key}"]
         if kind is LimiterKind.GRADIENT:
             return GradientLimiter(maximum, per_token=True, stream=stream)
-        return Limiter(maximum, stream)
+        return RequestLimiter(maximum, stream)
 
     return make
 

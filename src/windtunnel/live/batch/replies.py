@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from windtunnel.admission.budgets import Observed
-from windtunnel.admission.headers import read_limits
 from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.requests.headers import read_limits
 from windtunnel.live.wire.addresses import Api
 from windtunnel.live.wire.client import Reply
 from windtunnel.live.wire.refusals import (
@@ -126,7 +126,7 @@ def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answ
     )
 
 
-def observed_limits(headers: Mapping[str, str], unix_s: float) -> Observed | None:
+def observed_limits(headers: Mapping[str, str], unix_s: float) -> ObservedLimits | None:
     """What the headers say of limits; most replies say nothing, and cost nothing here."""
     for name in headers:
         low = name.lower()

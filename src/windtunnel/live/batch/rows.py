@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from windtunnel.admission.waiting import PRIORITY_MAX
+from windtunnel.admission.queues.groups import PRIORITY_MAX
 from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.live.batch.plan import BatchPlan
 from windtunnel.live.batch.work import Wanted, Work, build_work, is_request

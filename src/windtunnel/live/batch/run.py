@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from windtunnel.admission.dataset.cells import Cell, Verdict
-from windtunnel.admission.dataset.scheduler import Scheduler
-from windtunnel.admission.endpoint import RequestAsk
+from windtunnel.admission.dataset.cells import DatasetCell, FailureAction
+from windtunnel.admission.dataset.scheduler import DatasetScheduler
 from windtunnel.admission.events import Correlation
 from windtunnel.admission.reasons import Outcome, RequestDenial
+from windtunnel.admission.requests.endpoint import RequestAsk
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
 from windtunnel.live.asyncio_front import AsyncLimiter
@@ -54,7 +54,7 @@ class Parts:
         store: Store,
         client: Client,
         limiter: AsyncLimiter,
-        scheduler: Scheduler,
+        scheduler: DatasetScheduler,
         routes: Sequence[Sequence[Route]],
         endpoints: dict[str, EndpointPlan],
         weights: dict[str, int],
@@ -144,7 +144,7 @@ class Runner:
 
     # One call.
 
-    async def _call(self, cell: Cell) -> None:
+    async def _call(self, cell: DatasetCell) -> None:
         try:
             judged, blocked_until_s = await self._ask(cell)
         except asyncio.CancelledError:
@@ -157,7 +157,7 @@ class Runner:
         else:
             self._settle(cell, judged, blocked_until_s)
 
-    async def _ask(self, cell: Cell) -> tuple[Answer | Failure, float]:
+    async def _ask(self, cell: DatasetCell) -> tuple[Answer | Failure, float]:
         """What came of a call, and until when nothing may be asked where it was made."""
         row, route = _row_of(cell), self._route_of(cell)
         self._refused.asked(row.row)
@@ -210,10 +210,10 @@ class Runner:
                 self.stop(Ending.REFUSED, str(why))
         return judged
 
-    def _route_of(self, cell: Cell) -> Route:
+    def _route_of(self, cell: DatasetCell) -> Route:
         return self.parts.routes[cell.column][cell.row.seed.kind]
 
-    def _asks(self, cell: Cell, route: Route, prompt: int, most: int) -> list[RequestAsk]:
+    def _asks(self, cell: DatasetCell, route: Route, prompt: int, most: int) -> list[RequestAsk]:
         """The call at each endpoint that may take it; 0 is an answer without a limit."""
         seed = cell.row.seed
         tenant, _, priority = self.parts.rows.kinds[seed.kind]
@@ -240,7 +240,7 @@ class Runner:
 
     # What came back.
 
-    def _settle(self, cell: Cell, judged: Answer | Failure, blocked_until_s: float) -> None:
+    def _settle(self, cell: DatasetCell, judged: Answer | Failure, blocked_until_s: float) -> None:
         if isinstance(judged, Answer) and self.parts.has_columns and judged.content is None:
             judged = Failure(Means.AGAIN, "bad_reply", "the answer has no text", status=200)
         if isinstance(judged, Answer):
@@ -259,11 +259,11 @@ class Runner:
                 verdict = scheduler.rate_limited(cell, now, max(0.0, blocked_until_s - now))
             else:
                 verdict = scheduler.failed(cell, judged.code, now)
-            if verdict is Verdict.GAVE_UP:
+            if verdict is FailureAction.GAVE_UP:
                 self.tally.gave_up += 1
                 self._write(self._store.list_error, error_line(cell, judged, self._names, GAVE_UP))
 
-    def _keep(self, cell: Cell, answer: Answer) -> None:
+    def _keep(self, cell: DatasetCell, answer: Answer) -> None:
         row, column = _row_of(cell), cell.column
         response = None
         if column == self._last:
@@ -293,7 +293,7 @@ class Runner:
         if self._write(self._store.finish_row, row_line(row, has_columns=self.parts.has_columns)):
             self.tally.finished += 1
 
-    def _drop(self, cell: Cell, failure: Failure) -> None:
+    def _drop(self, cell: DatasetCell, failure: Failure) -> None:
         self.tally.dropped += 1
         line = error_line(cell, failure, self._names, failure.code)
         self._list(self._refused.refused(_row_of(cell).row, failure, line))
@@ -329,7 +329,9 @@ def row_line(row: RowData, *, has_columns: bool) -> dict[str, Any]:
     return line
 
 
-def error_line(cell: Cell, failure: Failure, names: Sequence[str], code: str) -> dict[str, Any]:
+def error_line(
+    cell: DatasetCell, failure: Failure, names: Sequence[str], code: str
+) -> dict[str, Any]:
     """A row that was dropped or given up, as OpenAI's Batch format has it."""
     row = _row_of(cell)
     response = None
@@ -354,7 +356,7 @@ def error_line(cell: Cell, failure: Failure, names: Sequence[str], code: str) ->
     }
 
 
-def _row_of(cell: Cell) -> RowData:
+def _row_of(cell: DatasetCell) -> RowData:
     row = cell.row.seed.payload
     assert isinstance(row, RowData)
     return row

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from windtunnel.admission.advisory import PressureAdvisory
 from windtunnel.admission.dataset.cells import RowSeed
-from windtunnel.admission.dataset.scheduler import Place, RetrySettings, Scheduler
+from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler, RetrySettings
 from windtunnel.admission.events import Announcer
-from windtunnel.admission.metadata import (
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.tasks.admission import TaskAdmission
+from windtunnel.admission.tasks.metadata import (
     Resolved,
     SchedulingMetadata,
     WorkKind,
     resolve,
     task_limits,
 )
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.row_groups import RowGroupAdmission, rows_guard
-from windtunnel.admission.tasks import TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.tasks.pressure import PressureAdvisory
+from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.random import Stream
 from windtunnel.live.batch.endpoints import Route
 from windtunnel.live.batch.plan import BatchPlan, EndpointPlan
@@ -49,7 +49,7 @@ def build_scheduler(
     requests: RequestAdmission,
     announcer: Announcer,
     stream: Stream,
-) -> Scheduler:
+) -> DatasetScheduler:
     endpoints = {one.name: one for one in plan.endpoints}
     slots = sum(caps_of(routes, endpoints).values())
     scheduled: dict[tuple[str, Route], tuple[SchedulingMetadata, Resolved]] = {}
@@ -73,13 +73,13 @@ def build_scheduler(
             weight = plan.tenant_weights.get(tenant, 1)
             lane = tasks.demand(resolved.amounts)
             key = f"{tenant}/{resolved.group.key}" + (f"@{priority}" if priority else "")
-            spec = GroupSpec(key, weight, priority, resolved.group.admitted_limit)
-            of_kinds.append(Place(lane, spec))
+            spec = GroupShare(key, weight, priority, resolved.group.admitted_limit)
+            of_kinds.append(CellQueue(lane, spec))
             for one in route.endpoints:
                 advisory.watch(lane, one, route.model, route.api.domain)
         places.append(of_kinds)
     guard = rows_guard(max(1, len(rows)), plan.group_rows)
-    return Scheduler(
+    return DatasetScheduler(
         rows.work.graph,
         places,
         _groups(plan, rows, resumed),

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.admission.budgets import CONFIGURED
-from windtunnel.admission.endpoint import Endpoint, Ticket
 from windtunnel.admission.reasons import Outcome
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.budgets import CONFIGURED
+from windtunnel.admission.requests.endpoint import ModelEndpoint, QueueTicket
 
 LATENCY_BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -146,12 +146,12 @@ class Summary(msgspec.Struct, frozen=True):
         return view.rows - view.finished - view.dropped - view.gave_up
 
 
-def held_by(endpoint: Endpoint, now: float) -> tuple[str, float]:
+def held_by(endpoint: ModelEndpoint, now: float) -> tuple[str, float]:
     """The budget that the next call waits for, and until when; nothing when it need not."""
     first = next(iter(endpoint.queue.items()), None)
     if first is None:
         return "", now
-    assert isinstance(first.payload, Ticket)
+    assert isinstance(first.payload, QueueTicket)
     requests_s = endpoint.requests.ready_s(1, now)
     tokens_s = endpoint.tokens.ready_s(endpoint.tokens_of(first.payload.ask), now)
     if max(requests_s, tokens_s) <= now:

@@ -168,14 +168,14 @@ def rows_guard(records: int, buffer_size: int) -> int:
     return max(1, min(records, max(ROWS_GUARD_BUFFERS * buffer_size, ROWS_GUARD_MIN)))
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class NextTask(msgspec.Struct, frozen=True):
     """A task of the next row group: what it needs, and whether it waits for a blocked column."""
 
     keys: frozenset[str]
     is_downstream_of_blocked: bool = False
 
 
-def is_next_group_blocked(deferred: AbstractSet[str], candidates: Sequence[Candidate]) -> bool:
+def is_next_group_blocked(deferred: AbstractSet[str], candidates: Sequence[NextTask]) -> bool:
     """Whether everything in the next group needs what deferred tasks are waiting for."""
     return bool(deferred) and not any(
         deferred.isdisjoint(task.keys) and not task.is_downstream_of_blocked for task in candidates

@@ -8,17 +8,17 @@ import pytest
 
 import windtunnel
 from windtunnel.admission.leases import Lease, TaskLease
-from windtunnel.admission.policies import (
+from windtunnel.admission.queues.groups import GroupShare
+from windtunnel.admission.reasons import ReleaseResult, TaskDenial
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.sharing import (
     BoundedBorrow,
-    Policy,
+    SharePolicy,
     StrictFair,
     newly_borrowed,
     reserve,
     strict_share,
 )
-from windtunnel.admission.reasons import ReleaseResult, TaskDenial
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import GroupSpec
 from windtunnel.core.errors import InputError
 
 MODEL = {SUBMISSION: 1, LLM_WAIT: 1}
@@ -27,7 +27,7 @@ MODEL = {SUBMISSION: 1, LLM_WAIT: 1}
 class Floor:
     """Task admission with groups that are filled and run by name."""
 
-    def __init__(self, policy: Policy | None = None, **limits: int) -> None:
+    def __init__(self, policy: SharePolicy | None = None, **limits: int) -> None:
         self.tasks = TaskAdmission("run-1", {SUBMISSION: 1000, LLM_WAIT: 8} | limits, policy)
         self.made = 0
 
@@ -40,7 +40,7 @@ class Floor:
         weight: int = 1,
         limit: int = 4,
     ) -> None:
-        spec = GroupSpec(group, weight, admitted_limit=limit)
+        spec = GroupShare(group, weight, admitted_limit=limit)
         for _ in range(count):
             self.made += 1
             self.tasks.enqueue(f"{group}{self.made}", spec, self.tasks.demand(amounts), 0.0)

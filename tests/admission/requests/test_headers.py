@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.budgets import Budget, WindowFinder
-from windtunnel.admission.headers import read_limits, retry_after_s
+from windtunnel.admission.requests.budgets import Budget, WindowFinder
+from windtunnel.admission.requests.headers import read_limits, retry_after_s
 
 NOON = 1_767_182_400.0  # 2025-12-31T12:00:00Z
 

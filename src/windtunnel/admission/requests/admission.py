@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from windtunnel.admission import events as kinds
-from windtunnel.admission.budgets import CONFIGURED, UNLIMITED, Budget, Observed
-from windtunnel.admission.endpoint import (
+from windtunnel.admission.events import Announcer
+from windtunnel.admission.leases import Lease, Ledger
+from windtunnel.admission.queues.groups import DemandLane, QueuedWork
+from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
+from windtunnel.admission.requests.budgets import CONFIGURED, UNLIMITED, Budget, ObservedLimits
+from windtunnel.admission.requests.endpoint import (
     DomainState,
-    Endpoint,
+    ModelEndpoint,
+    QueueTicket,
     RequestAsk,
     RequestDenied,
     RequestLease,
-    Ticket,
 )
-from windtunnel.admission.events import Announcer
-from windtunnel.admission.leases import Lease, Ledger
-from windtunnel.admission.limiter import NEVER, AimdLimiter, AimdSettings, Limiter
-from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
-from windtunnel.admission.request_events import (
+from windtunnel.admission.requests.events import (
     tell_denied,
     tell_ended_wait,
     tell_granted,
@@ -32,7 +32,7 @@ from windtunnel.admission.request_events import (
     tell_release,
     tell_request,
 )
-from windtunnel.admission.waiting import Lane, Queued
+from windtunnel.admission.requests.limiter import NEVER, AimdLimiter, AimdSettings, RequestLimiter
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import EventQueue
 from windtunnel.core.random import Streams
@@ -41,7 +41,7 @@ from windtunnel.core.telemetry import Plain
 WAITERS_MAX: Final = 1_000_000
 """A queue longer than this refuses instead of growing."""
 
-MakeLimiter = Callable[[str, int, float], Limiter]
+MakeLimiter = Callable[[str, int, float], RequestLimiter]
 """From (key, maximum, now) to the limiter of one domain."""
 
 _RELEASED: Final = ReleaseResult.RELEASED
@@ -76,9 +76,9 @@ class RequestAdmission:
         self._waiters_max: Final = waiters_max
         self._announcer: Final = announcer if announcer is not None else Announcer()
         self._tells: Final = self._announcer.wants_any
-        self._endpoints: Final[dict[tuple[str, str], Endpoint]] = {}
+        self._endpoints: Final[dict[tuple[str, str], ModelEndpoint]] = {}
         self._timers: Final = EventQueue()
-        self._resolved: list[Ticket] = []
+        self._resolved: list[QueueTicket] = []
         self._tickets = 0
 
     def register(
@@ -99,7 +99,7 @@ class RequestAdmission:
             )
         endpoint = self._endpoints.get((provider, model))
         if endpoint is None:
-            endpoint = Endpoint(
+            endpoint = ModelEndpoint(
                 provider,
                 model,
                 Budget(requests_per_minute, CONFIGURED if requests_per_minute else "default"),
@@ -135,7 +135,7 @@ class RequestAdmission:
             return self._denied(refused, now)
         return self._grant(endpoint, state, ask, f"call-{self.ledger.issued + 1}", now)
 
-    def acquire(self, ask: RequestAsk, now: float) -> RequestLease | Ticket | RequestDenied:
+    def acquire(self, ask: RequestAsk, now: float) -> RequestLease | QueueTicket | RequestDenied:
         """A lease at once, or a place in the queue until the ask's deadline."""
         found = self._find(ask, now)
         if isinstance(found, RequestDenied):
@@ -168,7 +168,7 @@ class RequestAdmission:
         state = endpoint.domains.get(ask.domain) if endpoint is not None else None
         return state.in_flight / state.limiter.limit if state is not None else 0.0
 
-    def cancel(self, ticket: Ticket, now: float) -> None:
+    def cancel(self, ticket: QueueTicket, now: float) -> None:
         """Whoever waited is gone: its place is given up, or its lease if it has one already."""
         self._catch_up(now)
         if ticket.is_waiting:
@@ -185,7 +185,7 @@ class RequestAdmission:
         *,
         retry_after_s: float = 0.0,
         tokens_used: int = -1,
-        observed: Observed | None = None,
+        observed: ObservedLimits | None = None,
     ) -> ReleaseResult:
         """A call ended: takes its lease back once, learns from it, and hands on what it freed."""
         held = self.ledger.active.get(lease.id)
@@ -218,18 +218,18 @@ class RequestAdmission:
 
     def advance(self, now: float) -> None:
         """Does what time alone brings: deadlines pass, waits end, budgets refill."""
-        due: dict[tuple[str, str], Endpoint] = {}
+        due: dict[tuple[str, str], ModelEndpoint] = {}
         while self._timers.peek_time() <= now:
             entry = self._timers.pop()
             assert entry is not None
             waited = entry[3]
-            if isinstance(waited, Ticket):
+            if isinstance(waited, QueueTicket):
                 waited.deadline = None
                 denied = RequestDenied(waited.ask, RequestDenial.QUEUE_TIMEOUT, NEVER)
                 self._resolve(waited, denied, now)
                 endpoint = waited.endpoint
             else:
-                assert isinstance(waited, Endpoint)
+                assert isinstance(waited, ModelEndpoint)
                 endpoint = waited
                 endpoint.wake = None
             due[(endpoint.provider, endpoint.model)] = endpoint
@@ -240,7 +240,7 @@ class RequestAdmission:
         """When to call `advance` if nothing happens before; infinity when there is no need."""
         return self._timers.peek_time()
 
-    def take_resolved(self) -> list[Ticket]:
+    def take_resolved(self) -> list[QueueTicket]:
         """The tickets that were given a lease or a denial since this was last asked."""
         resolved = self._resolved
         self._resolved = []
@@ -252,18 +252,20 @@ class RequestAdmission:
         for endpoint in self._endpoints.values():
             for item in endpoint.queue.items():
                 ticket = item.payload
-                assert isinstance(ticket, Ticket)
+                assert isinstance(ticket, QueueTicket)
                 self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.SHUTDOWN, NEVER), now)
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[ModelEndpoint]:
         return list(self._endpoints.values())
 
-    def endpoint(self, provider: str, model: str) -> Endpoint | None:
+    def endpoint(self, provider: str, model: str) -> ModelEndpoint | None:
         return self._endpoints.get((provider, model))
 
     # What follows keeps leases, queues, limits and timers in step.
 
-    def _find(self, ask: RequestAsk, now: float) -> tuple[Endpoint, DomainState] | RequestDenied:
+    def _find(
+        self, ask: RequestAsk, now: float
+    ) -> tuple[ModelEndpoint, DomainState] | RequestDenied:
         if self.is_shut:
             return RequestDenied(ask, RequestDenial.SHUTDOWN, NEVER)
         endpoint = self._endpoints.get((ask.provider, ask.model))
@@ -276,22 +278,22 @@ class RequestAdmission:
         if state is None:
             key = f"{ask.provider}/{ask.model}/{ask.domain.value}"
             maximum = self._maximum(endpoint, key)
-            limiter: Limiter
+            limiter: RequestLimiter
             if self._make_limiter is not None:
                 limiter = self._make_limiter(key, maximum, now)
             else:
                 initial = self._initial_limits.get(key, maximum)
                 stream = self._streams[f"admission.{key}"]
                 limiter = AimdLimiter(maximum, initial, self._settings, stream, now)
-            state = DomainState(key, limiter, Lane(key, endpoint.bay, [], []))
+            state = DomainState(key, limiter, DemandLane(key, endpoint.bay, [], []))
             endpoint.domains[ask.domain] = state
         return endpoint, state
 
-    def _maximum(self, endpoint: Endpoint, key: str) -> int:
+    def _maximum(self, endpoint: ModelEndpoint, key: str) -> int:
         return max(1, min(endpoint.cap, self._maximum_limits.get(key, endpoint.cap)))
 
     def _refusal(
-        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, now: float
+        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, now: float
     ) -> RequestDenied | None:
         """Why a call could not start now even if nobody waited."""
         limiter = state.limiter
@@ -312,7 +314,7 @@ class RequestAdmission:
         return None
 
     def _grant(
-        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, work_id: str, now: float
+        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, work_id: str, now: float
     ) -> RequestLease:
         endpoint.in_flight += 1
         state.in_flight += 1
@@ -339,12 +341,12 @@ class RequestAdmission:
         return lease
 
     def _wait(
-        self, endpoint: Endpoint, state: DomainState, ask: RequestAsk, now: float
-    ) -> RequestLease | Ticket:
+        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, now: float
+    ) -> RequestLease | QueueTicket:
         self._tickets += 1
-        ticket = Ticket(f"wait-{self._tickets}", ask, endpoint, state, now)
+        ticket = QueueTicket(f"wait-{self._tickets}", ask, endpoint, state, now)
         endpoint.queue.enqueue(
-            Queued(ticket.id, endpoint.spec(ask, state), state.lane, ticket, now)
+            QueuedWork(ticket.id, endpoint.spec(ask, state), state.lane, ticket, now)
         )
         self.waiting += 1
         waiters = len(endpoint.queue)
@@ -368,13 +370,13 @@ class RequestAdmission:
         if self._timers.peek_time() <= now:
             self.advance(now)
 
-    def _is_someone_ahead(self, endpoint: Endpoint, state: DomainState) -> bool:
+    def _is_someone_ahead(self, endpoint: ModelEndpoint, state: DomainState) -> bool:
         """Whether a waiter would be overtaken: one of the domain, or one that lacks budget only."""
         if len(endpoint.queue) == 0:
             return False
         return state.lane.queued > 0 or endpoint.queue.next_group() is not None
 
-    def _admit(self, endpoint: Endpoint, now: float) -> None:
+    def _admit(self, endpoint: ModelEndpoint, now: float) -> None:
         """Gives leases to waiters in fair order until something lacks, and plans the next look."""
         queue = endpoint.queue
         wake_s = NEVER
@@ -384,7 +386,7 @@ class RequestAdmission:
             if selection is None:
                 break
             ticket = selection.item.payload
-            assert isinstance(ticket, Ticket)
+            assert isinstance(ticket, QueueTicket)
             ready_s = endpoint.budget_ready_s(ticket.ask, now)
             if ready_s == NEVER:
                 denied = RequestDenied(ticket.ask, RequestDenial.TOO_LARGE, NEVER)
@@ -402,7 +404,7 @@ class RequestAdmission:
             wake_s = NEVER
         self._plan_wake(endpoint, wake_s)
 
-    def _open_lanes(self, endpoint: Endpoint, now: float) -> float:
+    def _open_lanes(self, endpoint: ModelEndpoint, now: float) -> float:
         """Opens each domain's lane that has room; returns when a closed one may have some."""
         soonest_s = NEVER
         for state in endpoint.domains.values():
@@ -417,7 +419,7 @@ class RequestAdmission:
                     soonest_s = min(soonest_s, state.limiter.next_change_s(state.in_flight, now))
         return soonest_s
 
-    def _plan_wake(self, endpoint: Endpoint, wake_s: float) -> None:
+    def _plan_wake(self, endpoint: ModelEndpoint, wake_s: float) -> None:
         planned = endpoint.wake
         if planned is not None:
             if planned[0] == wake_s:
@@ -427,7 +429,7 @@ class RequestAdmission:
         if wake_s < NEVER:
             endpoint.wake = self._timers.push(wake_s, 1, endpoint)
 
-    def _resolve(self, ticket: Ticket, denied: RequestDenied, now: float) -> None:
+    def _resolve(self, ticket: QueueTicket, denied: RequestDenied, now: float) -> None:
         """Ends a wait without a lease."""
         ticket.endpoint.queue.discard(ticket.id)
         self._stop_waiting(ticket)
@@ -437,7 +439,7 @@ class RequestAdmission:
         if self._tells:
             tell_ended_wait(self._announcer, ticket, denied, now)
 
-    def _stop_waiting(self, ticket: Ticket) -> None:
+    def _stop_waiting(self, ticket: QueueTicket) -> None:
         self.waiting -= 1
         if ticket.deadline is not None:
             self._timers.cancel(ticket.deadline)
@@ -448,7 +450,7 @@ class RequestAdmission:
             tell_denied(self._announcer, denied, now)
         return denied
 
-    def _learn(self, endpoint: Endpoint, observed: Observed, now: float) -> None:
+    def _learn(self, endpoint: ModelEndpoint, observed: ObservedLimits, now: float) -> None:
         requests, tokens = endpoint.requests, endpoint.tokens
         changed = requests.learn(
             observed.requests_limit,

@@ -5,9 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from windtunnel.admission.gradient import GradientLimiter
-from windtunnel.admission.limiter import NEVER, Admission, AimdLimiter, AimdSettings, Limiter
 from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests.gradient import GradientLimiter
+from windtunnel.admission.requests.limiter import (
+    NEVER,
+    Admission,
+    AimdLimiter,
+    AimdSettings,
+    RequestLimiter,
+)
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
@@ -307,11 +313,11 @@ def test_constant_timeouts_do_not_make_the_gradient_limiter_grow() -> None:
     assert limiter.limit == 1
 
 
-def fixed(stream: Stream | None = None) -> Limiter:
-    return Limiter(8, stream)
+def fixed(stream: Stream | None = None) -> RequestLimiter:
+    return RequestLimiter(8, stream)
 
 
-def gradient(stream: Stream | None = None) -> Limiter:
+def gradient(stream: Stream | None = None) -> RequestLimiter:
     return GradientLimiter(100, initial=12, stream=stream)
 
 
@@ -319,7 +325,7 @@ LIMITERS = pytest.mark.parametrize("make", [fixed, gradient])
 
 
 @LIMITERS
-def test_every_limiter_honours_a_wait(make: Callable[..., Limiter]) -> None:
+def test_every_limiter_honours_a_wait(make: Callable[..., RequestLimiter]) -> None:
     """A fixed limit that ignored Retry-After would ask again at once, for ever."""
     limiter = make()
     first, second = limiter.admit(4, 0.0), limiter.admit(3, 0.0)
@@ -331,7 +337,9 @@ def test_every_limiter_honours_a_wait(make: Callable[..., Limiter]) -> None:
 
 
 @LIMITERS
-def test_every_limiter_waits_longer_while_refusals_go_on(make: Callable[..., Limiter]) -> None:
+def test_every_limiter_waits_longer_while_refusals_go_on(
+    make: Callable[..., RequestLimiter],
+) -> None:
     limiter, now, waits = make(), 0.0, []
     for _ in range(4):
         burst = [limiter.admit(number, now) for number in (1, 2)]
@@ -346,7 +354,7 @@ def test_every_limiter_waits_longer_while_refusals_go_on(make: Callable[..., Lim
 
 
 @LIMITERS
-def test_every_limiter_prolongs_a_wait_by_chance(make: Callable[..., Limiter]) -> None:
+def test_every_limiter_prolongs_a_wait_by_chance(make: Callable[..., RequestLimiter]) -> None:
     """Without jitter, processes that were refused together come back together."""
     ends = set()
     for seed in range(20):
@@ -359,7 +367,7 @@ def test_every_limiter_prolongs_a_wait_by_chance(make: Callable[..., Limiter]) -
 
 @pytest.mark.parametrize(("make", "steps"), [(fixed, [1, 2, 4, 1]), (gradient, [1, 2, 4, 2])])
 def test_every_limiter_starts_gently_after_a_wait(
-    make: Callable[..., Limiter], steps: list[int]
+    make: Callable[..., RequestLimiter], steps: list[int]
 ) -> None:
     """Cooldown end released the whole limit at once; the gradient limiter has been cut to 9."""
     limiter = make()

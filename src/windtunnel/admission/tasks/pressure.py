@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Final
 
 from windtunnel.admission.events import PRESSURE_ADVISORY_SKIPPED, Announcer, Correlation
-from windtunnel.admission.fair_queue import Selection
+from windtunnel.admission.queues.fair_queue import Selection
+from windtunnel.admission.queues.groups import DemandLane
 from windtunnel.admission.reasons import Domain
-from windtunnel.admission.requests import RequestAdmission
-from windtunnel.admission.tasks import TaskAdmission
-from windtunnel.admission.waiting import Lane
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.tasks.admission import TaskAdmission
 
 LOOKS_MAX: Final = 16
 """How many pressed lanes are passed over at most in one selection."""
@@ -40,16 +40,16 @@ class PressureAdvisory:
         self._tasks: Final = tasks
         self._requests: Final = requests
         self._announcer: Final = announcer if announcer is not None else Announcer()
-        self._keys: Final[dict[Lane, list[tuple[str, str, Domain]]]] = {}
+        self._keys: Final[dict[DemandLane, list[tuple[str, str, Domain]]]] = {}
         self.skips = 0
 
-    def watch(self, lane: Lane, provider: str, model: str, domain: Domain) -> None:
+    def watch(self, lane: DemandLane, provider: str, model: str, domain: Domain) -> None:
         """Tasks of this lane will call this endpoint, or one of several that were named."""
         keys = self._keys.setdefault(lane, [])
         if (provider, model, domain) not in keys:
             keys.append((provider, model, domain))
 
-    def pressure(self, lane: Lane, now: float) -> Pressure | None:
+    def pressure(self, lane: DemandLane, now: float) -> Pressure | None:
         """Why the first of a lane's endpoints is pressed, if all of them are; else None."""
         first: Pressure | None = None
         for provider, model, domain in self._keys.get(lane, ()):

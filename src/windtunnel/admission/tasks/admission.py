@@ -20,22 +20,22 @@ from windtunnel.admission.events import (
     Announcer,
     Correlation,
 )
-from windtunnel.admission.fair_queue import FairQueue, Selection
 from windtunnel.admission.leases import Lease, Ledger, TaskLease
-from windtunnel.admission.policies import BoundedBorrow, Policy
-from windtunnel.admission.reasons import ReleaseResult, TaskDenial
-from windtunnel.admission.waiting import (
+from windtunnel.admission.queues.fair_queue import FairQueue, Selection
+from windtunnel.admission.queues.groups import (
     READY,
     REFUSED,
-    Account,
-    Bay,
-    Group,
-    GroupSpec,
+    DemandLane,
+    GroupAccount,
+    GroupShare,
     Hold,
-    Lane,
-    Queued,
+    LaneGroup,
+    QueuedWork,
+    QueueGroup,
     Resource,
 )
+from windtunnel.admission.reasons import ReleaseResult, TaskDenial
+from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy
 from windtunnel.core.errors import InputError, nearest
 
 SUBMISSION: Final = "submission"
@@ -46,7 +46,7 @@ LLM_WAIT: Final = "llm_wait"
 _RELEASED: Final = ReleaseResult.RELEASED
 
 
-class Denied:
+class TaskDenied:
     """A task may not start now: why, and the numbers that tipped it."""
 
     __slots__ = ("available", "reason", "requested", "resource", "task_id")
@@ -66,7 +66,7 @@ class Blocked:
 
     __slots__ = ("denials", "reasons")
 
-    def __init__(self, denials: dict[str, Denied]) -> None:
+    def __init__(self, denials: dict[str, TaskDenied]) -> None:
         self.denials: Final = denials
         self.reasons: Final[dict[str, int]] = {}
         for denial in denials.values():
@@ -80,18 +80,18 @@ class TaskAdmission:
         self,
         generation: str,
         limits: Mapping[str, int],
-        policy: Policy | None = None,
+        policy: SharePolicy | None = None,
         announcer: Announcer | None = None,
     ) -> None:
         self.queue: Final = FairQueue()
         self.ledger: Final = Ledger(generation)
         self.is_shut = False
-        self._policy: Final[Policy] = policy if policy is not None else BoundedBorrow()
+        self._policy: Final[SharePolicy] = policy if policy is not None else BoundedBorrow()
         self._announcer: Final = announcer if announcer is not None else Announcer()
         self._tells: Final = self._announcer.wants_any
         self._resources: Final[dict[str, Resource]] = {}
-        self._lanes: Final[dict[str, Lane]] = {}
-        self._bays: Final[dict[str, Bay]] = {}
+        self._lanes: Final[dict[str, DemandLane]] = {}
+        self._bays: Final[dict[str, LaneGroup]] = {}
         for name, limit in limits.items():
             check_limit(name, limit)
             self._resources[name] = Resource(
@@ -102,7 +102,7 @@ class TaskAdmission:
                 universal=name == SUBMISSION,
             )
 
-    def demand(self, amounts: Mapping[str, int]) -> Lane:
+    def demand(self, amounts: Mapping[str, int]) -> DemandLane:
         """The lane of tasks that ask for these amounts; the same lane for the same amounts."""
         for name, amount in amounts.items():
             if name not in self._resources:
@@ -123,10 +123,10 @@ class TaskAdmission:
         return lane
 
     def enqueue(
-        self, task_id: str, group: GroupSpec, lane: Lane, now: float, payload: object = None
+        self, task_id: str, group: GroupShare, lane: DemandLane, now: float, payload: object = None
     ) -> bool:
         """Adds a ready task; False when that id waits already."""
-        accepted = self.queue.enqueue(Queued(task_id, group, lane, payload, now))
+        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload, now))
         if accepted and self._tells:
             self._tell(now, TASK_ENQUEUED, task_id, "", group.key, 0)
         return accepted
@@ -156,7 +156,7 @@ class TaskAdmission:
                 return queue.select()
             self._hold(group, standing)
 
-    def acquire(self, selection: Selection, now: float) -> TaskLease | Denied:
+    def acquire(self, selection: Selection, now: float) -> TaskLease | TaskDenied:
         """A lease for what was selected, unless what it needs has gone meanwhile."""
         group, item = selection.group, selection.item
         lane = item.lane
@@ -181,7 +181,7 @@ class TaskAdmission:
             self._tell(now, TASK_LEASE_ACQUIRED, item.id, "", group.spec.key, lease.id)
         return lease
 
-    def commit(self, selection: Selection, now: float) -> Queued | None:
+    def commit(self, selection: Selection, now: float) -> QueuedWork | None:
         """Takes out what was selected; None when the queue has changed since."""
         item = self.queue.commit(selection)
         if item is None and self._tells:
@@ -244,13 +244,13 @@ class TaskAdmission:
         """Nothing more is selected; leases still come back."""
         self.is_shut = True
 
-    def evaluate(self, group: Group) -> Denied | None:
+    def evaluate(self, group: QueueGroup) -> TaskDenied | None:
         """Why a group's first task may not start by right, or None; nothing changes."""
         head, lane = group.first, group.lane
         assert head is not None
         assert lane is not None
         if self.is_shut:
-            return Denied(head.id, TaskDenial.SHUTDOWN, "", 0, 0)
+            return TaskDenied(head.id, TaskDenial.SHUTDOWN, "", 0, 0)
         denied = self._lacks(head)
         if denied is not None:
             return denied
@@ -259,7 +259,7 @@ class TaskAdmission:
         tipped = self._policy.resource
         assert tipped is not None
         requested = lane.request()[tipped.name]
-        return Denied(
+        return TaskDenied(
             head.id, self._policy.denial, tipped.name, requested, tipped.limit - tipped.leased
         )
 
@@ -281,7 +281,7 @@ class TaskAdmission:
 
     # What follows keeps resources, lanes and standings in step.
 
-    def _new_lane(self, name: str, wanted: list[tuple[Resource, int]]) -> Lane:
+    def _new_lane(self, name: str, wanted: list[tuple[Resource, int]]) -> DemandLane:
         shared = [(resource, amount) for resource, amount in wanted if resource.shared]
         bay_name = " ".join(f"{resource.name}={amount}" for resource, amount in shared)
         bay = self._bays.get(bay_name)
@@ -293,7 +293,7 @@ class TaskAdmission:
                 resource.short_amounts.append(amount)
                 if resource.limit - resource.leased < amount:
                     bay.shortages += 1
-        lane = Lane(
+        lane = DemandLane(
             name, bay, [resource for resource, _ in wanted], [amount for _, amount in wanted]
         )
         for resource, amount in wanted:
@@ -304,12 +304,12 @@ class TaskAdmission:
                     lane.blocks += 1
         return lane
 
-    def _lacks(self, item: Queued) -> Denied | None:
+    def _lacks(self, item: QueuedWork) -> TaskDenied | None:
         lane = item.lane
         for number, resource in enumerate(lane.resources):
             available = resource.limit - resource.leased
             if available < lane.amounts[number]:
-                return Denied(
+                return TaskDenied(
                     item.id,
                     TaskDenial.NO_CAPACITY,
                     resource.name,
@@ -349,14 +349,14 @@ class TaskAdmission:
             resource.is_dirty = True
             self.queue.dirty.append(resource)
 
-    def _repay(self, lease: TaskLease, account: Account, number: int, amount: int) -> None:
+    def _repay(self, lease: TaskLease, account: GroupAccount, number: int, amount: int) -> None:
         if self._policy.repays_by_lease:
             if lease.borrowed is not None:
                 account.debt -= lease.borrowed[number]
         elif account.debt > 0:
             account.debt = account.debt - amount if account.debt > amount else 0
 
-    def _hold(self, group: Group, standing: int) -> None:
+    def _hold(self, group: QueueGroup, standing: int) -> None:
         """Remembers what must change before a group that gives way is judged again."""
         self.queue.release_hold(group)
         resource = self._policy.resource
@@ -375,7 +375,7 @@ class TaskAdmission:
             resource.holds.push(hold)
         self.queue.set_standing(group, standing)
 
-    def _readmit(self, group: Group) -> None:
+    def _readmit(self, group: QueueGroup) -> None:
         """Lets a group be judged again when its turn comes."""
         self.queue.release_hold(group)
         self.queue.set_standing(group, READY)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.admission.waiting import READY, REFUSED, GroupSpec, Queued
+from windtunnel.admission.queues.groups import READY, REFUSED, GroupShare, QueuedWork
 
 
 class ReferenceQueue:
@@ -11,17 +11,17 @@ class ReferenceQueue:
 
     def __init__(self) -> None:
         self.version = 0
-        self._waiting: Final[list[Queued]] = []
+        self._waiting: Final[list[QueuedWork]] = []
         self._activation: Final[dict[str, tuple[float, int]]] = {}
         self._finish: Final[dict[str, float]] = {}
-        self._spec: Final[dict[str, GroupSpec]] = {}
+        self._spec: Final[dict[str, GroupShare]] = {}
         self._virtual: Final[dict[int, float]] = {}
         self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enqueue(self, item: Queued) -> bool:
+    def enqueue(self, item: QueuedWork) -> bool:
         if any(waiting.id == item.id for waiting in self._waiting):
             return False
         self._waiting.append(item)
@@ -31,20 +31,20 @@ class ReferenceQueue:
             self._activate(item.group, self._finish.get(item.group.key, 0.0))
         return True
 
-    def heads(self) -> list[Queued]:
+    def heads(self) -> list[QueuedWork]:
         """The first of each group."""
-        first: dict[str, Queued] = {}
+        first: dict[str, QueuedWork] = {}
         for item in self._waiting:
             first.setdefault(item.group.key, item)
         return list(first.values())
 
-    def spec(self, key: str) -> GroupSpec:
+    def spec(self, key: str) -> GroupShare:
         """What a group said about itself last."""
         return self._spec[key]
 
     def select(
-        self, open_to: Callable[[Queued], bool], standing: Callable[[Queued], int]
-    ) -> tuple[Queued, int] | None:
+        self, open_to: Callable[[QueuedWork], bool], standing: Callable[[QueuedWork], int]
+    ) -> tuple[QueuedWork, int] | None:
         """The first head in fair order that may go, and the version that this holds for."""
         candidates = []
         for head in self.heads():
@@ -56,7 +56,7 @@ class ReferenceQueue:
             return None
         return min(candidates, key=lambda candidate: candidate[:4])[4], self.version
 
-    def commit(self, item: Queued, version: int) -> bool:
+    def commit(self, item: QueuedWork, version: int) -> bool:
         if version != self.version:
             return False
         key, priority = item.group.key, item.group.priority
@@ -90,12 +90,12 @@ class ReferenceQueue:
                     wanted[name] = wanted.get(name, 0) + amount
         return wanted
 
-    def _activate(self, spec: GroupSpec, earliest: float) -> None:
+    def _activate(self, spec: GroupShare, earliest: float) -> None:
         self._sequence += 1
         tag = max(earliest, self._virtual.get(spec.priority, 0.0))
         self._activation[spec.key] = (tag, self._sequence)
 
-    def _remove(self, item: Queued) -> None:
+    def _remove(self, item: QueuedWork) -> None:
         self._waiting.remove(item)
         self.version += 1
 
@@ -110,6 +110,6 @@ class ReferenceQueue:
             self._virtual[priority] = max([self._virtual.get(priority, 0.0), *finishes])
 
 
-def always_ready(head: Queued) -> int:  # noqa: ARG001 - the shape of a question about a head
+def always_ready(head: QueuedWork) -> int:  # noqa: ARG001 - the shape of a question about a head
     """The standing of every group when there is no policy."""
     return READY

@@ -13,16 +13,16 @@ done slowly and obviously.
 
 from typing import Final
 
-from windtunnel.admission.waiting import (
+from windtunnel.admission.queues.groups import (
     PRIORITY_MAX,
     READY,
     REFUSED,
     YIELDING,
-    Bay,
-    Group,
-    GroupSpec,
-    Lane,
-    Queued,
+    DemandLane,
+    GroupShare,
+    LaneGroup,
+    QueuedWork,
+    QueueGroup,
     Resource,
 )
 from windtunnel.core.errors import InputError
@@ -38,14 +38,16 @@ class Selection:
 
     __slots__ = ("group", "item", "version", "yielding")
 
-    def __init__(self, item: Queued, group: Group, version: int, *, yielding: bool) -> None:
+    def __init__(
+        self, item: QueuedWork, group: QueueGroup, version: int, *, yielding: bool
+    ) -> None:
         self.item: Final = item
         self.group: Final = group
         self.version: Final = version
         self.yielding: Final = yielding
 
 
-class Level:
+class PriorityLevel:
     """The virtual time of one priority: lower priorities must not inherit the clock of higher."""
 
     __slots__ = ("active", "idle", "latest_finish", "virtual")
@@ -62,10 +64,10 @@ class FairQueue:
 
     def __init__(self) -> None:
         self.version = 0
-        self._items: Final[dict[str, Queued]] = {}
-        self._groups: Final[dict[str, Group]] = {}
-        self._bays: Final[list[Bay]] = []
-        self._levels: Final[dict[int, Level]] = {}
+        self._items: Final[dict[str, QueuedWork]] = {}
+        self._groups: Final[dict[str, QueueGroup]] = {}
+        self._bays: Final[list[LaneGroup]] = []
+        self._levels: Final[dict[int, PriorityLevel]] = {}
         self._sequence = 0
         self.dirty: Final[list[Resource]] = []
 
@@ -76,30 +78,30 @@ class FairQueue:
         return item_id in self._items
 
     @property
-    def groups(self) -> dict[str, Group]:
+    def groups(self) -> dict[str, QueueGroup]:
         """Every group that is remembered; to read, not to change."""
         return self._groups
 
-    def item(self, item_id: str) -> Queued | None:
+    def item(self, item_id: str) -> QueuedWork | None:
         return self._items.get(item_id)
 
-    def items(self) -> list[Queued]:
+    def items(self) -> list[QueuedWork]:
         """All that waits, in the order in which it came."""
         return list(self._items.values())
 
-    def add_bay(self) -> Bay:
-        bay = Bay()
+    def add_bay(self) -> LaneGroup:
+        bay = LaneGroup()
         self._bays.append(bay)
         return bay
 
-    def enqueue(self, item: Queued) -> bool:
+    def enqueue(self, item: QueuedWork) -> bool:
         """Adds work at the end of its group; an id that already waits is left alone, as False."""
         if item.id in self._items:
             return False
         spec = item.group
         group = self._groups.get(spec.key)
         if group is None:
-            group = Group(spec)
+            group = QueueGroup(spec)
             self._groups[spec.key] = group
         elif group.spec is not spec:
             self._respecify(group, spec)
@@ -126,7 +128,7 @@ class FairQueue:
         assert head is not None
         return Selection(head, group, self.version, yielding=group.standing == YIELDING)
 
-    def next_group(self) -> Group | None:
+    def next_group(self) -> QueueGroup | None:
         best: Node | None = None
         for bay in self._bays:
             if bay.shortages == 0:
@@ -135,12 +137,12 @@ class FairQueue:
                     best = nodes[0]
         if best is None:
             return None
-        assert isinstance(best, Lane)
+        assert isinstance(best, DemandLane)
         group = best.groups.nodes[0]
-        assert isinstance(group, Group)
+        assert isinstance(group, QueueGroup)
         return group
 
-    def commit(self, selection: Selection) -> Queued | None:
+    def commit(self, selection: Selection) -> QueuedWork | None:
         """Takes what was selected out and charges its group; None when the queue has changed."""
         if selection.version != self.version:
             return None
@@ -165,7 +167,7 @@ class FairQueue:
         self._forget(level)
         return item
 
-    def discard(self, item_id: str) -> Queued | None:
+    def discard(self, item_id: str) -> QueuedWork | None:
         """Takes work out without charging anyone; None when no such work waits."""
         item = self._items.get(item_id)
         if item is None:
@@ -180,7 +182,7 @@ class FairQueue:
             self._reorder(group, head)
         return item
 
-    def set_standing(self, group: Group, standing: int) -> None:
+    def set_standing(self, group: QueueGroup, standing: int) -> None:
         """Tells how a group stands with the policy."""
         if group.standing == standing:
             return
@@ -192,35 +194,35 @@ class FairQueue:
             lane.groups.remove(group)
         self._place(group, lane)
 
-    def block(self, lane: Lane) -> None:
+    def block(self, lane: DemandLane) -> None:
         """One more thing that a lane asks for is not to be had."""
         lane.blocks += 1
         if lane.blocks == 1:
             self._contend(lane, -lane.members, -lane.weight)
             self._lane_changed(lane)
 
-    def unblock(self, lane: Lane) -> None:
+    def unblock(self, lane: DemandLane) -> None:
         assert lane.blocks > 0
         lane.blocks -= 1
         if lane.blocks == 0:
             self._contend(lane, lane.members, lane.weight)
             self._lane_changed(lane)
 
-    def release_hold(self, group: Group) -> None:
+    def release_hold(self, group: QueueGroup) -> None:
         """Forgets what a group gave way on."""
         held_on, hold = group.held_on, group.hold
         if held_on is not None and hold is not None and hold.place != NOWHERE:
             held_on.holds.remove(hold)
         group.held_on = None
 
-    def release_group(self, group: Group) -> None:
+    def release_group(self, group: QueueGroup) -> None:
         """A lease of a group came back; forgets the group when nothing else keeps it."""
         if group.running == 0 and group.lane is None and group.place == NOWHERE:
             self._groups.pop(group.spec.key, None)
 
     # What follows keeps the order and the counts.
 
-    def _respecify(self, group: Group, spec: GroupSpec) -> None:
+    def _respecify(self, group: QueueGroup, spec: GroupShare) -> None:
         if group.spec.priority != spec.priority:
             raise InputError(
                 f"priority {spec.priority} differs from {group.spec.priority}",
@@ -240,7 +242,7 @@ class FairQueue:
             self.release_hold(group)
             self.set_standing(group, READY)
 
-    def _count(self, group: Group, lane: Lane, sign: int) -> None:
+    def _count(self, group: QueueGroup, lane: DemandLane, sign: int) -> None:
         lane.queued += sign
         accounts = group.accounts_for(lane)
         for number, resource in enumerate(lane.resources):
@@ -250,7 +252,7 @@ class FairQueue:
                 resource.peak_queued = resource.queued
             accounts[number].queued += amount
 
-    def _unlink(self, group: Group, item: Queued) -> None:
+    def _unlink(self, group: QueueGroup, item: QueuedWork) -> None:
         del self._items[item.id]
         self.version += 1
         group.queued -= 1
@@ -266,10 +268,10 @@ class FairQueue:
             after.ahead = ahead
         item.ahead = item.after = None
 
-    def _activate(self, group: Group, lane: Lane) -> None:
+    def _activate(self, group: QueueGroup, lane: DemandLane) -> None:
         level = self._levels.get(group.spec.priority)
         if level is None:
-            level = Level()
+            level = PriorityLevel()
             self._levels[group.spec.priority] = level
         if group.place != NOWHERE:
             level.idle.remove(group)
@@ -280,7 +282,7 @@ class FairQueue:
         group.standing = READY
         self._join(group, lane)
 
-    def _deactivate(self, group: Group) -> None:
+    def _deactivate(self, group: QueueGroup) -> None:
         self._leave(group)
         level = self._levels[group.spec.priority]
         level.active -= 1
@@ -294,17 +296,17 @@ class FairQueue:
             level.virtual = max(level.virtual, level.latest_finish)
             self._forget(level)
 
-    def _forget(self, level: Level) -> None:
+    def _forget(self, level: PriorityLevel) -> None:
         """Drops idle groups whose finish tag the level's clock has passed: it no longer matters."""
         idle = level.idle
         while idle.nodes and idle.nodes[0].tag <= level.virtual:
             group = idle.nodes[0]
-            assert isinstance(group, Group)
+            assert isinstance(group, QueueGroup)
             idle.remove(group)
             if group.running == 0:
                 del self._groups[group.spec.key]
 
-    def _reorder(self, group: Group, head: Queued) -> None:
+    def _reorder(self, group: QueueGroup, head: QueuedWork) -> None:
         lane = group.lane
         assert lane is not None
         if head.lane is lane:
@@ -316,7 +318,7 @@ class FairQueue:
             group.standing = READY
             self._join(group, head.lane)
 
-    def _join(self, group: Group, lane: Lane) -> None:
+    def _join(self, group: QueueGroup, lane: DemandLane) -> None:
         group.lane = lane
         group.head_accounts = [group.account(resource) for resource in lane.resources]
         lane.members += 1
@@ -325,13 +327,13 @@ class FairQueue:
             self._contend(lane, 1, group.spec.weight)
         self._place(group, lane)
 
-    def _place(self, group: Group, lane: Lane) -> None:
+    def _place(self, group: QueueGroup, lane: DemandLane) -> None:
         if group.standing != REFUSED:
             group.rank = group.standing * _STANDING_STRIDE - group.spec.priority
             lane.groups.push(group)
         self._lane_changed(lane)
 
-    def _leave(self, group: Group) -> None:
+    def _leave(self, group: QueueGroup) -> None:
         lane = group.lane
         assert lane is not None
         group.lane = None
@@ -345,7 +347,7 @@ class FairQueue:
             self._contend(lane, -1, -group.spec.weight)
         self._lane_changed(lane)
 
-    def _contend(self, lane: Lane, members: int, weight: int) -> None:
+    def _contend(self, lane: DemandLane, members: int, weight: int) -> None:
         for resource in lane.resources:
             resource.contenders += members
             resource.contending_weight += weight
@@ -353,7 +355,7 @@ class FairQueue:
                 resource.is_dirty = True
                 self.dirty.append(resource)
 
-    def _lane_changed(self, lane: Lane) -> None:
+    def _lane_changed(self, lane: DemandLane) -> None:
         """Keeps a lane in its bay's order while it is open and somebody in it may go."""
         nodes = lane.groups.nodes
         lanes = lane.bay.lanes

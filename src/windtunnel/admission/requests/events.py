@@ -1,16 +1,16 @@
 """How request admission words its events; called only when somebody wants some."""
 
 from windtunnel.admission import events as kinds
-from windtunnel.admission.endpoint import (
-    DomainState,
-    RequestAsk,
-    RequestDenied,
-    RequestLease,
-    Ticket,
-)
 from windtunnel.admission.events import Announcer
 from windtunnel.admission.leases import Lease
 from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
+from windtunnel.admission.requests.endpoint import (
+    DomainState,
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
 from windtunnel.core.telemetry import Plain
 
 _ENDS_OF_WAITS = {
@@ -46,7 +46,7 @@ def tell_denied(announcer: Announcer, denied: RequestDenied, now: float) -> None
         )
 
 
-def tell_granted(announcer: Announcer, ticket: Ticket, now: float) -> None:
+def tell_granted(announcer: Announcer, ticket: QueueTicket, now: float) -> None:
     state, lease = ticket.domain, ticket.lease
     assert lease is not None
     if announcer.wants(kinds.REQUEST_WAIT_COMPLETED):
@@ -64,7 +64,7 @@ def tell_granted(announcer: Announcer, ticket: Ticket, now: float) -> None:
 
 
 def tell_ended_wait(
-    announcer: Announcer, ticket: Ticket, denied: RequestDenied, now: float
+    announcer: Announcer, ticket: QueueTicket, denied: RequestDenied, now: float
 ) -> None:
     kind = _ENDS_OF_WAITS.get(denied.reason, kinds.REQUEST_DENIED)
     if announcer.wants(kind):
@@ -81,7 +81,7 @@ def tell_ended_wait(
     _tell_drained(announcer, ticket, now)
 
 
-def _tell_drained(announcer: Announcer, ticket: Ticket, now: float) -> None:
+def _tell_drained(announcer: Announcer, ticket: QueueTicket, now: float) -> None:
     if len(ticket.endpoint.queue) == 0:
         tell_request(announcer, kinds.REQUEST_QUEUE_DRAINED, ticket.domain, ticket.ask, 0, now)
 

@@ -1,11 +1,16 @@
 """Request admission with one endpoint and a clock, in few words, for tests."""
 
-from windtunnel.admission.budgets import Observed
-from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
 from windtunnel.admission.events import Announcer
-from windtunnel.admission.limiter import NEVER, AimdSettings
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.limiter import NEVER, AimdSettings
 from windtunnel.core.random import Streams
 
 
@@ -67,9 +72,9 @@ class Desk:
         assert isinstance(answer, RequestLease)
         return answer
 
-    def wait(self, ask: RequestAsk | None = None) -> Ticket:
+    def wait(self, ask: RequestAsk | None = None) -> QueueTicket:
         answer = self.admission.acquire(ask or self.ask(), self.now)
-        assert isinstance(answer, Ticket)
+        assert isinstance(answer, QueueTicket)
         return answer
 
     def refusal(self, ask: RequestAsk | None = None) -> RequestDenial:
@@ -84,8 +89,8 @@ class Desk:
         *,
         retry_after_s: float = 0.0,
         tokens_used: int = -1,
-        observed: Observed | None = None,
-    ) -> list[Ticket]:
+        observed: ObservedLimits | None = None,
+    ) -> list[QueueTicket]:
         """Releases, and returns whoever was served by that."""
         self.admission.release(
             lease,
@@ -97,9 +102,9 @@ class Desk:
         )
         return self.admission.take_resolved()
 
-    def sleep_until(self, time_s: float) -> list[Ticket]:
+    def sleep_until(self, time_s: float) -> list[QueueTicket]:
         """Passes time as a driver does, and returns whoever was served meanwhile."""
-        served: list[Ticket] = []
+        served: list[QueueTicket] = []
         while self.admission.next_wake_s() <= time_s:
             self.now = self.admission.next_wake_s()
             self.admission.advance(self.now)

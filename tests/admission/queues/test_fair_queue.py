@@ -5,18 +5,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from windtunnel.admission.fair_queue import FairQueue
-from windtunnel.admission.reference_queue import ReferenceQueue
-from windtunnel.admission.waiting import (
+from windtunnel.admission.queues.fair_queue import FairQueue
+from windtunnel.admission.queues.groups import (
     READY,
     REFUSED,
     YIELDING,
-    Bay,
-    GroupSpec,
-    Lane,
-    Queued,
+    DemandLane,
+    GroupShare,
+    LaneGroup,
+    QueuedWork,
     Resource,
 )
+from windtunnel.admission.queues.reference_queue import ReferenceQueue
 from windtunnel.core.errors import InputError
 
 
@@ -25,14 +25,16 @@ class Line:
 
     def __init__(self, **weights: int) -> None:
         self.queue = FairQueue()
-        self.lane = Lane("work", self.queue.add_bay(), [], [])
-        self.specs = {name: GroupSpec(name, weight) for name, weight in weights.items()}
+        self.lane = DemandLane("work", self.queue.add_bay(), [], [])
+        self.specs = {name: GroupShare(name, weight) for name, weight in weights.items()}
         self.made = 0
 
     def add(self, group: str, count: int = 1) -> None:
         for _ in range(count):
             self.made += 1
-            self.queue.enqueue(Queued(f"{group}{self.made}", self.specs[group], self.lane, None, 0))
+            self.queue.enqueue(
+                QueuedWork(f"{group}{self.made}", self.specs[group], self.lane, None, 0)
+            )
 
     def take(self, count: int) -> str:
         served = []
@@ -121,13 +123,13 @@ def test_a_stale_selection_cannot_be_committed(change: str) -> None:
 
 def test_an_id_that_waits_is_accepted_once() -> None:
     line = Line(a=1)
-    item = Queued("x", line.specs["a"], line.lane, None, 0.0)
+    item = QueuedWork("x", line.specs["a"], line.lane, None, 0.0)
     assert line.queue.enqueue(item)
     version = line.queue.version
-    assert not line.queue.enqueue(Queued("x", line.specs["a"], line.lane, None, 1.0))
+    assert not line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None, 1.0))
     assert (line.queue.version, len(line.queue)) == (version, 1)
     assert line.take(1) == "a"
-    assert line.queue.enqueue(Queued("x", line.specs["a"], line.lane, None, 2.0))
+    assert line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None, 2.0))
 
 
 def test_discarding_the_head_lets_the_next_go() -> None:
@@ -142,16 +144,16 @@ def test_discarding_the_head_lets_the_next_go() -> None:
 
 def test_higher_priority_goes_first_and_lower_keeps_its_own_clock() -> None:
     queue = FairQueue()
-    lane = Lane("work", queue.add_bay(), [], [])
-    high, old, new = GroupSpec("high", priority=1), GroupSpec("old"), GroupSpec("new")
+    lane = DemandLane("work", queue.add_bay(), [], [])
+    high, old, new = GroupShare("high", priority=1), GroupShare("old"), GroupShare("new")
     for number in range(50):
-        queue.enqueue(Queued(f"h{number}", high, lane, None, 0.0))
-        queue.enqueue(Queued(f"o{number}", old, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"h{number}", high, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"o{number}", old, lane, None, 0.0))
     served = []
     for turn in range(70):
         if turn == 50:
             for number in range(20):
-                queue.enqueue(Queued(f"n{number}", new, lane, None, 0.0))
+                queue.enqueue(QueuedWork(f"n{number}", new, lane, None, 0.0))
         selection = queue.select()
         assert selection is not None
         queue.commit(selection)
@@ -162,11 +164,11 @@ def test_higher_priority_goes_first_and_lower_keeps_its_own_clock() -> None:
 
 def test_a_costly_item_is_charged_as_such() -> None:
     queue = FairQueue()
-    lane = Lane("work", queue.add_bay(), [], [])
-    long, short = GroupSpec("long"), GroupSpec("short")
+    lane = DemandLane("work", queue.add_bay(), [], [])
+    long, short = GroupShare("long"), GroupShare("short")
     for number in range(10):
-        queue.enqueue(Queued(f"l{number}", long, lane, None, 0.0, cost=4.0))
-        queue.enqueue(Queued(f"s{number}", short, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"l{number}", long, lane, None, 0.0, cost=4.0))
+        queue.enqueue(QueuedWork(f"s{number}", short, lane, None, 0.0))
     served = ""
     for _ in range(10):
         selection = queue.select()
@@ -179,11 +181,11 @@ def test_a_costly_item_is_charged_as_such() -> None:
 def test_ordering_state_is_bounded_by_active_groups() -> None:
     """Request queue heap never shrinks; task-queue history growth."""
     queue = FairQueue()
-    lane = Lane("work", queue.add_bay(), [], [])
-    busy = GroupSpec("busy")
+    lane = DemandLane("work", queue.add_bay(), [], [])
+    busy = GroupShare("busy")
     for number in range(3000):
-        queue.enqueue(Queued(f"b{number}", busy, lane, None, 0.0))
-        queue.enqueue(Queued(f"q{number}", GroupSpec(f"once{number}"), lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"b{number}", busy, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"q{number}", GroupShare(f"once{number}"), lane, None, 0.0))
         selection = queue.select()
         assert selection is not None
         queue.commit(selection)
@@ -204,7 +206,7 @@ def test_ordering_state_is_bounded_by_active_groups() -> None:
 )
 def test_a_bad_group_gets_a_sentence(arguments: dict[str, int], sentence: str) -> None:
     with pytest.raises(InputError) as fault:
-        GroupSpec("g", **arguments)
+        GroupShare("g", **arguments)
     assert str(fault.value) == sentence
 
 
@@ -212,7 +214,7 @@ def test_a_group_cannot_change_its_priority() -> None:
     line = Line(a=1)
     line.add("a")
     with pytest.raises(InputError, match="one group has one priority"):
-        line.queue.enqueue(Queued("x", GroupSpec("a", priority=2), line.lane, None, 0.0))
+        line.queue.enqueue(QueuedWork("x", GroupShare("a", priority=2), line.lane, None, 0.0))
     assert "x" not in line.queue
 
 
@@ -228,12 +230,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.resources = [Resource(f"r{number}", number, 9) for number in range(3)]
         self.bays = [self.fast.add_bay() for _ in range(2)]
         self.lanes = [
-            Lane("empty", self.bays[0], [], []),
-            Lane("one", self.bays[0], self.resources[:1], [1]),
-            Lane("two", self.bays[1], self.resources[1:], [2, 1]),
+            DemandLane("empty", self.bays[0], [], []),
+            DemandLane("one", self.bays[0], self.resources[:1], [1]),
+            DemandLane("two", self.bays[1], self.resources[1:], [2, 1]),
         ]
         self.blocked: set[str] = set()
-        self.short: set[Bay] = set()
+        self.short: set[LaneGroup] = set()
         self.standing: dict[str, int] = {}
         self.kept: list[tuple[object, object]] = []
 
@@ -247,9 +249,9 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue(
         self, number: int, group: tuple[str, int], weight: int, lane: int, cost: float
     ) -> None:
-        spec = GroupSpec(group[0], weight, group[1] // 2)
+        spec = GroupShare(group[0], weight, group[1] // 2)
         one, other = (
-            Queued(str(number), spec, self.lanes[lane], None, 0.0, cost) for _ in range(2)
+            QueuedWork(str(number), spec, self.lanes[lane], None, 0.0, cost) for _ in range(2)
         )
         state = self.fast.groups.get(spec.key)
         known = state is not None and state.lane is not None and state.spec.weight == weight
@@ -303,7 +305,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.fast.commit(fast) is None
         self.forget_standings(before)
 
-    def select_slowly(self) -> tuple[Queued, int] | None:
+    def select_slowly(self) -> tuple[QueuedWork, int] | None:
         return self.slow.select(
             lambda item: item.lane.name not in self.blocked and item.lane.bay not in self.short,
             lambda item: self.standing.get(item.group.key, READY),

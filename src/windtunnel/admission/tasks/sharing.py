@@ -13,8 +13,16 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from windtunnel.admission.queues.groups import (
+    READY,
+    REFUSED,
+    YIELDING,
+    DemandLane,
+    GroupAccount,
+    QueueGroup,
+    Resource,
+)
 from windtunnel.admission.reasons import TaskDenial
-from windtunnel.admission.waiting import READY, REFUSED, YIELDING, Account, Group, Lane, Resource
 from windtunnel.core.errors import InputError
 
 RESERVED_MAX: Final = 8
@@ -24,7 +32,7 @@ LEASE_DEBT: Final = "lease"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Policy:
+class SharePolicy:
     """Lets everyone go whose task fits."""
 
     def __init__(self) -> None:
@@ -33,19 +41,24 @@ class Policy:
         self.wake_weight = 0
         self.repays_by_lease = False
 
-    def judge(self, group: Group, lane: Lane, accounts: list[Account]) -> int:  # noqa: ARG002
+    def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:  # noqa: ARG002
         """READY, YIELDING or REFUSED."""
         return READY
 
-    def borrowed(self, group: Group, lane: Lane, accounts: list[Account]) -> list[int] | None:  # noqa: ARG002
+    def borrowed(
+        self,
+        group: QueueGroup,  # noqa: ARG002
+        lane: DemandLane,  # noqa: ARG002
+        accounts: list[GroupAccount],  # noqa: ARG002
+    ) -> list[int] | None:
         """How much of each amount a lease granted now would borrow; None for nothing at all."""
         return None
 
 
-class StrictFair(Policy):
+class StrictFair(SharePolicy):
     """Holds a group to its admitted limit while others that could go want the same resource."""
 
-    def judge(self, group: Group, lane: Lane, accounts: list[Account]) -> int:  # noqa: ARG002
+    def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:  # noqa: ARG002
         limit = group.spec.admitted_limit
         if limit == 0 or group.running < limit:
             return READY
@@ -58,7 +71,7 @@ class StrictFair(Policy):
         return READY
 
 
-class BoundedBorrow(Policy):
+class BoundedBorrow(SharePolicy):
     """Shares by weight; a group may borrow what nobody wants, and gives way while in debt.
 
     Whoever is beyond its share of a contended resource, or still in debt for it, yields. Debt is
@@ -89,7 +102,7 @@ class BoundedBorrow(Policy):
         self._ceiling: Final[int] = -1 if ceiling is None else ceiling
         self._ceilings: Final[dict[tuple[str, str], int]] = dict(ceilings or {})
 
-    def judge(self, group: Group, lane: Lane, accounts: list[Account]) -> int:
+    def judge(self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]) -> int:
         spec = group.spec
         if spec.admitted_limit == 0:
             return READY
@@ -114,7 +127,9 @@ class BoundedBorrow(Policy):
                     return REFUSED
         return READY
 
-    def borrowed(self, group: Group, lane: Lane, accounts: list[Account]) -> list[int] | None:
+    def borrowed(
+        self, group: QueueGroup, lane: DemandLane, accounts: list[GroupAccount]
+    ) -> list[int] | None:
         if group.spec.admitted_limit == 0:
             return None
         amounts: list[int] | None = None
@@ -135,14 +150,14 @@ class BoundedBorrow(Policy):
         self.wake_weight = wake_weight
         return YIELDING
 
-    def _strict_share(self, group: Group, resource: Resource) -> int:
+    def _strict_share(self, group: QueueGroup, resource: Resource) -> int:
         own = group.spec.weight
         together = resource.contending_weight if resource.contenders > 1 else 2 * own
         return strict_share(
             resource.limit, own, together, group.spec.admitted_limit, round_up=self._round_up
         )
 
-    def _weight_that_allows(self, group: Group, resource: Resource, projected: int) -> int:
+    def _weight_that_allows(self, group: QueueGroup, resource: Resource, projected: int) -> int:
         """The combined weight of contenders at which the share reaches `projected`."""
         own, limit = group.spec.weight, resource.limit
         if projected > limit or projected > group.spec.admitted_limit or projected <= 1:
@@ -151,7 +166,7 @@ class BoundedBorrow(Policy):
             return max(own, (limit * own - 1) // (projected - 1))
         return max(own, limit * own // projected)
 
-    def _borrow_ceiling(self, group: Group, resource: Resource, strict: int) -> int:
+    def _borrow_ceiling(self, group: QueueGroup, resource: Resource, strict: int) -> int:
         if self._ceilings:
             explicit = self._ceilings.get((group.spec.key, resource.name))
             if explicit is not None:

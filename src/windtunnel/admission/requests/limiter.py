@@ -128,7 +128,7 @@ class Admission:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Limiter:
+class RequestLimiter:
     """A fixed limit that keeps to the waits it is told; what every limiter answers to.
 
     A refusal (a rate limit, an overloaded server) stops everything for Retry-After, or for
@@ -273,7 +273,7 @@ class Limiter:
         return step_s if step_s < _STEP_S_MAX else _STEP_S_MAX
 
 
-class AimdLimiter(Limiter):
+class AimdLimiter(RequestLimiter):
     """Additive increase, multiplicative decrease, with a ramp, a soft ceiling and probes."""
 
     def __init__(

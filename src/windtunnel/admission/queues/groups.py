@@ -16,7 +16,7 @@ REFUSED: Final = 2
 PRIORITY_MAX: Final = 1000
 
 
-class GroupSpec:
+class GroupShare:
     """On whose behalf work waits: its share between groups, and how many it may have running."""
 
     __slots__ = ("admitted_limit", "key", "priority", "weight")
@@ -82,16 +82,16 @@ class Resource:
         self.peak_queued = 0
         self.contenders = 0
         self.contending_weight = 0
-        self.lanes: Final[list[Lane]] = []
+        self.lanes: Final[list[DemandLane]] = []
         self.lane_amounts: Final[list[int]] = []
-        self.short_bays: Final[list[Bay]] = []
+        self.short_bays: Final[list[LaneGroup]] = []
         self.short_amounts: Final[list[int]] = []
         self.holds: Final = NodeHeap()
-        self.refused: Final[list[Group]] = []
+        self.refused: Final[list[QueueGroup]] = []
         self.is_dirty = False
 
 
-class Account:
+class GroupAccount:
     """What one group has of one resource."""
 
     __slots__ = ("debt", "leased", "queued")
@@ -102,7 +102,7 @@ class Account:
         self.debt = 0
 
 
-class Bay:
+class LaneGroup:
     """Lanes that ask for the same shared resources."""
 
     __slots__ = ("lanes", "shortages")
@@ -112,7 +112,7 @@ class Bay:
         self.shortages = 0
 
 
-class Lane(Node):
+class DemandLane(Node):
     """Work that asks for the same amounts of the same things, whoever it belongs to."""
 
     __slots__ = (
@@ -128,7 +128,9 @@ class Lane(Node):
         "weight",
     )
 
-    def __init__(self, name: str, bay: Bay, resources: list[Resource], amounts: list[int]) -> None:
+    def __init__(
+        self, name: str, bay: LaneGroup, resources: list[Resource], amounts: list[int]
+    ) -> None:
         super().__init__()
         self.name: Final = name
         self.bay: Final = bay
@@ -151,7 +153,7 @@ class Lane(Node):
         }
 
 
-class Queued:
+class QueuedWork:
     """A unit of work that waits. It is in one queue at most, and knows its neighbours there."""
 
     __slots__ = ("after", "ahead", "cost", "enqueued_s", "group", "id", "lane", "payload")
@@ -159,8 +161,8 @@ class Queued:
     def __init__(
         self,
         id: str,  # noqa: A002 - an id is what it is
-        group: GroupSpec,
-        lane: Lane,
+        group: GroupShare,
+        lane: DemandLane,
         payload: object,
         enqueued_s: float,
         cost: float = 1.0,
@@ -173,11 +175,11 @@ class Queued:
         self.payload: Final = payload
         self.enqueued_s: Final = enqueued_s
         self.cost: Final = cost
-        self.ahead: Queued | None = None
-        self.after: Queued | None = None
+        self.ahead: QueuedWork | None = None
+        self.after: QueuedWork | None = None
 
 
-class Group(Node):
+class QueueGroup(Node):
     """A group that has work waiting, or leases, or a finish tag that must not be forgotten yet."""
 
     __slots__ = (
@@ -195,29 +197,29 @@ class Group(Node):
         "standing",
     )
 
-    def __init__(self, spec: GroupSpec) -> None:
+    def __init__(self, spec: GroupShare) -> None:
         super().__init__()
         self.spec = spec
-        self.first: Queued | None = None
-        self.last: Queued | None = None
-        self.lane: Lane | None = None
+        self.first: QueuedWork | None = None
+        self.last: QueuedWork | None = None
+        self.lane: DemandLane | None = None
         self.queued = 0
         self.running = 0
         self.finish = 0.0
         self.standing = READY
-        self.accounts: Final[dict[int, Account]] = {}
-        self.head_accounts: list[Account] = []
+        self.accounts: Final[dict[int, GroupAccount]] = {}
+        self.head_accounts: list[GroupAccount] = []
         self.hold: Hold | None = None
         self.held_on: Resource | None = None
 
-    def account(self, resource: Resource) -> Account:
+    def account(self, resource: Resource) -> GroupAccount:
         account = self.accounts.get(resource.index)
         if account is None:
-            account = Account()
+            account = GroupAccount()
             self.accounts[resource.index] = account
         return account
 
-    def accounts_for(self, lane: Lane) -> list[Account]:
+    def accounts_for(self, lane: DemandLane) -> list[GroupAccount]:
         """Its accounts of what a lane asks for, in the lane's order."""
         if lane is self.lane:
             return self.head_accounts
@@ -229,6 +231,6 @@ class Hold(Node):
 
     __slots__ = ("group",)
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: QueueGroup) -> None:
         super().__init__()
         self.group: Final = group

@@ -11,8 +11,8 @@ cuts the limit, also while it is being measured, and a wait that is asked for is
 import math
 from typing import Final
 
-from windtunnel.admission.limiter import NEVER, Admission, Limiter
 from windtunnel.admission.reasons import Outcome
+from windtunnel.admission.requests.limiter import NEVER, Admission, RequestLimiter
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
@@ -31,7 +31,7 @@ _RATE_LIMITED: Final = Outcome.RATE_LIMITED
 _OVERLOADED: Final = Outcome.PROVIDER_OVERLOADED
 
 
-class GradientLimiter(Limiter):
+class GradientLimiter(RequestLimiter):
     """Grows while requests are as fast as when few were in flight, shrinks as they slow down."""
 
     def __init__(

@@ -6,11 +6,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from windtunnel.admission.invariants import TASK_INVARIANTS
 from windtunnel.admission.leases import TaskLease
-from windtunnel.admission.policies import BoundedBorrow, Policy, StrictFair, strict_share
+from windtunnel.admission.queues.groups import (
+    READY,
+    REFUSED,
+    YIELDING,
+    DemandLane,
+    GroupShare,
+    QueuedWork,
+)
+from windtunnel.admission.queues.reference_queue import ReferenceQueue
 from windtunnel.admission.reasons import ReleaseResult
-from windtunnel.admission.reference_queue import ReferenceQueue
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION, TaskAdmission
-from windtunnel.admission.waiting import READY, REFUSED, YIELDING, GroupSpec, Lane, Queued
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
+from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy, StrictFair, strict_share
 from windtunnel.core.invariants import InvariantChecker
 
 LIMITS = {SUBMISSION: 6, LLM_WAIT: 4, "request:p/m": 2, "request:p/n": 3}
@@ -22,7 +29,7 @@ DEMANDS: list[dict[str, int]] = [
     {SUBMISSION: 2, LLM_WAIT: 2, "request:p/n": 2},
 ]
 GROUPS = [
-    GroupSpec(f"g{n}", weight=1 + n % 4, admitted_limit=(0, 1, 2, 8)[n % 4]) for n in range(7)
+    GroupShare(f"g{n}", weight=1 + n % 4, admitted_limit=(0, 1, 2, 8)[n % 4]) for n in range(7)
 ]
 CEILINGS = {("g2", LLM_WAIT): 0, ("g3", "request:p/n"): 1}
 
@@ -38,10 +45,10 @@ class Oracle:
         taken = sum(lease.amounts().get(name, 0) for lease in self.machine.leases)
         return self.machine.limits[name] - taken
 
-    def fits(self, head: Queued) -> bool:
+    def fits(self, head: QueuedWork) -> bool:
         return all(self.available(name) >= n for name, n in head.lane.request().items())
 
-    def rivals(self, head: Queued, name: str) -> list[int]:
+    def rivals(self, head: QueuedWork, name: str) -> list[int]:
         """Weights of other groups whose head wants the resource and lacks nothing narrow."""
         slow = self.machine.slow
         return [
@@ -56,7 +63,7 @@ class Oracle:
             )
         ]
 
-    def standing(self, head: Queued) -> int:
+    def standing(self, head: QueuedWork) -> int:
         spec, request = head.group, head.lane.request()
         if spec.admitted_limit == 0:
             return READY
@@ -87,14 +94,14 @@ class Oracle:
 class TaskMachine(RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(["strict", "group", "lease"]))
     def start(self, policy: str) -> None:
-        chosen: Policy = (
+        chosen: SharePolicy = (
             StrictFair()
             if policy == "strict"
             else BoundedBorrow(repayment=policy, ceilings=CEILINGS)
         )
         self.tasks = TaskAdmission("run-1", LIMITS, chosen)
         self.limits = dict(LIMITS)
-        self.lanes: list[Lane] = [self.tasks.demand(demand) for demand in DEMANDS]
+        self.lanes: list[DemandLane] = [self.tasks.demand(demand) for demand in DEMANDS]
         self.slow = ReferenceQueue()
         self.leases: list[TaskLease] = []
         self.oracle = Oracle(policy, self)
@@ -106,8 +113,8 @@ class TaskMachine(RuleBasedStateMachine):
         return state.accounts[index].debt if state and index in state.accounts else 0
 
     @rule(number=st.integers(0, 60), group=st.sampled_from(GROUPS), lane=st.integers(0, 4))
-    def enqueue(self, number: int, group: GroupSpec, lane: int) -> None:
-        item = Queued(str(number), group, self.lanes[lane], None, self.now)
+    def enqueue(self, number: int, group: GroupShare, lane: int) -> None:
+        item = QueuedWork(str(number), group, self.lanes[lane], None, self.now)
         accepted = self.tasks.enqueue(str(number), group, self.lanes[lane], self.now)
         assert accepted == self.slow.enqueue(item)
 

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from windtunnel.admission.events import TASK_METADATA_FELL_BACK, Announcer, Correlation
+from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION
-from windtunnel.admission.waiting import GroupSpec
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
 from windtunnel.core.errors import InputError
 
 ADMITTED_PER_WEIGHT: Final = 2
@@ -72,7 +72,7 @@ class MetadataError(InputError):
 class Resolved(msgspec.Struct, frozen=True):
     """What the scheduler works with: fairness group, resources, and the endpoint if known."""
 
-    group: GroupSpec
+    group: GroupShare
     amounts: Mapping[str, int]
     request_key: tuple[str, str, Domain] | None
     fell_back: MetadataFault | None = None
@@ -174,7 +174,7 @@ def resolve(
             request_key = (provider, model, Domain(generation))
     key = "/".join((*metadata.identity, *columns))
     return Resolved(
-        GroupSpec(key, metadata.weight, priority, admitted_limit),
+        GroupShare(key, metadata.weight, priority, admitted_limit),
         amounts,
         request_key,
         fault.code if fault else None,

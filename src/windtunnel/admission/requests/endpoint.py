@@ -5,13 +5,13 @@ State of request admission, owned by `requests.py`; the two are apart for length
 
 from typing import Final
 
-from windtunnel.admission.budgets import Budget, Spent
 from windtunnel.admission.events import Correlation
-from windtunnel.admission.fair_queue import FairQueue
 from windtunnel.admission.leases import Lease
-from windtunnel.admission.limiter import NEVER, Admission, Limiter
+from windtunnel.admission.queues.fair_queue import FairQueue
+from windtunnel.admission.queues.groups import DemandLane, GroupShare
 from windtunnel.admission.reasons import Domain, RequestDenial
-from windtunnel.admission.waiting import GroupSpec, Lane
+from windtunnel.admission.requests.budgets import Budget, Spent
+from windtunnel.admission.requests.limiter import NEVER, Admission, RequestLimiter
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Entry
 
@@ -119,7 +119,7 @@ class DomainState:
         "told_limit",
     )
 
-    def __init__(self, key: str, limiter: Limiter, lane: Lane) -> None:
+    def __init__(self, key: str, limiter: RequestLimiter, lane: DemandLane) -> None:
         self.key: Final = key
         self.limiter: Final = limiter
         self.lane: Final = lane
@@ -162,7 +162,7 @@ class AnswerSizes:
         self._mean += off * _MEAN_GAIN
 
 
-class Endpoint:
+class ModelEndpoint:
     """A provider's model, over all its domains."""
 
     def __init__(self, provider: str, model: str, requests: Budget, tokens: Budget) -> None:
@@ -179,7 +179,7 @@ class Endpoint:
         self.queue: Final = FairQueue()
         self.bay: Final = self.queue.add_bay()
         self.domains: Final[dict[Domain, DomainState]] = {}
-        self.specs: Final[dict[str, GroupSpec]] = {}
+        self.specs: Final[dict[str, GroupShare]] = {}
         self.wake: Entry | None = None
 
     def tokens_of(self, ask: RequestAsk) -> int:
@@ -206,14 +206,14 @@ class Endpoint:
         tokens_s = self.tokens.ready_s(tokens, now) if tokens > 0 else now
         return requests_s if requests_s > tokens_s else tokens_s
 
-    def spec(self, ask: RequestAsk, domain: DomainState) -> GroupSpec:
+    def spec(self, ask: RequestAsk, domain: DomainState) -> GroupShare:
         """The fairness group of an ask: its own, apart for each domain and priority."""
         key = f"{domain.key}|{ask.priority}|{ask.group}"
         spec = self.specs.get(key)
         if spec is None or spec.weight != ask.weight:
             if len(self.specs) > 2 * len(self.queue.groups) + 16:
                 self.specs.clear()
-            spec = GroupSpec(key, ask.weight, ask.priority)
+            spec = GroupShare(key, ask.weight, ask.priority)
             self.specs[key] = spec
         return spec
 
@@ -229,7 +229,7 @@ class RequestLease(Lease):
         generation: str,
         work_id: str,
         ask: RequestAsk,
-        endpoint: Endpoint,
+        endpoint: ModelEndpoint,
         domain: DomainState,
         admission: Admission,
         request_spent: Spent | None,
@@ -245,7 +245,7 @@ class RequestLease(Lease):
         self.token_spent: Final = token_spent
 
 
-class Ticket:
+class QueueTicket:
     """A place in the queue; once resolved it has a lease or a denial."""
 
     __slots__ = (
@@ -264,7 +264,7 @@ class Ticket:
         self,
         id: str,  # noqa: A002 - an id is what it is
         ask: RequestAsk,
-        endpoint: Endpoint,
+        endpoint: ModelEndpoint,
         domain: DomainState,
         since_s: float,
     ) -> None:

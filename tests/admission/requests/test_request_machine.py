@@ -4,12 +4,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from windtunnel.admission.endpoint import RequestAsk, RequestDenied, RequestLease, Ticket
-from windtunnel.admission.gradient import GradientLimiter
 from windtunnel.admission.invariants import REQUEST_INVARIANTS
-from windtunnel.admission.limiter import NEVER, AimdSettings, Limiter
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
-from windtunnel.admission.requests import RequestAdmission
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.endpoint import (
+    QueueTicket,
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+)
+from windtunnel.admission.requests.gradient import GradientLimiter
+from windtunnel.admission.requests.limiter import NEVER, AimdSettings, RequestLimiter
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
 
@@ -19,7 +24,7 @@ REQUESTS_PER_MINUTE = 20
 TOKENS_PER_MINUTE = 500
 
 
-def gradient(key: str, maximum: int, now: float) -> Limiter:
+def gradient(key: str, maximum: int, now: float) -> RequestLimiter:
     return GradientLimiter(maximum, initial=2)
 
 
@@ -49,7 +54,7 @@ class RequestMachine(RuleBasedStateMachine):
         )
         self.now = 0.0
         self.leases: dict[int, RequestLease] = {}
-        self.tickets: dict[str, Ticket] = {}
+        self.tickets: dict[str, QueueTicket] = {}
         self.admitted: list[tuple[float, int]] = []
         self.blocks: dict[str, float] = {}
 
@@ -72,7 +77,7 @@ class RequestMachine(RuleBasedStateMachine):
                 assert ticket.denied.reason is RequestDenial.QUEUE_TIMEOUT
                 assert self.now >= ticket.ask.deadline_s
 
-    def nobody_was_overtaken(self, ticket: Ticket) -> None:
+    def nobody_was_overtaken(self, ticket: QueueTicket) -> None:
         """First in, first out within a group of one domain and priority."""
         same = [
             other
@@ -120,7 +125,7 @@ class RequestMachine(RuleBasedStateMachine):
         self.collect()
         if isinstance(answer, RequestLease):
             self.got(answer)
-        elif isinstance(answer, Ticket):
+        elif isinstance(answer, QueueTicket):
             assert may_wait
             assert answer.is_waiting
             self.tickets[answer.id] = answer

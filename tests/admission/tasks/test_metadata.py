@@ -3,7 +3,9 @@
 import pytest
 
 from windtunnel.admission.events import Announcer
-from windtunnel.admission.metadata import (
+from windtunnel.admission.reasons import Domain
+from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
+from windtunnel.admission.tasks.metadata import (
     DEFAULT,
     MetadataError,
     MetadataFault,
@@ -14,8 +16,6 @@ from windtunnel.admission.metadata import (
     resolve,
     tell_fallback,
 )
-from windtunnel.admission.reasons import Domain
-from windtunnel.admission.tasks import LLM_WAIT, SUBMISSION
 from windtunnel.core.telemetry import MemorySink, Telemetry
 
 

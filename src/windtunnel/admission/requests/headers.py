@@ -1,10 +1,10 @@
-"""Reads what providers say of their limits in reply headers, in the dialects they speak.
+"""When to try again: what providers say of their limits in reply headers, and backoff.
 
 Understood: `retry-after` (seconds or an HTTP date) and `retry-after-ms`; `x-ratelimit-*` as OpenAI
 and most compatible servers send them; the same with the window in the name, as in
 `x-ratelimit-limit-tokens-minute`; `anthropic-ratelimit-*`; and the `ratelimit-*` of the IETF draft,
 with the window in `ratelimit-policy` or behind the limit. What cannot be read is taken as not said:
-a provider's mistake must not stop a run.
+a provider's mistake must not stop a run. Where nothing is said, waits double and are never in step.
 """
 
 import re
@@ -13,8 +13,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-from windtunnel.admission.budgets import DAY_S, HOUR_S, MINUTE_S, SECOND_S, Observed
+from windtunnel.admission.requests.budgets import DAY_S, HOUR_S, MINUTE_S, SECOND_S, ObservedLimits
+from windtunnel.core.random import Stream
 
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 60.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = re.compile(r"\s*(\d{1,15})")
@@ -74,7 +77,7 @@ _TOKENS = _dialects(
 )
 
 
-def read_limits(headers: Mapping[str, str], wall_s: float) -> Observed | None:
+def read_limits(headers: Mapping[str, str], wall_s: float) -> ObservedLimits | None:
     """What a reply said of limits, or None for nothing; `wall_s` is the Unix time now."""
     said = {name.lower(): value for name, value in headers.items()}
     requests, tokens = _said_of(said, _REQUESTS, wall_s), _said_of(said, _TOKENS, wall_s)
@@ -82,7 +85,7 @@ def read_limits(headers: Mapping[str, str], wall_s: float) -> Observed | None:
     if requests is None and tokens is None and wait_s == 0.0:
         return None
     of_requests, of_tokens = requests or _NOTHING, tokens or _NOTHING
-    return Observed(
+    return ObservedLimits(
         requests_limit=of_requests.limit,
         requests_left=of_requests.left,
         requests_reset_s=of_requests.reset_s,
@@ -172,3 +175,9 @@ def _moment(text: str) -> float | None:
         except (ValueError, OverflowError):
             continue
     return None
+
+
+def retry_delay_s(attempt: int, stream: Stream) -> float:
+    """The wait after the `attempt`-th failure, from 0: half to all of a delay that doubles."""
+    full_s = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempt, 10))
+    return stream.between(0.5 * full_s, full_s)

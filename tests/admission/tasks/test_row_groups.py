@@ -2,7 +2,7 @@
 
 import pytest
 
-from windtunnel.admission.row_groups import (
+from windtunnel.admission.tasks.row_groups import (
     RowGroupAdmission,
     RowGroupReason,
     RowGroupView,

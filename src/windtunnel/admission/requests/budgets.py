@@ -24,7 +24,7 @@ _SLACK: Final = 1.5
 """Resets are rounded, and seen a little late: times that differ by no more are the same."""
 
 
-class Observed:
+class ObservedLimits:
     """What a reply's headers said of the provider's limits; negative is unknown.
 
     A limit holds for its window; its reset is how long until all of it is there again.

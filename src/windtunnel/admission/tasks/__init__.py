@@ -1,0 +1,1 @@
+"""Whether a task that is ready may start: resources, shares, leases."""
