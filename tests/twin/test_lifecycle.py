@@ -225,6 +225,20 @@ def test_a_snapshot_has_replicas_by_state_and_the_traffic_of_its_interval() -> N
     assert (after.target, after.ready, after.starting, after.draining) == (1, 1, 0, 1)
 
 
+def test_the_latencies_of_a_snapshot_are_those_of_its_interval_and_tpot_is_per_gap() -> None:
+    """The first token takes a step of 20 ms, the nine after it 10 ms each: ten tokens, nine gaps."""
+    script = Script({"main": 1})
+    scaled(elastic(count=8, rate="4/s"), script)
+    flows = [snapshot.models[0].flow for snapshot in script.seen]
+    served = [flow for flow in flows if flow.completed]
+    assert sum(flow.completed for flow in served) >= 4
+    for flow in served:
+        assert flow.output_tokens == 10.0
+        assert flow.ttft_s == pytest.approx(0.020)
+        assert flow.tpot_s == pytest.approx(0.010)
+        assert flow.e2e_s == pytest.approx(0.110)
+
+
 @pytest.mark.parametrize(
     ("change", "where"),
     [
