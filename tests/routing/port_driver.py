@@ -21,9 +21,8 @@ from windtunnel.routing.build import (
 )
 from windtunnel.routing.custom import RequestLabels, RequestView, ServerView
 from windtunnel.routing.prefixes import CacheJournal
-from windtunnel.routing.router import NoServer, Routed, Router
+from windtunnel.routing.router import NoServer, Routed, Router, SplitDecider
 from windtunnel.routing.settings import RouterSettings
-from windtunnel.routing.split import SplitDecider
 from windtunnel.workload.request import PrefixChain, Request
 
 SERVERS = 3

@@ -226,7 +226,7 @@ def test_a_snapshot_has_replicas_by_state_and_the_traffic_of_its_interval() -> N
 
 
 def test_the_latencies_of_a_snapshot_are_those_of_its_interval_and_tpot_is_per_gap() -> None:
-    """The first token takes a step of 20 ms, the nine after it 10 ms each: ten tokens, nine gaps."""
+    """The first token takes a step of 20 ms, the nine after it 10 ms each: nine gaps."""
     script = Script({"main": 1})
     scaled(elastic(count=8, rate="4/s"), script)
     flows = [snapshot.models[0].flow for snapshot in script.seen]

@@ -1,1 +1,1 @@
-"""Which server takes a request."""
+"""Routers: choose the server of a request from views of servers and caches, with a reason."""

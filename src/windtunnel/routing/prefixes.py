@@ -32,7 +32,7 @@ class PrefixMap:
         self.found.append(0)
 
     def put(self, server: int, key: int, tokens: int) -> None:
-        """The server has the segment up to so many tokens; 0: nothing of it."""
+        """The server has the segment up to this many tokens; 0: nothing of it."""
         servers = self._by_key.get(key)
         if tokens:
             if servers is None:
@@ -72,10 +72,10 @@ class PrefixMap:
                 break
             start = end
         if prefix.ends[-1] >= request.prompt_tokens:
-            self._leave_a_token(request)
+            self._exclude_last_token(request)
 
-    def _leave_a_token(self, request: Request) -> None:
-        """A prompt's last token is always computed, so its block is no hit."""
+    def _exclude_last_token(self, request: Request) -> None:
+        """A prompt's last token is always computed, so its block never counts as cached."""
         last = request.prompt_tokens - 1
         kept = 0
         for server in self.holders:
@@ -200,7 +200,7 @@ class CacheIndex(PrefixMap):
             self.put(server, key, 0)
 
     def catch_up(self, now_s: float) -> None:
-        """Reads the journal, when the last time is long enough ago."""
+        """Reads the journal, if the index is older than its delay."""
         if now_s - self.taken_s < self._delay_s:
             return
         self.taken_s = now_s

@@ -1,4 +1,4 @@
-"""Scorers that look at the prompt: who has its start cached, or the adapter that it wants."""
+"""Scorers of the prompt: where its start is cached, or the adapter that it needs is loaded."""
 
 from typing import Final
 
@@ -16,14 +16,14 @@ KTHENA_BEST: Final = 5
 
 
 class Marks:
-    """Points that single servers get for one prompt, above what everybody gets."""
+    """Points of single servers for one prompt, above what all servers get."""
 
     def __init__(self, servers: int) -> None:
         self.points = [0] * servers
         self.marked: Final[list[int]] = []
 
     def reach(self, servers: int) -> None:
-        """There are so many servers now."""
+        """Makes room for this many servers."""
         self.points.extend([0] * (servers - len(self.points)))
 
     def clear(self) -> None:
@@ -40,9 +40,9 @@ class Marks:
 
 
 class PromptScorer(Scorer):
-    """An opinion that differs from prompt to prompt, and mostly concerns few servers.
+    """Scores that differ from prompt to prompt, and mostly concern few servers.
 
-    `mark` says the same as `scores`, less what all have in common: only who is above that.
+    `mark` says the same as `scores`, less what all servers have in common.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -65,14 +65,14 @@ class PromptScorer(Scorer):
         """The request is being sent there."""
 
     def look_again(self) -> None:
-        """The servers have been asked again."""
+        """The servers have been probed again."""
 
     def gone(self, server: int) -> None:
         """This server will never be a candidate again."""
 
 
 class PrefixCache(PromptScorer):
-    """The most cached tokens of the prompt is best, the fewest worst, as the servers report it."""
+    """The most cached tokens of the prompt are best, the fewest worst, as servers report them."""
 
     def __init__(self, signals: Signals, index: CacheIndex) -> None:
         super().__init__(signals)
@@ -108,7 +108,7 @@ class PrefixCache(PromptScorer):
 
 
 class CachedShare(PromptScorer):
-    """The share of the prompt that is cached: what a guess at it is held against."""
+    """The share of the prompt that is cached: an estimate of it is judged by this."""
 
     def __init__(self, signals: Signals, index: CacheIndex, longest: int) -> None:
         super().__init__(signals)
@@ -194,9 +194,9 @@ class KthenaPrefixCache(PromptScorer):
 
 
 class NoHitLru(PromptScorer):
-    """Prompts of which nobody has anything go round; where something is cached, no opinion.
+    """Prompts that no server has cached go round; where something is cached, all score the same.
 
-    Of n servers the one that had such a prompt longest ago gets 1, the next 1 - 1/(n - 1), and so
+    Of n servers the one that got such a prompt longest ago gets 1, the next 1 - 1/(n - 1), and so
     on to 0. Ranking all of them makes it the one scorer that costs more with more servers.
     """
 
@@ -235,7 +235,7 @@ class NoHitLru(PromptScorer):
 
 
 class LoraAffinity(PromptScorer):
-    """1 where the request's adapter is loaded, 0 elsewhere; 1 for all where that says nothing."""
+    """1 where the request's adapter is loaded, else 0; 1 for all if it is everywhere or nowhere."""
 
     def __init__(self, signals: Signals) -> None:
         super().__init__(signals)

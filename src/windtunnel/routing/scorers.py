@@ -1,8 +1,8 @@
-"""What makes a server good for a request: opinions from 0 to 1 that the weighted router adds up.
+"""Scorers: rate servers from 0 to 1 by their load; the weighted router adds the scores up.
 
-Each scorer has one plain method, `scores`, that says what it thinks of every candidate. How often
-an opinion can change decides how the router keeps it: some change only when servers are asked
-again, some with every request that is sent or ends, some with the prompt.
+Each scorer has one plain method, `scores`, with the score of every candidate. How often a score can
+change decides how the router keeps it: some change only when servers are probed, some with every
+request that is sent or ends, some with the prompt.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from windtunnel.core.signals import Signals
 from windtunnel.workload.request import Request
 
 POINTS: Final[i64] = 1 << 32
-"""A score of 1 in whole numbers, in which sums are exact and equal is equal."""
+"""A score of 1 as a whole number: sums of whole numbers are exact, so that equal is equal."""
 
 LATENCY_SHARE: Final = 0.5  # of TTFT in least-latency; the rest is TPOT's
 LOAD_AWARE_QUEUE: Final = 128
@@ -22,7 +22,7 @@ UNSERVED: Final[i64] = 100  # how much worse a request that does not run is to l
 
 
 class Scorer:
-    """An opinion on servers, and its share of the whole."""
+    """Scores servers; `share` is its weight over the sum of all weights."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals: Final = signals
@@ -33,11 +33,11 @@ class Scorer:
         self.candidates = candidates
 
     def reads_signals(self) -> bool:
-        """Whether servers must be asked for it."""
+        """Whether it reads the load that servers report when they are probed."""
         return True
 
     def scores(self, request: Request) -> list[float]:
-        """What it thinks of each candidate, in their order."""
+        """The score of each candidate, in their order."""
         raise NotImplementedError
 
     def points(self, score: float) -> i64:
@@ -51,7 +51,7 @@ def best_lowest(value: float, low: float, high: float) -> float:
 
 
 class SignalScorer(Scorer):
-    """Looks at what servers say when they are asked; nothing else changes its opinion."""
+    """Scores that change only when servers are probed."""
 
 
 class KvUtilization(SignalScorer):
@@ -71,7 +71,7 @@ class RunningRequests(SignalScorer):
 
 
 class LeastLatency(SignalScorer):
-    """The shortest mean times to first and per token; who has reported none is in the middle."""
+    """The shortest mean TTFT and TPOT; a server that has reported none is in the middle."""
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
         ttft = self._one(self.signals.ttft_s)
@@ -89,13 +89,13 @@ class LeastLatency(SignalScorer):
 
 
 class LiveScorer(Scorer):
-    """Looks at a count that changes with every request that is sent or ends."""
+    """Scores a count that changes with every request that is sent or ends."""
 
     def measure(self, server: i64) -> i64:
         raise NotImplementedError
 
     def score(self, count: i64, low: i64, high: i64) -> float:
-        """What it thinks of this count; `low` and `high` are the extremes of all candidates."""
+        """The score of a count; `low` and `high` are the extremes of all candidates."""
         raise NotImplementedError
 
     def scores(self, request: Request) -> list[float]:  # noqa: ARG002
@@ -104,10 +104,10 @@ class LiveScorer(Scorer):
         return [self.score(count, low, high) for count in counts]
 
     def queue(self, server: i64) -> i64:
-        """Requests in flight there that were not seen running: the queue, as far as one can know.
+        """Requests in flight there that were not observed running: an estimate of its queue.
 
-        What was sent since the last look counts at once, or every request until the next look
-        would go where the queue was shortest.
+        What was sent since the last probe counts at once; otherwise every request until the next
+        probe would go to the server with the shortest queue.
         """
         waiting: i64 = self.signals.in_flight[server] - self.signals.running[server]
         return max(waiting, 0)
@@ -124,7 +124,7 @@ class QueueDepth(LiveScorer):
 
 
 class LoadAware(LiveScorer):
-    """A half for an empty queue, less with every request in it, nothing from 128 on."""
+    """0.5 for an empty queue, less with every queued request, 0 from 128 on."""
 
     def measure(self, server: i64) -> i64:
         return min(self.queue(server), LOAD_AWARE_QUEUE)
@@ -134,7 +134,7 @@ class LoadAware(LiveScorer):
 
 
 class VllmDp(LiveScorer):
-    """vLLM's own measure between its data-parallel engines: who waits counts four times."""
+    """vLLM's measure between its data-parallel engines: a queued request counts four times."""
 
     def measure(self, server: i64) -> i64:
         running: i64 = self.signals.running[server]
@@ -171,7 +171,7 @@ class ActiveRequests(LiveScorer):
 
 
 class LeastRequest(LiveScorer):
-    """The same, where a request that does not run yet weighs a hundred more."""
+    """The same, where a request that does not run yet counts a hundred more."""
 
     def measure(self, server: i64) -> i64:
         in_flight: i64 = self.signals.in_flight[server]

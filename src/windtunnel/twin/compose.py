@@ -16,8 +16,7 @@ from windtunnel.routing.build import RouterInputs, build_counterfactual, build_r
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheJournal
-from windtunnel.routing.router import Router
-from windtunnel.routing.split import SplitDecider
+from windtunnel.routing.router import Router, SplitDecider
 from windtunnel.scaling.actuation import ScalingLoop, Ticking
 from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.accounts import Names, Targets

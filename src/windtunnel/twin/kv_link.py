@@ -1,12 +1,12 @@
-"""The way KV takes from one server to another: a link whose bandwidth is shared among transfers.
+"""The link that moves KV from one server to another: transfers share its bandwidth.
 
-Every transfer waits the link's latency and then moves its bytes. With contention all that are
-moving get equal shares, and shares grow the moment one of them ends; without, each moves as if it
-were alone.
+Every transfer waits for the link's latency and then moves its bytes. With contention all moving
+transfers get equal shares, and shares grow the moment one of them ends; without, each moves as if
+it were alone.
 
 Shares are counted, not simulated: `_mark` is how many bytes a transfer would have moved that had
 been there since the link was last idle. A transfer that joins at mark m with b bytes ends at mark
-m + b, whoever comes and goes meanwhile, so one heap says who is next.
+m + b, whatever starts and ends meanwhile, so one heap says which ends next.
 """
 
 import math
@@ -32,7 +32,7 @@ class Transfer:
 
 
 class Link(Actor):
-    """All transfers of a fleet. `advance` when `wake_s` has come; it gives back who has arrived."""
+    """All transfers of a fleet. `advance` at `wake_s` returns the requests whose KV has arrived."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Faults of the metrics that a control plane sees: missing, or late."""
 
+import math
 from typing import Final
 
 from windtunnel.core.signals import Signals
@@ -35,8 +36,9 @@ class SignalsSnapshot:
         signals.adapters_seen_s[:many] = self._adapters_seen_s
         signals.latency_seen_s[:many] = self._latency_seen_s
         for server in range(many, len(signals.waiting)):
-            signals.observe_load(server, 0, 0, 0.0, self.taken_s)
-            signals.observe_adapters(server, [], self.taken_s)
+            signals.observe_load(server, 0, 0, 0.0, -math.inf)
+            signals.observe_adapters(server, [], -math.inf)
+            signals.latency_seen_s[server] = -math.inf
             signals.ttft_s[server] = signals.tpot_s[server] = 0.0
         signals.taken_s = self.taken_s
 

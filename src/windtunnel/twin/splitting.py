@@ -1,11 +1,10 @@
-"""Disaggregation: who decides whether a prompt is computed elsewhere, where, and how KV comes."""
+"""Disaggregation: sends the prefill of a request to another server than the one that decodes."""
 
 from typing import Final
 
 from windtunnel.core import vocabulary
 from windtunnel.engine.server import Server
-from windtunnel.routing.router import NoServer
-from windtunnel.routing.split import SplitDecider
+from windtunnel.routing.router import NoServer, SplitDecider
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.event_log import EventLog
 from windtunnel.twin.handoff import Handoff
@@ -14,7 +13,7 @@ from windtunnel.workload.request import Request
 
 
 class Splitting:
-    """Splits requests between a server for the prompt and the one that writes the answer."""
+    """Splits requests between a prefill and a decode server."""
 
     def __init__(self, decider: SplitDecider, handoff: Handoff) -> None:
         self.decider: Final = decider
@@ -30,7 +29,7 @@ class Splitting:
         now_s: float,
     ) -> Request | None:
         """The half to send to a prefill server; None: `server` gets the whole request."""
-        # Prompts are computed in the cluster where they are answered: KV goes no further.
+        # Prompts are computed in the cluster where they are decoded: KV goes no further.
         router = service.prefill_routers[cluster.replicas[server.index].pool.site]
         if router is None or server.refusal(request):
             return None
@@ -47,8 +46,13 @@ class Splitting:
         if prefill == server.index:
             return None
         if event_log is not None:
-            reason = decision.reason
             event_log.add(
-                now_s, vocabulary.SPLIT, request, reason, prefill=prefill, cached=int(cached)
+                now_s,
+                vocabulary.SPLIT,
+                request,
+                decision.reason,
+                prefill=prefill,
+                cached=int(cached),
+                why=routed.reason,
             )
         return self.handoff.begin(request, prefill, now_s)
