@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.gangs.manifests import load
+from tests.gangs.simulated import ApiServer
 from windtunnel.gangs.commands import Command, Emit, PatchSpec, Scale
 from windtunnel.gangs.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Event, Node, Pod, PodGang
 from windtunnel.gangs.order import waits_for
-from windtunnel.twin.kubernetes.api_server import ApiServer
 
 MOST_ROUNDS = 1000
 
@@ -20,11 +20,17 @@ MOST_ROUNDS = 1000
 class World:
     """A view, its controller, and nodes."""
 
-    def __init__(self, nodes: int, *manifests: dict[str, Any], gangs: bool = True) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        *manifests: dict[str, Any],
+        gangs: bool = True,
+        server: ApiServer | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.gangs = gangs
         """Whether the scheduler admits gangs whole, or takes one pod after the other."""
-        self.server = ApiServer()
+        self.server = ApiServer() if server is None else server
         self.view = self.server.view
         self.controller = Controller(self.view)
         self.commands: list[Command] = []
@@ -87,7 +93,7 @@ class World:
         end_s = self.now_s + seconds
         self._settle()
         while True:
-            next_s = self.controller.next_s()
+            next_s = self.next_s()
             if next_s > end_s:
                 break
             self.now_s = max(self.now_s, next_s)
@@ -95,6 +101,10 @@ class World:
         self.now_s = max(self.now_s, end_s)
         self._settle()
         return self
+
+    def next_s(self) -> float:
+        """When something happens by itself."""
+        return self.controller.next_s()
 
     def _settle(self) -> None:
         for _ in range(MOST_ROUNDS):
@@ -114,7 +124,10 @@ class World:
         commands = self.controller.reconcile(self.now_s)
         for command in commands[:most]:
             self.commands.append(command)
-            self.server.apply(command, self.now_s)
+            if not self.server.apply(command, self.now_s):
+                self.controller.refused(command)
+        for command in commands[len(commands[:most]) :]:
+            self.controller.refused(command)
         return len(commands[:most])
 
     def crash(self) -> None:

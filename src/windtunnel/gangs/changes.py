@@ -29,6 +29,17 @@ class Changes:
         else:
             replicas[replica] = None
 
+    def take_all(self, other: "Changes") -> None:
+        """Adds what another record has, which is empty then."""
+        self.sets.update(other.sets)
+        for set_name, replicas in other.parts.items():
+            for replica in replicas:
+                self.part(set_name, replica)
+        self.groups.update(other.groups)
+        self.cliques.update(other.cliques)
+        self.gangs.update(other.gangs)
+        other.clear()
+
     def clear(self) -> None:
         self.sets.clear()
         self.parts.clear()

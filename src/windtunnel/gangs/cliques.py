@@ -45,7 +45,7 @@ def observe(owner: PodCliqueSet, clique: PodClique, now_s: float, commands: list
         status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
     lost = before.scheduled > 0 and status.scheduled == 0 and clique.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
-    if not _same(before, status):
+    if not before.same(status):
         if lost:
             commands.append(Emit(_lost(clique, status.losses, now_s)))
         _judge(clique, status, now_s, commands)
@@ -94,25 +94,6 @@ def _follow_update(
         status.update_peak = 0
     if status.updating:
         status.update_peak = max(status.update_peak, status.ready)
-
-
-def _same(one: CliqueStatus, other: CliqueStatus) -> bool:
-    return (
-        one.observed == other.observed
-        and one.replicas == other.replicas
-        and one.ready == other.ready
-        and one.scheduled == other.scheduled
-        and one.gated == other.gated
-        and one.updated == other.updated
-        and one.updated_ready == other.updated_ready
-        and one.erroneous == other.erroneous
-        and one.unready == other.unready
-        and one.first_scheduled_s == other.first_scheduled_s
-        and one.update_started_s == other.update_started_s
-        and one.update_ended_s == other.update_ended_s
-        and one.update_peak == other.update_peak
-        and one.lost_rule == other.lost_rule
-    )
 
 
 def _lost(clique: PodClique, losses: int, now_s: float) -> Event:

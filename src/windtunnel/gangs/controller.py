@@ -14,14 +14,16 @@ from typing import Final
 from windtunnel.gangs import attachments, cliques, gang_status, groups, replicas, sets, termination
 from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
+from windtunnel.gangs.expectations import Expectations
 from windtunnel.gangs.generation import Outline, scaled_of
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
     WARNING,
     Event,
-    GroupStatus,
+    PodClique,
     PodCliqueSet,
+    PodGang,
     Replica,
     ScalingGroup,
 )
@@ -71,6 +73,9 @@ class Controller:
         self._known: Final[dict[str, Known]] = {}
         self._timers: Final[list[tuple[float, str, str, int]]] = []
         """(when, kind, name, replica): to be looked at then."""
+        self._expected: Final = Expectations(view)
+        self._aside: Final = Changes()
+        """Changes of sets of which something is expected."""
         self._planned: Final[dict[tuple[str, str, int], float]] = {}
 
     def next_s(self) -> float:
@@ -78,7 +83,18 @@ class Controller:
         timers, planned = self._timers, self._planned
         while timers and planned.get((timers[0][1], timers[0][2], timers[0][3])) != timers[0][0]:
             heappop(timers)
-        return timers[0][0] if timers else NEVER_AGAIN
+        due_s = timers[0][0] if timers else NEVER_AGAIN
+        return min(due_s, self._expected.next_s())
+
+    def refused(self, command: Command) -> None:
+        """A command was not carried out: what it was for is looked at again."""
+        name = self._expected.refused(command)
+        owner = self._view.sets.get(name)
+        if owner is not None:
+            self._changes.sets[name] = None
+            for replica, part in owner.parts.items():
+                self._changes.part(name, replica)
+                _mark(self._changes, part)
 
     def resync(self) -> None:
         """Everything is to be looked at again, as when commands were not carried out."""
@@ -92,6 +108,11 @@ class Controller:
         self._wake(now_s)
         changes = self._changes
         commands: list[Command] = []
+        if len(self._expected):
+            if self._expected.settle(now_s):
+                changes.take_all(self._aside)
+            if len(self._expected):
+                self._put_aside(changes)
         self._follow_sets(changes)
         if not (
             changes.cliques or changes.groups or changes.gangs or changes.parts or changes.sets
@@ -114,7 +135,28 @@ class Controller:
             part = self._view.sets[name].parts.get(replica)
             if part is not None:
                 _mark(changes, part)
+        self._expected.add(commands, now_s)
         return commands
+
+    def _put_aside(self, changes: Changes) -> None:
+        """Keeps changes of sets that something is expected of for later."""
+        view, expected, aside = self._view, self._expected, self._aside
+        for name in [name for name in changes.sets if name in expected]:
+            aside.sets[name] = None
+            del changes.sets[name]
+        for name in [name for name in changes.parts if name in expected]:
+            for replica in changes.parts.pop(name):
+                aside.part(name, replica)
+        held = [name for name in changes.cliques if _is_of(view.cliques.get(name), expected)]
+        for name in held:
+            aside.cliques[name] = None
+            del changes.cliques[name]
+        for name in [one for one in changes.groups if _is_of(view.groups.get(one), expected)]:
+            aside.groups[name] = None
+            del changes.groups[name]
+        for name in [one for one in changes.gangs if _is_of(view.gangs.get(one), expected)]:
+            aside.gangs[name] = None
+            del changes.gangs[name]
 
     # What woke us.
 
@@ -394,7 +436,7 @@ class Controller:
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
             return False
-        status: GroupStatus = groups.copy_of(group.status)
+        status = group.status.copy()
         after = {index: status.incarnations.get(index, 0) + 1 for index in due.replicas}
         status.incarnations = {**status.incarnations, **after}
         status.recycled = {**status.recycled, **after}
@@ -413,6 +455,10 @@ class Controller:
             owner = None if clique is None else view.set_of_clique(clique)
             if clique is not None and owner is not None:
                 cliques.act(view, owner, clique, commands)
+
+
+def _is_of(thing: PodClique | ScalingGroup | PodGang | None, expected: Expectations) -> bool:
+    return thing is not None and thing.set_name in expected
 
 
 def _is_noted(owner: PodCliqueSet) -> bool:

@@ -12,10 +12,9 @@ from windtunnel.gangs.objects import (
     RUNNING,
     STARTING,
     TRUE,
-    Pack,
     PodCliqueSet,
     PodGang,
-    PodGroup,
+    same_groups,
 )
 from windtunnel.gangs.templates import GroupTemplate
 from windtunnel.gangs.view import View
@@ -51,27 +50,10 @@ def keep(
             complete = False
             break
         group.pods = clique.roster()
-    if complete and not _same_groups(gang.groups, groups):
+    if complete and not same_groups(gang.groups, tuple(groups)):
         commands.append(PatchGang(gang.name, tuple(groups), gang.uid))
     _initialized(view, gang, now_s, commands, complete=complete)
     _progress(view, gang, now_s, commands)
-
-
-def _same_groups(one: tuple[PodGroup, ...], other: list[PodGroup]) -> bool:
-    if len(one) != len(other):
-        return False
-    for have, want in zip(one, other, strict=True):
-        if have.name != want.name or have.min_replicas != want.min_replicas:
-            return False
-        if (have.pods is not want.pods and have.pods != want.pods) or not _same_pack(
-            have.pack, want.pack
-        ):
-            return False
-    return True
-
-
-def _same_pack(one: Pack | None, other: Pack | None) -> bool:
-    return one is other or (one is not None and one.same(other))
 
 
 def _initialized(

@@ -67,7 +67,7 @@ def observe(
     lost = before.scheduled > 0 and status.scheduled == 0 and group.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
     _follow_update(owner, group, before, status, now_s)
-    if _same(before, status):
+    if before.same(status):
         if conditions.TERMINATING in group.conditions and not conditions.breached(group):
             conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
         return
@@ -139,25 +139,6 @@ def _follow_update(
         status.revision = owner.status.revision
 
 
-def _same(one: GroupStatus, other: GroupStatus) -> bool:
-    return (
-        one.observed == other.observed
-        and one.replicas == other.replicas
-        and one.scheduled == other.scheduled
-        and one.healthy == other.healthy
-        and one.available == other.available
-        and one.updated == other.updated
-        and one.first_scheduled_s == other.first_scheduled_s
-        and one.update_started_s == other.update_started_s
-        and one.update_ended_s == other.update_ended_s
-        and one.update_peak == other.update_peak
-        and one.revision == other.revision
-        and one.lost_rule == other.lost_rule
-        and one.incarnations == other.incarnations
-        and one.recycled == other.recycled
-    )
-
-
 def _lost(group: ScalingGroup, losses: int, now_s: float) -> Event:
     key = f"{conditions.ALL_LOST}/{group.uid}/{losses}"
     what = f"No replica of {group.name} is scheduled any more"
@@ -182,27 +163,6 @@ def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: lis
     conditions.put(commands, GROUP, group, conditions.BREACHED, verdict, now_s)
     if verdict.status == FALSE:
         conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
-
-
-def copy_of(status: GroupStatus) -> GroupStatus:
-    """The same, to be changed and written back."""
-    made = GroupStatus()
-    made.observed = status.observed
-    made.replicas = status.replicas
-    made.scheduled = status.scheduled
-    made.healthy = status.healthy
-    made.available = status.available
-    made.updated = status.updated
-    made.first_scheduled_s = status.first_scheduled_s
-    made.losses = status.losses
-    made.lost_rule = status.lost_rule
-    made.update_started_s = status.update_started_s
-    made.update_ended_s = status.update_ended_s
-    made.update_peak = status.update_peak
-    made.revision = status.revision
-    made.incarnations = status.incarnations
-    made.recycled = status.recycled
-    return made
 
 
 def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command]) -> None:

@@ -338,6 +338,24 @@ class CliqueStatus:
     def updating(self) -> bool:
         return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
 
+    def same(self, other: "CliqueStatus") -> bool:
+        return self is other or (
+            self.observed == other.observed
+            and self.replicas == other.replicas
+            and self.ready == other.ready
+            and self.scheduled == other.scheduled
+            and self.gated == other.gated
+            and self.updated == other.updated
+            and self.updated_ready == other.updated_ready
+            and self.erroneous == other.erroneous
+            and self.unready == other.unready
+            and self.first_scheduled_s == other.first_scheduled_s
+            and self.update_started_s == other.update_started_s
+            and self.update_ended_s == other.update_ended_s
+            and self.update_peak == other.update_peak
+            and self.lost_rule == other.lost_rule
+        )
+
 
 class PodClique(Thing):
     """One role: pods of one template, of which `min_available` are placed together."""
@@ -492,6 +510,44 @@ class GroupStatus:
     def updating(self) -> bool:
         return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
 
+    def same(self, other: "GroupStatus") -> bool:
+        return self is other or (
+            self.observed == other.observed
+            and self.replicas == other.replicas
+            and self.scheduled == other.scheduled
+            and self.healthy == other.healthy
+            and self.available == other.available
+            and self.updated == other.updated
+            and self.first_scheduled_s == other.first_scheduled_s
+            and self.update_started_s == other.update_started_s
+            and self.update_ended_s == other.update_ended_s
+            and self.update_peak == other.update_peak
+            and self.revision == other.revision
+            and self.lost_rule == other.lost_rule
+            and self.incarnations == other.incarnations
+            and self.recycled == other.recycled
+        )
+
+    def copy(self) -> "GroupStatus":
+        """The same, to be changed and written back."""
+        made = GroupStatus()
+        made.observed = self.observed
+        made.replicas = self.replicas
+        made.scheduled = self.scheduled
+        made.healthy = self.healthy
+        made.available = self.available
+        made.updated = self.updated
+        made.first_scheduled_s = self.first_scheduled_s
+        made.losses = self.losses
+        made.lost_rule = self.lost_rule
+        made.update_started_s = self.update_started_s
+        made.update_ended_s = self.update_ended_s
+        made.update_peak = self.update_peak
+        made.revision = self.revision
+        made.incarnations = self.incarnations
+        made.recycled = self.recycled
+        return made
+
 
 class ScalingGroup(Thing):
     """Roles that scale together: each replica is one copy of every member clique."""
@@ -564,6 +620,19 @@ class PodGroup:
         self.pack: Final = pack
         self.pods: tuple[str, ...] = ()
         """The names of its pods, sorted; empty until every pod of the gang exists."""
+
+
+def same_groups(one: tuple[PodGroup, ...], other: tuple[PodGroup, ...]) -> bool:
+    if len(one) != len(other):
+        return False
+    for have, want in zip(one, other, strict=True):
+        if have.name != want.name or have.min_replicas != want.min_replicas:
+            return False
+        if have.pods is not want.pods and have.pods != want.pods:
+            return False
+        if have.pack is not want.pack and (have.pack is None or not have.pack.same(want.pack)):
+            return False
+    return True
 
 
 class PackGroup:
@@ -724,6 +793,44 @@ class SetStatus:
     @property
     def rolling(self) -> bool:
         return self.update_started_s >= 0.0 and self.update_ended_s < 0.0
+
+    def same(self, other: "SetStatus") -> bool:
+        return self is other or (
+            self.observed_generation == other.observed_generation
+            and self.replicas == other.replicas
+            and self.available == other.available
+            and self.updated == other.updated
+            and self.revision == other.revision
+            and self.update_started_s == other.update_started_s
+            and self.update_ended_s == other.update_ended_s
+            and self.progressed_s == other.progressed_s
+            and self.progress == other.progress
+            and self.updating == other.updating
+            and self.done == other.done
+            and self.incarnations == other.incarnations
+            and self.recycled == other.recycled
+            and self.scales == other.scales
+        )
+
+    def copy(self) -> "SetStatus":
+        """The same, to be changed and written back."""
+        made = SetStatus()
+        made.observed_generation = self.observed_generation
+        made.replicas = self.replicas
+        made.available = self.available
+        made.updated = self.updated
+        made.revision = self.revision
+        made.revisions = self.revisions
+        made.update_started_s = self.update_started_s
+        made.update_ended_s = self.update_ended_s
+        made.progressed_s = self.progressed_s
+        made.progress = self.progress
+        made.updating = self.updating
+        made.done = self.done
+        made.incarnations = self.incarnations
+        made.recycled = self.recycled
+        made.scales = self.scales
+        return made
 
 
 class PodCliqueSet(Thing):

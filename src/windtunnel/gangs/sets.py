@@ -29,46 +29,6 @@ LEVELS_UNAVAILABLE = "TopologyLevelsUnavailable"
 NAMES_TAKEN = "NamesTaken"
 
 
-def copy_of(status: SetStatus) -> SetStatus:
-    """The same, to be changed and written back."""
-    made = SetStatus()
-    made.observed_generation = status.observed_generation
-    made.replicas = status.replicas
-    made.available = status.available
-    made.updated = status.updated
-    made.revision = status.revision
-    made.revisions = status.revisions
-    made.update_started_s = status.update_started_s
-    made.update_ended_s = status.update_ended_s
-    made.progressed_s = status.progressed_s
-    made.progress = status.progress
-    made.updating = status.updating
-    made.done = status.done
-    made.incarnations = status.incarnations
-    made.recycled = status.recycled
-    made.scales = status.scales
-    return made
-
-
-def same(one: SetStatus, other: SetStatus) -> bool:
-    return (
-        one.observed_generation == other.observed_generation
-        and one.replicas == other.replicas
-        and one.available == other.available
-        and one.updated == other.updated
-        and one.revision == other.revision
-        and one.update_started_s == other.update_started_s
-        and one.update_ended_s == other.update_ended_s
-        and one.progressed_s == other.progressed_s
-        and one.progress == other.progress
-        and one.updating == other.updating
-        and one.done == other.done
-        and one.incarnations == other.incarnations
-        and one.recycled == other.recycled
-        and one.scales == other.scales
-    )
-
-
 class Look:
     """What a set is judged by."""
 
@@ -98,7 +58,7 @@ def observe(
     view: View, owner: PodCliqueSet, look: Look, now_s: float, commands: list[Command]
 ) -> Wish:
     """Adds what must be written of a set."""
-    status = copy_of(owner.status)
+    status = owner.status.copy()
     status.observed_generation = owner.generation
     status.replicas = owner.replicas
     standings = look.standings
@@ -118,7 +78,7 @@ def observe(
         _roll(owner, status, standings, now_s, commands)
     again_s = _deadline(owner, status, look.progress, now_s, commands)
     _topology(view, owner, now_s, commands)
-    if not same(status, owner.status):
+    if not status.same(owner.status):
         commands.append(PatchSetStatus(owner.name, status, owner.uid))
     # Whose turn begins or ends, and whose termination does, has something to do.
     turns = [index for index in status.updating if index not in owner.status.updating]

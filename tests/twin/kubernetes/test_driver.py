@@ -27,6 +27,9 @@ class Reminder:
         self._told += due
         return [Emit(Event(str(at), "Normal", "Pod", "p", "Due", "it is time", at)) for at in due]
 
+    def refused(self, command: Command) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -67,6 +70,9 @@ class Fidget:
 
     def reconcile(self, now_s: float) -> Sequence[Command]:
         return [Scale(CLIQUE, "a", int(now_s))]
+
+    def refused(self, command: Command) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -300,12 +300,16 @@ class Watch:
         self._due: Final[deque[tuple[float, str, str, Thing | None]]] = deque()
         cache.levels.update(server.view.levels)
         cache.priorities.update(server.view.priorities)
+        self._show(0.0, 0.0)  # the list; the watch begins after it
 
     def next_s(self) -> float:
         return self._due[0][0] if self._due else INFINITY
 
     def advance(self, now_s: float) -> None:
         """Takes note of what changed, and shows what is due."""
+        self._show(now_s, self._delay_s)
+
+    def _show(self, now_s: float, delay_s: float) -> None:
         changes = self._changes
         names: list[tuple[str, str]] = []
         names += [(NODE, name) for name in changes.nodes]
@@ -323,7 +327,7 @@ class Watch:
         for kind, name in names:
             thing = self._server.view.find(kind, name)
             copy = None if thing is None else thing.snapshot()
-            self._due.append((now_s + self._delay_s, kind, name, copy))
+            self._due.append((now_s + delay_s, kind, name, copy))
         while self._due and self._due[0][0] <= now_s:
             _, kind, name, copy = self._due.popleft()
             if copy is not None:

@@ -26,6 +26,8 @@ class Controller(Protocol):
 
     def reconcile(self, now_s: float) -> Sequence[Command]: ...
 
+    def refused(self, command: Command) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -72,7 +74,8 @@ class Driver:
 
     def _apply(self, wanted: Sequence[Command]) -> None:
         self.commands += len(wanted)
-        self.cluster.apply(wanted, self.now_s)
+        for command in self.cluster.apply(wanted, self.now_s):
+            self.controller.refused(command)
 
     def step(self) -> bool:
         """Goes on to whatever is next; False when nothing is."""

@@ -1,0 +1,180 @@
+"""What a controller asked for and has not seen yet: a read cache may lag behind the API server.
+
+While something of a set is expected, nothing is decided about that set: a second pass over old data
+would create pods twice, or write a status over a newer one. An expectation ends when the cache
+shows what was asked for, when the driver says that the command was refused, or after `LONGEST_S`,
+should an answer never come. A new controller begins with a fresh cache and expects nothing.
+"""
+
+from typing import Final
+
+from windtunnel.gangs.commands import (
+    Command,
+    Create,
+    CreatePod,
+    Delete,
+    Emit,
+    PatchClique,
+    PatchCliqueStatus,
+    PatchGang,
+    PatchGangPhase,
+    PatchGroupStatus,
+    PatchSetStatus,
+    SetCondition,
+    Ungate,
+)
+from windtunnel.gangs.objects import (
+    GATE,
+    POD,
+    Attachment,
+    Condition,
+    Pod,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+    ScalingGroup,
+    Thing,
+    same_groups,
+)
+from windtunnel.gangs.view import View
+
+LONGEST_S: Final = 300.0
+NOTHING_EXPECTED_S: Final = float("inf")
+
+
+class _Expected:
+    """One command, and the pod that was at its index before, if it creates a pod."""
+
+    __slots__ = ("before", "command")
+
+    def __init__(self, command: Command, before: str) -> None:
+        self.command: Final = command
+        self.before: Final = before
+
+
+class Expectations:
+    """By set: commands whose effect the cache does not show yet, and until when to wait."""
+
+    def __init__(self, view: View) -> None:
+        self._view: Final = view
+        self._by_set: Final[dict[str, dict[str, _Expected]]] = {}
+        self._until_s: Final[dict[str, float]] = {}
+
+    def __contains__(self, set_name: str) -> bool:
+        return set_name in self._by_set
+
+    def __len__(self) -> int:
+        return len(self._by_set)
+
+    def next_s(self) -> float:
+        """When waiting ends, whatever the cache shows."""
+        return min(self._until_s.values(), default=NOTHING_EXPECTED_S)
+
+    def add(self, commands: list[Command], now_s: float) -> None:
+        """Commands were returned to the driver. Of two for the same thing the later one counts."""
+        for command in commands:
+            if isinstance(command, Emit):
+                continue
+            before = ""
+            if isinstance(command, CreatePod):
+                pod = command.clique.places.get(command.index)
+                before = "" if pod is None else pod.uid
+            owner = self._set_of(command)
+            self._by_set.setdefault(owner, {})[_key(command)] = _Expected(command, before)
+            self._until_s[owner] = now_s + LONGEST_S
+
+    def refused(self, command: Command) -> str:
+        """The driver could not carry a command out; the answer is the set to look at again."""
+        owner = self._set_of(command)
+        known = self._by_set.get(owner)
+        if known is not None:
+            found = known.get(_key(command))
+            if found is not None and found.command is command:
+                del known[_key(command)]
+        return owner
+
+    def settle(self, now_s: float) -> bool:
+        """Drops what the cache shows by now; says whether a set is free that was not."""
+        freed = []
+        for owner, expected in self._by_set.items():
+            if now_s < self._until_s[owner]:
+                for key in [key for key, one in expected.items() if self._is_met(one)]:
+                    del expected[key]
+                if expected:
+                    continue
+            freed.append(owner)
+        for owner in freed:
+            del self._by_set[owner]
+            del self._until_s[owner]
+        return len(freed) > 0
+
+    def _set_of(self, command: Command) -> str:
+        if isinstance(command, CreatePod):
+            return command.clique.set_name
+        thing = command.thing if isinstance(command, Create) else None
+        thing = thing or self._view.find(command.kind, command.name)
+        if isinstance(thing, Pod | PodClique | ScalingGroup | PodGang | Attachment):
+            return thing.set_name
+        return command.name
+
+    def _has_owner(self, thing: Thing) -> bool:
+        if isinstance(thing, PodClique) and thing.group:
+            group = self._view.groups.get(thing.group)
+            return group is not None and group.uid == thing.owner_uid
+        if isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+            owner = self._view.sets.get(thing.set_name)
+            return owner is not None and owner.uid == thing.owner_uid
+        return True
+
+    def _is_met(self, expected: _Expected) -> bool:
+        command, view = expected.command, self._view
+        if isinstance(command, CreatePod):
+            clique = view.cliques.get(command.clique.name)
+            if clique is None or clique.uid != command.clique.uid:
+                return True
+            pod = clique.places.get(command.index)
+            return pod is not None and pod.uid != expected.before
+        thing = view.find(command.kind, command.name)
+        if isinstance(command, Create):
+            return thing is not None or not self._has_owner(command.thing)
+        if thing is None or thing.uid != command.uid:
+            return True
+        if isinstance(command, Delete):
+            return thing.terminating
+        return _shows(thing, command)
+
+
+def _key(command: Command) -> str:
+    """What a later command of the same key makes void."""
+    if isinstance(command, CreatePod):
+        return f"{POD}/{command.name}/{command.index}"
+    if isinstance(command, SetCondition):
+        return f"{command.kind}/{command.name}/{command.condition.type}"
+    return f"{command.kind}/{command.name}/{type(command).__name__}"
+
+
+def _has_condition(thing: Thing, wanted: Condition) -> bool:
+    known = thing.conditions.get(wanted.type)
+    if known is None or not wanted.status:
+        return known is None and not wanted.status
+    return known.says(wanted.status, wanted.reason, wanted.message)
+
+
+def _shows(thing: Thing, command: Command) -> bool:
+    """Whether a patch can be seen on its object."""
+    if isinstance(command, SetCondition):
+        return _has_condition(thing, command.condition)
+    if isinstance(thing, Pod):
+        return not isinstance(command, Ungate) or GATE not in thing.gates
+    if isinstance(thing, PodClique):
+        if isinstance(command, PatchClique):
+            return thing.template.hash == command.template.hash
+        return not isinstance(command, PatchCliqueStatus) or thing.status.same(command.status)
+    if isinstance(thing, PodGang):
+        if isinstance(command, PatchGang):
+            return same_groups(thing.groups, command.groups)
+        return not isinstance(command, PatchGangPhase) or thing.phase == command.phase
+    if isinstance(thing, ScalingGroup):
+        return not isinstance(command, PatchGroupStatus) or thing.status.same(command.status)
+    assert isinstance(thing, PodCliqueSet)
+    return not isinstance(command, PatchSetStatus) or thing.status.same(command.status)
