@@ -12,6 +12,7 @@ from windtunnel.core.random import Streams
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
+from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.models.catalog import resolve_model
 from windtunnel.models.profile import physics_model
@@ -89,7 +90,7 @@ def main() -> None:
             against="the same with 256 tokens",
         )
     )
-    limits = EngineLimits(kv_blocks=50_000)
+    limits = EngineLimits(EngineSettings(), kv_blocks=50_000)
     model = physics_model(resolve_model("llama-3.1-8b"), resolve_accelerator("h200"))
     report(
         Claim(

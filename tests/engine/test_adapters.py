@@ -4,10 +4,9 @@ import math
 
 import pytest
 
+from tests.engine.limits import adapters
 from tests.engine.test_equivalence import adapters_of
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, limits, serve
-from windtunnel.core.errors import InputError
-from windtunnel.engine.limits import LoraLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.linear import Linear
@@ -40,7 +39,7 @@ def here(server: Engine) -> object:
 
 def test_a_batch_has_no_more_adapters_than_slots_and_others_pass_by(engine: Make) -> None:
     """The third adapter waits for a slot; the base model and adapters in use need none."""
-    server = engine(0, limits(lora=LoraLimits(2)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(2)), ONE_SECOND)
     served = serve(
         server,
         wants(0, 0, 8, 5),
@@ -58,7 +57,7 @@ def test_a_batch_has_no_more_adapters_than_slots_and_others_pass_by(engine: Make
 
 def test_whoever_was_passed_by_keeps_its_place(engine: Make) -> None:
     """One sequence slot: the oldest of those that fit goes first, whatever came between."""
-    server = engine(0, limits(lora=LoraLimits(1), max_num_seqs=2), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(1), max_num_seqs=2), ONE_SECOND)
     served = serve(
         server,
         wants(0, 0, 8, 4),
@@ -73,14 +72,14 @@ def test_whoever_was_passed_by_keeps_its_place(engine: Make) -> None:
 
 
 def test_the_head_that_has_a_slot_and_no_blocks_is_not_passed(engine: Make) -> None:
-    server = engine(0, limits(lora=LoraLimits(1), kv_blocks=11), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(1), kv_blocks=11), ONE_SECOND)
     served = serve(server, wants(0, 0, 80, 3), wants(0, 1, 100, 1), wants(-1, 2, 8, 1))
     assert served[2].scheduled_s == served[1].scheduled_s == 3.0
 
 
 def test_a_load_makes_the_step_that_needs_it_longer(engine: Make) -> None:
     """Two adapters are loaded before the first step; whoever is in it waits for both."""
-    server = engine(0, limits(lora=LoraLimits(2, load_s=0.25)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(2, load_s=0.25)), ONE_SECOND)
     served = serve(
         server, wants(0, 0, 8, 2), wants(1, 1, 8, 1), wants(-1, 2, 8, 1), wants(0, 3, 8, 1, at=5.0)
     )
@@ -91,7 +90,7 @@ def test_a_load_makes_the_step_that_needs_it_longer(engine: Make) -> None:
 
 def test_an_adapter_that_nobody_uses_stays_until_its_slot_is_needed(engine: Make) -> None:
     """The one that has gone unused longest goes: 1 was used after 0."""
-    server = engine(0, limits(lora=LoraLimits(2)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(2)), ONE_SECOND)
     serve(
         server,
         wants(0, 0, 8, 1),
@@ -108,7 +107,7 @@ def test_an_adapter_that_nobody_uses_stays_until_its_slot_is_needed(engine: Make
 @pytest.mark.parametrize("overlapped", [False, True])
 def test_every_adapter_in_a_batch_makes_its_steps_longer(engine: Make, overlapped: bool) -> None:
     """A quarter each. Adapter 1 ends after two steps, adapter 0 after four, the base after six."""
-    settings = limits(lora=LoraLimits(2, step_cost=0.25), async_scheduling=overlapped)
+    settings = limits(lora=adapters(2, step_cost=0.25), async_scheduling=overlapped)
     server = engine(0, settings, ONE_SECOND)
     served = serve(server, wants(0, 0, 8, 4), wants(1, 1, 8, 2), wants(-1, 2, 8, 6))
     assert (served[1].finished_s, served[0].finished_s, served[2].finished_s) == (3.0, 5.5, 7.5)
@@ -116,7 +115,7 @@ def test_every_adapter_in_a_batch_makes_its_steps_longer(engine: Make, overlappe
 
 def test_a_run_of_steps_is_as_long_as_its_adapters_make_it(engine: Make) -> None:
     """A request of the base model joins in the middle, and leaves: the run goes on as before."""
-    server = engine(0, limits(lora=LoraLimits(1, step_cost=0.5)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(1, step_cost=0.5)), ONE_SECOND)
     served = serve(server, wants(0, 0, 8, 101), wants(-1, 1, 8, 2, at=15.0))
     assert served[0].finished_s == 101 * 1.5
     assert served[1].scheduled_s == 15.0
@@ -124,7 +123,7 @@ def test_a_run_of_steps_is_as_long_as_its_adapters_make_it(engine: Make) -> None
 
 def test_the_numbers_on_the_page_of_the_engine(engine: Make) -> None:
     model = Linear(fixed_s=0.01)
-    lora = LoraLimits(2, load_s=0.005, step_cost=0.05)
+    lora = adapters(2, load_s=0.005, step_cost=0.05)
     server = engine(0, limits(lora=lora), model)
     a, b, c, base = wants(0, 0, 8, 3), wants(1, 1, 8, 9), wants(2, 2, 8, 1), wants(-1, 3, 8, 9)
     serve(server, a, b, c, base)
@@ -135,7 +134,7 @@ def test_the_numbers_on_the_page_of_the_engine(engine: Make) -> None:
 
 def test_moved_kv_waits_for_a_slot_too(engine: Make) -> None:
     """And those without KV that need none pass by."""
-    server = engine(0, limits(lora=LoraLimits(1)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(1)), ONE_SECOND)
     moved = wants(1, 1, 32, 2)
     assert server.reserve(moved, 32, 0.0) == 32
     server.submit(wants(0, 0, 8, 4), 0.0)
@@ -150,7 +149,7 @@ def test_moved_kv_waits_for_a_slot_too(engine: Make) -> None:
 
 
 def test_a_cancelled_request_gives_its_slot_up(engine: Make) -> None:
-    server = engine(0, limits(lora=LoraLimits(1)), ONE_SECOND)
+    server = engine(0, limits(lora=adapters(1)), ONE_SECOND)
     first, second = wants(0, 0, 8, 50), wants(1, 1, 8, 1)
     for request in (first, second):
         server.submit(request, 0.0)
@@ -161,8 +160,3 @@ def test_a_cancelled_request_gives_its_slot_up(engine: Make) -> None:
         server.advance(server.wake_s)
     assert second.scheduled_s == 3.0
     assert evictions(server) == {0: 1}
-
-
-def test_without_a_slot_nothing_could_ever_run() -> None:
-    with pytest.raises(InputError, match="slots is 0"):
-        LoraLimits(0)

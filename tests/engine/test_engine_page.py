@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.twin.scenario.serving_spec import EngineSpec
+from windtunnel.engine.settings import EngineSettings
 
 pytestmark = pytest.mark.once
 
@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "engine.md"
 def test_every_setting_is_there_with_its_default() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .{20,} \|$", PAGE.read_text(), re.MULTILINE)
     written = {name: default.strip("`") for name, default in rows}
-    spec = EngineSpec()
+    spec = EngineSettings()
     special = {
         "max_model_len": "the model's",
         "host_overhead": "0s",
@@ -24,11 +24,13 @@ def test_every_setting_is_there_with_its_default() -> None:
         "kv_bytes_per_token": "the model's",
     }
     expected = {
-        name: special.get(
-            name, str(getattr(spec, name)).replace("True", "true").replace("False", "false")
+        key: special.get(
+            key, str(getattr(spec, name)).replace("True", "true").replace("False", "false")
         )
-        for name in EngineSpec.model_fields
+        for name, key in (
+            (name, field.alias or name) for name, field in EngineSettings.model_fields.items()
+        )
     }
     assert written == expected
     assert spec.max_model_len is None
-    assert spec.host_overhead == 0.0
+    assert spec.host_overhead_s == 0.0

@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.limits import adapters, engine_limits
 from windtunnel.engine.adapters import Slots
 from windtunnel.engine.limits import (
-    OVER_LENGTH,
-    PREEMPTION,
     SCHEDULING,
     EngineLimits,
-    LoraLimits,
     TierLimits,
 )
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
+from windtunnel.engine.settings import LoraSettings
 from windtunnel.models.accelerators import resolve_accelerator
 from windtunnel.models.blis import BlisTrainedPhysics
 from windtunnel.models.catalog import resolve_model
@@ -69,9 +68,9 @@ class Kinked(StepTimeModel):
         return base + slope * work.context + sum(c[0] for c in work.chunks) * self.prefill * TICK
 
 
-def loras() -> st.SearchStrategy[LoraLimits]:
+def loras() -> st.SearchStrategy[LoraSettings]:
     return st.builds(
-        LoraLimits,
+        adapters,
         slots=st.integers(1, 4),
         load_s=st.sampled_from([0, 3, 50, 700]).map(lambda ticks: ticks * TICK),
         step_cost=st.sampled_from([0.0, 0.25, 1.0]),
@@ -96,7 +95,7 @@ def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
     overlaps = draw(st.booleans())
     between = habits and not overlaps
     below = draw(st.none() | st.lists(tiers(), min_size=1, max_size=3)) if caching else None
-    return EngineLimits(
+    return engine_limits(
         kv_blocks=draw(st.integers(6, 60)),
         max_num_seqs=seqs,
         max_num_batched_tokens=seqs + draw(st.sampled_from([0, 1, 7, 20, 64, 300])),
@@ -113,8 +112,8 @@ def limits(draw: st.DrawFn, habits: bool = True) -> EngineLimits:
         lora=draw(st.none() | loras()),
         tiers=below,
         null_block=draw(st.booleans()),
-        preemption=draw(st.sampled_from(PREEMPTION)) if between else "recompute",
-        over_length=draw(st.sampled_from(OVER_LENGTH)),
+        preemption=draw(st.sampled_from(["recompute", "restart"])) if between else "recompute",
+        over_length=draw(st.sampled_from(["cut", "refuse"])),
         last_step_blocks=not between or bool(below) or draw(st.booleans()),
         store_last_token=between and draw(st.booleans()),
         compute_whole_hits=not between or bool(below) or draw(st.booleans()),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.engine.limits import engine_limits
 from windtunnel.engine.limits import LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
@@ -28,7 +29,7 @@ def engine(request: pytest.FixtureRequest) -> Make:
 def limits(**settings: object) -> EngineLimits:
     """Synchronous scheduling unless said otherwise: step k+1 is planned when k has ended."""
     chosen = {"kv_blocks": 1001, "max_num_batched_tokens": 8192, "async_scheduling": False}
-    return EngineLimits(**{**chosen, **settings})  # type: ignore[arg-type]
+    return engine_limits(**{**chosen, **settings})  # type: ignore[arg-type]
 
 
 def serve(server: Engine, *requests: Request) -> dict[int, Request]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.limits import engine_limits
 from tests.engine.test_equivalence import (
     TICK,
     Shape,
@@ -32,7 +33,7 @@ from windtunnel.workload.request import PrefixChain
 def tight(draw: st.DrawFn) -> EngineLimits:
     """Servers whose cache is too small for what comes, with tiers below."""
     seqs = draw(st.sampled_from([1, 2, 4, 8]))
-    return EngineLimits(
+    return engine_limits(
         kv_blocks=draw(st.integers(12, 30)),
         max_num_seqs=seqs,
         max_num_batched_tokens=seqs + draw(st.sampled_from([4, 20, 200])),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.limits import engine_limits
 from tests.engine.test_equivalence import TICK, Shape, limits, models, requests_of, traffic
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
@@ -144,7 +145,7 @@ def test_tokens_are_out_when_the_reference_says(
 
 
 ONE_SECOND = Linear(fixed_s=1.0, prefill_token_s=0.0, decode_s=0.0, context_token_s=0.0)
-ROOMY = EngineLimits(kv_blocks=100, async_scheduling=False)
+ROOMY = engine_limits(kv_blocks=100, async_scheduling=False)
 
 
 def test_overheads_are_the_simulations() -> None:

@@ -4,14 +4,12 @@ import json
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.twin.runs import one_server
 from windtunnel.analysis import run_folder as contents
 from windtunnel.core.errors import OutputError
 from windtunnel.report.files.folder import DRAFT, RunFolder, WholeFile, result_bytes
-from windtunnel.settings.section import plain_data
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load_text
 
@@ -40,8 +38,7 @@ def test_a_folder_is_filled_when_the_run_is_over(tmp_path: Path) -> None:
     assert (path / "result.json").read_bytes() == result_bytes(done.result)
     assert json.loads((path / "result.json").read_text()) == done.result
     scenario = json.loads((path / "scenario.json").read_text())
-    plan = msgspec.to_builtins(done.plan, enc_hook=plain_data)
-    assert scenario == json.loads(json.dumps(plan))
+    assert scenario == json.loads(json.dumps(done.plan.data()))
 
 
 def test_a_run_that_fails_leaves_no_folder_that_was_not_there(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_table_has_a_line_for_each_model() -> None:
 def test_the_page_tells_models_apart_and_one_model_needs_no_table() -> None:
     result = run(load_text(TWO)).result
     assert tables.accounts(result)[0].title == "By model"
-    pools = tables.pools(result, {"pools": []})
+    pools = tables.pools(result, {"serving": {"pools": []}})
     assert pools.columns[:2] == ["pool", "model"]
     assert [row[:2] for row in pools.rows] == [["small", SMALL], ["large", LARGE]]
     alone = run(load_text(text(CHAT, SMALL_POOL))).result

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from tests.engine.limits import engine_limits
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
-from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.linear import Linear
@@ -33,7 +33,7 @@ class Fleet:
 
     def _server(self, number: int) -> Server:
         size = self._block_sizes[number % len(self._block_sizes)]
-        limits = EngineLimits(kv_blocks=self._kv_blocks, block_size=size, async_scheduling=False)
+        limits = engine_limits(kv_blocks=self._kv_blocks, block_size=size, async_scheduling=False)
         return Server(number, limits, LINEAR)
 
     def grow(self) -> int:

@@ -4,10 +4,11 @@ import math
 
 import pytest
 
+from tests.engine.limits import adapters
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, free_blocks, serve, shared
 from tests.engine.test_schedule import limits as settings
 from tests.twin.runs import one_server, run
-from windtunnel.engine.limits import LENGTH_CAPPED, LoraLimits, TierLimits
+from windtunnel.engine.limits import LENGTH_CAPPED, TierLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.accelerators import resolve_accelerator
@@ -204,7 +205,7 @@ def test_what_lies_in_a_tier_is_seen_by_routers() -> None:
 
 def test_loading_an_adapter_does_not_hold_up_the_whole_queue(engine: Make) -> None:
     """The peer loads one at a time, and nobody passes the head whose adapter is not there."""
-    server = engine(0, settings(lora=LoraLimits(2, load_s=0.5)), ONE_SECOND)
+    server = engine(0, settings(lora=adapters(2, load_s=0.5)), ONE_SECOND)
     served = serve(
         server,
         with_adapter(asks(0, 8, 6), 0),
@@ -222,13 +223,13 @@ def test_adapters_that_nobody_asks_for_cost_nothing(engine: Make) -> None:
     """Slots alone make no step longer."""
     plain, slotted = (
         serve(engine(0, settings(lora=lora), ONE_SECOND), asks(0, 40, 9), asks(1, 40, 9, at=2.5))
-        for lora in (None, LoraLimits(4, load_s=1.0, step_cost=0.5))
+        for lora in (None, adapters(4, load_s=1.0, step_cost=0.5))
     )
     for number in (0, 1):
         assert plain[number].finished_s == slotted[number].finished_s
 
 
 def test_an_adapter_is_loaded_once_however_many_ask_for_it_together(engine: Make) -> None:
-    server = engine(0, settings(lora=LoraLimits(1, load_s=0.5)), ONE_SECOND)
+    server = engine(0, settings(lora=adapters(1, load_s=0.5)), ONE_SECOND)
     served = serve(server, *(with_adapter(asks(number, 8, 1), 3) for number in range(5)))
     assert {request.finished_s for request in served.values()} == {1.5}

@@ -160,8 +160,8 @@ def test_all_metrics_are_there_with_classes_of_every_design() -> None:
 def test_what_differs_is_listed() -> None:
     found = compared(SHARED, (), (LEAST, "serving.pools.0.replicas=2"), seeds=2)
     assert found["settings"] == [
-        {"path": "pools.0.replicas", "values": [3, 2]},
-        {"path": "router.policy", "values": ["round-robin", "least-loaded"]},
+        {"path": "serving.pools.0.replicas", "values": [3, 2]},
+        {"path": "serving.router.policy", "values": ["round-robin", "least-loaded"]},
     ]
 
 

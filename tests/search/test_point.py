@@ -9,6 +9,7 @@ import pytest
 from tests.twin.runs import BUSY, one_server
 from windtunnel.core.errors import InputError
 from windtunnel.search.point import Origin, Point, address_of
+from windtunnel.twin.settings import DrainSettings
 
 REPLICAS = "serving.pools.0.replicas"
 
@@ -106,5 +107,6 @@ def test_every_field_of_a_plan_counts() -> None:
     before = address_of(plan)
     for named in ({"name": "x"}, {"sha256": "0"}):
         assert address_of(msgspec.structs.replace(plan, **named)) == before
-    for other in ({"duration_s": 3.0}, {"drain": "redirect"}, {"model": "llama-3.1-8b"}):
+    serving = plan.serving.model_copy(update={"drain": DrainSettings(policy="redirect")})
+    for other in ({"duration_s": 3.0}, {"serving": serving}, {"model": "llama-3.1-8b"}):
         assert address_of(msgspec.structs.replace(plan, **other)) != before

@@ -10,8 +10,10 @@ from rich.console import Console
 
 from tests.live.observed import CLOSED, OPEN, TALKS, observe, plan_of
 from windtunnel.core.errors import InputError
+from windtunnel.models.settings import LinearStepTime
 from windtunnel.report.terminal.measurements import show_reality
 from windtunnel.search.repeats.reality import compare_with_reality
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.traces.measured import Measured, MeasuredTrace
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import write_trace
@@ -75,6 +77,12 @@ def test_no_overhead_is_advised_where_requests_were_sent_late(tmp_path: Path) ->
     assert "sent late, 50 ms at the 99th percentile and 50 ms at worst" in console.file.getvalue()
 
 
+def linear(plan: ScenarioPlan) -> LinearStepTime:
+    step = plan.pools[0].step_time
+    assert isinstance(step, LinearStepTime)
+    return step
+
+
 def test_slow_steps_are_found_and_mended(tmp_path: Path) -> None:
     server = plan_of(OPEN, *CALM, "serving.pools.0.step_time.fixed=26ms")
     found = compare_with_reality(plan_of(OPEN, *CALM), trace_of(observe(server), tmp_path))
@@ -82,7 +90,7 @@ def test_slow_steps_are_found_and_mended(tmp_path: Path) -> None:
     assert "slower" in found["advice"][0]["says"]
     (setting,) = sets_of(found)["steps"]
     mended = plan_of(OPEN, *CALM, setting)
-    fixed_s = mended.pools[0].step_time.parameters["fixed_s"]
+    fixed_s = linear(mended).fixed_s
     assert fixed_s == pytest.approx(0.026, rel=0.03)
     assert abs(found["with_advice"]["tpot"]) < 0.02
     assert abs(found["with_advice"]["e2e"]) < 0.03
@@ -93,7 +101,7 @@ def test_slow_prefill_is_told_from_an_overhead(tmp_path: Path) -> None:
     server = plan_of(OPEN, *calm, "serving.pools.0.step_time.per_prefill_token=150us")
     found = compare_with_reality(plan_of(OPEN, *calm), trace_of(observe(server), tmp_path))
     (setting,) = sets_of(found)["prefill"]
-    per_token_s = plan_of(OPEN, setting).pools[0].step_time.parameters["per_prefill_token_s"]
+    per_token_s = linear(plan_of(OPEN, setting)).per_prefill_token_s
     assert per_token_s == pytest.approx(150e-6, rel=0.1)
     assert "overheads" not in sets_of(found)
     assert abs(found["with_advice"]["ttft"]) < 0.03

@@ -97,7 +97,7 @@ class Latencies:
             if len(slos) > 1 and name in largest
         }
         self._completion_s = {
-            pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["pools"]
+            pool["name"]: pool["overheads"]["completion_s"] for pool in scenario["serving"]["pools"]
         }
 
     def add(self, batch: Any) -> None:

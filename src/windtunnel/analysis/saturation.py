@@ -128,14 +128,17 @@ def stretches_of(result: dict[str, Any]) -> list[Stretch]:
 
 def slots_of(series: Series, scenario: dict[str, Any]) -> list[int]:
     """How many requests each server can run at once."""
-    slots = {pool["name"]: pool["engine"]["max_num_seqs"] for pool in scenario["pools"]}
+    slots = {pool["name"]: pool["engine"]["max_num_seqs"] for pool in scenario["serving"]["pools"]}
     return [slots[pool] for pool, _ in series.names]
 
 
 def bandwidth_of(scenario: dict[str, Any]) -> float | None:
     """The bandwidth that transfers between servers share, in bytes/s; None: they do not share."""
-    split = scenario["split"]
-    return split["bytes_per_s"] if split is not None and split["contention"] else None
+    split = scenario["serving"]["disaggregation"]
+    if split is None or not split["transfer"]["contention"]:
+        return None
+    bandwidth: float = split["transfer"]["bandwidth_bytes_per_s"]
+    return bandwidth
 
 
 def link_full_s(series: Series, bandwidth: float | None) -> float:

@@ -146,8 +146,8 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
         accelerator = f"serving.pools.0.accelerator={DEFAULT_ACCELERATOR}"
         plan = load_text(NO_TRAFFIC, "emulate", [accelerator, *sets], seed)
     for path, found in (
-        ("serving.disaggregation", plan.split is not None),
-        ("serving.encode", plan.encode is not None),
+        ("serving.disaggregation", plan.serving.split is not None),
+        ("serving.encode", plan.serving.encode is not None),
         ("serving.admission", not plan.gateway.admits_all),
     ):
         if found:
@@ -161,7 +161,7 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
         hint = "give all of them one model, or emulate a scenario for each"
         raise InputError(what, where="serving.pools", hint=hint)
     for number, pool in enumerate(plan.pools):
-        if pool.overheads.network_s:
+        if plan.serving.network_s(pool):
             what = "requests to an emulated server are on a network already"
             raise InputError(what, where=f"serving.clusters.{pool.cluster}", hint="leave it out")
         if pool.engine.offload is not None:
@@ -218,7 +218,7 @@ def build_desk(
         limits, step_time, own = (
             limits_of(pool, shape),
             step_time_of(pool, shape),
-            overheads_of(pool),
+            overheads_of(pool, plan.serving.network_s(pool)),
         )
         for _ in range(pool.replicas):
             server = Server(len(servers), limits, step_time)

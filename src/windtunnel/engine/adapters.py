@@ -9,16 +9,19 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.engine.limits import FCFS, LoraLimits
+from windtunnel.engine.limits import FCFS
 from windtunnel.engine.queue import Rank, WaitingQueue, rank
+from windtunnel.engine.settings import LoraSettings
 from windtunnel.workload.request import Request
 
 
 class Slots:
     """The adapters on the accelerator of one server."""
 
-    def __init__(self, limits: LoraLimits) -> None:
-        self.limits: Final = limits
+    def __init__(self, lora: LoraSettings) -> None:
+        self.slots: Final[int] = lora.slots
+        self._load_s: Final[float] = lora.load_s  # a step that needs an adapter first takes longer
+        self._step_cost: Final[float] = lora.step_cost  # and each adapter in it adds this share
         self.loads: Final[dict[int, int]] = {}  # how often each was loaded, and evicted
         self.evictions: Final[dict[int, int]] = {}
         self.journal: list[int] | None = None  # (adapter, 1: loaded or 0: evicted) in a row
@@ -33,7 +36,7 @@ class Slots:
 
     def full(self) -> bool:
         """Whether every slot has an adapter that somebody uses."""
-        return len(self._users) == self.limits.slots
+        return len(self._users) == self.slots
 
     def used(self) -> list[int]:
         return list(self._users)
@@ -52,7 +55,7 @@ class Slots:
         self._users[adapter] = users + 1
         if users or self._idle.pop(adapter, -1) >= 0:
             return
-        if len(self._users) + len(self._idle) > self.limits.slots:
+        if len(self._users) + len(self._idle) > self.slots:
             self._evict()
         self._begun += 1
         self.loads[adapter] = self.loads.get(adapter, 0) + 1
@@ -97,13 +100,13 @@ class Slots:
         self._plans += 1
         loads = self._begun
         self._begun = 0
-        return 1.0 + self.limits.step_cost * len(self._users), self.limits.load_s * loads
+        return 1.0 + self._step_cost * len(self._users), self._load_s * loads
 
     def fault(self) -> str | None:
         """What is wrong with the slots; None when they hold what they may."""
         here = len(self._users) + len(self._idle)
-        if here > self.limits.slots:
-            return f"{here} adapters in {self.limits.slots} slots"
+        if here > self.slots:
+            return f"{here} adapters in {self.slots} slots"
         return None
 
 

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from windtunnel.engine.limits import LoraLimits
+from windtunnel.engine.settings import LoraSettings
 from windtunnel.workload.request import Request
 
 
 class ReferenceSlots:
     """LoRA adapters on the accelerator, and in which plan each was last in use."""
 
-    def __init__(self, lora: LoraLimits) -> None:
+    def __init__(self, lora: LoraSettings) -> None:
         self.lora = lora
         self.last_used: dict[int, int] = {}
         self.loads: Counter[int] = Counter()

@@ -25,6 +25,7 @@ from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.core.files import read_bounded
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
+from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.steptime import StepTimeModel
 from windtunnel.workload.request import Request
 
@@ -94,17 +95,16 @@ class RecordedRun(msgspec.Struct, frozen=True):
         if blocks is None:
             sizes = (request.input_toks + request.output_toks for request in self.requests)
             blocks = 2 + sum(-(-tokens // self.block_size) for tokens in sizes)
-        return EngineLimits(
-            kv_blocks=blocks,
+        options = EngineSettings(
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             block_size=self.block_size,
-            max_model_len=self.max_model_len or 1 << 40,
             long_prefill_threshold=self.long_prefill_threshold,
             prefix_caching=self.prefix_caching,
             async_scheduling=self.async_scheduling,
             reserve_full_prompt=self.reserve_full_prompt,
         )
+        return EngineLimits(options, blocks, self.max_model_len or 1 << 40)
 
 
 class Figure(msgspec.Struct, frozen=True):

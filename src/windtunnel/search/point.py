@@ -15,7 +15,6 @@ from windtunnel._forms import PACKAGE, digest_of
 from windtunnel.settings.document import Plain, read_text
 from windtunnel.settings.fields import one_line
 from windtunnel.settings.overrides import put_value
-from windtunnel.settings.section import plain_data
 from windtunnel.twin.scenario.load import document_of, load_document
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -81,10 +80,10 @@ def address_of(plan: ScenarioPlan) -> str:
     files that the plan names, and the code. What things are called does not matter: neither the
     scenario's name, nor where its files are; nor does what a plan may choose from.
     """
-    values = msgspec.to_builtins(plan, enc_hook=plain_data)
-    for name in ("name", "sha256", "folder", "planning"):
+    values = plan.data()
+    for name in ("name", "sha256", "planning"):
         del values[name]
-    values["router"]["code"] = _policy_digest(plan)
+    values["serving"]["router"]["code"] = _policy_digest(plan)
     text = json.dumps([code_digest(), _with_contents(values)], sort_keys=True, allow_nan=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

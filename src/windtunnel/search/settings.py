@@ -7,6 +7,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.settings import LinearStepTime, TableStepTime
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.settings.document import KeyPath
@@ -21,8 +22,8 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Context, Section
-from windtunnel.twin.scenario.serving_spec import LinearStepTime, PoolSpec, TableStepTime
 from windtunnel.twin.scenario.workload_spec import SloSpec
+from windtunnel.twin.settings import PoolSettings
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.sections import Scenario
@@ -192,7 +193,7 @@ class PlanSettings(Section):
                 what = f"{name!r} has no targets, so nothing could miss them"
                 yield where.fault(("slo", index), what, hint=f"give it some under slo.{name}")
 
-    def _hardware_faults(self, where: Context, pools: Sequence[PoolSpec]) -> Iterator[Fault]:
+    def _hardware_faults(self, where: Context, pools: Sequence[PoolSettings]) -> Iterator[Fault]:
         listed = self.accelerators or ()
         named: list[tuple[KeyPath, str]] = []
         named += [(("accelerators", index), name) for index, name in enumerate(listed)]

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
@@ -246,6 +247,31 @@ class Text(Leaf):
         if len(value) > LONGEST_TEXT:
             self.fail(f"{shown(value)} is too long ({len(value)} characters)")
         return value
+
+
+class RelativePath(str):
+    """A path as a file has it: it counts from the file's folder."""
+
+    __slots__ = ()
+
+    def located(self, folder: Path) -> str:
+        return str(folder / self)
+
+
+class FilePath(Text):
+    """The path of a file or a folder."""
+
+    def check(self, value: object) -> str:
+        return RelativePath(super().check(value))
+
+
+class NameOrPath(Text):
+    """A name in a catalog, slashes and all, or a path: that ends in .json or starts with . or /."""
+
+    def check(self, value: object) -> str:
+        text = super().check(value)
+        is_path = text.endswith(".json") or text.startswith((".", "/"))
+        return RelativePath(text) if is_path else text
 
 
 def variant(word: str) -> Tag:

@@ -3,7 +3,7 @@
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic._internal._model_construction import ModelMetaclass
@@ -11,7 +11,9 @@ from pydantic.alias_generators import to_camel
 
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
-from windtunnel.settings.fields import Leaf
+from windtunnel.settings.fields import Leaf, RelativePath
+
+Anything = TypeVar("Anything")
 
 
 def unit_of(annotation: object) -> str:
@@ -124,13 +126,34 @@ def _faults_inside(value: object, where: Context) -> Iterator[Fault]:
             yield from _faults_inside(item, where.inside(key))
 
 
+def located(value: Anything, folder: Path) -> Anything:
+    """A section, or what is in one, with every path counted from `folder`."""
+    found: Any = value
+    if isinstance(value, RelativePath):
+        found = value.located(folder)
+    elif isinstance(value, Section):
+        old = {name: getattr(value, name) for name in type(value).model_fields}
+        new = {name: located(item, folder) for name, item in old.items()}
+        changed = {name: item for name, item in new.items() if item is not old[name]}
+        found = value.model_copy(update=changed) if changed else value
+    elif isinstance(value, list):
+        new_items = [located(item, folder) for item in value]
+        same = all(new is old for new, old in zip(new_items, value, strict=True))
+        found = value if same else new_items
+    elif isinstance(value, dict):
+        new_values = {key: located(item, folder) for key, item in value.items()}
+        same = all(new_values[key] is item for key, item in value.items())
+        found = value if same else new_values
+    return cast("Anything", found)
+
+
 def plain_data(value: object) -> Any:
-    """A section as JSON-like data, by the keys of files; text for anything else.
+    """A section as JSON-like data with units in its keys; text for anything else.
 
     For `msgspec.to_builtins(..., enc_hook=plain_data)`.
     """
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
+        return value.model_dump(mode="json")
     return str(value)
 
 

@@ -11,11 +11,11 @@ from windtunnel.engine.tiers import Tier
 from windtunnel.twin.accounts import Account, ClassAccount, ModelAccount, Tally, TenantAccount
 from windtunnel.twin.adapters import MOST_LISTED
 from windtunnel.twin.gateway import SimGateway
-from windtunnel.twin.pools import offload_token_bytes, shape_of
-from windtunnel.twin.prices import cost_of
+from windtunnel.twin.pools import cost_of, offload_token_bytes, shape_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES
 from windtunnel.twin.replicas import READY, STARTING, Pool
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
 
 MOST_SERVERS = 1_000
@@ -224,7 +224,7 @@ def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None
     }
 
 
-def replicas_of(plan: PoolPlan, pool: Pool) -> dict[str, int]:
+def replicas_of(plan: PoolSettings, pool: Pool) -> dict[str, int]:
     """How many servers a pool had, and what came of scaling it."""
     return {
         "initial": plan.replicas,
@@ -266,7 +266,7 @@ def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
     return listed
 
 
-def offload_of(pool: PoolPlan, own: Pool, seconds: float) -> dict[str, Any] | None:
+def offload_of(pool: PoolSettings, own: Pool, seconds: float) -> dict[str, Any] | None:
     """What slower tiers held and gave back, by tier; None where there are none.
 
     `seconds` are those in which the pool's servers could serve, of all together.
@@ -274,9 +274,9 @@ def offload_of(pool: PoolPlan, own: Pool, seconds: float) -> dict[str, Any] | No
     offload = pool.engine.offload
     if offload is None:
         return None
-    block_bytes = pool.engine.block_size * offload_token_bytes(offload, shape_of(pool))
+    block_bytes = pool.engine.block_size * offload_token_bytes(pool.engine, shape_of(pool))
     waits = Histogram()
-    found: list[list[Tier]] = [[] for _ in offload.tiers]
+    found: list[list[Tier]] = [[] for _ in offload]
     most = [int(tier.blocks) for tier in own.limits.tiers or []]
     for server in own.servers:
         assert server.tiers is not None
@@ -285,8 +285,8 @@ def offload_of(pool: PoolPlan, own: Pool, seconds: float) -> dict[str, Any] | No
             found[place].append(tier)
     return {
         "tiers": {
-            one.name: _tier(tiers, blocks, block_bytes, pool.engine.block_size, seconds)
-            for one, blocks, tiers in zip(offload.tiers, most, found, strict=True)
+            one.tier: _tier(tiers, blocks, block_bytes, pool.engine.block_size, seconds)
+            for one, blocks, tiers in zip(offload, most, found, strict=True)
         },
         "wait": summary(waits),
     }

@@ -30,12 +30,12 @@ def _scaling_draws(plan: ScenarioPlan) -> bool:
     scaling = plan.scaling
     if scaling is None:
         return False
-    return plan.startup.stddev_s > 0.0 or scaling.timing.actuation_delay.stddev_s > 0.0
+    return plan.serving.load_time.stddev_s > 0.0 or scaling.timing.actuation_delay.stddev_s > 0.0
 
 
 def _faults_draw(plan: ScenarioPlan) -> bool:
     """Faults with random times or subjects, or whose servers take a random time to start again."""
-    return any(fault.is_random or plan.startup.stddev_s > 0.0 for fault in plan.faults)
+    return any(fault.is_random or plan.serving.load_time.stddev_s > 0.0 for fault in plan.faults)
 
 
 def _ground_draws(plan: ScenarioPlan) -> bool:

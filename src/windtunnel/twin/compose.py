@@ -36,8 +36,9 @@ from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
 from windtunnel.twin.requests import RequestLifecycle, Retries
 from windtunnel.twin.scenario.ground_plan import MAIN
-from windtunnel.twin.scenario.plan import EncodePlan, ScenarioPlan, SplitPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.service import Service
+from windtunnel.twin.settings import DisaggregationSettings, EncodeSettings
 from windtunnel.twin.simulation import ControlPlane, Simulation
 from windtunnel.twin.splitting import Splitting
 from windtunnel.twin.timeline import Timeline
@@ -68,24 +69,26 @@ def compose(
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
+    retries = plan.serving.retry_limits
     requests = RequestLifecycle(
         clock=Clock(),
         traffic=traffic,
         services=services,
         cluster=cluster,
         splitting=_splitting(plan, cluster, timers),
-        encoders=_encoders(plan.encode),
+        encoders=_encoders(plan.serving.encode),
         recorder=recorder,
-        retries=Retries(plan.retry_attempts, plan.retry_backoff_s),
+        retries=Retries(retries.attempts, retries.backoff_s),
         timers=timers,
         event_log=event_log,
     )
     log = scaling or Telemetry()
+    load = plan.serving.load_time
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
         services=services,
-        startup=Startup(plan.startup.mean_s, plan.startup.stddev_s, plan.drain),
+        startup=Startup(load.mean_s, load.stddev_s, plan.serving.drain_policy),
         streams=streams,
         replica_log=ReplicaLog(log),
     )
@@ -222,7 +225,7 @@ def _event_log(
     return EventLog(telemetry, plan.router.policy, names.adapters)
 
 
-def _encoders(encode: EncodePlan | None) -> Encoders | None:
+def _encoders(encode: EncodeSettings | None) -> Encoders | None:
     if encode is None:
         return None
     return Encoders(encode.servers, encode.fixed_s, encode.per_token_s)
@@ -243,7 +246,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
                 prefills=pool.role in ("prefill", "both"),
                 limits=limits_of(pool, shape),
                 step_time=model,
-                overheads=overheads_of(pool),
+                overheads=overheads_of(pool, plan.serving.network_s(pool)),
                 model=plan.models.index(pool.model),
                 site=plan.clusters.index(pool.cluster),
             )
@@ -282,27 +285,28 @@ def _autoscaling(
 
 
 def _link(plan: ScenarioPlan) -> Link | None:
-    split = plan.split
+    split = plan.serving.split
     if split is None:
         return None
-    return Link(LAST_TURN, split.bytes_per_s, split.latency_s, split.contention)
+    way = split.transfer
+    return Link(LAST_TURN, way.bandwidth_bytes_per_s, way.latency_s, way.contention)
 
 
 def _splitting(plan: ScenarioPlan, cluster: Cluster, queue: EventQueue) -> Splitting | None:
-    split, link = plan.split, cluster.link
+    split, link = plan.serving.split, cluster.link
     if split is None or link is None:
         return None
     token_bytes = [_token_bytes(split, plan, model) for model in plan.models]
     return Splitting(
-        SplitDecider(split.decider, split.threshold),
+        SplitDecider(split.decider, split.prefix_threshold),
         Handoff(cluster, link, queue, token_bytes),
     )
 
 
-def _token_bytes(split: SplitPlan, plan: ScenarioPlan, model: str | None) -> float:
+def _token_bytes(split: DisaggregationSettings, plan: ScenarioPlan, model: str | None) -> float:
     """KV bytes of a token of a model; 0 where it is never moved, and nobody knows."""
-    if split.bytes_per_token is not None:
-        return split.bytes_per_token
+    if split.transfer.bytes_per_token is not None:
+        return split.transfer.bytes_per_token
     pools = [pool for pool in plan.pools if pool.model == model]
     shape = shape_of(pools[0])
     if shape is None:

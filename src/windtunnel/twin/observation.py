@@ -16,10 +16,11 @@ from windtunnel.scaling.snapshot import (
 from windtunnel.scaling.snapshot import Replica as ReplicaView
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.in_flight import InFlight
-from windtunnel.twin.prices import cost_of
+from windtunnel.twin.pools import cost_of
 from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.plan import models_of
 
 AN_HOUR_S = 3600.0
@@ -174,7 +175,7 @@ class Observer:
         return free
 
     def _variant(
-        self, number: int, plan: PoolPlan, own: Pool, replicas: dict[int, ReplicaView]
+        self, number: int, plan: PoolSettings, own: Pool, replicas: dict[int, ReplicaView]
     ) -> Variant:
         bounds = self._bounds[own.name]
         limits = own.limits
@@ -229,12 +230,12 @@ class Observer:
         )
 
 
-def startup_s_of(plan: ScenarioPlan, pool: PoolPlan) -> float:
+def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
     """The mean time until a replica that is asked for is ready, where its machine must come first.
 
     The next cycle of the fleet decides; the kind of machine that comes soonest counts.
     """
-    load_s = plan.startup.mean_s
+    load_s = plan.serving.load_time.mean_s
     fleet = plan.ground.fleet if plan.ground is not None else None
     if fleet is None:
         return load_s

@@ -25,11 +25,11 @@ from windtunnel.twin.breakdown import (
     tenants_of,
 )
 from windtunnel.twin.ground.results import fleet_of, gangs_of
-from windtunnel.twin.pools import evidence_of, shape_of, step_time_source
-from windtunnel.twin.prices import cost_of, price_of
+from windtunnel.twin.pools import cost_of, evidence_of, price_of, shape_of, step_time_source
 from windtunnel.twin.recorder import COMPLETED, UNFINISHED, Recorder
 from windtunnel.twin.replicas import Pool
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 from windtunnel.twin.simulation import Simulation
 
 BY_DURATION = "duration"
@@ -222,7 +222,7 @@ def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
     )
 
 
-def _pool_facts(plan: PoolPlan, pool: Pool) -> PoolFacts:
+def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
     model = pool.step_time
     kernels_only = isinstance(model, Table) and model.tokens is not None and model.per_step_s == 0.0
     return PoolFacts(

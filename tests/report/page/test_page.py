@@ -181,7 +181,8 @@ def test_no_name_becomes_markup(tmp_path: Path) -> None:
     run.result["name"] = HOSTILE
     run.result["slo"][HOSTILE] = run.result["slo"]["critical"]
     run.scenario["workload"][0]["name"] = HOSTILE
-    run.scenario["pools"].append({**run.scenario["pools"][0], "name": HOSTILE})
+    pools = run.scenario["serving"]["pools"]
+    pools.append({**pools[0], "name": HOSTILE})
     names = [(HOSTILE, replica) for _, replica in run.series.names]
     series = msgspec.structs.replace(run.series, names=names)
     page = render(msgspec.structs.replace(run, series=series))

@@ -38,7 +38,7 @@ def test_every_row_has_a_cell_for_every_column(busy: dict[str, Any], tmp_path: P
     done = run_into(tmp_path, SPLIT)
     scenario = read_run(tmp_path).scenario
     found = [*tables.accounts(busy), tables.servers(busy), tables.servers(done.result)]
-    found += [tables.pools(done.result, scenario), tables.pools(busy, {"pools": []})]
+    found += [tables.pools(done.result, scenario), tables.pools(busy, {"serving": {"pools": []}})]
     moved = tables.transfers(done.result)
     assert moved is not None
     for table in [*found, moved]:
@@ -89,7 +89,7 @@ def test_pools_have_what_they_run_on_and_what_they_cost(tmp_path: Path) -> None:
         assert said in page
     free = run(one_server())
     pool = {"name": "main", "role": "both", "tensor_parallel": 2, "accelerator": None}
-    scenario = {"pools": [pool]}
+    scenario = {"serving": {"pools": [pool]}}
     table = tables.pools(free, scenario)
     assert (table.lead, table.columns[-1]) == ("", "preemptions")
     assert table.rows[0][1] == "2 x given step times"
@@ -98,7 +98,7 @@ def test_pools_have_what_they_run_on_and_what_they_cost(tmp_path: Path) -> None:
 def test_with_a_fleet_the_total_is_said_to_be_that_of_machines() -> None:
     plan = scenario(replicas=1, count=20, machines="{initial: 1, max: 2}")
     result = simulate(plan)
-    lead = tables.pools(result, {"pools": []}).lead
+    lead = tables.pools(result, {"serving": {"pools": []}}).lead
     machines = dollars(result["fleet"]["pools"]["big"]["cost"])
     assert lead.startswith(f"{dollars(result['cost']['total'])} in all")
     assert f"what the machines of the fleet cost (big {machines})" in lead

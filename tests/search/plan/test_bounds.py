@@ -1,6 +1,5 @@
 """Bounds are optimists: whatever they rule out, no simulation brings back."""
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,8 +74,8 @@ def test_what_is_ruled_out_fails_in_simulation(attained: float, **parts: object)
         ruled = kind.ruled is not None or replicas < kind.fewest
         if not ruled:
             continue
-        pools = (msgspec.structs.replace(plan.pools[0], replicas=replicas),)
-        result = simulate(msgspec.structs.replace(plan, pools=pools))
+        pools = [plan.pools[0].model_copy(update={"replicas": replicas})]
+        result = simulate(plan.with_pools(pools))
         assert result["slo"]["critical"]["attained"] < attained, (replicas, kind)
 
 

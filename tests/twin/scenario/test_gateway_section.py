@@ -252,4 +252,4 @@ def test_deadlines_of_a_class_that_nobody_has_are_none() -> None:
 def test_a_plan_survives_being_written_down() -> None:
     """`scenario.json` has it, and reports read it again."""
     found = plan("{policy: flow-control, ttl: 5s, weights: {acme: 2}, budgets: {bolt: 0.5}}")
-    assert FlowControlSettings.read(plain_data(found)) == found
+    assert FlowControlSettings.model_validate(plain_data(found)) == found

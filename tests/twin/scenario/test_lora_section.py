@@ -4,9 +4,10 @@ import pytest
 
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError
+from windtunnel.engine.settings import LoraSettings
 from windtunnel.twin.pools import hardware_faults, limits_of, shape_of
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.twin.scenario.plan import LoraPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source
 
 ENGINE = "serving.pools.0.engine"
@@ -38,9 +39,10 @@ def test_adapters_have_names_and_weights() -> None:
 
 
 def test_slots_have_defaults() -> None:
-    assert plan("{count: 2}", "{}").pools[0].engine.lora == LoraPlan(1, 0.005, 0.03, 0.0)
+    default = LoraSettings(slots=1, load_s=0.005, step_cost=0.03, memory_bytes=0.0)
+    assert plan("{count: 2}", "{}").pools[0].engine.lora == default
     assert plan("{count: 2}", "{slots: 4, load: 2ms, step_cost: 0}").pools[0].engine.lora == (
-        LoraPlan(4, 0.002, 0.0, 0.0)
+        LoraSettings(slots=4, load_s=0.002, step_cost=0.0)
     )
     assert load_text(SMALL).pools[0].engine.lora is None
 

@@ -6,8 +6,16 @@ import pytest
 
 from tests.twin.scenario.scenario_texts import LARGE, SMALL
 from windtunnel.core.errors import InputError
+from windtunnel.engine.settings import EngineSettings
+from windtunnel.models.settings import (
+    BlisTrainedPhysicsStepTime,
+    LinearStepTime,
+    PhysicsStepTime,
+    TableStepTime,
+)
 from windtunnel.twin.scenario.load import load, load_text
-from windtunnel.twin.scenario.plan import EnginePlan, OverheadsPlan, SloPlan, StepTimePlan
+from windtunnel.twin.scenario.plan import SloPlan
+from windtunnel.twin.settings import OverheadSettings
 from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
 
 
@@ -27,40 +35,9 @@ def test_defaults_are_filled_in() -> None:
         prefix=None,
     )
     assert (pool.name, pool.role, pool.replicas, pool.accelerator) == ("main", "both", 2, None)
-    assert pool.engine == EnginePlan(
-        max_num_seqs=256,
-        max_num_batched_tokens=8192,
-        block_size=16,
-        memory_utilization=0.9,
-        prefix_caching=True,
-        chunked_prefill=True,
-        long_prefill_threshold=0,
-        max_model_len=None,
-        scheduling="fcfs",
-        async_scheduling=True,
-        kv_blocks=1000,
-        host_overhead_s=0.0,
-        reserve_full_prompt=True,
-        unhashed_blocks_first=True,
-        lora=None,
-        offload=None,
-        null_block=True,
-        preemption="recompute",
-        over_length="cut",
-        last_step_blocks=True,
-        store_last_token=False,
-        compute_whole_hits=True,
-    )
-    assert pool.step_time == StepTimePlan(
-        "linear",
-        {
-            "fixed_s": 0.006,
-            "per_prefill_token_s": 0.0,
-            "per_decode_s": 0.0,
-            "per_context_token_s": 0.0,
-        },
-    )
-    assert pool.overheads == OverheadsPlan(0.0, 0.0, 0.0)
+    assert pool.engine == EngineSettings(kv_blocks=1000)
+    assert pool.step_time == LinearStepTime(model="linear", fixed_s=0.006)
+    assert pool.overheads == OverheadSettings(queueing_s=0.0, per_token_s=0.0, completion_s=0.0)
     assert plan.router.policy == "round-robin"
     priorities = {name: slo.priority for name, slo in plan.slos.items()}
     assert priorities == {
@@ -88,11 +65,14 @@ def test_everything_that_can_be_written() -> None:
     assert nightly.prompt.cv == pytest.approx(58.02 / 200, rel=1e-3)
     assert plan.slos["critical"] == SloPlan("critical", 4, 0.5, 0.05, 30.0)
     assert plan.slos["offline"] == SloPlan("offline", -1, None, None, None)
-    assert main.step_time.parameters == {"profile": "scenarios/profiles/mine.json"}
-    assert main.engine.kv_blocks is None
+    assert isinstance(main.step_time, PhysicsStepTime)
+    assert main.step_time.profile == "scenarios/profiles/mine.json"
+    assert main.engine.kv_blocks == "auto"
     assert main.engine.host_overhead_s == 0.002
-    assert old.step_time.parameters == {"alpha": (1.0, 2.5, 3.0)}
-    assert measured.step_time.parameters == {"path": "scenarios/steps.csv", "per_step_s": 0.001}
+    assert isinstance(old.step_time, BlisTrainedPhysicsStepTime)
+    assert (old.step_time.alpha, old.step_time.beta) == ([1.0, 2.5, 3.0], None)
+    table = TableStepTime(model="table", path="scenarios/steps.csv", per_step_s=0.001)
+    assert measured.step_time == table
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def _has_room(run: RunReader, row: FullRequestRow, phase: Phase) -> bool:
 
 def _answering(run: RunReader, row: FullRequestRow) -> str:
     """The first pool that a request could have gone to that was sent nowhere."""
-    pools = [pool for pool in run.scenario["pools"] if pool["role"] != "prefill"]
+    pools = [pool for pool in run.scenario["serving"]["pools"] if pool["role"] != "prefill"]
     ours = [pool for pool in pools if row.model in (None, pool.get("model"))]
     return str((ours or pools)[0]["name"])
 

@@ -17,7 +17,6 @@ from windtunnel.core.telemetry import JsonlSink
 from windtunnel.report.files.control_log import ControlLog
 from windtunnel.report.files.requests import RequestRows
 from windtunnel.report.files.timeline import write_timeline, write_token_gaps
-from windtunnel.settings.section import plain_data
 from windtunnel.twin.run import Run
 
 DRAFT = ".draft-"
@@ -164,9 +163,8 @@ class RunFolder(WholeFolder):
             self._rows.close()
             self._close()
             (draft / run_folder.RESULT).write_bytes(result_bytes(run.result))
-            (draft / run_folder.SCENARIO).write_bytes(
-                _pretty(msgspec.json.encode(run.plan, enc_hook=plain_data))
-            )
+            scenario = _pretty(msgspec.json.encode(run.plan.data()))
+            (draft / run_folder.SCENARIO).write_bytes(scenario)
             write_timeline(draft / run_folder.TIMELINE, run.plan, run.timeline)
             write_token_gaps(draft / run_folder.TOKEN_GAPS, run.token_gaps)
             self.put({run_folder.REPORT: report_page(draft).encode()})

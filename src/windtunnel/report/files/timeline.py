@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.histogram import GROWTH, Histogram
-from windtunnel.twin.prices import cost_of
+from windtunnel.twin.pools import cost_of
 from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, STARTING, STATES
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.timeline import Sample, Timeline

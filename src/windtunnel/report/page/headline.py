@@ -159,12 +159,13 @@ def settings(
     parts += [(f"source {entry['name'] or entry['path']}", _flat(entry)) for entry in entries]
     used = [name for name in result["slo"] if name in scenario["slos"]]
     parts += [(f"class {name}", _flat(scenario["slos"][name])) for name in used]
-    parts += [(f"pool {pool['name']}", _flat(pool)) for pool in scenario["pools"]]
+    parts += [(f"pool {pool['name']}", _flat(pool)) for pool in scenario["serving"]["pools"]]
     rest = {
         k: v
         for k, v in scenario.items()
-        if k not in ("workload", "slos", "pools") and k not in plain and k != "sha256"
+        if k not in ("workload", "slos", "serving") and k not in plain and k != "sha256"
     }
+    rest["serving"] = {k: v for k, v in scenario["serving"].items() if k != "pools"}
     parts += [
         (key, _flat({key: value} if not isinstance(value, dict) else value))
         for key, value in rest.items()

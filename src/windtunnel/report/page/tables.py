@@ -306,7 +306,7 @@ def tiers(result: Entry) -> PageTable | None:
 
 def pools(result: Entry, scenario: Entry) -> PageTable:
     """What each pool did and cost."""
-    plans = {pool["name"]: pool for pool in scenario["pools"]}
+    plans = {pool["name"]: pool for pool in scenario["serving"]["pools"]}
     priced = any(pool["cost"] for pool in result["pools"].values())
     told = differing(result["pools"])
     columns = ["pool", *told, "runs on", "servers", "busy", "KV peak", "preemptions"]

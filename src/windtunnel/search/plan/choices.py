@@ -6,8 +6,10 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.settings import PhysicsStepTime
 from windtunnel.search.settings import CountRange, PlanSettings
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 
 TENSOR_PARALLEL = (1, 2, 4, 8)
 BY_HARDWARE = ("physics", "roofline", "blis-trained-physics")
@@ -38,7 +40,7 @@ class Choices(msgspec.Struct, frozen=True):
     """Sentences about what might have been tried."""
 
 
-def template_of(plan: ScenarioPlan) -> PoolPlan:
+def template_of(plan: ScenarioPlan) -> PoolSettings:
     """The pool whose settings servers have but for what is chosen: one that does both, if any."""
     both = [pool for pool in plan.pools if pool.role == "both"]
     return (both or [pool for pool in plan.pools if pool.role == "decode"] or [*plan.pools])[0]
@@ -49,7 +51,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     planning = plan.planning or SUGGESTED
     pool = template_of(plan)
     _refuse_many_pools(plan)
-    free = pool.step_time.model in BY_HARDWARE and "profile" not in pool.step_time.parameters
+    free = pool.step_time.model in BY_HARDWARE and not _has_profile(pool)
     notes: list[str] = []
     accelerators = _accelerators(planning, pool, notes, free=free)
     degrees = planning.tensor_parallel or (TENSOR_PARALLEL if free else (pool.tensor_parallel,))
@@ -110,7 +112,7 @@ def _refuse_many_pools(plan: ScenarioPlan) -> None:
 
 
 def _accelerators(
-    planning: PlanSettings, pool: PoolPlan, notes: list[str], *, free: bool
+    planning: PlanSettings, pool: PoolSettings, notes: list[str], *, free: bool
 ) -> tuple[str | None, ...]:
     if planning.accelerators is not None:
         names = [resolve_accelerator(name).name for name in planning.accelerators]
@@ -121,7 +123,7 @@ def _accelerators(
     if free:
         return tuple(ACCELERATORS)
     kind = pool.step_time.model
-    profile = "profile" in pool.step_time.parameters
+    profile = _has_profile(pool)
     what = "a profile of one accelerator" if profile else f"the step time {kind!r}"
     notes.append(f"other accelerators and tensor_parallel: {what} says nothing of them")
     return (None,)
@@ -144,3 +146,8 @@ def _scalers(
         return (*fixed, {})
     notes.append("autoscalers: plan.autoscalers is left out")
     return fixed
+
+
+def _has_profile(pool: PoolSettings) -> bool:
+    """Whether the scenario names one, which belongs to its accelerator."""
+    return isinstance(pool.step_time, PhysicsStepTime) and pool.step_time.profile is not None

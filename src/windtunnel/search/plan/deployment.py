@@ -33,7 +33,7 @@ from windtunnel.search.plan.space import (
 )
 from windtunnel.search.plan.trials import Rules, Trial
 from windtunnel.search.point import Origin
-from windtunnel.twin.prices import price_of
+from windtunnel.twin.pools import price_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source
 

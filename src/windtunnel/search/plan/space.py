@@ -16,9 +16,9 @@ from windtunnel.search.plan.demand import ClassDemand
 from windtunnel.search.point import Origin, Settings
 from windtunnel.search.settings import CountRange
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
-from windtunnel.twin.prices import price_of
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.pools import limits_of, overheads_of, price_of, shape_of, step_time_of
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 
 MOST_CANDIDATES = 50_000
 MOST_LANES = 5_000
@@ -103,10 +103,10 @@ class Candidate(NamedTuple):
         whole = self.kind.plan
         assert whole is not None
         pools = tuple(
-            msgspec.structs.replace(pool, replicas=count)
+            pool.model_copy(update={"replicas": count})
             for pool, count in zip(whole.pools, self.servers, strict=True)
         )
-        return msgspec.structs.replace(whole, pools=pools)
+        return whole.with_pools(pools)
 
 
 class Frame(NamedTuple):
@@ -228,7 +228,7 @@ def kinds_of(
         allowed = f"up to {MOST_LANES}"
         raise InputError(what, where="plan", allowed=allowed, hint="vary fewer settings at once")
     shape = shape_of(base.pools[0])
-    bounds = _Bounds(demands, attained, base.duration_s, shape)
+    bounds = _Bounds(demands, attained, base, shape)
     kinds: list[ServerKind] = []
     for frame, own in itertools.product(frames, hardware):
         kinds.append(_kind(len(kinds), frame, own, base, choices, bounds))
@@ -276,14 +276,14 @@ def _kind(
         found = bounds.of(pools)
     except InputError as error:
         return msgspec.structs.replace(kind, sentence=error.what)
-    plan = msgspec.structs.replace(frame.plan, pools=tuple(pools))
+    plan = frame.plan.with_pools(pools)
     ruled, fewest, fewest_decode = found
     return msgspec.structs.replace(
         kind, plan=plan, ruled=ruled, fewest=fewest, fewest_decode=fewest_decode
     )
 
 
-def _with(pool: PoolPlan, own: Hardware, prices: dict[str, float]) -> PoolPlan:
+def _with(pool: PoolSettings, own: Hardware, prices: dict[str, float]) -> PoolSettings:
     """A pool on this hardware; blocks that were counted for other hardware are counted anew."""
     name = _name_of(pool.accelerator)
     wanted = own.accelerator or name
@@ -291,18 +291,19 @@ def _with(pool: PoolPlan, own: Hardware, prices: dict[str, float]) -> PoolPlan:
     same = wanted == name and degree == pool.tensor_parallel
     engine = pool.engine
     price = pool.price_per_hour if wanted == name else None
-    return msgspec.structs.replace(
-        pool,
-        accelerator=pool.accelerator if wanted == name else wanted,
-        tensor_parallel=degree,
-        price_per_hour=price if wanted is None else prices.get(wanted, price),
-        engine=msgspec.structs.replace(
-            engine,
-            max_num_seqs=own.max_num_seqs or engine.max_num_seqs,
-            max_num_batched_tokens=own.max_num_batched_tokens or engine.max_num_batched_tokens,
-            memory_utilization=own.memory_utilization or engine.memory_utilization,
-            kv_blocks=engine.kv_blocks if same else None,
-        ),
+    options = {
+        "max_num_seqs": own.max_num_seqs or engine.max_num_seqs,
+        "max_num_batched_tokens": own.max_num_batched_tokens or engine.max_num_batched_tokens,
+        "memory_utilization": own.memory_utilization or engine.memory_utilization,
+        "kv_blocks": engine.kv_blocks if same else "auto",
+    }
+    return pool.model_copy(
+        update={
+            "accelerator": pool.accelerator if wanted == name else wanted,
+            "tensor_parallel": degree,
+            "price_per_hour": price if wanted is None else prices.get(wanted, price),
+            "engine": engine.model_copy(update=options),
+        }
     )
 
 
@@ -311,7 +312,7 @@ def _name_of(accelerator: str | None) -> str | None:
     return None if accelerator is None else resolve_accelerator(accelerator).name
 
 
-def _changes(old: PoolPlan, pool: PoolPlan) -> dict[str, Any]:
+def _changes(old: PoolSettings, pool: PoolSettings) -> dict[str, Any]:
     """What is written differently in a pool."""
     changes: dict[str, Any] = {
         name: getattr(pool, name)
@@ -359,24 +360,25 @@ class _Bounds:
         self,
         demands: Sequence[ClassDemand],
         attained: float,
-        duration_s: float | None,
+        base: ScenarioPlan,
         shape: ModelShape | None,
     ) -> None:
+        duration_s = base.duration_s
+        self._serving = base.serving
         self._demands = demands
         self._attained = attained
         self._end_s = math.inf if duration_s is None else duration_s
         self._shape = shape
-        self._known: dict[tuple[bytes, ...], tuple[Ruled | None, int, int]] = {}
+        self._known: dict[tuple[str, ...], tuple[Ruled | None, int, int]] = {}
 
-    def of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+    def of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
         """Why none of these can do, the fewest servers that might, and the fewest that decode."""
-        bare = [msgspec.structs.replace(pool, name="", replicas=1) for pool in pools]
-        key = tuple(msgspec.json.encode(pool) for pool in bare)
+        key = tuple(pool.model_dump_json(exclude={"name", "replicas"}) for pool in pools)
         if key not in self._known:
             self._known[key] = self._of(pools)
         return self._known[key]
 
-    def _of(self, pools: Sequence[PoolPlan]) -> tuple[Ruled | None, int, int]:
+    def _of(self, pools: Sequence[PoolSettings]) -> tuple[Ruled | None, int, int]:
         engines = [self._engine(pool) for pool in pools]
         prefill, decode = engines[0], engines[-1]
         for demand in self._demands:
@@ -386,9 +388,10 @@ class _Bounds:
         fewest, writing = fewest_servers(decode, self._demands, self._attained, self._end_s)
         return None, max(len(pools), fewest), writing
 
-    def _engine(self, pool: PoolPlan) -> EngineBounds:
+    def _engine(self, pool: PoolSettings) -> EngineBounds:
         model = step_time_of(pool, self._shape)
-        return EngineBounds(model, limits_of(pool, self._shape), overheads_of(pool).queueing_s)
+        overheads = overheads_of(pool, self._serving.network_s(pool))
+        return EngineBounds(model, limits_of(pool, self._shape), overheads.queueing_s)
 
 
 def candidates_of(

@@ -17,7 +17,6 @@ import windtunnel
 from windtunnel.analysis.comparison import TOO_FEW, compared, figures_of
 from windtunnel.core.intervals import CONFIDENCE
 from windtunnel.search.repeats.runs import Progress, Repeat, run_all
-from windtunnel.settings.section import plain_data
 from windtunnel.twin.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -72,11 +71,11 @@ def compare(
 
 def settings(designs: Sequence[Design]) -> list[dict[str, Any]]:
     """The settings in which designs differ: path, and the value in each."""
-    flat = [_flat(msgspec.to_builtins(design.plan, enc_hook=plain_data)) for design in designs]
+    flat = [_flat(design.plan.data()) for design in designs]
     paths = dict.fromkeys(path for one in flat for path in one)
     found = []
     for path in paths:
-        if path in ("seed", "sha256", "name", "folder"):
+        if path in ("seed", "sha256", "name"):
             continue
         values = [one.get(path) for one in flat]
         if any(value != values[0] for value in values):

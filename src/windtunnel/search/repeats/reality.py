@@ -19,7 +19,8 @@ from windtunnel.core.units import format_duration
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.recorder import COMPLETED
 from windtunnel.twin.run import run
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan, SloPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.request import Request
 from windtunnel.workload.traces.measured import cached_share, lateness
@@ -250,24 +251,24 @@ class _Mending:
             if pool is None:
                 break
             if pool is not self._pool:
-                self.plan = msgspec.structs.replace(self.plan, pools=(pool,))
+                self.plan = self.plan.with_pools([pool])
                 self.mended = True
                 pairs = _Replay(self.plan, self._trace, self._rows).pairs
         return pairs
 
     @property
-    def _pool(self) -> PoolPlan:
+    def _pool(self) -> PoolSettings:
         return self.plan.pools[0]
 
     def _parameter(self, name: str) -> float | None:
         """A step-time parameter, if there is one pool and its model has that."""
-        value = self._pool.step_time.parameters.get(name)
+        value = getattr(self._pool.step_time, name, None)
         alone = len(self.plan.pools) == 1
         return float(value) if alone and isinstance(value, int | float) else None
 
     # Each says what is wrong, and returns the pool without it; None: it must be calibrated first.
 
-    def _steps(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+    def _steps(self, pairs: Sequence[Pair]) -> PoolSettings | None:
         times = _times(pairs)["tpot"]
         if not times:
             return self._pool
@@ -291,7 +292,7 @@ class _Mending:
         self.advice.append(Advice("steps", f"{says}; {calibrate}, then compare again"))
         return None
 
-    def _prefill(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+    def _prefill(self, pairs: Sequence[Pair]) -> PoolSettings | None:
         calm = self._calm(pairs)
         if calm is None:
             return None
@@ -311,7 +312,7 @@ class _Mending:
         self.advice.append(Advice("prefill", f"{says}; {calibrate}"))
         return None
 
-    def _overheads(self, pairs: Sequence[Pair]) -> PoolPlan | None:
+    def _overheads(self, pairs: Sequence[Pair]) -> PoolSettings | None:
         calm = self._calm(pairs)
         if calm is None:
             return None
@@ -330,8 +331,8 @@ class _Mending:
             return None
         setting = _setting("overheads.queueing", wanted_s)
         self.advice.append(Advice("overheads", says, (setting,)))
-        changed = msgspec.structs.replace(self._pool.overheads, queueing_s=wanted_s)
-        return msgspec.structs.replace(self._pool, overheads=changed)
+        changed = self._pool.overheads.model_copy(update={"queueing_s": wanted_s})
+        return self._pool.model_copy(update={"overheads": changed})
 
     def _calm(self, pairs: Sequence[Pair]) -> list[Pair] | None:
         """Requests whose first token says nothing of the queue; None, and why, if there are few."""
@@ -344,13 +345,12 @@ class _Mending:
         self.advice.append(Advice("queue", f"{says}: measure at a lower rate first"))
         return None
 
-    def _with_parameter(self, about: str, says: str, field: str, value: float) -> PoolPlan:
+    def _with_parameter(self, about: str, says: str, field: str, value: float) -> PoolSettings:
         step = self._pool.step_time
         setting = _setting(f"step_time.{field}", value)
         self.advice.append(Advice(about, says, (setting,)))
-        parameters = {**step.parameters, f"{field}_s": value}
-        changed = msgspec.structs.replace(step, parameters=parameters)
-        return msgspec.structs.replace(self._pool, step_time=changed)
+        changed = step.model_copy(update={f"{field}_s": value})
+        return self._pool.model_copy(update={"step_time": changed})
 
 
 def _mean(values: Sequence[float]) -> float:

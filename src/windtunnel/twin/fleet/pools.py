@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.twin.scenario.plan import PoolPlan
+from windtunnel.twin.settings import PoolSettings
 
 
 def machine_price(pool: FleetPool) -> float | None:
@@ -19,7 +19,7 @@ def machine_price(pool: FleetPool) -> float | None:
         return None
 
 
-def initial_machines(fleet: FleetSettings, servers: Sequence[PoolPlan]) -> list[int]:
+def initial_machines(fleet: FleetSettings, servers: Sequence[PoolSettings]) -> list[int]:
     """By pool: as many as it says, or as the first replicas need, the cheapest machines first."""
     counts = [max(one.machines.min, one.machines.initial or 0) for one in fleet.pools]
     open_ended = [one.machines.initial is None for one in fleet.pools]

@@ -29,7 +29,8 @@ from windtunnel.twin.scenario.ground_plan import (
     GroundPlan,
     PodTimesPlan,
 )
-from windtunnel.twin.scenario.plan import PoolPlan, ScenarioPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
 
 SERVER: Final = "server"
 """The role of the pods of a pool that no manifest describes."""
@@ -138,7 +139,7 @@ def _layouts(plan: ScenarioPlan, ground: GroundPlan, manifests: Manifests) -> di
     return layouts
 
 
-def _plain(pool: PoolPlan) -> SetSpec:
+def _plain(pool: PoolSettings) -> SetSpec:
     """A set for a pool that no manifest describes: a pod for each replica."""
     selector = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
     pod_spec: dict[str, object] = {

@@ -25,7 +25,7 @@ from windtunnel.twin.scenario.ground_plan import (
     PodTimesPlan,
 )
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.serving_spec import PoolSpec, ServingSpec
+from windtunnel.twin.settings import PoolSettings, ServingSettings
 
 QUICK = TimesSpec(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
 """Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
@@ -118,7 +118,7 @@ def _machine_faults(spec: Scenario, fleet: FleetSettings) -> Iterator[Fault]:
             yield Fault((*path, "replicas"), what, hint="raise machines.max, or lower replicas")
 
 
-def _matching(fleet: FleetSettings, pool: PoolSpec) -> list[FleetPool]:
+def _matching(fleet: FleetSettings, pool: PoolSettings) -> list[FleetPool]:
     return [one for one in fleet.pools if one.accelerator == pool.accelerator]
 
 
@@ -207,7 +207,7 @@ def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
 
 
 def _owner_faults(
-    path: KeyPath, pool: PoolSpec, found: Found, owners: dict[tuple[str, str], str]
+    path: KeyPath, pool: PoolSettings, found: Found, owners: dict[tuple[str, str], str]
 ) -> Iterator[Fault]:
     """A clique has one owner: whoever has a set has all that is in it."""
     mine = (found.set_name, "" if found.kind == SET else found.name)
@@ -218,7 +218,9 @@ def _owner_faults(
     owners[mine] = f"pool {pool.name}"
 
 
-def _size_faults(path: KeyPath, pool: PoolSpec, found: Found, spec: Scenario) -> Iterator[Fault]:
+def _size_faults(
+    path: KeyPath, pool: PoolSettings, found: Found, spec: Scenario
+) -> Iterator[Fault]:
     asked = found.accelerators()
     if asked != pool.tensor_parallel and (asked or spec.fleet is not None):
         what = f"a replica has {pool.tensor_parallel}, and the pods of {pool.clique} ask for"
@@ -239,7 +241,7 @@ def _size_faults(path: KeyPath, pool: PoolSpec, found: Found, spec: Scenario) ->
 
 
 def _pod_faults(
-    path: KeyPath, pool: PoolSpec, found: Found, fleet: FleetSettings
+    path: KeyPath, pool: PoolSettings, found: Found, fleet: FleetSettings
 ) -> Iterator[Fault]:
     largest = max((one.accelerators for one in _matching(fleet, pool)), default=0)
     for role, _ in slots_of(found.spec, found.kind, found.name):
@@ -321,11 +323,11 @@ def _times(spec: Scenario) -> PodTimesPlan:
     )
 
 
-def _load(serving: ServingSpec) -> DelayPlan | None:
+def _load(serving: ServingSettings) -> DelayPlan | None:
     if serving.startup is None:
         return None
     load = serving.startup.load
-    return DelayPlan(load.mean, NORMAL, load.stddev)
+    return DelayPlan(load.mean_s, NORMAL, load.stddev_s)
 
 
 def _delay(delay: Delay) -> DelayPlan:

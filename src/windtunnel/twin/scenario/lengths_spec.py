@@ -6,9 +6,9 @@ from pydantic import AfterValidator, Field
 
 from windtunnel.settings.fields import (
     Duration,
+    FilePath,
     Leaf,
     Number,
-    Text,
     Whole,
     chosen_by,
     is_not,
@@ -157,7 +157,9 @@ class EmpiricalLengths(Section):
 
     distribution: Literal["empirical"]
     path: (
-        Annotated[str, Text("the path of a file with a value, or a value and its weight, a line")]
+        Annotated[
+            str, FilePath("the path of a file with a value, or a value and its weight, a line")
+        ]
         | None
     ) = Field(
         default=None,

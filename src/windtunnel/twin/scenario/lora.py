@@ -2,21 +2,12 @@
 
 from collections.abc import Iterator
 
-from windtunnel.core.units import format_size
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault, dotted
-from windtunnel.twin.scenario.lora_spec import AdaptersSpec, LoraSpec
+from windtunnel.twin.scenario.lora_spec import AdaptersSpec
 from windtunnel.twin.scenario.models import pools_for
-from windtunnel.twin.scenario.plan import LoraPlan
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.serving_spec import EngineSpec
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, SourceSpec
-
-
-def lora_plan(lora: LoraSpec | None) -> LoraPlan | None:
-    if lora is None:
-        return None
-    return LoraPlan(lora.slots, lora.load, lora.step_cost, lora.memory)
 
 
 def adapters_plan(adapters: AdaptersSpec | None) -> tuple[tuple[str, float], ...]:
@@ -50,8 +41,9 @@ def lora_faults(spec: Scenario) -> Iterator[Fault]:
         section = ("serving", "pools", index, "engine", "lora")
         asking = askers[index]
         if pool.engine.lora is not None:
-            asked = bool(asking) or index in traces
-            yield from _lora_faults(section, pool.engine.lora, pool.engine, asked=asked)
+            if not asking and index not in traces:
+                what = "no source asks for adapters, so that it would change nothing"
+                yield Fault(section, what, hint="give a source of the workload `adapters`")
         elif asking or index in slotted:
             who = dotted(asking[0]) if asking else "a trace perhaps"
             what = f"missing, but {who} asks for adapters"
@@ -69,16 +61,3 @@ def _adapters_faults(path: KeyPath, adapters: AdaptersSpec) -> Iterator[Fault]:
     if adapters.skew is not None and adapters.count is None:
         what = "weights say how often each is asked for"
         yield Fault((*path, "skew"), what, "only with count")
-
-
-def _lora_faults(
-    path: KeyPath, lora: LoraSpec, engine: EngineSpec, *, asked: bool
-) -> Iterator[Fault]:
-    if not asked:
-        what = "no source asks for adapters, so that it would change nothing"
-        yield Fault(path, what, hint="give a source of the workload `adapters`")
-    if lora.memory and engine.kv_blocks != "auto":
-        what = f"{format_size(lora.memory)}, but kv_blocks is {engine.kv_blocks}"
-        hint = "a number of blocks leaves the memory of adapters out already"
-        because = ((*path[:-1], "kv_blocks"),)
-        yield Fault((*path, "memory"), what, "only with kv_blocks: auto", hint, because)

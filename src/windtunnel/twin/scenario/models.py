@@ -6,8 +6,8 @@ from windtunnel.core.errors import nearest
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.serving_spec import PoolSpec
 from windtunnel.twin.scenario.workload_spec import ReplaySpec, WorkloadEntry
+from windtunnel.twin.settings import PoolSettings
 
 
 def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
@@ -18,7 +18,7 @@ def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
     return list(dict.fromkeys(asked))
 
 
-def pools_for(entry: WorkloadEntry, spec: Scenario) -> list[tuple[int, PoolSpec]]:
+def pools_for(entry: WorkloadEntry, spec: Scenario) -> list[tuple[int, PoolSettings]]:
     """The pools that serve requests of an entry, each with its number."""
     asked = asked_by(entry, spec)
     pools = enumerate(spec.serving.pools)
@@ -36,7 +36,6 @@ def model_faults(spec: Scenario) -> Iterator[Fault]:
     if spec.model is not None and _nobody_means_it(spec):
         what = "every pool and every entry of the workload has a model of its own"
         yield Fault(("model",), what, hint="leave it out")
-    yield from _cluster_faults(spec)
 
 
 def _unserved(path: KeyPath, model: str | None, served: list[str | None]) -> Iterator[Fault]:
@@ -57,11 +56,3 @@ def _nobody_means_it(spec: Scenario) -> bool:
     return all(pool.model is not None for pool in spec.serving.pools) and all(
         entry.model is not None for entry in spec.workload
     )
-
-
-def _cluster_faults(spec: Scenario) -> Iterator[Fault]:
-    names = list(dict.fromkeys(pool.cluster for pool in spec.serving.pools))
-    for name in spec.serving.clusters:
-        if name not in names:
-            path = ("serving", "clusters", name)
-            yield Fault(path, "no pool is in it", ", ".join(names), nearest(name, names))

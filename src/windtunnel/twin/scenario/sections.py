@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from windtunnel.fleet.settings import FleetSettings
+from windtunnel.models.settings import ModelName
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.fields import Duration, Name, Whole
@@ -12,9 +13,8 @@ from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.scenario.ground_spec import GangsSpec
-from windtunnel.twin.scenario.model_spec import ModelName
-from windtunnel.twin.scenario.serving_spec import ServingSpec
 from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
+from windtunnel.twin.settings import ServingSettings
 
 
 class Scenario(Section):
@@ -50,7 +50,7 @@ class Scenario(Section):
         description="Classes of service by name: targets for the built-in ones, "
         "and classes of your own.",
     )
-    serving: ServingSpec = Field(description="What serves it.")
+    serving: ServingSettings = Field(description="What serves it.")
     scaling: ScalingSection | None = Field(
         default=None,
         description="An autoscaler that changes the number of servers; `policy` chooses how it "

@@ -57,30 +57,21 @@ from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.traces.formats import named
 
 
-def path_or_name(text: str | None, file: Path) -> str | None:
-    """A path counts from the scenario's folder; a catalog name stays as it is, slashes and all."""
-    if text is not None and (text.endswith(".json") or text.startswith((".", "/"))):
-        return str(file.parent / text)
-    return text
-
-
 def entry_plan(
     entry: WorkloadEntry,
     slos: Mapping[str, SloPlan],
-    file: Path,
     *,
     model: str | None,
     slots: bool,
 ) -> Entry:
-    """The plan of an entry; paths in it count from the file's folder.
+    """The plan of an entry; `model` is the scenario's.
 
-    `model` is the scenario's. `slots` is whether every server that may get its requests has some
-    for LoRA adapters.
+    `slots` is whether every server that may get its requests has some for LoRA adapters.
     """
-    own = path_or_name(entry.model or model, file)
+    own = entry.model or model
     if isinstance(entry, ReplaySpec):
-        return _replay(entry, file, model=own, slots=slots)
-    return _source(entry, slos, file, model=own)
+        return _replay(entry, model=own, slots=slots)
+    return _source(entry, slos, model=own)
 
 
 def file_faults(entries: Sequence[Entry]) -> list[tuple[KeyPath, InputError]]:
@@ -106,11 +97,10 @@ def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], obje
     ]
 
 
-def _replay(entry: ReplaySpec, file: Path, *, model: str | None, slots: bool) -> TraceReplay:
+def _replay(entry: ReplaySpec, *, model: str | None, slots: bool) -> TraceReplay:
     trace = entry.trace
-    models = {name: path_or_name(text, file) or "" for name, text in (trace.models or {}).items()}
     return TraceReplay(
-        path=str(file.parent / trace.path),
+        path=trace.path,
         format=trace.format,
         speedup=trace.speedup,
         skip_bad=trace.skip_bad,
@@ -124,13 +114,11 @@ def _replay(entry: ReplaySpec, file: Path, *, model: str | None, slots: bool) ->
         closed=trace.sessions == "closed",
         think=pauses_plan(trace.think) if trace.think is not None else None,
         model=model,
-        models=models,
+        models=trace.models or {},
     )
 
 
-def _source(
-    source: SourceSpec, slos: Mapping[str, SloPlan], file: Path, *, model: str | None
-) -> Source:
+def _source(source: SourceSpec, slos: Mapping[str, SloPlan], *, model: str | None) -> Source:
     prefix, population = source.prefix, source.population
     own_prefixes = population is not None and population.prefixes == "per-member"
     return Source(
@@ -140,30 +128,30 @@ def _source(
         priority=slos[source.slo].priority,
         count=source.count,
         arrivals=arrivals_plan(source.arrivals),
-        prompt=lengths_plan(source.prompt_tokens, file),
-        output=lengths_plan(source.output_tokens, file),
+        prompt=lengths_plan(source.prompt_tokens),
+        output=lengths_plan(source.output_tokens),
         prefix=Prefix(prefix.tokens, prefix.groups, own_prefixes) if prefix else None,
         curve=curve_plan(source.rate_curve) if source.rate_curve is not None else None,
         timeout_s=source.timeout,
-        conversation=_conversation(source.session, file),
+        conversation=_conversation(source.session),
         population=population.members if population else 1,
         tenant_per_member=population is not None and population.tenants == "per-member",
-        media=_extra(source.media, file),
-        reasoning=_extra(source.reasoning, file),
+        media=_extra(source.media),
+        reasoning=_extra(source.reasoning),
         adapters=adapters_plan(source.adapters),
         model=model,
     )
 
 
-def _conversation(session: SessionSpec | None, file: Path) -> Conversation | None:
+def _conversation(session: SessionSpec | None) -> Conversation | None:
     if session is None:
         return None
-    turns = lengths_plan(session.turns, file, most=MOST_TURNS)
+    turns = lengths_plan(session.turns, most=MOST_TURNS)
     return Conversation(turns, pauses_plan(session.think), session.context == "accumulate")
 
 
-def _extra(extra: ExtraSpec | None, file: Path) -> Extra | None:
-    return Extra(lengths_plan(extra.tokens, file), extra.share) if extra is not None else None
+def _extra(extra: ExtraSpec | None) -> Extra | None:
+    return Extra(lengths_plan(extra.tokens), extra.share) if extra is not None else None
 
 
 def arrivals_plan(arrivals: arrivals_spec.Arrivals) -> Arrivals:
@@ -203,7 +191,7 @@ def curve_plan(curve: RateCurve) -> Curve:
     return Curve(points=((ramp.at, 1.0), (ramp.at + ramp.over, ramp.to)))
 
 
-def lengths_plan(lengths: lengths_spec.Lengths, file: Path, most: int = MOST_TOKENS) -> Lengths:
+def lengths_plan(lengths: lengths_spec.Lengths, most: int = MOST_TOKENS) -> Lengths:
     """What is drawn is at most `most`, whatever the distribution allows."""
     assert not isinstance(lengths, int), "a bare number becomes a constant when it is checked"
     if isinstance(lengths, ConstantLengths):
@@ -213,7 +201,7 @@ def lengths_plan(lengths: lengths_spec.Lengths, file: Path, most: int = MOST_TOK
         stddev = math.sqrt(((lengths.max - lengths.min + 1) ** 2 - 1) / 12)
         return Lengths("uniform", mean, stddev / mean, lengths.min, lengths.max)
     if isinstance(lengths, EmpiricalLengths):
-        return _empirical(lengths, file, most)
+        return _empirical(lengths, most)
     cv = 1.0
     if isinstance(lengths, LognormalLengths | ParetoLognormalLengths):
         cv = lengths.cv
@@ -235,9 +223,9 @@ def lengths_plan(lengths: lengths_spec.Lengths, file: Path, most: int = MOST_TOK
     )
 
 
-def _empirical(lengths: EmpiricalLengths, file: Path, most: int) -> Lengths:
+def _empirical(lengths: EmpiricalLengths, most: int) -> Lengths:
     if lengths.path is not None:
-        return Lengths("empirical", 0.0, 0.0, 1, most, path=str(file.parent / lengths.path))
+        return Lengths("empirical", 0.0, 0.0, 1, most, path=lengths.path)
     assert lengths.values is not None
     values, weights = zip(*lengths.values, strict=True)
     return Lengths("empirical", 0.0, 0.0, 1, most, values=values, weights=weights)

@@ -4,8 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from windtunnel.models.settings import ModelName
 from windtunnel.settings.fields import (
     Duration,
+    FilePath,
     Flag,
     Name,
     Number,
@@ -26,7 +28,6 @@ from windtunnel.settings.section import Section
 from windtunnel.twin.scenario.arrivals_spec import Arrivals, RateCurve
 from windtunnel.twin.scenario.lengths_spec import Lengths, Pauses, Tokens
 from windtunnel.twin.scenario.lora_spec import AdaptersSpec
-from windtunnel.twin.scenario.model_spec import ModelName
 
 Timeout = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
 Target = Annotated[float, Duration("0s", LONGEST_TARGET, above=True)]
@@ -158,7 +159,7 @@ class SourceSpec(Section):
 class TraceSpec(Section):
     """A file of requests that once arrived somewhere."""
 
-    path: Annotated[str, Text("the path of a trace")] = Field(
+    path: Annotated[str, FilePath("the path of a trace")] = Field(
         description="The file; it counts from the scenario's folder. It may be packed."
     )
     format: (

@@ -1,0 +1,235 @@
+"""The options of one inference server; defaults are those of vLLM, or of BLIS."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.core.units import format_size
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Whole
+from windtunnel.settings.limits import (
+    LARGEST_BLOCK,
+    LONGEST_STEP_COST,
+    MOST_ADAPTERS,
+    MOST_BLOCKS,
+    MOST_SEQUENCES,
+    MOST_TOKENS,
+)
+from windtunnel.settings.section import Context, Section
+
+Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
+Switch = Annotated[bool, Flag()]
+
+TIERS = {"cpu": (25e9, 10e-6), "disk": (7e9, 100e-6), "remote": (1e9, 30e-3)}
+"""From fast to slow: bytes per second and latency, of a bus, a good disk and a network."""
+
+
+class LoraSettings(Section):
+    """LoRA adapters on a server."""
+
+    slots: Annotated[int, Whole(1, MOST_ADAPTERS)] = Field(
+        default=1,
+        description="Adapters on the accelerator at once, and so in one batch: "
+        "vLLM's max_loras, with its default.",
+    )
+    load_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        default=0.005,
+        description="Time to bring an adapter from the host's memory into a slot; the step that "
+        "needs it first takes so much longer. 5ms: 100 MB over a bus of 20 GB/s.",
+    )
+    step_cost: Annotated[float, Number(0, 10)] = Field(
+        default=0.03,
+        description="Each adapter in a batch makes its steps longer by this share. 0.03 is an "
+        "assumption for rank 16; lower ranks cost less, higher ones more.",
+    )
+    memory_bytes: Annotated[float, Size("0B", "1TB")] = Field(
+        default=0.0,
+        description="Memory of one slot on each accelerator, whether it is full or not; "
+        "with `kv_blocks: auto` there are so many fewer blocks.",
+    )
+
+
+class OffloadTier(Section):
+    """A place below the accelerator, where cached KV goes that it has no room for."""
+
+    tier: Literal["cpu", "disk", "remote"] = Field(
+        description="The host's memory, a disk of the machine, or a store elsewhere. "
+        "What the first evicts goes to the second."
+    )
+    size_bytes: Annotated[float, Size("0B", "100PB", above=True)] = Field(
+        description="How much KV of one server fits there."
+    )
+    bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] | None = Field(
+        default=None,
+        description="Bytes per second from there to a server's accelerators, one load after "
+        "another. Left out: `cpu` 25GB/s, `disk` 7GB/s, `remote` 1GB/s.",
+    )
+    latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] | None = Field(
+        default=None,
+        description="From the last byte to its use. "
+        "Left out: `cpu` 10us, `disk` 100us, `remote` 30ms.",
+    )
+
+    @property
+    def bytes_per_s(self) -> float:
+        given = self.bandwidth_bytes_per_s
+        return TIERS[self.tier][0] if given is None else given
+
+    @property
+    def delay_s(self) -> float:
+        return TIERS[self.tier][1] if self.latency_s is None else self.latency_s
+
+
+class EngineSettings(Section):
+    """The limits and the habits of one inference server."""
+
+    max_num_seqs: Annotated[int, Whole(1, MOST_SEQUENCES)] = Field(
+        default=256,
+        description="Most requests in one batch. 256 suits any accelerator; "
+        "vLLM takes 1024 where there are 70 GiB or more.",
+    )
+    max_num_batched_tokens: Annotated[int, Whole(1, MOST_TOKENS)] = Field(
+        default=8192,
+        description="Most tokens in one step. More finishes prompts sooner "
+        "and makes running requests wait longer.",
+    )
+    block_size: Annotated[int, Whole(1, LARGEST_BLOCK)] = Field(
+        default=16, description="Tokens in one block of the KV cache."
+    )
+    memory_utilization: Annotated[float, Number(0, 1, above=True)] = Field(
+        default=0.9,
+        description="Part of the accelerator's memory that the server may take; "
+        "the rest is for what it cannot foresee.",
+    )
+    prefix_caching: Switch = Field(
+        default=True, description="Whether blocks of finished prompts are kept and found again."
+    )
+    chunked_prefill: Switch = Field(
+        default=True,
+        description="Whether a prompt may be split over steps. "
+        "Without it, a prompt waits until it fits whole.",
+    )
+    long_prefill_threshold: Annotated[int, Whole(0, MOST_TOKENS)] = Field(
+        default=0,
+        description="Most prompt tokens of one request in one step, "
+        "so that long prompts leave room; 0: no such limit.",
+    )
+    max_model_len: Annotated[int, Whole(2, MOST_TOKENS)] | None = Field(
+        default=None,
+        description="Most tokens of one request, prompt and output; left out: the model's own.",
+    )
+    scheduling: Literal["fcfs", "priority", "shortest-prompt"] = Field(
+        default="fcfs",
+        description="Who is first in line: the first to come, the highest priority, "
+        "or the shortest prompt.",
+    )
+    preemption: Literal["recompute", "restart"] = Field(
+        default="recompute",
+        description="What happens to a request that must give its blocks back: it is computed "
+        "again and keeps its tokens, or it starts over, first token and all. "
+        "`restart` needs async_scheduling: false.",
+    )
+    over_length: Literal["cut", "refuse"] = Field(
+        default="cut",
+        description="What happens to a request whose prompt and answer pass max_model_len: "
+        "the answer is cut short there, or the request is dropped.",
+    )
+    async_scheduling: Switch = Field(
+        default=True,
+        description="Whether the next step is planned while one runs: hides host_overhead, "
+        "and a request that arrives during a step joins the one after the next.",
+    )
+    kv_blocks: Annotated[int | Literal["auto"], Whole(2, MOST_BLOCKS, word="auto")] = Field(
+        default="auto",
+        description="Blocks of the KV cache. `auto`: what memory holds beside the weights.",
+    )
+    null_block: Switch = Field(
+        default=True,
+        description="Whether one of the blocks is never handed out, as in vLLM.",
+    )
+    host_overhead_s: Cost = Field(
+        default=0.0,
+        description="Time the host needs to plan one step; 0s because it is usually hidden.",
+    )
+    reserve_full_prompt: Switch = Field(
+        default=True,
+        description="Whether a request is admitted only when its whole prompt fits now, "
+        "not just its first chunk.",
+    )
+    unhashed_blocks_first: Switch = Field(
+        default=True,
+        description="Whether freed blocks that no prefix can use again are the first to be taken.",
+    )
+    compute_whole_hits: Switch = Field(
+        default=True,
+        description="Whether a prompt of full blocks that are all cached computes its last block "
+        "again. If not, it is answered at once and without holding those blocks; "
+        "needs async_scheduling: false.",
+    )
+    store_last_token: Switch = Field(
+        default=False,
+        description="Whether the last token of an answer, which nothing follows, "
+        "takes a place in the KV cache before the request lets go of it; "
+        "needs async_scheduling: false.",
+    )
+    last_step_blocks: Switch = Field(
+        default=True,
+        description="Whether a step in which every request ends must be over before a newcomer's "
+        "starts. If not, the two overlap; needs async_scheduling: false.",
+    )
+    lora: LoraSettings | None = Field(
+        default=None,
+        description="Slots for LoRA adapters, for workloads that ask for some; left out: none.",
+    )
+    offload: list[OffloadTier] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=3,
+        description="Slower tiers, from fast to slow, that keep cached blocks which the "
+        "accelerator evicts, and give them back; left out: they are lost.",
+    )
+    kv_bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
+        default=None,
+        description="KV of one token, for `offload`. Left out: what the model needs.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        budget = self.max_num_batched_tokens
+        if budget < self.max_num_seqs:
+            what = f"{budget} is less than max_num_seqs, which is {self.max_num_seqs}"
+            hint = "each running request needs a token of every step"
+            yield where.fault("max_num_batched_tokens", what, hint=hint, beside=("max_num_seqs",))
+        longest = self.max_model_len
+        if not self.chunked_prefill and longest is not None and longest > budget:
+            what = f"{longest} is more than max_num_batched_tokens, which is {budget}"
+            hint = "without chunked_prefill a longer prompt would wait for ever"
+            beside = ("max_num_batched_tokens", "chunked_prefill")
+            yield where.fault("max_model_len", what, hint=hint, beside=beside)
+        if self.lora is not None and self.lora.memory_bytes and self.kv_blocks != "auto":
+            what = f"{format_size(self.lora.memory_bytes)}, but kv_blocks is {self.kv_blocks}"
+            hint = "a number of blocks leaves the memory of adapters out already"
+            only = "only with kv_blocks: auto"
+            yield where.fault(("lora", "memory"), what, only, hint, beside=("kv_blocks",))
+        yield from self._offload_faults(where)
+
+    def _offload_faults(self, where: Context) -> Iterator[Fault]:
+        if self.offload is None:
+            if self.kv_bytes_per_token is not None:
+                what = "nothing of this pool asks for it"
+                yield where.fault("kv_bytes_per_token", what, "only with offload")
+            return
+        order = list(TIERS)
+        for index, (one, next_) in enumerate(pairwise(self.offload)):
+            if order.index(next_.tier) <= order.index(one.tier):
+                again = next_.tier == one.tier
+                what = f"{next_.tier!r} comes " + ("twice" if again else f"after {one.tier!r}")
+                allowed = f"each once, in the order {', '.join(order)}"
+                yield where.fault(("offload", index + 1, "tier"), what, allowed)
+        if not self.prefix_caching:
+            what = "prefix_caching is off, so that nothing is cached that could go there"
+            yield where.fault("offload", what, beside=("prefix_caching",))
+        if where.root.model is None and self.kv_bytes_per_token is None:
+            what = "missing, and the scenario has no model that says how large it is"
+            yield where.fault("kv_bytes_per_token", what, "a size, such as 128KiB")

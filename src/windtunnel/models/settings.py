@@ -1,0 +1,109 @@
+"""What a scenario says about models: how one is named, and how step times are known."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import (
+    Duration,
+    FilePath,
+    NameOrPath,
+    Number,
+    chosen_by,
+    variant,
+)
+from windtunnel.settings.limits import LONGEST_STEP_COST
+from windtunnel.settings.section import Context, Section
+
+ModelName = Annotated[
+    str, NameOrPath("a model's catalog name, or the path of a Hugging Face config.json")
+]
+Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
+
+
+class PhysicsStepTime(Section):
+    """From the model's shape, the accelerator's peaks and a measured profile of efficiencies."""
+
+    model: Literal["physics"]
+    profile: (
+        Annotated[str, NameOrPath("the name of a profile, or the path of its JSON file")] | None
+    ) = Field(
+        default=None,
+        description="Which measured profile; left out: the one for the pool's accelerator. "
+        "A path (it ends in .json, or starts with '.' or '/') "
+        "counts from the scenario's folder.",
+    )
+
+
+class RooflineStepTime(Section):
+    """The larger of compute time and memory time at the accelerator's peaks, and nothing else."""
+
+    model: Literal["roofline"]
+
+
+class LinearStepTime(Section):
+    """A fixed cost plus a cost per unit of work, as you measured them; needs no accelerator."""
+
+    model: Literal["linear"]
+    fixed_s: Cost = Field(default=0.0, description="Time of every step.")
+    per_prefill_token_s: Cost = Field(default=0.0, description="Time per prompt token computed.")
+    per_decode_s: Cost = Field(default=0.0, description="Time per request that generates a token.")
+    per_context_token_s: Cost = Field(
+        default=0.0, description="Time per token that generating requests have in the cache."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.fixed_s == 0 and (self.per_prefill_token_s == 0 or self.per_decode_s == 0):
+            what = "a step may take no time at all"
+            allowed = "a fixed above 0s, or both per_prefill_token and per_decode above 0s"
+            beside = ("model", "fixed", "per_prefill_token", "per_decode")
+            yield where.fault((), what, allowed, beside=beside)
+
+
+class TableStepTime(Section):
+    """Step times measured on a grid, and interpolated."""
+
+    model: Literal["table"]
+    path: Annotated[str, FilePath("the path of a table of step times")] = Field(
+        description="A folder of kernel tables, or a file of whole steps as `windtunnel profile` "
+        "writes them; a relative path counts from the scenario's folder."
+    )
+    per_step_s: Cost = Field(
+        default=0.0,
+        description="Time of every step that the measurements do not show; "
+        "`windtunnel calibrate --replay` finds it.",
+    )
+
+
+Coefficient = Annotated[float, Number(0, 1e12)]
+
+
+class BlisTrainedPhysicsStepTime(Section):
+    """The formula and coefficients of BLIS, to compare with it; `engine` gets its defaults too."""
+
+    model: Literal["blis-trained-physics"]
+    alpha: list[Coefficient] | None = Field(
+        default=None,
+        min_length=3,
+        max_length=3,
+        description="Three overheads in microseconds: queueing, completion, per token; "
+        "left out: the published ones.",
+    )
+    beta: list[Coefficient] | None = Field(
+        default=None,
+        min_length=11,
+        max_length=11,
+        description="Eleven coefficients of the step's terms; left out: the published ones.",
+    )
+
+
+StepTime = Annotated[
+    Annotated[PhysicsStepTime, variant("physics")]
+    | Annotated[RooflineStepTime, variant("roofline")]
+    | Annotated[LinearStepTime, variant("linear")]
+    | Annotated[TableStepTime, variant("table")]
+    | Annotated[BlisTrainedPhysicsStepTime, variant("blis-trained-physics")],
+    chosen_by("model", "physics", "roofline", "linear", "table", "blis-trained-physics"),
+]

@@ -1,0 +1,464 @@
+"""What serves requests: pools of servers, and what happens around them."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from windtunnel.admission.gateway.settings import AlwaysSettings, GatewaySettings
+from windtunnel.core.errors import nearest
+from windtunnel.engine.settings import EngineSettings
+from windtunnel.models.settings import (
+    BlisTrainedPhysicsStepTime,
+    LinearStepTime,
+    ModelName,
+    PhysicsStepTime,
+    StepTime,
+)
+from windtunnel.routing.settings import RouterSettings
+from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.fields import (
+    Bandwidth,
+    Duration,
+    Flag,
+    Name,
+    Number,
+    Size,
+    Text,
+    Whole,
+)
+from windtunnel.settings.limits import (
+    HIGHEST_PRICE,
+    LONGEST_STEP_COST,
+    LONGEST_TARGET,
+    MOST_ATTEMPTS,
+    MOST_POOLS,
+    MOST_REPLICAS,
+    MOST_TENSOR_PARALLEL,
+    MOST_TOKENS,
+)
+from windtunnel.settings.section import Context, Section
+from windtunnel.twin.scenario.ground_plan import MAIN
+from windtunnel.twin.scenario.workload_spec import SourceSpec
+
+Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
+Switch = Annotated[bool, Flag()]
+
+DEFAULT_THRESHOLD = 16
+PREFILLS = ("prefill", "both")
+DECODES = ("decode", "both")
+
+
+class TransferSettings(Section):
+    """The way of KV from a prefill server to a decode server."""
+
+    bandwidth_bytes_per_s: Annotated[float, Bandwidth("1kB/s", "1PB/s")] = Field(
+        default=25e9, description="Bytes per second of the link between the servers."
+    )
+    latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        default=50e-6, description="From the end of the prefill to the first byte."
+    )
+    contention: Annotated[bool, Flag()] = Field(
+        default=True,
+        description="Whether all transfers share the bandwidth; if not, each has all of it.",
+    )
+    bytes_per_token: Annotated[float, Size("1B", "1GB")] | None = Field(
+        default=None, description="KV of one token. Left out: what the model needs."
+    )
+
+
+class DisaggregationSettings(Section):
+    """Prompts are computed on some servers and answers written on others."""
+
+    decider: Literal["always", "never", "prefix-threshold"] = Field(
+        default="always",
+        description="Which requests are split: `always` all, `never` none, `prefix-threshold` "
+        "those of whose prompt the decoding server lacks more than `threshold` tokens. "
+        "What is not split runs whole on a server of role `decode` or `both`.",
+    )
+    threshold: Annotated[int, Whole(0, MOST_TOKENS)] | None = Field(
+        default=None, description="Tokens, for `prefix-threshold` alone; left out: 16."
+    )
+    transfer: TransferSettings = Field(
+        default_factory=TransferSettings, description="How KV gets across; left out: every default."
+    )
+
+    @property
+    def prefix_threshold(self) -> int:
+        return DEFAULT_THRESHOLD if self.threshold is None else self.threshold
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.threshold is not None and self.decider != "prefix-threshold":
+            what = f"the decider is {self.decider!r}, which has no use for it"
+            hint = "set decider: prefix-threshold, or leave it out"
+            yield where.fault("threshold", what, hint=hint, beside=("decider",))
+
+
+class EncodeSettings(Section):
+    """Encoders that images and sound pass before their request is routed, first come first."""
+
+    servers: Annotated[int, Whole(1, MOST_REPLICAS)] = Field(
+        default=1, description="How many encoders; one request each at a time."
+    )
+    fixed_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        default=0.005, description="Time of every request with media."
+    )
+    per_token_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        default=20e-6, description="Time of each media token beside that."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Encoders that no request needs; a trace may have media in any row."""
+        sources = [entry for entry in where.root.workload if isinstance(entry, SourceSpec)]
+        if len(sources) == len(where.root.workload) and not any(one.media for one in sources):
+            what = "no source has media, so that there is nothing to encode"
+            hint = "give a source `media`, or leave it out"
+            yield where.fault((), what, hint=hint, because_of=(("workload",),))
+
+
+class OverheadSettings(Section):
+    """Time that passes outside the accelerator, around a request."""
+
+    queueing_s: Cost = Field(default=0.0, description="From arrival at a server to its queue.")
+    per_token_s: Cost = Field(default=0.0, description="From a token's end of step to the client.")
+    completion_s: Cost = Field(
+        default=0.0, description="From the last token to the end of the request."
+    )
+
+
+class PoolSettings(Section):
+    """Servers that can stand in for each other."""
+
+    name: Annotated[str, Name()] = Field(description="Its name in results.")
+    model: ModelName | None = Field(
+        default=None,
+        description="The model that its servers serve; left out: the scenario's. "
+        "A request goes to servers of its own model alone.",
+    )
+    cluster: Annotated[str, Name()] = Field(
+        default=MAIN,
+        description="Where its servers are. One router chooses among all clusters; a prompt that "
+        "is computed apart is computed in the cluster where it is answered.",
+    )
+    role: Literal["both", "prefill", "decode"] = Field(
+        default="both",
+        description="What its servers do: `prefill` computes prompts, `decode` writes answers from "
+        "KV that was computed elsewhere, `both` does either.",
+    )
+    replicas: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
+        default=1,
+        description="How many servers. Under `scaling`, how many there are when the run begins; "
+        "0 is allowed there alone.",
+    )
+    accelerator: Annotated[str, Text("the name of an accelerator, such as h200")] | None = Field(
+        default=None,
+        description="What they run on, a catalog name. "
+        "Needed by every step time but `linear`, and for `kv_blocks: auto`.",
+    )
+    tensor_parallel: Annotated[int, Whole(1, MOST_TENSOR_PARALLEL)] = Field(
+        default=1, description="Accelerators that one server spreads the model over."
+    )
+    clique: (
+        Annotated[str, Text("a clique, a scaling group or a set of the manifests, or SET/NAME")]
+        | None
+    ) = Field(
+        default=None,
+        description="What its replicas are, under `gangs`: pods of a clique, replicas of a scaling "
+        "group, or replicas of a whole set.",
+    )
+    priority: Annotated[int, Whole(-1_000_000, 1_000_000)] | None = Field(
+        default=None,
+        description="Who gets machines of `fleet` first: a higher one takes them from a lower "
+        "one. Left out: 0, or what the priority class of its set says.",
+    )
+    expert_parallel: Switch = Field(
+        default=False,
+        description="Whether each of them holds whole experts of a mixture model, and tokens "
+        "travel to their experts, instead of a part of every expert.",
+    )
+    price_per_hour: Annotated[float, Number(0, HIGHEST_PRICE)] | None = Field(
+        default=None,
+        description="Dollars for an hour of one accelerator; left out: the catalog's example. "
+        "A pool with neither costs nothing.",
+    )
+    engine: EngineSettings = Field(
+        default_factory=EngineSettings, description="The inference server; left out: every default."
+    )
+    step_time: StepTime = Field(
+        default_factory=lambda: PhysicsStepTime(model="physics"),
+        description="How long a step takes; `model` chooses how that is known. Left out: physics.",
+    )
+    overheads: OverheadSettings = Field(
+        default_factory=OverheadSettings, description="Time around a request; left out: none."
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Step times and memory that are worked out need a model and an accelerator."""
+        if not isinstance(self.step_time, LinearStepTime):
+            reason = f"the step time {self.step_time.model!r}"
+            hint = "the step time 'linear' needs none"
+        elif self.engine.kv_blocks == "auto":
+            reason = "kv_blocks: auto"
+            hint = "or set engine.kv_blocks to a number"
+        else:
+            return
+        path = where.path
+        because = (
+            (*path, "step_time"),
+            (*path, "accelerator"),
+            (*path, "step_time", "model"),
+            (*path, "engine", "kv_blocks"),
+            ("model",),
+        )
+        if self.accelerator is None:
+            what = f"missing, but {reason} needs one"
+            yield where.fault("accelerator", what, hint=hint, because_of=because)
+        if self.model is None and where.root.model is None:
+            what = f"missing, but {reason} of {dotted(path)} needs one"
+            yield Fault(("model",), what, hint=hint, because_of=because)
+
+    def with_defaults_of(self, model: str | None) -> "PoolSettings":
+        """The pool with what it takes from elsewhere: the scenario's model, BLIS's engine."""
+        engine = self.engine
+        if isinstance(self.step_time, BlisTrainedPhysicsStepTime):
+            engine = engine.model_copy(update=_blis_options(engine))
+        return self.model_copy(update={"model": self.model or model, "engine": engine})
+
+
+_BLIS_OPTIONS: dict[str, object] = {
+    "max_num_batched_tokens": 2048,
+    "async_scheduling": False,
+    "reserve_full_prompt": False,
+    "unhashed_blocks_first": False,
+    "null_block": False,
+    "store_last_token": True,
+    "compute_whole_hits": False,
+    "over_length": "refuse",
+    "preemption": "restart",
+    "last_step_blocks": False,
+}
+"""What BLIS's engine does otherwise than vLLM's, as far as the file does not say."""
+_BETWEEN_STEPS = ("preemption", "last_step_blocks", "compute_whole_hits", "store_last_token")
+"""Of these, the ones that are only possible where steps follow each other."""
+
+
+def _blis_options(engine: EngineSettings) -> dict[str, object]:
+    options = {name: value for name, value in _BLIS_OPTIONS.items() if not engine.written(name)}
+    if engine.written("async_scheduling") and engine.async_scheduling:
+        for name in _BETWEEN_STEPS:
+            options.pop(name, None)
+    if engine.offload:  # a request that waits for a tier neither starts nor is answered at once
+        options.pop("last_step_blocks", None)
+        options.pop("compute_whole_hits", None)
+    return options
+
+
+class ClusterSettings(Section):
+    """A place with servers, at some distance."""
+
+    latency_s: Annotated[float, Duration("0s", LONGEST_STEP_COST)] = Field(
+        description="Time on the network from the router to its servers, and again from there to "
+        "the client."
+    )
+
+
+class LoadTime(Section):
+    """A time that is drawn for every server: normal, and never below 0."""
+
+    mean_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        description="Its mean: of a model of some 8B parameters from a local disk, a minute or so."
+    )
+    stddev_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=0.0, description="Its standard deviation; 0s: always the mean."
+    )
+
+
+class StartupSettings(Section):
+    """What a new server does before it is ready. It is paid for from the beginning of it."""
+
+    load: LoadTime = Field(description="How long it loads the model.")
+
+
+class DrainSettings(Section):
+    """What a server that is to go does with the requests that it has."""
+
+    policy: Literal["wait", "redirect", "immediate"] = Field(
+        default="wait",
+        description="`wait` finishes all of them; `redirect` sends those back to the router that "
+        "it has not begun with; `immediate` sends all of them back, and they begin anew.",
+    )
+
+
+class RetrySettings(Section):
+    """What becomes of requests whose server is lost with them, or answers 429."""
+
+    attempts: Annotated[int, Whole(0, MOST_ATTEMPTS)] = Field(
+        default=1,
+        description="How often a request begins anew, with its prompt, on another server; after "
+        "that it is dropped, or rejected if its server answered 429. 0: never. Its timeout keeps "
+        "running.",
+    )
+    backoff_s: Annotated[float, Duration("0s", LONGEST_TARGET)] = Field(
+        default=1.0,
+        description="How long a request waits whose server answered 429 before it is sent again; "
+        "twice as long every time, an hour at most.",
+    )
+
+
+class ServingSettings(Section):
+    """The servers, and what stands before them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, data: object) -> object:
+        """As in sections that may be absent, so that `--set` can take any of them out."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            key: value
+            for key, value in data.items()
+            if value is not None or key not in ("router", "admission", "clusters")
+        }
+
+    pools: list[PoolSettings] = Field(
+        min_length=1, max_length=MOST_POOLS, description="Groups of equal servers."
+    )
+    clusters: dict[Annotated[str, Name()], ClusterSettings] = Field(
+        default_factory=dict,
+        description="How far clusters are away, by name; one that is left out is next door.",
+    )
+    router: RouterSettings = Field(
+        default_factory=RouterSettings,
+        description="How a server is chosen; left out: each in turn.",
+    )
+    admission: GatewaySettings = Field(
+        default_factory=lambda: AlwaysSettings(policy="always"),
+        description="Who is let in, and when; `policy` chooses how. Left out: everyone, at once.",
+    )
+    disaggregation: DisaggregationSettings | None = Field(
+        default=None,
+        description="How prompts are computed apart from answers. Left out, and there are pools "
+        "with the roles `prefill` and `decode`: every default of this section.",
+    )
+    encode: EncodeSettings | None = Field(
+        default=None,
+        description="Encoders for images and sound; left out, media are only more prompt tokens.",
+    )
+    startup: StartupSettings | None = Field(
+        default=None,
+        description="What servers do before they are ready that `scaling` adds, or that start in "
+        "the place of lost ones; left out: they are ready at once. Those that a run begins with "
+        "are ready.",
+    )
+    drain: DrainSettings | None = Field(
+        default=None,
+        description="What servers do that `scaling` takes away; left out: `wait`.",
+    )
+    retries: RetrySettings | None = Field(
+        default=None,
+        description="What becomes of requests whose server is lost; left out: each begins anew "
+        "once.",
+    )
+
+    @property
+    def load_time(self) -> LoadTime:
+        """How long a new server loads."""
+        return LoadTime(mean_s=0.0) if self.startup is None else self.startup.load
+
+    @property
+    def drain_policy(self) -> str:
+        return DrainSettings().policy if self.drain is None else self.drain.policy
+
+    @property
+    def retry_limits(self) -> RetrySettings:
+        return self.retries or RetrySettings()
+
+    @property
+    def split(self) -> DisaggregationSettings | None:
+        """How prompts are computed on other servers; None where no pool has a role of its own."""
+        if all(pool.role == "both" for pool in self.pools):
+            return None
+        return self.disaggregation or DisaggregationSettings()
+
+    def network_s(self, pool: PoolSettings) -> float:
+        """From the router to a server of a pool, and again from there to the client."""
+        cluster = self.clusters.get(pool.cluster)
+        return cluster.latency_s if cluster is not None else 0.0
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        first: dict[str, int] = {}
+        for index, pool in enumerate(self.pools):
+            if pool.name in first:
+                taken = dotted((*where.path, "pools", first[pool.name]))
+                what = f"{pool.name!r} is already the name of {taken}"
+                yield where.fault(("pools", index, "name"), what)
+            first.setdefault(pool.name, index)
+        servers = sum(pool.replicas for pool in self.pools)
+        if servers > MOST_REPLICAS:
+            allowed = f"up to {MOST_REPLICAS} in all pools together"
+            yield where.fault("pools", f"{servers} replicas in all", allowed)
+        names = list(dict.fromkeys(pool.cluster for pool in self.pools))
+        for name in self.clusters:
+            if name not in names:
+                allowed = ", ".join(names)
+                hint = nearest(name, names)
+                yield where.fault(("clusters", name), "no pool is in it", allowed, hint)
+        yield from self._unused(where)
+        yield from self._split_faults(where)
+
+    def _unused(self, where: Context) -> Iterator[Fault]:
+        """Settings of servers that come and go, where none does."""
+        scenario = where.root
+        on_machines = scenario.fleet is not None or scenario.gangs is not None
+        if self.retries is not None and not (scenario.faults or on_machines):
+            what = "no server is lost: the scenario has no `faults`"
+            yield where.fault("retries", what, hint="add `faults`, or leave it out")
+        if scenario.scaling is not None:
+            return
+        if self.drain is not None and not on_machines:
+            what = "no server is taken away: the scenario has no `scaling`"
+            yield where.fault("drain", what, hint="add `scaling`, or leave it out")
+        if self.startup is not None and not on_machines and not scenario.faults:
+            what = "no server comes or goes: the scenario has no `scaling` and no `faults`"
+            yield where.fault("startup", what, hint="add one of them, or leave it out")
+        for index, pool in enumerate(self.pools):
+            if not pool.replicas:
+                what = "0 servers, and nothing adds any: the scenario has no `scaling`"
+                hint = "give at least 1, or add `scaling`"
+                yield where.fault(("pools", index, "replicas"), what, hint=hint)
+
+    def _split_faults(self, where: Context) -> Iterator[Fault]:
+        split, model = self.disaggregation, where.root.model
+        if self.split is None:
+            if split is not None:
+                what = "every pool has the role 'both', so that nothing is split"
+                hint = "give pools the roles 'prefill' and 'decode'"
+                yield where.fault("disaggregation", what, hint=hint)
+            return
+        alone = list(self._alone(where))
+        yield from alone
+        if alone:
+            return  # nothing would be moved
+        named = all(pool.model or model for pool in self.pools if pool.role != "both")
+        if not named and (split is None or split.transfer.bytes_per_token is None):
+            what = "missing, and the scenario has no model that says how large the KV of a token is"
+            key = ("disaggregation", "transfer", "bytes_per_token")
+            yield where.fault(key, what, "a size, such as 128KiB")
+
+    def _alone(self, where: Context) -> Iterator[Fault]:
+        """Pools that do one half of the work, where no pool does the other for its requests."""
+
+        def requests(pool: PoolSettings) -> tuple[str | None, str]:
+            return pool.model or where.root.model, pool.cluster
+
+        models, clusters = (set(part) for part in zip(*map(requests, self.pools), strict=True))
+        for index, pool in enumerate(self.pools):
+            if pool.role == "both":
+                continue
+            partner = DECODES if pool.role == "prefill" else PREFILLS
+            beside = [other.role for other in self.pools if requests(other) == requests(pool)]
+            if any(role in partner for role in beside):
+                continue
+            which = " for its model" * (len(models) > 1) + " in its cluster" * (len(clusters) > 1)
+            what = f"'{pool.role}', but no pool{which} has the role '{partner[0]}' or 'both'"
+            yield where.fault(("pools", index, "role"), what)

@@ -1,0 +1,20 @@
+"""The limits of a server, by its options."""
+
+from typing import Any
+
+from windtunnel.engine.limits import EngineLimits, TierLimits
+from windtunnel.engine.settings import EngineSettings, LoraSettings
+
+
+def engine_limits(
+    kv_blocks: int,
+    max_model_len: int = 1 << 40,
+    tiers: list[TierLimits] | None = None,
+    **options: Any,
+) -> EngineLimits:
+    return EngineLimits(EngineSettings(**options), kv_blocks, max_model_len, tiers)
+
+
+def adapters(slots: int, load_s: float = 0.0, step_cost: float = 0.0) -> LoraSettings:
+    """Adapters that cost nothing unless said otherwise."""
+    return LoraSettings(slots=slots, load_s=load_s, step_cost=step_cost)
