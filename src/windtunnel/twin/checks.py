@@ -119,6 +119,9 @@ def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) ->
 def _in_flight_is_exact(simulation: Simulation) -> str | None:
     if simulation.recorder.outcomes[UNFINISHED]:
         return None
+    fault = simulation.requests.in_flight.fault()
+    if fault is not None:
+        return fault
     counts = [int(server.load) for server in simulation.servers]
     for request in simulation.requests.in_flight.requests.values():
         if request.place in (ON_THE_WAY, SPLIT):

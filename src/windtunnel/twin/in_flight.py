@@ -99,6 +99,26 @@ class InFlight:
             found[one.id] = one if one.parent is None else one.parent
         return [found[number] for number in sorted(found)]
 
+    def fault(self) -> str | None:
+        """What is wrong with the index, against a scan of all requests; None: nothing."""
+        queued, tokens = [0] * len(self.queued), [0] * len(self.queued)
+        linked: dict[int, dict[int, Request]] = {}
+        for request in self.requests.values():
+            if request.place in (AT_GATEWAY, UNPLACED):
+                queued[request.model] += 1
+                tokens[request.model] += request.prompt_tokens
+            servers = [int(request.server)] if request.place in (ON_THE_WAY, SPLIT) else []
+            if request.place == SPLIT:
+                servers.append(int(request.prefill_server))
+            for server in servers:
+                linked.setdefault(server, {})[request.id] = request
+        if (queued, tokens) != (self.queued, self.queued_prompt_tokens):
+            return f"{queued} requests with {tokens} tokens are queued, {self.queued} are counted"
+        known = {server: found for server, found in self._linked.items() if found}
+        if linked != known:
+            return f"requests are linked to servers {sorted(linked)}, known of {sorted(known)}"
+        return None
+
     def everywhere(self, servers: list[Server]) -> list[Request]:
         """Every whole request that has arrived and not ended, by id."""
         found = list(self.requests.values())
