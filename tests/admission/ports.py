@@ -93,7 +93,7 @@ def drive_gateway(gateway: Gateway) -> list[int]:
                 end(name, now_s)
         signals.waiting[:] = [max(0, count - 1) for count in signals.in_flight]
         signals.running[:] = [min(1, count) for count in signals.in_flight]
-        signals.took(now_s)
+        signals.refreshed(now_s)
 
     def end(name: str, now_s: float) -> None:
         server = next(server for other, server in running if other == name)

@@ -78,7 +78,7 @@ class Fleet:
         for server in range(len(self.servers)):
             load = waiting[server], running[server], kv_used[server]
             signals.observe_load(server, *load, now_s)
-        signals.took(now_s)
+        signals.refreshed(now_s)
 
     def send(self, *servers: int) -> None:
         for server in servers:

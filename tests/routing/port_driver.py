@@ -85,14 +85,14 @@ class Driver:
         signals.observe_load(1, 0, 0, 0.0, 2.0)
         signals.observe_load(2, 0, 2, 0.5, 3.0)
         signals.observe_adapters(2, [1], 3.0)
-        signals.took(3.0)
+        signals.refreshed(3.0)
 
     def begin(self) -> None:
         for server, in_flight in enumerate((6, 0, 2)):
             for _ in range(in_flight):
                 self.signals.sent(server)
-        self.signals.heard(0, 0.5, 0.05)
-        self.signals.heard(2, 0.1, 0.01)
+        self.signals.observe_latency(0, 0.5, 0.05)
+        self.signals.observe_latency(2, 0.1, 0.01)
         self.observe(self.signals)
         self.caches.stored(0, SYSTEM_PROMPT, 64)
 

@@ -39,7 +39,7 @@ def test_what_was_heard_is_what_is_cached(
         probe.target = probe.prompt_tokens
         truth = [server.pool.hit(probe) * server.pool.block_size for server in fleet.servers]
         assert [index.tokens(probe, server) for server in fleet.everyone] == truth
-        index.look(probe)
+        index.find(probe)
         assert [index.found[server] for server in fleet.everyone] == truth
         assert sorted(index.holders) == [server for server in fleet.everyone if truth[server]]
 
@@ -90,7 +90,7 @@ def test_the_last_token_of_a_prompt_is_never_found() -> None:
     index.catch_up(0.0)
     for tokens, found in ((96, 80), (97, 96)):
         request = prompt(tokens=tokens, keys=[1], ends=[96])
-        index.look(request)
+        index.find(request)
         assert index.found[0] == index.tokens(request, 0) == found
 
 

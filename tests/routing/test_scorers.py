@@ -54,7 +54,7 @@ def test_equal_servers_score_alike(name: str) -> None:
 def test_least_latency_is_half_of_each_time_and_the_middle_without_any() -> None:
     fleet = Fleet(4)
     for server, ttft_s, tpot_s in ((0, 0.1, 0.02), (1, 0.5, 0.01), (2, 0.3, 0.02), (2, 0.3, 0.02)):
-        fleet.signals.heard(server, ttft_s, tpot_s)
+        fleet.signals.observe_latency(server, ttft_s, tpot_s)
     made = scorer(fleet, "least-latency")
     assert made.scores(prompt()) == [0.5] * 4  # nobody was asked yet
     fleet.see()

@@ -24,13 +24,13 @@ def test_a_router_that_looks_at_nothing_never_pays_for_snapshots(policy: str) ->
     """The peer copies every server's map of blocks every 50 ms, even for round-robin."""
     simulation = ran(f"policy={policy}")
     assert simulation.recorder.arrived > 100
-    assert simulation.cluster.rosters[0].signals.looks == 0
+    assert simulation.cluster.rosters[0].signals.probes == 0
     assert all(server.pool.journal is None for server in simulation.servers)
 
 
 def test_servers_are_asked_no_more_often_than_signals_grow_old() -> None:
     simulation = ran("policy=weighted", "staleness=100ms")
-    assert 10 < simulation.cluster.rosters[0].signals.looks <= 21  # two seconds of traffic
+    assert 10 < simulation.cluster.rosters[0].signals.probes <= 21  # two seconds of traffic
 
 
 def test_what_is_copied_of_a_cache_is_what_changed() -> None:

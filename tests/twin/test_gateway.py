@@ -114,7 +114,7 @@ def test_where_everybody_is_let_in_there_is_no_gateway_and_nothing_is_paid() -> 
 def test_servers_are_asked_only_for_a_gateway_that_looks(name: str, looks: int) -> None:
     simulation = compose(load_text(BUSY, sets=[f"serving.admission={POLICIES[name]}"]))
     simulation.run(runs.breathe)
-    assert (simulation.cluster.rosters[0].signals.looks > 0) == bool(looks)
+    assert (simulation.cluster.rosters[0].signals.probes > 0) == bool(looks)
 
 
 def test_waiting_at_the_gateway_is_part_of_queueing_and_of_ttft() -> None:

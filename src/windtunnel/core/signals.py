@@ -1,9 +1,9 @@
 """What is known of each server, and how old it is: the input of routers and gateways.
 
 A control plane sees servers as they were when they were last probed. A driver fills these lists
-with `observe_load` and `observe_adapters` when `stale` says that it is time, and then calls `took`.
-Only `in_flight` is exact at any time, since a sender counts what it sends and what ends: the driver
-reports both to `sent` and `ended`.
+with `observe_load` and `observe_adapters` when `stale` says that it is time, and then calls
+`refreshed`. Only `in_flight` is exact at any time, since a sender counts what it sends and what
+ends: the driver reports both to `sent` and `ended`.
 """
 
 import math
@@ -39,7 +39,7 @@ class Signals:
         self.slots: Final = slots  # requests that may run at once
         self.staleness_s: Final = staleness_s
         self.taken_s = -math.inf
-        self.looks = 0  # probes so far
+        self.probes = 0  # so far
         self.waiting = [0] * servers
         self.running = [0] * servers
         self.kv_used = [0.0] * servers  # share of KV blocks in use
@@ -99,10 +99,10 @@ class Signals:
         self.adapters[server] = adapters
         self.adapters_seen_s[server] = now_s
 
-    def took(self, now_s: float) -> None:
+    def refreshed(self, now_s: float) -> None:
         """The servers have been observed: decisions from now on go by it."""
         self.taken_s = now_s
-        self.looks += 1
+        self.probes += 1
         reporting = self._reporting[:]
         self._reporting.clear()
         for server in reporting:
@@ -133,7 +133,7 @@ class Signals:
         for listener in self._listeners:
             listener.moved(server)
 
-    def heard(self, server: i64, ttft_s: float, tpot_s: float) -> None:
+    def observe_latency(self, server: i64, ttft_s: float, tpot_s: float) -> None:
         """Times of a request that completed there; servers report means of them when probed.
 
         The TTFT counts from when the request was sent there. A TPOT of 0: it had a single token.

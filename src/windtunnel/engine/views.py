@@ -17,7 +17,7 @@ def probe(servers: list[Server], signals: Signals, now_s: float) -> None:
         signals.observe_load(number, server.queued, server.running.count, kv_used, now_s)
         if server.slots is not None:
             signals.observe_adapters(number, server.slots.loaded(), now_s)
-    signals.took(now_s)
+    signals.refreshed(now_s)
 
 
 class ServerCaches:

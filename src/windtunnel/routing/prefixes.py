@@ -22,7 +22,7 @@ class PrefixMap:
         self._sizes: Final = block_sizes
         self._largest: i64 = max(block_sizes, default=1)
         self._by_key: Final[dict[int, dict[int, int]]] = {}
-        self.found = [0] * len(block_sizes)  # of the prompt looked at last: tokens by server
+        self.found = [0] * len(block_sizes)  # of the last prompt: tokens by server
         self.holders: Final[list[int]] = []  # the servers for which that is not 0
 
     def join(self, block_size: int) -> None:
@@ -44,7 +44,7 @@ class PrefixMap:
             if not servers:
                 del self._by_key[key]
 
-    def look(self, request: Request) -> None:
+    def find(self, request: Request) -> None:
         """Fills `found` and `holders` for the prompt of a request that no server has yet."""
         found = self.found
         sizes = self._sizes

@@ -64,7 +64,7 @@ class PromptScorer(Scorer):
     def note(self, request: Request, server: int) -> None:
         """The request is being sent there."""
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """The servers have been probed again."""
 
     def gone(self, server: int) -> None:
@@ -87,7 +87,7 @@ class PrefixCache(PromptScorer):
 
     def mark(self, request: Request, marks: Marks) -> None:
         index = self._index
-        index.look(request)
+        index.find(request)
         found = index.found
         low: i64 = 0
         high: i64 = 0
@@ -134,7 +134,7 @@ class PrefixAffinity(PromptScorer):
 
     def mark(self, request: Request, marks: Marks) -> None:
         memory = self._memory
-        memory.look(request)
+        memory.find(request)
         whole = float(request.prompt_tokens)
         for server in memory.holders:
             if self.member[server]:
@@ -170,7 +170,7 @@ class KthenaPrefixCache(PromptScorer):
 
     def mark(self, request: Request, marks: Marks) -> None:
         memory = self._memory
-        memory.look(request)
+        memory.find(request)
         whole = min(int(request.prompt_tokens), KTHENA_LONGEST)
         matched = [
             (-min(memory.found[server], whole), server)
@@ -230,7 +230,7 @@ class NoHitLru(PromptScorer):
             self._order.append(server)
 
     def _cold(self, request: Request) -> bool:
-        self._index.look(request)
+        self._index.find(request)
         return not any(self.member[server] for server in self._index.holders)
 
 
@@ -246,9 +246,9 @@ class LoraAffinity(PromptScorer):
 
     def set_candidates(self, candidates: list[int]) -> None:
         super().set_candidates(candidates)
-        self.look_again()
+        self.reload()
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         self._loaded = {}
         for server in self.candidates:
             for adapter in self.signals.adapters[server]:

@@ -51,8 +51,8 @@ class Weighted(Router):
                 self._by_prompt.append(scorer)
         self._marks: Final = Marks(len(signals.in_flight))
         self._ranking: Final = Ranking(signals, live)
-        self._looks = -1
-        self._look_again()
+        self._probes = -1
+        self._reload()
 
     def set_candidates(self, candidates: list[int]) -> None:
         super().set_candidates(candidates)
@@ -63,7 +63,7 @@ class Weighted(Router):
             self._index.follow(candidates)
         for scorer in self._scorers:
             scorer.set_candidates(candidates)
-        self._look_again()
+        self._reload()
 
     def gone(self, server: int) -> None:
         if self._index is not None:
@@ -120,12 +120,12 @@ class Weighted(Router):
     def _freshen(self, now_s: float) -> None:
         if self._index is not None:
             self._index.catch_up(now_s)
-        if self._signals.looks != self._looks:
-            self._look_again()
+        if self._signals.probes != self._probes:
+            self._reload()
 
-    def _look_again(self) -> None:
+    def _reload(self) -> None:
         """The servers have been probed: what depends on their load is summed up anew."""
-        self._looks = self._signals.looks
+        self._probes = self._signals.probes
         fixed = [0] * len(self.candidates)
         for scorer in self._by_signals:
             if not self.candidates:
@@ -133,5 +133,5 @@ class Weighted(Router):
             for n, score in enumerate(scorer.scores(NO_REQUEST)):
                 fixed[n] += scorer.points(score)
         for prompt_scorer in self._by_prompt:
-            prompt_scorer.look_again()
+            prompt_scorer.reload()
         self._ranking.rebuild(self.candidates, fixed)

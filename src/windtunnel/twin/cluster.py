@@ -127,14 +127,14 @@ class Cluster:
     def starting(self) -> int:
         return sum([pool.counts[STARTING] for pool in self.pools])
 
-    def hear(self, request: Request) -> None:
-        """What its server can say of a completed request's times when it is asked next."""
+    def observe_latency(self, request: Request) -> None:
+        """Counts the times of a completed request in what its server reports at the next probe."""
         gaps = request.output_tokens - 1
         tpot_s = 0.0
         if gaps > 0:
             tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
         signals = self.rosters[request.model].signals
-        signals.heard(request.server, request.first_token_s - request.sent_s, tpot_s)
+        signals.observe_latency(request.server, request.first_token_s - request.sent_s, tpot_s)
 
     def left(self, server: int) -> None:
         """Something has left a server: one that drains may have nothing else to do."""

@@ -400,7 +400,7 @@ class RequestLifecycle(Inside):
         self.legs -= 1
         self._leave(leg)
         if self.services[leg.model].router.reads_signals and not leg.dropped:
-            self.cluster.hear(leg)
+            self.cluster.observe_latency(leg)
         if self.splitting.handoff.prefilled(leg, self.now_s):
             self._settle(request)
         else:
@@ -422,7 +422,7 @@ class RequestLifecycle(Inside):
         if outcome == COMPLETED:
             # Servers speak of their own times, before they become the client's.
             if service.router.reads_signals:
-                self.cluster.hear(request)
+                self.cluster.observe_latency(request)
             self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
         if self._event_log is not None:

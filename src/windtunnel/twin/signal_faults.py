@@ -84,5 +84,5 @@ class SignalFaults:
             self._snapshots.pop(0)
             arrived = True
         if due or arrived:
-            signals.looks += 1
+            signals.probes += 1
             self._snapshots[0].restore(signals)

@@ -129,10 +129,10 @@ def test_saturation_is_seen_anew_with_every_look() -> None:
     desk = Desk(SaturationShed(5.0, 0.8), seen)
     assert desk.arrive(priority=-1) == "admit 0 room"
     seen.waiting[0] = 9
-    seen.took(1.0)
+    seen.refreshed(1.0)
     assert desk.arrive(priority=-1) == "reject 1 saturated"
     desk.signals = signals(0, 0)
-    desk.signals.looks = seen.looks
+    desk.signals.probes = seen.probes
     assert desk.arrive(priority=-1) == "admit 2 room"
 
 

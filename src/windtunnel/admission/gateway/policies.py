@@ -98,7 +98,7 @@ class SaturationShed(Gateway):
         self.queue_depth: Final = queue_depth
         self.kv_used: Final = kv_used
         self._use = NO_SERVERS
-        self._looks = -1  # how often servers had been asked when that was true
+        self._probes = -1  # how often servers had been asked when that was true
         self._servers = 0
 
     @property
@@ -119,8 +119,8 @@ class SaturationShed(Gateway):
     def _seen(self, signals: Signals) -> float:
         """The mean use; it is worked out anew when there is something new to see."""
         servers = len(signals.answering)
-        if signals.looks != self._looks or servers != self._servers:
-            self._looks = signals.looks
+        if signals.probes != self._probes or servers != self._servers:
+            self._probes = signals.probes
             self._servers = servers
             self._use = mean_use(signals, self.queue_depth, self.kv_used, count_unseen=False)
         return self._use

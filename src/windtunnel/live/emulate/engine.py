@@ -264,7 +264,7 @@ class Engine:
             gaps = max(tokens - 1, 1)
             spent_s = request.finished_s - request.first_token_s
             ttft_s = request.first_token_s - request.arrived_s
-            self._signals.heard(request.server, ttft_s, spent_s / gaps)
+            self._signals.observe_latency(request.server, ttft_s, spent_s / gaps)
         request.first_token_s += around.per_token_s
         request.finished_s += around.per_token_s * tokens + around.completion_s
         self._meter.completed(request)

@@ -11,18 +11,18 @@ from windtunnel.twin.scenario.load import load_text
 LATENCY = "serving.router={policy: weighted, scorers: {least-latency: 1}}"
 
 
-def heard(text: str, *sets: str) -> Signals:
+def observed(text: str, *sets: str) -> Signals:
     """What the servers would say after the run, of those who ended since they were asked last."""
     simulation = compose(load_text(text, sets=[LATENCY, *sets]))
     simulation.run(lambda _: None)
     signals = simulation.cluster.rosters[0].signals
-    signals.took(simulation.now_s)
+    signals.refreshed(simulation.now_s)
     return signals
 
 
-def test_a_prefill_server_is_heard_with_its_half_and_a_decode_server_with_the_rest() -> None:
+def test_a_prefill_server_reports_its_half_and_a_decode_server_the_rest() -> None:
     """Prefill 10 + 101 ms; then a transfer that is neither's; then 20 + 2 ms and 24 ms a token."""
-    signals = heard(SPLIT.format(**PARTS))
+    signals = observed(SPLIT.format(**PARTS))
     assert signals.ttft_s == pytest.approx([0.111, 0.022])
     assert signals.tpot_s == pytest.approx([0.0, 0.024])
 
@@ -32,22 +32,22 @@ def test_a_wait_at_the_gateway_is_not_the_servers() -> None:
     one = (
         "serving.admission={policy: flow-control, detector: {kind: concurrency, max_per_server: 1}}"
     )
-    alone = heard(one_server())
-    waited = heard(one_server(count=2, rate="1000000/s"), one)
+    alone = observed(one_server())
+    waited = observed(one_server(count=2, rate="1000000/s"), one)
     assert waited.ttft_s == pytest.approx(alone.ttft_s)
     assert waited.tpot_s == pytest.approx(alone.tpot_s)
 
 
 def test_the_way_to_the_client_is_not_the_servers() -> None:
     slow = "serving.pools.0.overheads={per_token: 50ms, completion: 2s}"
-    alone = heard(one_server())
-    assert heard(one_server(), slow).ttft_s == pytest.approx(alone.ttft_s)
-    assert heard(one_server(), slow).tpot_s == pytest.approx(alone.tpot_s)
+    alone = observed(one_server())
+    assert observed(one_server(), slow).ttft_s == pytest.approx(alone.ttft_s)
+    assert observed(one_server(), slow).tpot_s == pytest.approx(alone.tpot_s)
 
 
 def test_an_answer_of_one_token_says_nothing_of_the_time_per_token() -> None:
     signals = Signals([1], 0.0)
     for tpot_s in (0.02, 0.0):
-        signals.heard(0, 0.1, tpot_s)
-    signals.took(1.0)
+        signals.observe_latency(0, 0.1, tpot_s)
+    signals.refreshed(1.0)
     assert signals.tpot_s == [0.02]
