@@ -147,6 +147,36 @@ def located(value: Anything, folder: Path) -> Anything:
     return cast("Anything", found)
 
 
+class Added:
+    """Marks a field that came after scenarios had digests: with its default, it is no part of one.
+
+    `kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(default="auto", ...)`
+    """
+
+
+def digest_data(section: Section) -> dict[str, Any]:
+    """A section by the keys of files, as JSON-like data that a digest is made of."""
+    data = section.model_dump(mode="json", by_alias=True)
+    _drop_added(section, data)
+    return data
+
+
+def _drop_added(value: object, data: Any) -> None:
+    if isinstance(value, Section) and isinstance(data, dict):
+        for name, field in type(value).model_fields.items():
+            key, item = field.alias or name, getattr(value, name)
+            if any(isinstance(mark, Added) for mark in field.metadata) and item == field.default:
+                del data[key]
+            else:
+                _drop_added(item, data[key])
+    elif isinstance(value, list) and isinstance(data, list):
+        for item, below in zip(value, data, strict=True):
+            _drop_added(item, below)
+    elif isinstance(value, dict) and isinstance(data, dict):
+        for key, item in value.items():
+            _drop_added(item, data[key])
+
+
 def plain_data(value: object) -> Any:
     """A section as JSON-like data with units in its keys; text for anything else.
 

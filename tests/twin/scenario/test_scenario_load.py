@@ -1,6 +1,7 @@
 """What a good scenario comes to."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
@@ -13,6 +14,7 @@ from windtunnel.models.settings import (
     PhysicsStepTime,
     TableStepTime,
 )
+from windtunnel.settings.section import Added, Section, digest_data
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.twin.scenario.plan import SloPlan
 from windtunnel.twin.settings import OverheadSettings
@@ -137,6 +139,19 @@ def test_the_digest_depends_on_values_only() -> None:
     assert load_text(SMALL, sets=["serving.pools.0.replicas=3"]).sha256 != digest
     assert load_text(SMALL, sets=["slo.critical.ttft=1s"]).sha256 != digest
     assert load_text(SMALL, seed=1).sha256 != digest
+
+
+def test_an_option_that_was_added_leaves_digests_as_they_were() -> None:
+    class Part(Section):
+        size: int = 1
+        dtype: Annotated[str, Added()] = "auto"
+
+    class Whole(Section):
+        parts: list[Part]
+
+    assert digest_data(Whole(parts=[Part()])) == {"parts": [{"size": 1}]}
+    named = digest_data(Whole(parts=[Part(dtype="fp8")]))
+    assert named == {"parts": [{"size": 1, "dtype": "fp8"}]}
 
 
 def test_a_scenario_without_a_name_is_called_as_its_file(tmp_path: Path) -> None:

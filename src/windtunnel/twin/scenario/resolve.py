@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
-from windtunnel.settings.section import located
+from windtunnel.settings.section import digest_data, located
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
@@ -51,7 +51,8 @@ def _digest(spec: Scenario, slos: dict[str, SloPlan], folder: Path) -> str:
     What a plan would choose from is no part of it: no run depends on that. Manifests decide as
     much as the scenario does: their bytes are.
     """
-    values = spec.model_dump(mode="json", by_alias=True, exclude={"plan"})
+    values = digest_data(spec)
+    del values["plan"]
     for section in ("scaling", "gangs"):
         named = getattr(getattr(spec, section), "manifests", ())
         if named:
