@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.units import format_size
+from windtunnel.models.accelerators import is_accelerator, resolve_accelerator
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Whole
 from windtunnel.settings.limits import (
@@ -17,7 +18,7 @@ from windtunnel.settings.limits import (
     MOST_SEQUENCES,
     MOST_TOKENS,
 )
-from windtunnel.settings.section import Context, Section
+from windtunnel.settings.section import Added, Context, Section
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]
@@ -145,6 +146,12 @@ class EngineSettings(Section):
         default="auto",
         description="Blocks of the KV cache. `auto`: what memory holds beside the weights.",
     )
+    kv_cache_dtype: Annotated[Literal["auto", "fp8"], Added()] = Field(
+        default="auto",
+        description="Type of cached keys and values. `auto` follows the model; `fp8` takes one "
+        "byte for each number, so that memory holds more tokens and decoding reads less. It needs "
+        "an accelerator with fp8, and changes nothing without a model.",
+    )
     null_block: Switch = Field(
         default=True,
         description="Whether one of the blocks is never handed out, as in vLLM.",
@@ -212,7 +219,20 @@ class EngineSettings(Section):
             hint = "a number of blocks leaves the memory of adapters out already"
             only = "only with kv_blocks: auto"
             yield where.fault(("lora", "memory"), what, only, hint, beside=("kv_blocks",))
+        if self.kv_cache_dtype == "fp8":
+            yield from self._fp8_faults(where)
         yield from self._offload_faults(where)
+
+    def _fp8_faults(self, where: Context) -> Iterator[Fault]:
+        pool, path = where.around[-1], where.path[:-1]
+        because = ((*path, "accelerator"), (*path, "step_time"), (*path, "step_time", "model"))
+        if pool.step_time.model == "blis-trained-physics":
+            what = "'fp8', but the step time 'blis-trained-physics' takes two bytes for granted"
+            yield where.fault("kv_cache_dtype", what, "auto", because_of=because)
+        known = pool.accelerator is not None and is_accelerator(pool.accelerator)
+        if known and not resolve_accelerator(pool.accelerator).fp8_flops:
+            what = f"'fp8', but the accelerator {pool.accelerator} has no fp8"
+            yield where.fault("kv_cache_dtype", what, "auto", because_of=because)
 
     def _offload_faults(self, where: Context) -> Iterator[Fault]:
         if self.offload is None:

@@ -120,10 +120,20 @@ _ALIASES = {
 }
 
 
+def is_accelerator(name: str) -> bool:
+    """Whether the catalog has one of that name or alias."""
+    key = _key(name)
+    return _ALIASES.get(key, key) in ACCELERATORS
+
+
+def _key(name: str) -> str:
+    key = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+    return key.removeprefix("nvidia-").removeprefix("amd-").removeprefix("instinct-")
+
+
 def resolve_accelerator(name: str) -> Accelerator:
     """The accelerator of that catalog name or alias; case, spaces and underscores do not matter."""
-    key = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
-    key = key.removeprefix("nvidia-").removeprefix("amd-").removeprefix("instinct-")
+    key = _key(name)
     found = ACCELERATORS.get(_ALIASES.get(key, key))
     if found is not None:
         return found

@@ -167,7 +167,7 @@ def _drop_added(value: object, data: Any) -> None:
             key, item = field.alias or name, getattr(value, name)
             if any(isinstance(mark, Added) for mark in field.metadata) and item == field.default:
                 del data[key]
-            else:
+            elif key in data:  # a section may write itself otherwise
                 _drop_added(item, data[key])
     elif isinstance(value, list) and isinstance(data, list):
         for item, below in zip(value, data, strict=True):

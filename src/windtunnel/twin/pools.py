@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+import msgspec
+
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, TierLimits
@@ -55,23 +57,29 @@ UNMEASURED = {
 
 
 def shape_of(pool: PoolSettings) -> ModelShape | None:
-    return resolve_model(pool.model) if pool.model is not None else None
+    """The model that a pool serves, with the KV cache that its engine keeps."""
+    if pool.model is None:
+        return None
+    shape = resolve_model(pool.model)
+    if pool.engine.kv_cache_dtype == "fp8":
+        shape = msgspec.structs.replace(shape, kv_bytes=1.0)
+    return shape
 
 
 def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
     """Everything that the catalogs, profiles and memories have against a plan, with its place."""
     faults: list[tuple[KeyPath, InputError]] = []
-    shapes: dict[str | None, ModelShape | None] = {}  # by model; a fault is told once
+    unknown: set[str | None] = set()  # models; a fault is told once
     for number, pool in enumerate(plan.pools):
         here: KeyPath = ("serving", "pools", number)
-        if pool.model not in shapes:
-            shapes[pool.model] = None
+        shape = None
+        if pool.model not in unknown:
             try:
-                shapes[pool.model] = shape_of(pool)
+                shape = shape_of(pool)
             except InputError as fault:
+                unknown.add(pool.model)
                 own = pool.model != plan.model
                 faults += _each((*here, "model") if own else ("model",), fault)
-        shape = shapes[pool.model]
         try:
             accelerator_of(pool)
         except InputError as fault:
