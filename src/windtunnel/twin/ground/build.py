@@ -7,12 +7,12 @@ from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
 from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.placement.scheduler import HOSTNAME
+from windtunnel.gangs.servers import PoolPods, slots_of
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
 from windtunnel.twin.fleet.endless import Endless, endless_kind
 from windtunnel.twin.fleet.machines import Machines, Tenant
 from windtunnel.twin.fleet.pools import initial_machines
-from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
@@ -73,7 +73,7 @@ def build_ground(
     own = {pool.name: pool for pool in pools}
     for number, (name, layout) in enumerate(layouts.items()):
         made = [
-            Backing(one, own[one.pool], slots_of(layout.sets[one.set_name], one.kind, one.name))
+            Backing(_pods_of(one, layout.sets[one.set_name]), own[one.pool])
             for one in layout.backings
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
@@ -87,6 +87,11 @@ def build_ground(
     built = Ground(yards, backings, supply)
     lifecycle.ground = built
     return built
+
+
+def _pods_of(plan: BackingPlan, spec: SetSpec) -> PoolPods:
+    slots = slots_of(spec, plan.kind, plan.name)
+    return PoolPods(plan.pool, plan.set_name, plan.kind, plan.name, slots)
 
 
 def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:

@@ -5,7 +5,6 @@ from typing import Final
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.gangs import objects
 from windtunnel.gangs.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
-from windtunnel.gangs.view import View
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.yard import Yard
 from windtunnel.twin.replicas import GONE, PENDING, Replica
@@ -85,16 +84,4 @@ class Telling:
 
 def _pools(yard: Yard, event: objects.Event) -> list[Plain]:
     """The pools that an event of a cluster is about, by the pods of what it names."""
-    pods = _pods(yard.cluster.view, event)
-    found = dict.fromkeys(yard.units.pool_of(pod) for pod in pods)
-    return [pool for pool in found if pool]
-
-
-def _pods(view: View, event: objects.Event) -> list[str]:
-    if event.kind == objects.GANG:
-        return [pod.name for pod in view.pods.values() if pod.gang == event.name]
-    if event.kind == objects.CLIQUE:
-        return [pod.name for pod in view.pods.values() if pod.clique == event.name]
-    if event.kind == objects.GROUP:
-        return [pod.name for pod in view.pods.values() if pod.group == event.name]
-    return [pod.name for pod in view.pods.values() if pod.set_name == event.name]
+    return list(yard.units.servers.pools_of(event.kind, event.name))

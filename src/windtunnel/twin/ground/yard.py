@@ -36,9 +36,7 @@ class Yard:
         self.pods: Final = PodCounts(cluster.view)
 
     def next_s(self) -> float:
-        deadlines = self.units.deadlines
-        due_s = self.driver.next_s()
-        return min(due_s, deadlines[0][0]) if deadlines else due_s
+        return min(self.driver.next_s(), self.units.next_s())
 
     def advance(self, ground_s: float) -> None:
         self.driver.run(ground_s)
@@ -50,7 +48,7 @@ class Yard:
 
         Between zero and its minimum there is no gang: whoever asks for that gets the minimum.
         """
-        plan = backing.plan
+        plan = backing.pods
         if plan.kind == SET:
             self._scale(SET, plan.set_name, replicas, ground_s)
             return replicas
@@ -110,7 +108,7 @@ class Yard:
         if found is None or found.pod is None:
             return {}
         pod = found.pod
-        return {"pool": self.units.pool_of(pod.name), "gang": pod.gang, "pod": pod.name}
+        return {"pool": self.units.servers.pool_of(pod.name), "gang": pod.gang, "pod": pod.name}
 
     def join(self, node: Node, now_s: float) -> None:
         self.cluster.add_node(node, now_s)

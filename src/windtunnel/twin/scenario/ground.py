@@ -10,11 +10,11 @@ from windtunnel.fleet.demand import GPU
 from windtunnel.fleet.settings import FleetPool, FleetSettings
 from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
+from windtunnel.gangs.servers import slots_of
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.twin.fleet.pools import machine_price
-from windtunnel.twin.ground.asks import slots_of
 from windtunnel.twin.kubernetes.build import times_of
 from windtunnel.twin.kubernetes.settings import TimesSpec
 from windtunnel.twin.kubernetes.times import NORMAL, Delay
