@@ -7,7 +7,7 @@ waited for while there are requests; what can only harm them is not, nor is a lo
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.core.loop import Component, Entry, EventQueue
+from windtunnel.core.loop import Component, EventQueue
 
 Happening = Callable[[float], None]
 
@@ -27,16 +27,10 @@ class Schedule(Component):
         self._queue: Final = EventQueue()
         self._helping = 0
 
-    def plan(self, time_s: float, do: Happening, *, helps: bool) -> Entry:
+    def plan(self, time_s: float, do: Happening, *, helps: bool) -> None:
         """Plans something; of the same instant what was planned first goes first."""
         self._helping += helps
-        return self._queue.push(time_s, 0, Due(do, helps=helps))
-
-    def cancel(self, entry: Entry) -> None:
-        due = entry[3]
-        assert isinstance(due, Due)
-        self._helping -= due.helps
-        self._queue.cancel(entry)
+        self._queue.push(time_s, 0, Due(do, helps=helps))
 
     def next_s(self) -> float:
         return self._queue.peek_time()
