@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from windtunnel.admission.gateway import ORDERS
 from windtunnel.fuzz.draw import draw
-from windtunnel.fuzz.drawing.scaling import POLICIES as SCALERS
 from windtunnel.fuzz.trial import load_document
 from windtunnel.routing.build import POLICIES as ROUTERS
+from windtunnel.scaling.build import POLICIES as SCALERS
+from windtunnel.scaling.build import word_of
 
 SEEDS = st.integers(0, 2**40)
 
@@ -52,7 +53,13 @@ def test_every_choice_is_drawn() -> None:
                 seen[key, value] += 1
     chosen = {key: {value for name, value in seen if name == key} for key, _ in seen}
     assert chosen["process"] == {"poisson", "constant", "gamma", "weibull", "closed"}
-    assert chosen["policy"] >= {*SCALERS, *ROUTERS, "token-bucket", "tier-shed", "saturation"}
+    assert chosen["policy"] >= {
+        *map(word_of, SCALERS),
+        *ROUTERS,
+        "token-bucket",
+        "tier-shed",
+        "saturation",
+    }
     assert chosen["role"] == {"prefill", "decode"}
     assert chosen["order"] >= set(ORDERS)
     assert chosen["decider"] == {"always", "never", "prefix-threshold"}

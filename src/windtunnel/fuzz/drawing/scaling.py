@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from windtunnel.fuzz.drawing.serving import Pools
 from windtunnel.fuzz.drawing.swarm import Swarm
-from windtunnel.settings.drawing import Dice, Values
+from windtunnel.scaling.build import POLICIES, word_of
+from windtunnel.scaling.settings import OptimizerSettings, PolicySettings
+from windtunnel.settings.drawing import Dice, Values, draw_section
 
 METRICS = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
 MOST_REPLICAS = 5
@@ -19,13 +21,15 @@ def draw_scaling(swarm: Swarm, pools: Pools, lasts_s: float) -> Values | None:
     if not swarm.has("scaling"):
         return None
     dice = swarm.dice("scaling")
-    policy = dice.pick(*POLICIES)
-    scaling: Values = {"policy": policy, **POLICIES[policy](dice, pools)}
+    settings = dice.pick(*POLICIES)
+    scaling: Values = {"policy": word_of(settings), **_options(dice, settings, pools)}
     scaling["interval"] = max(SHORTEST_S, lasts_s * dice.span(1.0 / MOST_LOOKS, 0.3))
     _bounds(scaling, dice, pools)
     _delays(scaling, dice)
-    if not policy.startswith("kthena"):
-        _habits(scaling, dice, has_windows=policy in ("hpa", "keda"))
+    if "stabilization" not in settings.unused and dice.chance(0.85):
+        scaling["stabilization"] = {"up": dice.pick(0, 1.0), "down": dice.pick(0, 0, 0.5, 5.0)}
+    if "optimizer" not in settings.unused and dice.chance(0.3):
+        scaling["optimizer"] = draw_section(dice, OptimizerSettings, OptimizerSettings.model_fields)
     if dice.chance(0.4):
         scaling["rate"] = {key: dice.few(1, 3) for key in dice.some(("up", "down"))}
         scaling["rate"]["period"] = dice.span(0.5, 60.0)
@@ -40,7 +44,7 @@ def _bounds(scaling: Values, dice: Dice, pools: Pools) -> None:
     for pool in pools.pools:
         least = dice.pick(0, 0, 1)
         most = dice.whole(2, MOST_REPLICAS)
-        pool["replicas"] = dice.pick(least, most, dice.whole(least, most))
+        pool["replicas"] = dice.pick(least, most, most, dice.whole(least, most))
         bounds[pool["name"]] = {"min": least, "max": most}
     scaling["pools"] = bounds
     if any(bound["min"] == 0 for bound in bounds.values()) and dice.chance(0.5):
@@ -59,12 +63,13 @@ def _delays(scaling: Values, dice: Dice) -> None:
         scaling["wake"] = False
 
 
-def _habits(scaling: Values, dice: Dice, *, has_windows: bool) -> None:
-    if not has_windows and dice.chance(0.85):
-        scaling["stabilization"] = {"up": dice.pick(0, 1.0), "down": dice.pick(0, 0.5, 5.0)}
-    if dice.chance(0.3):
-        order = dice.pick("price-per-capacity", "price")
-        scaling["optimizer"] = {"order": order, "engine": dice.pick("greedy", "unlimited")}
+def _options(dice: Dice, settings: type[PolicySettings], pools: Pools) -> Values:
+    """The policy's own options: as drawn below, or else as they are declared."""
+    draw = DRAWN.get(word_of(settings))
+    if draw is not None:
+        return draw(dice, pools)
+    own = [name for name in settings.model_fields if name not in PolicySettings.model_fields]
+    return draw_section(dice, settings, own)
 
 
 def _metrics(dice: Dice) -> dict[str, float]:
@@ -217,7 +222,7 @@ def _dynamo(dice: Dice, _: Pools) -> Values:
     }
 
 
-POLICIES: dict[str, Callable[[Dice, Pools], Values]] = {
+DRAWN: dict[str, Callable[[Dice, Pools], Values]] = {
     "saturation": _saturation,
     "wva": _wva,
     "wva-v1": _wva_spare,
@@ -232,4 +237,4 @@ POLICIES: dict[str, Callable[[Dice, Pools], Values]] = {
     "aibrix": _aibrix,
     "dynamo": _dynamo,
 }
-"""By name: the policy's own options."""
+"""Policies whose options are required, or must fit each other; others draw what they declare."""

@@ -73,7 +73,7 @@ def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Values:
     size, tokens = 16, traffic.tokens()
     if swarm.has("odd-blocks"):
         size = engine["block_size"] = dice.pick(1, 2, 3, 7, 16, 32, 64)
-    room = dice.span(0.7, 4.0) if swarm.has("small-cache") else dice.span(1.5, 30.0)
+    room = dice.span(0.7, 4.0) if swarm.has("small-cache") else dice.span(1.5, 200.0)
     engine["kv_blocks"] = max(2, math.ceil(room * tokens / size))
     if swarm.has("small-batch"):
         engine["max_num_seqs"] = dice.few(1, 8)
