@@ -44,6 +44,17 @@ def test_a_verdict_in_words_and_as_json(capsys: pytest.CaptureFixture[str], tmp_
     assert [name for name in keys if f"`{name}`" not in page] == []
 
 
+def test_several_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *SHORT, "--shards", "2")
+    assert code == 0
+    assert "  shards                     2, " in out
+    assert "pass  stale_accepted" in out
+    assert out.startswith("3,000 machines, ")
+    code, _, err = run(capsys, *SHORT, "--process-losses-per-hour", "1")
+    assert code == 2
+    assert "a single shard has no coordinator to replace it" in err
+
+
 def test_a_limit_that_was_not_kept_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, *SHORT, "--cycle-limit-s", "1e-9", "--json", "-")
     result = json.loads(out)

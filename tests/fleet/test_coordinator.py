@@ -13,7 +13,7 @@ from windtunnel.fleet.machine import Machine
 from windtunnel.fleet.need import Need
 from windtunnel.fleet.planner.actions import CyclePlan
 from windtunnel.fleet.shard import Shard
-from windtunnel.fleet.sharding.coordinator import Books, Coordinator
+from windtunnel.fleet.sharding.coordinator import LEASE_S, Books, Coordinator
 from windtunnel.fleet.sharding.membership import ShardMember
 from windtunnel.fleet.sharding.messages import Release, ShardReport, Take
 from windtunnel.fleet.states import CONFIGURED
@@ -222,3 +222,35 @@ def test_clusters_are_bound_once_and_evenly() -> None:
         coordinator.assign("zone-a", "s2")
     with pytest.raises(InputError, match="there is no shard 's9'; allowed: s1, s2"):
         coordinator.report(ShardReport("s9"), 0.0)
+
+
+def test_a_shard_is_run_by_one_process_until_its_lease_runs_out() -> None:
+    coordinator = Coordinator()
+    coordinator.add_shard("s1")
+    assert coordinator.acquire("s1", "p1", 0.0) == 1
+    assert coordinator.acquire("s1", "p2", LEASE_S - 1.0) == 0
+    assert coordinator.report(ShardReport("s1", 1), 20.0) == []  # renews it
+    assert coordinator.acquire("s1", "p2", LEASE_S + 1.0) == 0
+    assert coordinator.acquire("s1", "p2", 20.0 + LEASE_S) == 2
+    member = ShardMember(Shard("s1", epoch=1))
+    member.obey(coordinator.report(member.report(), 60.0), lambda _: None, 60.0)
+    assert member.retired
+    assert coordinator.acquire("s1", "p2", 61.0) == 3  # it starts again
+    assert coordinator.report(ShardReport("s1", 3), 62.0) == []
+
+
+def test_a_machine_that_moved_and_is_listed_wrongly_is_not_forgotten() -> None:
+    federation = Federation(two_zones(3, 0))
+    federation.want(ask("east", machines=2))
+    federation.drill.run_until(200.0)
+    (moved,) = federation.coordinator.books.moved
+    record = federation.provider.get(moved)
+    assert record is not None
+    federation.start("s1")
+    shard = federation.drill.shards["s1"]
+    shard.executor.gone(moved)  # as in a first list in which its record could not be
+    wrong = msgspec.structs.replace(record, host="")
+    shard.reconciler.fold([wrong], 200.0, complete=False)
+    assert federation.members["s1"].report().gone == ()
+    shard.reconciler.forget([moved])
+    assert federation.members["s1"].report().gone == (moved,)

@@ -73,6 +73,23 @@ def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> No
     assert [one.whole_machines for one in cut_off.gaps] == [False, True]
 
 
+def test_shards_move_machines_and_processes_take_over() -> None:
+    """The first cell has too few machines; some 25 processes of four shards die or stall."""
+    profile = SoakProfile(1500, 1500)
+    plan = msgspec.structs.replace(
+        SMALL, profile=profile, shards=4, process_losses_per_hour=40.0, seed=2
+    )
+    sharded = Soak(plan, no_clock).run()
+    checks = judge(sharded, SoakLimits())
+    assert has_passed(checks), [one for one in checks if not one.passed]
+    assert checks[-1].name == "stale_accepted"
+    assert (sharded.shards, sharded.machines) == (4, 1500)
+    assert sharded.machines_moved > 0
+    assert sharded.takeovers > 4
+    assert sharded.coordinator_restarts > 0
+    assert sharded.stale_refused > 0
+
+
 def test_a_quiet_fleet_does_nothing() -> None:
     plan = SoakPlan(SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=ProviderFaults())
     still = Soak(plan, no_clock).run()

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 MOST = 5_000_000
+MOST_SHARDS = 100
 STANDARD_OUTPUT = "-"
 EXIT_FAILED = 1
 """A soak ended, and did not keep to its limits."""
@@ -94,6 +95,19 @@ def bench(
     help="Hold every 60th cycle against the best assignment there could be, by linear programs.",
 )
 @click.option(
+    "--shards",
+    type=click.IntRange(1, MOST_SHARDS),
+    default=1,
+    show_default=True,
+    help="Divide the fleet among so many shards, with a coordinator that moves machines.",
+)
+@click.option(
+    "--process-losses-per-hour",
+    type=click.FloatRange(0, 60),
+    help="How often each process of a shard, or the coordinator, dies or stalls; left out: 6 with "
+    "several shards, else 0.",
+)
+@click.option(
     "--cycle-limit-s",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
@@ -113,6 +127,8 @@ def soak(
     churn: float,
     losses_per_day: float,
     gap: bool,
+    shards: int,
+    process_losses_per_hour: float | None,
     cycle_limit_s: float,
     seed: int,
     json_to: str | None,
@@ -120,7 +136,8 @@ def soak(
     """Run a whole fleet for a while, with failures, and judge it.
 
     Six kinds of workloads come and go on machines that fail, and a provider that forgets, repeats
-    itself and lies a little. The exit code is 1 where a limit was not kept.
+    itself and lies a little. With --shards, processes die or stall and others take over. The exit
+    code is 1 where a limit was not kept.
     """
     from windtunnel.cli.fleet_soak import soak_fleet, table
 
@@ -131,6 +148,8 @@ def soak(
         losses_per_day=losses_per_day,
         seed=seed,
         gap=gap,
+        shards=shards,
+        process_losses_per_hour=process_losses_per_hour,
         cycle_limit_s=cycle_limit_s,
         progress=_progress,
     )

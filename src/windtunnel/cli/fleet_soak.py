@@ -23,6 +23,7 @@ from windtunnel.twin.fleet.soak import (
 )
 
 GAP_CYCLES = 60
+PROCESS_LOSSES_PER_HOUR = 6.0
 
 
 def soak_fleet(
@@ -33,11 +34,15 @@ def soak_fleet(
     losses_per_day: float,
     seed: int,
     gap: bool,
+    shards: int,
+    process_losses_per_hour: float | None,
     cycle_limit_s: float,
     progress: Callable[[float], None],
 ) -> dict[str, Any]:
     """All figures of one soak with its verdict, as plain data."""
     envelope = SoakLimits(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
+    if process_losses_per_hour is None:
+        process_losses_per_hour = PROCESS_LOSSES_PER_HOUR if shards > 1 else 0.0
     plan = SoakPlan(
         profile_named(name),
         soak_s=minutes * 60.0,
@@ -45,6 +50,8 @@ def soak_fleet(
         faults=msgspec.structs.replace(FAULTS, losses_per_s=losses_per_day / DAY_S),
         gap_cycles=GAP_CYCLES if gap else 0,
         seed=seed,
+        shards=shards,
+        process_losses_per_hour=process_losses_per_hour,
     )
     soak = Soak(plan, cpu_s)
     seen = soak.run(progress)
@@ -96,6 +103,8 @@ def table(result: dict[str, Any]) -> str:
         _line("actions", f"{seen.actions:,} ended, {seen.landed:,} well, {seen.deferred:,} waited"),
         _line("records rejected", f"{seen.records_rejected}, of them lies {seen.records_lied}"),
     ]
+    if seen.shards > 1:
+        lines += [_line("shards", _shards(seen))]
     lines += [_line("a domain that is none", one) for one in seen.empty_domains]
     lines += [_gap(one) for one in seen.gaps]
     lines += [""]
@@ -108,6 +117,14 @@ def _lost(seen: SoakFigures) -> str:
     words = f"{seen.losses}, {seen.losses_expected:.1f} expected"
     with_domain = seen.lost_with_domain
     return f"{words}; {with_domain} more with their domain" if with_domain else words
+
+
+def _shards(seen: SoakFigures) -> str:
+    return (
+        f"{seen.shards}, {seen.machines_moved} machines moved; {seen.takeovers} takeovers, "
+        f"{seen.stale_refused} stale orders refused, coordinator restarted "
+        f"{seen.coordinator_restarts} times"
+    )
 
 
 def _gap(one: CostGap) -> str:

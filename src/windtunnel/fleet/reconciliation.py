@@ -43,19 +43,19 @@ class Reconciler:
             self.doubtful.pop(record.id, None)
             self._fold_one(record, now_s)
         if complete:
-            for name in sorted(self._inventory.entries):
+            for name in sorted({*self._inventory.entries, *self.doubtful}):
                 if name not in seen:
                     self._gone(name)
 
     def forget(self, tombstones: Iterable[str]) -> None:
         """Takes the ids of machines that a provider no longer has."""
         for name in tombstones:
-            if name in self._inventory.entries:
-                self._gone(name)
+            self._gone(name)
 
     def _gone(self, name: str) -> None:
         self.doubtful.pop(name, None)
-        self._executor.gone(name)
+        if name in self._inventory.entries:
+            self._executor.gone(name)
 
     def _fold_one(self, record: Machine, now_s: float) -> None:
         fault = fault_of(record)

@@ -22,6 +22,7 @@ from windtunnel.fleet.sharding.messages import (
     FreeMachines,
     Instruction,
     Release,
+    Retire,
     ShardReport,
     Shortfall,
     Take,
@@ -35,6 +36,8 @@ MARGIN: Final = 0.1
 """The share of its free machines of a shape that a donor keeps, rounded down."""
 COOLDOWN_S: Final = 80.0
 """How long a need waits after machines came for it, before more are moved."""
+LEASE_S: Final = 30.0
+"""How long a process that does not report is taken to be alive."""
 
 
 class MachineMove(msgspec.Struct):
@@ -51,6 +54,14 @@ class MachineMove(msgspec.Struct):
     given_up: bool = False
 
 
+class ShardLease(msgspec.Struct):
+    """Which process runs a shard, and until when it may be trusted to."""
+
+    holder: str
+    epoch: int
+    until_s: float
+
+
 class Books(msgspec.Struct):
     """All that a coordinator must not lose."""
 
@@ -63,6 +74,8 @@ class Books(msgspec.Struct):
     moves: dict[int, MachineMove] = {}
     """What is under way, by the number of the move."""
     last_move: int = 0
+    leases: dict[str, ShardLease] = {}
+    """By shard."""
 
 
 class Coordinator:
@@ -136,11 +149,32 @@ class Coordinator:
                 mine.leave(machine)
         return mine
 
+    # Who runs a shard.
+
+    def acquire(self, shard: str, holder: str, now_s: float) -> int:
+        """The epoch under which a process may run a shard; 0 while another one holds it.
+
+        Providers refuse orders of earlier epochs, so a process that stalled and wakes up after
+        another took over can do no harm.
+        """
+        self._known(shard)
+        lease = self.books.leases.get(shard)
+        if lease is not None and lease.holder != holder and now_s < lease.until_s:
+            return 0
+        epoch = 1 if lease is None else lease.epoch + 1
+        self.books.leases[shard] = ShardLease(holder, epoch, now_s + LEASE_S)
+        return epoch
+
     # Reports and what follows from them.
 
     def report(self, report: ShardReport, now_s: float) -> list[Instruction]:
         """Takes a report; gives every instruction that its shard has not answered yet."""
         self._known(report.shard)
+        lease = self.books.leases.get(report.shard)
+        if lease is not None:
+            if report.epoch < lease.epoch:
+                return [Retire(self.books.term)]
+            lease.until_s = now_s + LEASE_S
         self._hear(report, now_s)
         self._free[report.shard] = {one.shape: one for one in report.free}
         for move in self.books.moves.values():

@@ -14,6 +14,7 @@ from windtunnel.fleet.sharding.messages import (
     Instruction,
     Release,
     Released,
+    Retire,
     ShardReport,
     Shortfall,
     Take,
@@ -30,6 +31,13 @@ class ShardMember:
         self._released: dict[int, tuple[str, ...]] = {}
         self._taken: list[int] = []
         self._term = 0
+        self.retired = False
+        """Another process runs the shard: this one must stop."""
+
+    @property
+    def ages(self) -> dict[NeedKey, int]:
+        """For how many cycles each need has been short."""
+        return self._ages
 
     def note(self, plan: CyclePlan) -> None:
         """Takes note of what a cycle left short."""
@@ -45,17 +53,22 @@ class ShardMember:
             for stock in inventory.stocks
             if stock.free_count
         ]
-        given = shard.territory.given
         return ShardReport(
             shard.name,
+            shard.epoch,
             tuple(free),
             tuple(self._wishes()),
             tuple(Released(number, names) for number, names in self._released.items()),
             tuple(self._taken),
-            tuple(name for name in given if name not in inventory.entries)
-            if shard.is_ready
-            else (),
+            self._gone() if shard.is_ready else (),
         )
+
+    def _gone(self) -> tuple[str, ...]:
+        """Machines that it was given and that are no longer listed; a rejected record is a list."""
+        shard = self._shard
+        known, doubtful = shard.planner.inventory.entries, shard.reconciler.doubtful
+        given = shard.territory.given
+        return tuple(name for name in given if name not in known and name not in doubtful)
 
     def _wishes(self) -> list[Shortfall]:
         keys = sorted(self._ages, key=lambda key: (-key.priority(), -self._ages[key], key))
@@ -82,7 +95,9 @@ class ShardMember:
             if one.term < self._term:
                 continue  # of a coordinator that is no longer one
             self._term = one.term
-            if isinstance(one, Release):
+            if isinstance(one, Retire):
+                self.retired = True
+            elif isinstance(one, Release):
                 before = self._released.get(one.id)
                 released[one.id] = self._release(one) if before is None else before
             else:

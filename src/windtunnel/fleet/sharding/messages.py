@@ -43,6 +43,8 @@ class ShardReport(msgspec.Struct, frozen=True):
     """What a shard says of itself."""
 
     shard: str
+    epoch: int = 0
+    """Of the process that speaks: one that was replaced is told to stop."""
     free: tuple[FreeMachines, ...] = ()
     wishes: tuple[Shortfall, ...] = ()
     released: tuple[Released, ...] = ()
@@ -70,4 +72,10 @@ class Take(msgspec.Struct, frozen=True):
     machines: tuple[str, ...]
 
 
-Instruction = Release | Take
+class Retire(msgspec.Struct, frozen=True):
+    """To a process: another one runs this shard. Stop."""
+
+    term: int
+
+
+Instruction = Release | Take | Retire

@@ -112,6 +112,10 @@ class FleetDriver:
         self.shards[name] = fresh
         self.look(fresh)
 
+    def stop(self, name: str) -> None:
+        """A shard is not run any more: nobody hears its answers until another one starts."""
+        del self.shards[name]
+
     def _cycle(self) -> None:
         self.cycles += 1
         self.before_cycle(self.now_s)

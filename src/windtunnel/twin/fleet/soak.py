@@ -14,7 +14,7 @@ import msgspec
 from windtunnel.core.errors import InputError, InvariantBroken, nearest
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.invariants import InvariantChecker
-from windtunnel.core.random import Streams
+from windtunnel.core.random import Stream, Streams
 from windtunnel.fleet.checks import INVARIANTS, Fleet
 from windtunnel.fleet.execution import (
     DEFERRED,
@@ -38,10 +38,11 @@ from windtunnel.fleet.orders import ExecutionLimits
 from windtunnel.fleet.planner.actions import PREEMPTING, CyclePlan
 from windtunnel.fleet.shard import Shard
 from windtunnel.twin.fleet.bound import CostGap, fleet_gap, sampled_gap
-from windtunnel.twin.fleet.driver import CYCLE_S, FleetDriver
+from windtunnel.twin.fleet.driver import CYCLE_S
+from windtunnel.twin.fleet.processes import ShardProcesses
 from windtunnel.twin.fleet.provider import Delays, SimulatedProvider
 from windtunnel.twin.fleet.unreliable import ProviderFaults, UnreliableProvider, poisson
-from windtunnel.twin.fleet.workloads import world
+from windtunnel.twin.fleet.workloads import BenchWorld, cells, world
 
 
 class SoakProfile(msgspec.Struct, frozen=True):
@@ -65,6 +66,9 @@ RAMP_CYCLES: Final = 2000
 CHECK_CYCLES: Final = 20
 """Invariants look at every machine, so they are looked at after so many cycles."""
 DAY_S: Final = 86_400.0
+SHORT_CYCLES: Final = 30
+"""With several shards a need counts as short after so many cycles: machines must move first."""
+MOST_PROCESS_LOSSES: Final = 60.0
 MOST_LOSSES_PER_DAY: Final = 24.0
 """A machine that lasts an hour. With many more, a fleet is never whole and a soak never begins."""
 ABSENT: Final = 0.05
@@ -91,6 +95,9 @@ class SoakPlan(msgspec.Struct, frozen=True):
     gap_cycles: int = 0
     """After how many cycles the assignment is held against the best there could be; 0 is never."""
     seed: int = 1
+    shards: int = 1
+    process_losses_per_hour: float = 0.0
+    """Of each process that runs a shard, and of the coordinator: half die, half only stall."""
 
     def check(self) -> "SoakPlan":
         """Itself, when it makes sense."""
@@ -100,6 +107,15 @@ class SoakPlan(msgspec.Struct, frozen=True):
             raise InputError(f"the churn is {self.churn_per_min} per minute", allowed="0 to 1")
         if self.gap_cycles < 0:
             raise InputError(f"gap_cycles is {self.gap_cycles}", allowed="0 or more")
+        if self.shards < 1:
+            raise InputError(f"there are {self.shards} shards", allowed="1 or more")
+        if not 0.0 <= self.process_losses_per_hour <= MOST_PROCESS_LOSSES:
+            raise InputError(
+                f"each process is lost {self.process_losses_per_hour:g} times an hour",
+                allowed=f"0 to {MOST_PROCESS_LOSSES:g}",
+            )
+        if self.process_losses_per_hour and self.shards == 1:
+            raise InputError("a single shard has no coordinator to replace it", hint="ask for more")
         self.faults.check()
         if self.faults.losses_per_s > MOST_LOSSES_PER_DAY / DAY_S:
             raise InputError(
@@ -160,6 +176,15 @@ class SoakFigures(msgspec.Struct):
     invariants_broken: int
     broken: str
     """The first that broke, in words."""
+    shards: int
+    machines_moved: int
+    """Machines that are with another shard than that of their cell, at the end."""
+    takeovers: int
+    """Shards that another process took over."""
+    coordinator_restarts: int
+    stale_refused: int
+    stale_accepted: int
+    """Orders of processes that had been replaced, refused and accepted by the provider."""
 
 
 TIMED: Final = (RECONCILE, ROLLUP, CYCLE, EXECUTE)
@@ -265,28 +290,31 @@ class Soak:
     def __init__(self, plan: SoakPlan, clock: Callable[[], float]) -> None:
         self._plan: Final = plan.check()
         profile, streams = plan.profile, Streams(plan.seed)
-        made = world(profile.machines, profile.needs, streams["fleet.soak.world"])
-        assert len(made.machines) == profile.machines, "a soak of fewer machines than it says"
-        if not made.is_satisfiable:
-            raise InputError(
-                f"{made.wanted} machines are needed and there are {profile.machines}",
-                hint="ask for fewer needs",
-            )
+        names = [f"s{number}" for number in range(plan.shards)]
+        made = _worlds(profile, names, streams["fleet.soak.world"])
         self._provider: Final = SimulatedProvider(plan.delays, streams)
-        for machine in made.machines:
-            self._provider.add(machine)
+        for one in made.values():
+            for machine in one.machines:
+                self._provider.add(machine)
         self.unreliable: Final = UnreliableProvider(self._provider, plan.faults, streams)
         self.told: Final = Instruments(clock)
-        self.shard: Final = Shard("s0", profile.limits, instruments=self.told)
-        self._drill: Final = FleetDriver(self.unreliable, [self.shard], streams["fleet.soak.fetch"])
-        self._demand: Final = SoakDemand(made.needs, streams)
+        self.processes: Final = ShardProcesses(
+            names, profile.limits, self._provider, self.unreliable, self.told, streams
+        )
+        self.processes.on_start = self._send_all
+        self._drill: Final = self.processes.driver
+        self._shard_of: Final = {
+            cluster: name for name, one in made.items() for cluster in one.needs
+        }
+        units = {cluster: some for one in made.values() for cluster, some in one.needs.items()}
+        self._demand: Final = SoakDemand(units, streams)
         self._drill.before_cycle = self._before
         self._drill.after_cycle = self._after
         self._checker: Final = InvariantChecker(INVARIANTS)
         self._laps: Final = Laps(self.told)
         self._soaking = False
         self._cold_s = 0.0
-        self._short = 0
+        self._short: Final[dict[str, int]] = {}  # by shard: needs that are short
         self._worst = 0
         self._worst_words = ""
         self._churned = 0
@@ -316,14 +344,25 @@ class Soak:
         """Until everything that is asked for is there."""
         for _ in range(RAMP_CYCLES):
             self._drill.run_until(self._drill.now_s + CYCLE_S)
-            executor = self.shard.executor
-            if not executor.waiting and not executor.running:
+            if self._has_converged():
                 return self._drill.now_s
+        waiting = sum(shard.executor.waiting for shard in self.processes.running)
         raise InputError(
             f"the fleet has not converged in {RAMP_CYCLES} cycles: "
-            f"{self.shard.executor.waiting} actions wait and {self._short} needs are short",
+            f"{waiting} actions wait and {sum(self._short.values())} needs are short",
             hint="a slower provider needs a higher concurrency; many losses never let it end",
         )
+
+    def _has_converged(self) -> bool:
+        executors = [shard.executor for shard in self.processes.running]
+        if any(one.waiting or one.running for one in executors):
+            return False
+        return self._plan.shards == 1 or not any(self._short.values())
+
+    @property
+    def shard(self) -> Shard:
+        """The first shard."""
+        return self.processes.running[0]
 
     # Before and after every cycle.
 
@@ -332,32 +371,51 @@ class Soak:
         if self._soaking:
             mean = len(self._demand) * self._plan.churn_per_min * CYCLE_S / 60.0
             self._churned += self._demand.churn(mean)
-        for cluster in self._demand.changed:
-            self.shard.want(cluster, self._demand.needs(cluster))
-        self._demand.changed.clear()
+            losses = self._plan.process_losses_per_hour * (self._plan.shards + 1)
+            if losses:
+                self.processes.fail_some(losses * CYCLE_S / 3600.0)
+        self.processes.take_over(now_s)
+        shards = self._drill.shards
+        for cluster in list(self._demand.changed):
+            shard = shards.get(self._shard_of[cluster])
+            if shard is not None:
+                shard.want(cluster, self._demand.needs(cluster))
+                del self._demand.changed[cluster]
 
-    def _after(self, _: Shard, plan: CyclePlan) -> None:
+    def _send_all(self, shard: Shard) -> None:
+        """A process that takes a shard over is told of all that its clusters need."""
+        for cluster, name in self._shard_of.items():
+            if name == shard.name:
+                self._demand.changed[cluster] = None
+
+    def _after(self, shard: Shard, plan: CyclePlan) -> None:
         took_s = self._laps.lap(keep=self._soaking)
+        self.processes.report(shard, plan)
         if self._drill.cycles == 1:
             self._cold_s = took_s
         short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
-        self._short = len(short)
+        self._short[shard.name] = len(short)
         if not self._soaking:
             return
+        ages = self.processes.age_of_shortfalls(shard, plan)
+        short = [one for one in short if ages.get(one.need, SHORT_CYCLES) >= SHORT_CYCLES]
         if len(short) > self._worst:
             self._worst = len(short)
             self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
+        if shard is not self.processes.running[-1]:
+            return
         if self._drill.cycles % CHECK_CYCLES == 0:
             self._check()
         if self._plan.gap_cycles and self._drill.cycles % self._plan.gap_cycles == 0:
             self._sample_gap()
 
     def _sample_gap(self) -> None:
-        self._gaps.append(fleet_gap(self.shard.planner))
-        self._gaps.append(sampled_gap(self.shard.planner, self._gap_stream))
+        for shard in self.processes.running:
+            self._gaps.append(fleet_gap(shard.planner))
+            self._gaps.append(sampled_gap(shard.planner, self._gap_stream))
 
     def _check(self) -> None:
-        fleet = Fleet([self.shard], self._provider)
+        fleet = Fleet(self.processes.running, self._provider)
         try:
             self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._drill.now_s} s")
         except InvariantBroken as broken:
@@ -371,13 +429,19 @@ class Soak:
             if kind != "answer":
                 rows[result] = rows.get(result, 0) + times
         rows["rejected"] = self.told.counted(REJECTED_TOTAL)
-        reasked = self.shard.reasked
-        rows["duplicate"] = sum(token not in reasked for _, token in self._provider.repeats)
+        reasked = {
+            (one.name, token): None for one in self.processes.shards for token in one.reasked
+        }
+        rows["duplicate"] = sum(one not in reasked for one in self._provider.repeats)
         rows["reasked"] = len(reasked)
         rows["lied"] = self.unreliable.lied
         rows["losses"] = self.unreliable.lost
         rows["lost_with_domain"] = self.unreliable.lost_with_domain
         return rows
+
+    def _moved(self) -> int:
+        coordinator = self.processes.coordinator
+        return 0 if coordinator is None else len(coordinator.books.moved)
 
     def _figures(
         self, ramp_s: float, soak_s: float, cycles: int, start: dict[str, int]
@@ -389,7 +453,7 @@ class Soak:
         return SoakFigures(
             machines=profile.machines,
             needs=profile.needs,
-            rows=self.shard.planner.needs.live,
+            rows=sum(shard.planner.needs.live for shard in self.processes.running),
             ramp_s=ramp_s,
             soak_s=soak_s,
             cycles=cycles,
@@ -422,7 +486,29 @@ class Soak:
             invariants_checked=self._checker.checked,
             invariants_broken=len(self._broken),
             broken=self._broken[0] if self._broken else "",
+            shards=self._plan.shards,
+            machines_moved=self._moved(),
+            takeovers=self.processes.takeovers,
+            coordinator_restarts=self.processes.coordinator_restarts,
+            stale_refused=self.processes.stale_refused,
+            stale_accepted=self.processes.stale_accepted,
         )
+
+
+def _worlds(profile: SoakProfile, names: list[str], stream: Stream) -> dict[str, BenchWorld]:
+    """Machines and needs by shard; there must be enough of them."""
+    if len(names) > 1:
+        made = cells(profile.machines, profile.needs, names, stream)
+    else:
+        made = {names[0]: world(profile.machines, profile.needs, stream)}
+    assert sum(len(one.machines) for one in made.values()) == profile.machines
+    wanted = sum(one.wanted for one in made.values())
+    if wanted > profile.machines:
+        raise InputError(
+            f"{wanted} machines are needed and there are {profile.machines}",
+            hint="ask for fewer needs",
+        )
+    return made
 
 
 def profile_named(name: str) -> SoakProfile:
@@ -473,7 +559,7 @@ def judge(seen: SoakFigures, envelope: SoakLimits) -> list[SoakCheck]:
     """Every limit with its number. What was not seen at all does not pass."""
     limits = envelope.check()
     lost = f"{seen.losses} machines lost, {seen.losses_expected:.1f} expected"
-    return [
+    checks = [
         _at_most("whole_s_p99", seen.whole_s_p99, limits.whole_s_p99, f"{seen.cycles} cycles"),
         _at_least("landing_success", seen, limits.landing_success, f"{seen.actions} actions"),
         _at_most("duplicate_actions", seen.duplicate_actions, 0, f"{seen.asked_again} asked again"),
@@ -485,6 +571,10 @@ def judge(seen: SoakFigures, envelope: SoakLimits) -> list[SoakCheck]:
             seen.broken or f"{seen.invariants_checked} checks",
         ),
     ]
+    if seen.shards > 1:
+        words = f"{seen.takeovers} takeovers, {seen.stale_refused} refused"
+        checks.append(_at_most("stale_accepted", seen.stale_accepted, 0, words))
+    return checks
 
 
 def _at_most(name: str, value: float, limit: float, words: str) -> SoakCheck:

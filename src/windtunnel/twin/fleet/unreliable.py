@@ -130,7 +130,9 @@ class UnreliableProvider:
         self._domains: Final = sorted(faults.domains, key=lambda one: -one.at_s)
         self._again: Final[list[tuple[float, int, Completion]]] = []
         self._broken: Final[list[tuple[float, str]]] = []
-        self._known: Final[dict[str, None]] = {}  # machines that were listed as they are
+        self._epochs: Final[dict[str, int]] = {}  # by shard
+        self._known: Final[dict[str, dict[str, None]]] = {}
+        """By shard: machines that were listed as they are to the process that runs it."""
         self._now_s = 0.0
         self._held: list[Completion] = []
         self.expected = 0.0
@@ -223,19 +225,24 @@ class UnreliableProvider:
         page = self._provider.list_since(shard, epoch, cursor, most)
         if not self._faults.lies:
             return page
-        return msgspec.structs.replace(page, records=[self._said(one) for one in page.records])
+        if epoch > self._epochs.get(shard, 0):
+            self._epochs[shard] = epoch
+            self._known[shard] = {}
+        known = self._known[shard]
+        said = [self._said(one, known) for one in page.records]
+        return msgspec.structs.replace(page, records=said)
 
-    def _said(self, record: Machine) -> Machine:
+    def _said(self, record: Machine, known: dict[str, None]) -> Machine:
         """A record, or a lie: without a host, without a price, or in an impossible state.
 
         Of machines that it hears of for the first time, a shard would have to believe the last.
         """
         if self._lies.uniform() >= self._faults.lies:
-            self._known[record.id] = None
+            known[record.id] = None
             return record
         self.lied += 1
         kind = self._lies.integer(0, 2)
-        if kind == 0 and record.id in self._known and record.state in (IDLE, CONFIGURED):
+        if kind == 0 and record.id in known and record.state in (IDLE, CONFIGURED):
             return Machine(record.id, record.shape, SPECULATIVE)
         if kind <= 1:
             return Machine(record.id, record.shape, IDLE)

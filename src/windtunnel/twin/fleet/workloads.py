@@ -5,6 +5,7 @@ of the machines by what the needs will ask of it, so that needs can be satisfied
 machines enough.
 """
 
+import math
 from typing import Final
 
 import msgspec
@@ -28,6 +29,10 @@ from windtunnel.fleet.shape import (
 from windtunnel.fleet.states import IDLE, SPECULATIVE
 
 RACKS_PER_ZONE: Final = 10
+CELL: Final = "windtunnel.dev/cell"
+"""The label of machines by which shards divide a fleet."""
+SHORT_CELL: Final = 0.97
+"""The share of the machines that it needs that the first cell has."""
 ZONES: Final = ("a", "b", "c")
 
 TYPES: Final = {
@@ -163,17 +168,68 @@ def world(machines: int, needs: int, stream: Stream, *, merging: bool = True) ->
             f"a fleet of {machines} machines and {needs} needs tells nothing",
             allowed="1 or more of both",
         )
-    asked = _draw_needs(needs, stream, merging=merging)
+    asked = _draw_needs(needs, stream, "c", merging=merging)
+    wanted = _wanted(asked)
+    return BenchWorld(_machines(_shares(machines, wanted), "m"), asked, sum(wanted.values()))
+
+
+def cells(machines: int, needs: int, names: list[str], stream: Stream) -> dict[str, BenchWorld]:
+    """A fleet in cells, each with clusters and machines of its own.
+
+    The first has too few machines, and the others have them to spare.
+    """
+    asked = {
+        name: _draw_needs(max(1, needs // len(names)), stream, f"{name}-c", merging=True)
+        for name in names
+    }
+    wanted = {name: _wanted(some) for name, some in asked.items()}
+    every: dict[tuple[str, str], int] = {}
+    for some in wanted.values():
+        for pair, count in some.items():
+            every[pair] = every.get(pair, 0) + count
+    counts: dict[str, dict[tuple[str, str], int]] = {name: {} for name in names}
+    for pair, total in _shares(machines, every).items():
+        split = {name: wanted[name].get(pair, 0) for name in names}
+        for name, count in _split(total, split).items():
+            counts[name][pair] = count
+    return {
+        name: BenchWorld(
+            _machines(counts[name], f"{name}-m", name), asked[name], sum(wanted[name].values())
+        )
+        for name in names
+    }
+
+
+def _split(total: int, wanted: dict[str, int]) -> dict[str, int]:
+    """Machines of one type and zone by cell: too few for the first, where others can help."""
+    first, *others = wanted
+    among = sum(wanted[name] for name in others)
+    short = math.floor(SHORT_CELL * wanted[first])
+    missing = wanted[first] - short
+    if not among or total - wanted[first] - among < 2 * missing:
+        others, among, short = list(wanted), among + wanted[first], 0
+    counts, owed, given = dict.fromkeys(wanted, 0), 0.0, 0
+    if first not in others:
+        counts[first] = short
+    for name in others:
+        owed += (total - short) * wanted[name] / among
+        counts[name] = round(owed) - given
+        given = round(owed)
+    return counts
+
+
+def _wanted(asked: dict[str, list[Need]]) -> dict[tuple[str, str], int]:
+    """How many machines satisfy all needs, by type and zone."""
     wanted: dict[tuple[str, str], int] = {}
     for some in asked.values():
         for row in merge(some).values():
             kind, zone, count = _cheapest(row)
             wanted[kind, zone] = wanted.get((kind, zone), 0) + count
-    return BenchWorld(_machines(machines, wanted), asked, sum(wanted.values()))
+    return wanted
 
 
-def _draw_needs(count: int, stream: Stream, *, merging: bool) -> dict[str, list[Need]]:
-    clusters = [f"c{number:04}" for number in range(max(1, count // NEEDS_PER_CLUSTER))]
+def _draw_needs(count: int, stream: Stream, prefix: str, *, merging: bool) -> dict[str, list[Need]]:
+    clusters = [f"{prefix}{number:04}" for number in range(max(1, count // NEEDS_PER_CLUSTER))]
     asked: dict[str, list[Need]] = {name: [] for name in clusters}
     made = 0
     while made < count:
@@ -239,30 +295,38 @@ def _cheapest(row: Need) -> tuple[str, str, int]:
     return kind, zone, max(-(-amount // offered[name]) for name, amount in row.aggregate)
 
 
-def _machines(count: int, wanted: dict[tuple[str, str], int]) -> list[Machine]:
-    """So many machines, by type and zone in the proportions in which they are wanted."""
-    total = sum(wanted.values())
-    racks = min(RACKS_PER_ZONE, max(1, count // 2000))
-    machines: list[Machine] = []
-    share, owed = count / total, 0.0
-    for (kind, zone), number in sorted(wanted.items()):
+def _shares(count: int, wanted: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """So many machines by type and zone, in the proportions in which they are wanted."""
+    share, owed, given = count / sum(wanted.values()), 0.0, 0
+    shares: dict[tuple[str, str], int] = {}
+    for pair, number in sorted(wanted.items()):
         owed += number * share
-        places = [_shape(kind, zone, rack, racks) for rack in range(racks)]
-        for place in range(round(owed) - len(machines)):
-            name = f"m{len(machines):07}"
+        shares[pair] = round(owed) - given
+        given = round(owed)
+    return shares
+
+
+def _machines(counts: dict[tuple[str, str], int], prefix: str, cell: str = "") -> list[Machine]:
+    """Machines by type and zone; one in five is a place in a quota."""
+    racks = min(RACKS_PER_ZONE, max(1, sum(counts.values()) // 2000))
+    machines: list[Machine] = []
+    for (kind, zone), count in counts.items():
+        places = [_shape(kind, zone, rack, racks, cell) for rack in range(racks)]
+        for place in range(count):
+            number = len(machines)
             idle = place % round(1 / SPECULATIVE_SHARE) != 0
             machines.append(
                 Machine(
-                    name,
+                    f"{prefix}{number:07}",
                     places[place % racks],
                     IDLE if idle else SPECULATIVE,
-                    host=f"h{len(machines):07}" if idle else "",
+                    host=f"h-{prefix}{number:07}" if idle else "",
                 )
             )
     return machines
 
 
-def _shape(kind: str, zone: str, rack: int, racks: int) -> MachineShape:
+def _shape(kind: str, zone: str, rack: int, racks: int, cell: str) -> MachineShape:
     """Racks of reserved machines, racks of machines on demand, and one rack of spot for batch."""
     price = TYPES[kind][3]
     spot = racks == RACKS_PER_ZONE and rack == racks - 1 and kind.startswith(("c6i", "n2"))
@@ -272,7 +336,7 @@ def _shape(kind: str, zone: str, rack: int, racks: int) -> MachineShape:
         zone,
         _amounts(kind),
         capacity_type=capacity_type,
-        labels={RACK: f"{zone}-{rack}"},
+        labels={RACK: f"{zone}-{rack}", **({CELL: cell} if cell else {})},
         price_per_hour=price * SPOT_PRICE if spot else price,
         interruption_probability=SPOT_RISK if spot else 0.0,
     )
