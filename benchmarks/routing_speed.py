@@ -1,4 +1,4 @@
-"""CPU time per request by a weighted router: against the promise, and with more servers."""
+"""CPU time per request with a weighted router: against the target, and with more servers."""
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.twin.run import simulate
@@ -58,7 +58,7 @@ def main() -> None:
             baseline=COMPILED_US,
             most=1.0,
             unit="us",
-            against="the promise",
+            against="the target",
         )
     )
     report(
