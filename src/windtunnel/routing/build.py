@@ -9,7 +9,14 @@ from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
-from windtunnel.routing.custom import CustomRouter, RequestLabels, is_custom, load_policy
+from windtunnel.routing.custom import (
+    CustomRouter,
+    RequestLabels,
+    is_custom,
+    load_policy,
+    policy_class,
+    takes_stream,
+)
 from windtunnel.routing.load_balancing import LeastLoaded, PowerOfTwo, RandomChoice, RoundRobin
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.routing.prompt_scorers import CachedShare
@@ -85,6 +92,9 @@ POLICIES: dict[str, Callable[[RouterParts], Router]] = {
     "weighted": _weighted,
 }
 
+DRAWING = ("random", "power-of-two")
+"""Policies that draw from their stream."""
+
 BY_SIGNALS: dict[str, Callable[[Signals], Scorer]] = {
     "queue-depth": scorers.QueueDepth,
     "kv-utilization": scorers.KvUtilization,
@@ -130,6 +140,13 @@ def build_router(
     """A router over some of the servers; `stream` is for policies that draw."""
     make = POLICIES.get(settings.policy, _custom)
     return make(RouterParts(settings, candidates, inputs, stream))
+
+
+def draws(policy: str, folder: Path) -> bool:
+    """Whether the choices of a policy depend on its stream."""
+    if policy in POLICIES:
+        return policy in DRAWING
+    return takes_stream(policy_class(policy, folder))
 
 
 def unknown_policy(policy: str) -> InputError:

@@ -186,12 +186,16 @@ def load_policy(policy: str, folder: Path, stream: Stream) -> CustomPolicy:
     A module beside the scenario is found before installed ones.
     """
     chosen = policy_class(policy, folder)
-    takes_stream = "stream" in inspect.signature(chosen).parameters
     try:
-        built: CustomPolicy = chosen(stream=stream) if takes_stream else chosen()
+        built: CustomPolicy = chosen(stream=stream) if takes_stream(chosen) else chosen()
     except Exception as error:
         raise failed(policy, "when it was made", error) from error
     return built
+
+
+def takes_stream(chosen: Any) -> bool:
+    """Whether a class wants a stream to draw from."""
+    return "stream" in inspect.signature(chosen).parameters
 
 
 def policy_class(policy: str, folder: Path) -> Any:

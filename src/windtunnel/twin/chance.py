@@ -4,21 +4,15 @@ Runs of other seeds are then the same run again. Intervals from them would have 
 would call the smallest difference certain.
 """
 
-import inspect
-
-from windtunnel.routing.build import POLICIES
-from windtunnel.routing.custom import is_custom, policy_class
+from windtunnel.routing import build as routing
 from windtunnel.twin.kubernetes.times import EXPONENTIAL
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.plan import Source, lengths_of
 
-DRAWING = ("random", "power-of-two")
-"""Policies that draw; so may a class of one's own that takes a `stream`."""
-
 
 def draws(plan: ScenarioPlan) -> bool:
     """Whether anything in a run depends on its seed."""
-    if _router_draws(plan) or _scaling_draws(plan):
+    if routing.draws(plan.router.policy, plan.folder) or _scaling_draws(plan):
         return True
     if _faults_draw(plan) or _ground_draws(plan):
         return True
@@ -47,14 +41,6 @@ def _ground_draws(plan: ScenarioPlan) -> bool:
     if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays):
         return True
     return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)
-
-
-def _router_draws(plan: ScenarioPlan) -> bool:
-    policy = plan.router.policy
-    if policy not in POLICIES and is_custom(policy):
-        chosen = policy_class(policy, plan.folder)
-        return "stream" in inspect.signature(chosen).parameters
-    return policy in DRAWING
 
 
 def _source_draws(source: Source) -> bool:
