@@ -104,7 +104,7 @@ def draw_report(browser: str) -> None:
     plan = load(ROOT / REPORTED)
     with tempfile.TemporaryDirectory() as place:
         with RunFolder(Path(place, "run")) as folder:
-            folder.finish(run(plan, rows=folder.rows(plan)))
+            folder.finish(run(plan, rows=folder.rows()))
         page = Path(place, "run", REPORT).as_uri()
         options = f"--headless --no-sandbox --disable-gpu --hide-scrollbars --window-size={WINDOW}"
         profile = f"--user-data-dir={place}/profile"

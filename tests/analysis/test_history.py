@@ -92,8 +92,8 @@ def test_a_fault_that_took_a_server_is_the_root_until_the_server_is_replaced() -
     assert (during.root.layer, during.root.ids) == ("fault", ["fault-1"])
     said = " ".join(step.says for step in during.steps)
     assert "main 1 was lost: its machine was lost (big-1 failed at 30 s: burnt)" in said
-    assert "main 2 was the first to come: pending for 30.0 s, starting for 30.0 s" in said
-    assert "for the other 5.0 s it kept its place in the line of main 0" in said
+    assert "main 2 was the first: pending for 30.0 s, starting for 30.0 s" in said
+    assert "for the other 5.0 s it stayed queued on main 0" in said
     later = why_short(log, result, CapacityWait("main", 100.0, 120.0, "main 0"), "a wait")
     assert "a fixed number of servers" in later.root.says
 

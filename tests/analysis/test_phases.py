@@ -103,50 +103,50 @@ def test_shares_add_up_and_the_slowest_are_slower(tmp_path: Any) -> None:
     assert TimeShares(done.result).groups() == []
 
 
-def stories(folder: Any, upto: str) -> list[SlowRequest]:
+def slowest(folder: Any, upto: str) -> list[SlowRequest]:
     run = read_run(folder)
     slots = [16] * len(run.series.names)
-    return run.worst.stories(upto, run.series, slots)
+    return run.slowest.requests(upto, run.series, slots)
 
 
 def test_the_worst_are_the_worst_and_who_gave_up_waited_until_then(tmp_path: Any) -> None:
     done = run_into(tmp_path, SPLIT)
     assert done.result["requests"]["timed_out"] > 8
     for upto in (FIRST_TOKEN, FINISHED):
-        found = stories(tmp_path, upto)
-        times = [story.took_s for story in found]
+        found = slowest(tmp_path, upto)
+        times = [slow.took_s for slow in found]
         assert times == sorted(times, reverse=True)
-        for story in found:
-            spent = sum(phase.took_s for phase in story.phases)
-            assert spent == pytest.approx(story.took_s)
-            if story.request.outcome == "timed_out":
-                assert story.took_s <= 2.0 + 1e-9
-                assert story.still == "when it gave up"
+        for slow in found:
+            spent = sum(phase.took_s for phase in slow.phases)
+            assert spent == pytest.approx(slow.took_s)
+            if slow.request.outcome == "timed_out":
+                assert slow.took_s <= 2.0 + 1e-9
+                assert slow.still == "until it timed out"
 
 
 def test_reasons_name_the_largest_part(tmp_path: Any) -> None:
     run_into(tmp_path, SPLIT)
     words = {
-        "queue": "waited ",
+        "queue": "queued for ",
         "prefill": "prompt",
-        "room": "for room on the decode server",
+        "room": "for KV blocks on the decode server",
         "transfer": "its KV cache took ",
         "start": "for its first token",
         "decode": "tokens",
     }
     seen = set()
     for upto in (FIRST_TOKEN, FINISHED):
-        for story in stories(tmp_path, upto):
-            longest = max(story.phases, key=lambda phase: phase.took_s).name
-            assert words[longest] in story.why
+        for slow in slowest(tmp_path, upto):
+            longest = max(slow.phases, key=lambda phase: phase.took_s).name
+            assert words[longest] in slow.why
             seen.add(longest)
     assert seen & {"room", "transfer"}
 
 
 def test_slow_tokens_and_long_answers_are_told_apart(tmp_path: Any) -> None:
     run_into(tmp_path, full(rate=10))
-    found = stories(tmp_path, FINISHED)
-    assert any("a long answer: " in story.why or "its answer of " in story.why for story in found)
+    found = slowest(tmp_path, FINISHED)
+    assert any("a long response: " in slow.why or "its response of " in slow.why for slow in found)
 
 
 def test_endings_are_counted_by_the_result_and_shown_by_their_first_request() -> None:

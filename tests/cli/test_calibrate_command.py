@@ -134,7 +134,7 @@ def test_a_replay_shows_a_table_and_takes_other_settings(recorded: Path) -> None
     assert "synchronous scheduling, 40 KV blocks" in shown
     assert "ms per step beyond the tables" in shown
     assert shown.count("%") == 13
-    for name in ("time to first token", "time per output token", "whole request"):
+    for name in ("time to first token", "time per output token", "end-to-end latency"):
         assert re.search(
             rf"^{name} +p99 +[0-9.]+ (ms|s) +[0-9.]+ (ms|s) +[+-]", shown, re.MULTILINE
         )

@@ -115,7 +115,7 @@ def test_json_goes_to_a_file_and_the_folder_where_it_is_told(compare: Run) -> No
             "(--seeds says how many, --seed the first of them)",
         ),
         (["shared.yaml", "--vary", "a=1,,2"], "--vary a=1,,2: these are not two or more values; "),
-        (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is there twice"),
+        (["shared.yaml", "--vary", "a=1,1"], "--vary a=1,1: a value is given twice"),
         (
             ["shared.yaml", "--vary", "serving.pools.0.replicas=1,none"],
             "--set serving.pools.0.replicas=none: ",

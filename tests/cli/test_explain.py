@@ -123,7 +123,7 @@ def test_the_same_in_words(surge: Path) -> None:
 def test_a_request_that_waited_for_nothing_blames_nobody(surge: Path) -> None:
     chains = data(surge, "--request", "3")["chains"]
     assert [chain["root"]["layer"] for chain in chains] == ["server"] * len(chains)
-    assert "its answer of 200 tokens" in chains[-1]["root"]["says"]
+    assert "its response of 200 tokens" in chains[-1]["root"]["says"]
 
 
 def test_a_decision_of_the_autoscaler(surge: Path) -> None:
@@ -160,8 +160,8 @@ def test_a_moment_tells_of_every_layer(surge: Path) -> None:
     layers = [step["layer"] for step in found["layers"]]
     assert list(dict.fromkeys(layers)) == ["traffic", "server", "pool", "gang", "machine"]
     says = {step["layer"]: step["says"] for step in reversed(found["layers"])}
-    assert says["pool"].startswith("main: 2 pending, 2 ready, main 2 asked for 15.0 s before")
-    assert says["gang"] == "pods in main: 2 waiting, 2 ready; pods of 1 gang wait"
+    assert says["pool"].startswith("main: 2 pending, 2 ready, main 2 requested 15.0 s before")
+    assert says["gang"] == "pods in main: 2 waiting, 2 ready; pods of 1 gang pending"
     assert says["machine"] == "big: 1 creating, 1 configured; $36.00 an hour"
     (decided,) = found["decisions"]
     assert decided["time"] <= 90.0
@@ -204,7 +204,7 @@ def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobod
         "no server was ready to be sent to",
         "main had 0 of 1 server ready; 1 pending, the first since 0 s",
     ]
-    assert any(one.startswith("the fleet could not give main/") for one in says), says
+    assert any(one.startswith("the fleet was short of main/") for one in says), says
     assert (chain["root"]["layer"], chain["root"]["ids"]) == ("fault", ["fault-1"])
     assert chain["root"]["says"] == "quota-exhaustion (at 0 s) struck fleet until the end"
 
@@ -212,28 +212,28 @@ def test_who_never_got_a_server_waited_for_machines_that_a_fault_kept_away(nobod
 def test_who_waits_for_a_server_to_be_ready_is_counted(nobody: Path) -> None:
     slow = data(nobody)["requests"]
     assert [one["why"] for one in slow[:2]] == [
-        "waited 29 s for a server to be ready, 1 in line",
-        "waited 28 s for a server to be ready, 2 in line",
+        "queued for 29 s until a server was ready, 1 queued",
+        "queued for 28 s until a server was ready, 2 queued",
     ]
     says = [step["says"] for step in data(nobody, "--at", "20s")["layers"]]
-    assert "10 requests in line for a server to be ready" in says
+    assert "10 requests queued until a server is ready" in says
     page = (nobody / "report.html").read_text()
-    assert "requests in line, for a server to be ready and at servers" in page
+    assert "queued until a server is ready, and at servers" in page
 
 
 def test_who_was_sent_to_a_server_that_came_later_waited_for_it(tmp_path: Path) -> None:
     run = run_of(CRASH, tmp_path)
     why = {one["request"]: one["why"] for one in data(run)["requests"]}
-    assert why[2] == "waited 4 s for a server to be ready, 2 in line"
+    assert why[2] == "queued for 4 s until a server was ready, 2 queued"
 
 
 def test_who_is_turned_away_hears_the_verdict(tmp_path: Path) -> None:
     bucket = "  admission: {policy: token-bucket, capacity: 10, refill: 10/s}\n"
     run = run_of(CRASH.replace("faults:", f"{bucket}faults:").replace("1/s", "5/s"), tmp_path)
     (chain,) = data(run, "--request", "1")["chains"]
-    assert chain["about"] == "it was turned away at once"
+    assert chain["about"] == "it was rejected at once"
     assert chain["root"]["layer"] == "gateway"
-    assert chain["root"]["says"].startswith("the gateway turned it away: ")
+    assert chain["root"]["says"].startswith("the gateway rejected it: ")
 
 
 def test_a_request_that_was_lost_with_its_server_says_so(tmp_path: Path) -> None:

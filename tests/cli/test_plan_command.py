@@ -103,7 +103,7 @@ def test_an_interrupt_says_how_to_go_on(plan: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(planner, "answer", interrupt)
     code, out, err = plan(*QUICK)
     assert (code, out) == (130, "")
-    assert "what has ended is kept in runs/plan-shop/points; the same command goes on" in err
+    assert "what has ended is kept in runs/plan-shop/points; the same command continues" in err
 
 
 def test_json_alone(plan: Run) -> None:
@@ -155,7 +155,7 @@ def test_a_budget_is_kept(plan: Run) -> None:
         (("--routers", "a,,b"), "this is not a list of words"),
         (("--replicas", "5..2"), "5 is more than max, which is 2"),
         (("--replicas", "many"), "this is not a range"),
-        (("--attained", "120%"), "is not one; allowed: a share above 0 and below 1"),
+        (("--attained", "120%"), "is not a share; allowed: a share above 0 and below 1"),
         (("--find", "load", "--replicas", "2..3"), "looks at the scenario's own servers"),
         (("--slo", "gold"), "'gold' is not a class of service"),
         (("--set", "slo={}"), "nothing could miss one"),

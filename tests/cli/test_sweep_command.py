@@ -70,8 +70,8 @@ def test_a_sweep_shows_a_table_and_leaves_its_results(sweep: Run) -> None:
     code, out, err = sweep("--vary", f"{REPLICAS}=1..3", "--vary", POLICIES, "--seeds", "2")
     assert (code, err) == (0, "")
     assert out.startswith("busy at 6 points  seeds 0 to 1\n")
-    assert "critical in time" in out
-    assert "* no other point has better critical in time at the same or lower" in out
+    assert "critical attained" in out
+    assert "* on the Pareto front of critical attained and " in out
     found = rows("runs/sweep-busy")
     assert len(found) == 12
     assert [row["point"] for row in found] == sorted(row["point"] for row in found)
@@ -154,7 +154,7 @@ def test_an_interrupt_says_how_to_go_on(sweep: Run, monkeypatch: pytest.MonkeyPa
     code, out, err = sweep(*asked)
     assert (code, out) == (130, "")
     kept = Path("out", "points")
-    assert f"2 of 4 runs are kept in {kept}; the same command goes on" in err
+    assert f"2 of 4 runs are kept in {kept}; the same command continues" in err
     assert sweep(*asked)[0] == 0
     assert len(rows("out")) == 4
 

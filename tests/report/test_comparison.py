@@ -11,13 +11,13 @@ from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
 from tests.search.test_comparison import LEAST, SHARED, compared, replay
+from windtunnel.analysis.figures import text_of
 from windtunnel.report.page.comparison import comparison_page
 from windtunnel.report.terminal.comparison import (
     difference_cell,
     show,
     shown_metrics,
     signed,
-    value_cell,
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -57,7 +57,7 @@ def test_something_is_never_nothing(value: float, said: str) -> None:
     ],
 )
 def test_values_are_read_in_their_units(unit: str, value: float | None, said: str) -> None:
-    assert value_cell(unit, value) == said
+    assert text_of(unit, value) == said
 
 
 def test_differences_are_percent_or_points_or_counts() -> None:
@@ -94,7 +94,7 @@ def test_the_first_design_is_in_every_table(width: int) -> None:
     out = text(wide, width)
     rows = [row for row in out.splitlines() if row.startswith("TTFT mean")]
     assert len(rows) == 2
-    assert all(value_cell("s", base) in row for row in rows)
+    assert all(text_of("s", base) in row for row in rows)
     assert ("too few seeds to tell" if width >= 60 else "too few") in out
 
 
@@ -109,8 +109,8 @@ def test_one_sample_is_said_in_the_table_and_on_the_page(tmp_path: Path) -> None
     page = html.unescape(comparison_page(alone))
     assert "one run each: no interval" in page
     assert "A replay has one sample: no interval." in page
-    assert "1: one sample, so nobody knows which differences are chance." in page
-    assert "95% interval" not in page
+    assert "1: one sample, so differences may be chance." in page
+    assert "95% confidence interval" not in page
     assert "nan" not in page
     assert page.count('class="dot"') == len(shown_metrics(alone))
 
@@ -176,7 +176,7 @@ def test_it_opens_without_complaint_and_fits(found: dict[str, Any], tmp_path: Pa
                 browser.open(page, width)
                 assert browser.value("document.documentElement.scrollWidth") <= width
                 words = browser.value("document.body.innerText")
-                for heading in ("At a glance", "How sure that is", "What differs"):
+                for heading in ("At a glance", "Confidence intervals", "What differs"):
                     assert heading in words
         # The bar of a worse design is right of the line where lower is better, and has its colour.
         place = "document.querySelector('.forest.worse {}').getBoundingClientRect().{}"

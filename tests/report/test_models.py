@@ -24,7 +24,7 @@ def test_the_table_has_a_line_for_each_model() -> None:
     out = StringIO()
     show(run(plan).result, plan.slos, None, Console(file=out, width=100))
     lines = [line.split() for line in out.getvalue().splitlines() if line]
-    assert ["model", "requests", "completed"] in [line[:3] for line in lines]
+    assert ["model", "arrived", "completed"] in [line[:3] for line in lines]
     assert [SMALL, "30"] in [line[:2] for line in lines]
     assert [line[-2:] for line in lines if line[0] == "large"] == [[LARGE, "east"]]
 

@@ -1,6 +1,7 @@
 """docs/reference/result.md names every key of a real result and every column of the rows."""
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from windtunnel.core.vocabulary import KINDS, ROUTED
 from windtunnel.twin.run import run as simulate
 from windtunnel.twin.scenario.load import load_text
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "result.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "result.md").read_text()
 NAME = re.compile(r"`([A-Za-z_.]+)`")
 FIGURES = ["mean", "p50", "p90", "p95", "p99", "max"]
 
@@ -76,6 +78,11 @@ def test_every_key_is_on_the_page_in_its_order() -> None:
     assert f"the figures {sentence}" in PAGE
 
 
+def test_the_table_is_that_of_the_declared_figures() -> None:
+    page = runpy.run_path(str(DOCS / "result_reference.py"))["page"]()
+    assert page == PAGE, "run `python docs/result_reference.py`"
+
+
 def test_every_column_is_on_the_page_with_its_type() -> None:
     types = {row[0].strip("`"): row[1] for row in rows_of("requests.parquet")}
     expected = {
@@ -93,7 +100,7 @@ def test_what_may_be_null_is_what_the_page_says() -> None:
     nothing = run(BUSY, "duration=1us")
     assert nothing["requests"]["arrived"] == 0
     found = {path for path in paths(nothing) if value_at(nothing, path) is None}
-    said = {row[0].strip("`") for row in rows_of("result.json") if row[2]}
+    said = {row[0].strip("`") for row in rows_of("result.json") if row[3]}
     assert found == said
 
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from tests.report.page.browser import CHROMIUM, Browser
+from windtunnel.analysis.figures import figure
 from windtunnel.report.page.sweep import MOST_DRAWN, MOST_LISTED, sweep_page
-from windtunnel.report.terminal.sweep import MOST_ROWS, label, short_names, show
-from windtunnel.search.measure import about
+from windtunnel.report.terminal.sweep import MOST_ROWS, short_names, show
 from windtunnel.search.sweep.summary import front_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
@@ -42,7 +42,10 @@ def a_summary(points: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [0, 1, 2],
         "confidence": 0.95,
         "axes": [*axes, {"path": RATE, "values": None, "range": "10..50/s"}],
-        "metrics": [{"name": name, **about(name)._asdict()} for name in SHOWN],
+        "metrics": [
+            {"name": name, "unit": figure(name).unit, "better": figure(name).better}
+            for name in SHOWN
+        ],
         "shown": SHOWN,
         "front": {"cost": COST, "quality": IN_TIME, "points": front_of(points, COST, IN_TIME)},
         "points": list(points),
@@ -80,7 +83,7 @@ def test_a_row_per_point_with_how_sure_it_is_and_what_nothing_beats(
     lines = text(summary, 100).splitlines()
     assert lines[0] == "chat at 5 points  seeds 0 to 2"
     assert lines[2].split() == (
-        ["replicas", "policy", "rate", "cost", "critical", "in", "time", "ttft", "p95"]
+        ["replicas", "policy", "rate", "cost", "critical", "attained", "TTFT", "p95"]
     )
     assert [line[0] for line in lines[3:7]] == [" ", "*", " ", "*"]
     assert "$1.00 ±10%" in lines[3]
@@ -107,18 +110,18 @@ def test_names_are_as_short_as_tells_them_apart() -> None:
     assert short_names([REPLICAS, POLICY]) == ["replicas", "policy"]
     twice = [REPLICAS, "serving.pools.1.replicas"]
     assert short_names(twice) == ["0.replicas", "1.replicas"]
-    assert label("latency.ttft.p95") == "ttft p95"
-    assert label("slo.critical.attained") == "critical in time"
-    assert label("throughput.goodput_requests_per_s") == "goodput requests/s"
+    assert figure("latency.ttft.p95").label == "TTFT p95"
+    assert figure("slo.critical.attained").label == "critical attained"
+    assert figure("throughput.goodput_requests_per_s").label == "goodput"
 
 
 def test_the_page_has_the_best_the_points_and_what_failed(summary: dict[str, Any]) -> None:
     page = html.unescape(sweep_page(summary))
     assert page.rstrip().endswith("</html>")
-    assert "Best critical in time: 99.0% at replicas 2, policy least-loaded" in page
+    assert "Best critical attained: 99.0% at replicas 2, policy least-loaded" in page
     assert "point 4: it was too dark" in page
     assert page.count("<tr data-point=") == 4
-    assert page.count('title="nothing beats it"') == 2
+    assert page.count('title="on the Pareto front"') == 2
     assert "10..50/s" in page
     assert sweep_page(summary) == sweep_page(summary)
 
@@ -180,7 +183,7 @@ def test_a_reader_can_choose_figures_and_keep_some_points(
             " y.dispatchEvent(new Event('change')); })()"
         )
         assert browser.value("document.getElementById('front-says').textContent") == (
-            "2 of 4 points are on the front."
+            "2 of 4 points are on the Pareto front."
         )
         top, bottom, left = browser.value(
             "(() => { const e = document.querySelector('.grip'); e.scrollIntoView();"

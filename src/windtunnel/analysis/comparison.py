@@ -3,6 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from windtunnel.analysis.figures import (
+    COMPARED_STATS,
+    DOLLARS,
+    FIGURES,
+    GROUPS,
+    LOWER,
+    PER_S,
+    SECONDS,
+    SHARE,
+    TOKENS_PER_S,
+    value_at,
+)
 from windtunnel.core.intervals import (
     Interval,
     mean_interval,
@@ -22,24 +34,23 @@ ALIKE = "about the same"
 TOO_FEW = "too few seeds to tell"
 ONE_SAMPLE = "one sample"
 VERDICTS = (BETTER, WORSE, ALIKE, UNSEEN, TOO_FEW, SAME, ONE_SAMPLE, UNKNOWN)
-LOWER, HIGHER = "lower", "higher"
 
-RATIOS = ("s", "$", "requests/s", "tokens/s")
+RATIOS = (SECONDS, DOLLARS, PER_S, TOKENS_PER_S)
 """Units of what spreads by factors."""
 
 SMALLEST_EFFECT = 0.01
-"""Of times, rates and costs: a smaller difference matters to nobody, however sure it is."""
+"""Of times, rates and costs: a smaller difference does not matter, however certain it is."""
 SMALLEST_SHARE = 0.001
 """The same of shares, as a tenth of a point: from 99.9 % to 99 % is ten times as many too late."""
 
 WIDEST_FACTOR = 10.0
-"""An interval that reaches from a tenth to ten times its middle, or further, tells nothing."""
+"""An interval that reaches from a tenth to ten times its middle, or further, is no information."""
 WIDEST_SHARE = 1.0
 """So does one that reaches further than from none to all."""
 
 
-class Metric(NamedTuple):
-    """A figure of a result: where it is, what it is called, and which way is better."""
+class ComparedFigure(NamedTuple):
+    """A figure that is compared: where it is, what it is called, and which way is better."""
 
     path: str
     name: str
@@ -48,23 +59,24 @@ class Metric(NamedTuple):
     better: str
 
 
-LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
-FIXED = (
-    *(
-        Metric(f"latency.{kind}.{figure}", f"{name} {figure}", "latency", "s", LOWER)
-        for kind, name in LATENCIES.items()
-        for figure in ("mean", "p50", "p99")
-    ),
-    Metric("throughput.goodput_requests_per_s", "goodput", "throughput", "requests/s", HIGHER),
-    Metric("throughput.requests_per_s", "completed", "throughput", "requests/s", HIGHER),
-    Metric("throughput.output_tokens_per_s", "output tokens", "throughput", "tokens/s", HIGHER),
-    Metric("cost.total", "cost", "cost", "$", LOWER),
-    Metric("cost.per_million_output_tokens", "cost per M tokens", "cost", "$", LOWER),
-    Metric("requests.rejected", "rejected", "not completed", "requests", LOWER),
-    Metric("requests.timed_out", "timed out", "not completed", "requests", LOWER),
-    Metric("requests.dropped", "dropped", "not completed", "requests", LOWER),
-    Metric("requests.unfinished", "unfinished", "not completed", "requests", LOWER),
-)
+def _metrics_of(classes: Sequence[str]) -> list[ComparedFigure]:
+    """The figures that are compared, group by group; some of them for every class of service."""
+    found = []
+    for one in FIGURES:
+        if not one.group:
+            continue
+        names = classes if "CLASS" in one.path else [""]
+        for name in names:
+            path = one.path.replace("CLASS", name)
+            label = f"{name} {one.label}".strip()
+            if one.stats:
+                pairs = [(f"{path}.{stat}", f"{one.label} {stat}") for stat in COMPARED_STATS]
+            else:
+                pairs = [(path, label)]
+            found += [
+                ComparedFigure(*pair, one.group, one.unit, one.better or LOWER) for pair in pairs
+            ]
+    return sorted(found, key=lambda metric: GROUPS.index(metric.group))
 
 
 Figures = Mapping[str, Any]
@@ -73,9 +85,8 @@ Figures = Mapping[str, Any]
 
 def figures_of(result: dict[str, Any]) -> dict[str, Any]:
     """What a comparison keeps of a run."""
-    figures: dict[str, Any] = {metric.path: _at(result, metric.path) for metric in FIXED}
-    for name, slo in result["slo"].items():
-        figures[_attained(name)] = slo["attained"]
+    metrics = _metrics_of(list(result["slo"]))
+    figures = {metric.path: _value(result, metric.path) for metric in metrics}
     gravest = result["trust"]["findings"][0]
     return {
         "figures": figures,
@@ -85,16 +96,11 @@ def figures_of(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _attained(name: str) -> str:
-    return f"slo.{name}.attained"
-
-
-def _at(result: Mapping[str, Any], path: str) -> float | None:
-    value: Any = result
-    for key in path.split("."):
-        value = value[key]
-    found: float | None = value
-    return found
+def _value(result: Mapping[str, Any], path: str) -> Any:
+    """The value under a path; the name of a class of service may have dots."""
+    part, _, rest = path.partition(".")
+    name, _, key = rest.rpartition(".")
+    return result[part][name][key] if part == "slo" else value_at(result, path)
 
 
 def compared(runs: Sequence[Sequence[Figures]], chance: Sequence[bool]) -> list[dict[str, Any]]:
@@ -102,22 +108,12 @@ def compared(runs: Sequence[Sequence[Figures]], chance: Sequence[bool]) -> list[
 
     `runs` are the figures of each design by seed; `chance` says whose runs depend on the seed.
     """
-    return [_metric(metric, runs, chance) for metric in _metrics(runs)]
-
-
-def _metrics(runs: Sequence[Sequence[Figures]]) -> list[Metric]:
-    """The fixed ones, and one for every class of service of any design."""
-    classes = dict.fromkeys(name for own in runs for name in own[0]["classes"])
-    attained = [
-        Metric(_attained(name), f"{name} in time", "service levels", "share", HIGHER)
-        for name in classes
-    ]
-    place = [metric.group for metric in FIXED].index("throughput")
-    return [*FIXED[:place], *attained, *FIXED[place:]]
+    classes = list(dict.fromkeys(name for own in runs for name in own[0]["classes"]))
+    return [_metric(metric, runs, chance) for metric in _metrics_of(classes)]
 
 
 def _metric(
-    metric: Metric, runs: Sequence[Sequence[Figures]], chance: Sequence[bool]
+    metric: ComparedFigure, runs: Sequence[Sequence[Figures]], chance: Sequence[bool]
 ) -> dict[str, Any]:
     values = [[run["figures"].get(metric.path) for run in own] for own in runs]
     return {
@@ -135,7 +131,7 @@ def _metric(
     }
 
 
-def _own_interval(metric: Metric, values: list[float | None]) -> Interval | None:
+def _own_interval(metric: ComparedFigure, values: list[float | None]) -> Interval | None:
     """How a design does by itself."""
     whole = _all_known(values)
     if whole is None:
@@ -147,7 +143,11 @@ def _own_interval(metric: Metric, values: list[float | None]) -> Interval | None
 
 
 def _against(
-    metric: Metric, values: list[float | None], base: list[float | None], *, one_sample: bool
+    metric: ComparedFigure,
+    values: list[float | None],
+    base: list[float | None],
+    *,
+    one_sample: bool,
 ) -> dict[str, Any]:
     """How a design does against the first."""
     ours, theirs = _all_known(values), _all_known(base)
@@ -158,8 +158,8 @@ def _against(
     return _difference(metric, ours, theirs)
 
 
-def _one_difference(metric: Metric, our: float, their: float) -> dict[str, Any]:
-    """Of two runs that are all there is: a difference, and nobody knows how far by luck."""
+def _one_difference(metric: ComparedFigure, our: float, their: float) -> dict[str, Any]:
+    """The difference of two single runs; how much of it is chance is unknown."""
     spreads = metric.unit in RATIOS and min(our, their) > 0.0
     middle = our - their
     ratio = Interval(*[our / their] * 3) if spreads else None
@@ -170,7 +170,7 @@ def _one_difference(metric: Metric, our: float, their: float) -> dict[str, Any]:
     }
 
 
-def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[str, Any]:
+def _difference(metric: ComparedFigure, ours: list[float], theirs: list[float]) -> dict[str, Any]:
     """Ours minus theirs; times, rates and costs also as a ratio, which then decides.
 
     They spread by factors: one slow seed among five makes an interval of differences reach below
@@ -183,7 +183,7 @@ def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[
         if found == UNSEEN and ratio.high > WIDEST_FACTOR * ratio.middle:
             found = TOO_FEW
         return {"verdict": found, **_ends(interval), "ratio": _ends(ratio)}
-    share = metric.unit == "share"
+    share = metric.unit == SHARE
     found = verdict(metric.better, interval, 0.0, SMALLEST_SHARE if share else 0.0)
     if found == UNSEEN and share and interval.high - interval.middle > WIDEST_SHARE:
         found = TOO_FEW
@@ -193,7 +193,7 @@ def _difference(metric: Metric, ours: list[float], theirs: list[float]) -> dict[
 def verdict(better: str, interval: Interval, same: float, smallest: float) -> str:
     """What an interval says of ours against theirs; `same` is where neither is better.
 
-    A difference that is sure, but smaller than the smallest that matters, is none to act on.
+    A difference that is certain, but smaller than the smallest that matters, is no difference.
     """
     if interval.low == interval.high == same:
         return SAME

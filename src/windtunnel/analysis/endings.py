@@ -54,7 +54,7 @@ class EndingCounts:
             self._examples[key] = min(self._examples.get(key, found), found)
 
     def most(self) -> list[EndingCount]:
-        """The most frequent first; a reason is told with the numbers of its example."""
+        """The most frequent first; a reason has the numbers of its example."""
         found = []
         for outcome, counts in self._reasons.items():
             for reason, count in counts.items():

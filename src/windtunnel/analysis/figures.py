@@ -156,7 +156,7 @@ FIGURES: Final = (
     _latency("latency.queue", "queued", "time queued",
              "arrival to the start of the first step that computes a token of the request",
              "nothing completed"),
-    _latency("latency.gateway", "gateway", "of that at the gateway",
+    _latency("latency.gateway", "gateway", "queued at the gateway",
              "the part of that at the gateway: arrival to admission",
              "there is no gateway, or nothing completed"),
     Figure("throughput.requests_per_s", "completed requests over `simulated_seconds`", PER_S,
@@ -401,6 +401,48 @@ BELOW: Final = (
 ALIKE: Final = (("adapters.", "tenants."), ("models.MODEL.", ""))
 """Parts that have the figures of another part."""
 
+LATENCIES: Final = {
+    one.path.removeprefix("latency."): (one.title, one.label)
+    for one in FIGURES
+    if one.path.startswith("latency.")
+}
+"""The latencies of a run: title and label."""
+TARGETS: Final = {key: LATENCIES[key][1] for key in ("ttft", "tpot", "e2e")}
+"""The latencies that classes of service have targets for."""
+OUTCOMES: Final = {
+    one.path.removeprefix("requests."): one.label
+    for one in FIGURES
+    if one.path.startswith("requests.") and one.label != "arrived"
+}
+"""The ways in which requests end, by label."""
+
+COLUMNS: Final = {
+    "models.MODEL": ("requests.arrived", "requests.completed", "attained", "latency.ttft.p50",
+                     "latency.ttft.p99", "latency.tpot.p99", "latency.e2e.p99",
+                     "latency.queue.p99", "cost.total"),
+    "slo.CLASS": ("requests", "attained", "ttft.p50", "ttft.p99", "tpot.p99", "e2e.p99",
+                  "queue.p99"),
+    "tenants.TENANT": ("requests", "attained", "served_share", "ttft.p50", "ttft.p99", "e2e.p99",
+                       "output_tokens"),
+    "sources.SOURCE": ("requests", "attained", "served_share", "prompt_tokens", "output_tokens"),
+    "adapters.ADAPTER": ("requests", "attained", "ttft.p50", "ttft.p99", "loads", "evictions"),
+    "pools.POOL": ("utilization", "kv_peak", "preemptions"),
+    "servers[]": ("requests", "queue_mean", "utilization", "kv_peak", "preemptions",
+                  "prefix_hit_tokens", "output_tokens"),
+}  # fmt: skip
+"""The columns of tables; what is left out first on a narrow screen is the last."""
+
+
+def heads_of(part: str) -> list[str]:
+    """The heads of the columns of a table."""
+    return [figure(f"{part}.{path}").label for path in COLUMNS[part]]
+
+
+def cells_of(part: str, entry: Mapping[str, Any]) -> list[str]:
+    """The cells of one row."""
+    return [text_of(figure(f"{part}.{path}").unit, value_at(entry, path)) for path in COLUMNS[part]]
+
+
 _NAME = re.compile(r"\b[A-Z]{4,}\b")
 
 
@@ -409,7 +451,7 @@ def _patterns() -> list[tuple[re.Pattern[str], Figure]]:
     """By path, those with the most fixed letters first: names may have dots in them."""
     found = []
     for figure in (*FIGURES, *BELOW):
-        fixed = re.escape(figure.path).replace(re.escape("[]"), r"\.\d+")
+        fixed = re.escape(figure.path)
         pattern = _NAME.sub("(.+)", fixed) + (
             r"\.(" + "|".join(STATS) + ")" if figure.stats else ""
         )

@@ -55,7 +55,7 @@ class LatencyCounts:
             self.buckets[bucket] = self.buckets.get(bucket, 0) + round(count)
 
     def bars(self) -> list[HistogramBar]:
-        """At most MOST_BARS bars of equal width on a scale of ratios, each of whole buckets."""
+        """At most MOST_BARS bars of equal width on a log scale, each of whole buckets."""
         if not self.buckets:
             return []
         first, last = min(self.buckets), max(self.buckets)

@@ -19,14 +19,14 @@ GATEWAY, ENCODE, QUEUE, PREFILL, ROOM, TRANSFER, START, DECODE = PHASES = (
     "decode",
 )
 NAMES = {
-    GATEWAY: "at the gateway",
-    ENCODE: "having its media encoded",
-    QUEUE: "in line",
-    PREFILL: "computing its prompt",
-    ROOM: "waiting for room where it is decoded",
-    TRANSFER: "moving its KV cache",
-    START: "waiting for its first token there",
-    DECODE: "producing its answer",
+    GATEWAY: "queued at the gateway",
+    ENCODE: "encoding media",
+    QUEUE: "queued",
+    PREFILL: "prefill",
+    ROOM: "waiting for KV blocks on the decode server",
+    TRANSFER: "KV transfer",
+    START: "waiting for the first decode step",
+    DECODE: "decode",
 }
 
 

@@ -36,7 +36,7 @@ class AnalyzedRun(msgspec.Struct, frozen=True):
     latencies: dict[str, LatencyCounts]
     classes: dict[str, dict[str, LatencyCounts]]  # the same by class, where there are several
     shares: TimeShares
-    worst: Slowest
+    slowest: Slowest
     endings: EndingCounts
     first_tokens: FirstTokens
     history: ControlHistory  # of the control plane; empty in folders of older versions
@@ -47,13 +47,13 @@ def read_run(folder: Path) -> AnalyzedRun:
     result, scenario = json_of(folder / RESULT), json_of(folder / SCENARIO)
     series = series_of(folder / TIMELINE)
     latencies, shares = Latencies(scenario, result), TimeShares(result)
-    worst, endings = Slowest(result), EndingCounts(result)
+    slowest, endings = Slowest(result), EndingCounts(result)
     first_tokens = FirstTokens(result)
     for batch in batches_of(folder / REQUESTS):
         latencies.add(batch)
         first_tokens.add(batch)
         shares.add(batch)
-        worst.add(batch)
+        slowest.add(batch)
         endings.add(batch)
     latencies.counts["itl"] = _gaps(folder / TOKEN_GAPS)
     return AnalyzedRun(
@@ -63,7 +63,7 @@ def read_run(folder: Path) -> AnalyzedRun:
         latencies.counts,
         latencies.classes,
         shares,
-        worst,
+        slowest,
         endings,
         first_tokens,
         read_history(folder) if (folder / CONTROL).is_file() else ControlHistory([]),

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 HOW_MANY = 8
 FIRST_TOKEN, FINISHED = "first_token", "finished"
 LONG = 2.0
-"""A prompt or an answer this many times the mean is called long."""
+"""A prompt or a response this many times the mean is called long."""
 SLOW = 1.5
 """Tokens this many times as far apart as the median's are called slow."""
-NOT_THERE = {"timed_out": "when it gave up", "unfinished": "and not there"}
-"""What is said beside the time of a request that did not get there."""
+NOT_THERE = {"timed_out": "until it timed out", "unfinished": "unfinished"}
+"""Beside the time of a request that did not get there."""
 
 
 class SlowRequest(msgspec.Struct, frozen=True):
@@ -76,14 +76,14 @@ class Slowest:
                 kept.append((-float(took[place]), row.id, row))
             self._kept[upto] = heapq.nsmallest(HOW_MANY, kept, key=lambda entry: entry[:2])
 
-    def stories(self, upto: str, series: Series, slots: list[int]) -> list[SlowRequest]:
+    def requests(self, upto: str, series: Series, slots: list[int]) -> list[SlowRequest]:
         """The worst up to `first_token` or `finished`, the very worst first."""
         return [
-            self._story(request, upto, -minus_took, series, slots)
+            self._explained(request, upto, -minus_took, series, slots)
             for minus_took, _, request in self._kept[upto]
         ]
 
-    def _story(
+    def _explained(
         self, request: RequestRow, upto: str, took_s: float, series: Series, slots: list[int]
     ) -> SlowRequest:
         phases = request.phases(self._end_s)
@@ -110,11 +110,11 @@ class Slowest:
         sample = series.sample_at(longest.start_s)
         if longest.name == GATEWAY:
             ahead = int(series.whole["at_gateway"][sample])
-            return f"waited {took} at the gateway, where {ahead:,} waited when it came"
+            return f"queued for {took} at the gateway, behind {ahead:,} requests"
         if longest.name == ENCODE:
             return f"its images or sound took {took} to encode, with the wait for an encoder"
         if longest.name == QUEUE:
-            return f"waited {took}{_why_it_waited(request, series, sample, slots)}"
+            return f"queued for {took}{_why_it_waited(request, series, sample, slots)}"
         if longest.name == TRANSFER:
             moving = int(series.whole["transfers"][sample])
             others = f", with {moving:,} transfers on the link" if moving > 1 else ""
@@ -122,7 +122,7 @@ class Slowest:
         used = _of_server(series, "kv_used", request.server, sample)
         full = f": {used:.0%} of its KV blocks were in use" if used is not None else ""
         if longest.name == ROOM:
-            return f"its KV cache waited {took} for room on the decode server{full}"
+            return f"its KV cache waited {took} for KV blocks on the decode server{full}"
         return f"waited {took} for its first token on the decode server{full}"
 
     def _why_prefill(self, request: RequestRow, phase: Phase) -> str:
@@ -142,14 +142,14 @@ class Slowest:
             return f"still on its {tokens:,} output tokens at the end of the run"
         if request.outcome == "timed_out":
             took = format_duration(phase.took_s)
-            return f"its client left {took} into an answer of {tokens:,} tokens"
+            return f"its client left {took} into a response of {tokens:,} tokens"
         each_s = phase.took_s / max(tokens - 1, 1)
         each = f"{tokens:,} tokens at {format_duration(each_s)} each"
         if self._tpot_s and each_s > SLOW * self._tpot_s:
             return f"slow tokens: {each}, {each_s / self._tpot_s:.1f} times the median"
         if tokens > LONG * self._mean_output:
-            return f"a long answer: {each}"
-        return f"its answer of {each}"
+            return f"a long response: {each}"
+        return f"its response of {each}"
 
 
 def _of_server(series: Series, name: str, owner: Owner, sample: int) -> float | None:
@@ -165,9 +165,9 @@ def _why_it_waited(request: RequestRow, series: Series, sample: int, slots: list
     """What its server looked like when it came."""
     owner = request.prompt_server
     in_line = int(series.whole["in_line"][sample])
-    none_ready = f" for a server to be ready, {in_line:,} in line"
+    none_ready = f" until a server was ready, {in_line:,} queued"
     if request.pool is None:
-        return none_ready if in_line else " to be sent to a server"
+        return none_ready if in_line else " before it was sent to a server"
     ahead, running, kv_used = (
         _of_server(series, name, owner, sample) for name in ("waiting", "running", "kv_used")
     )
@@ -183,4 +183,4 @@ def _why_it_waited(request: RequestRow, series: Series, sample: int, slots: list
         cause = f"{kv_used:.0%} of its server's KV blocks were in use"
     else:
         return " with room to spare: a long step, or prompts ahead of it, came first"
-    return f": {cause}, {int(ahead)} in line"
+    return f": {cause}, {int(ahead)} queued"

@@ -27,7 +27,7 @@ class Steadiness(msgspec.Struct, frozen=True):
     """Mean number that waited in each quarter of that time; empty where there are few samples."""
     growing: bool
     filled_s: float | None
-    """How long servers filled at first; None where it cannot be told from the traffic's shape."""
+    """How long servers filled at first; None where the traffic's shape hides it."""
 
 
 def steadiness(samples: Sequence[RunSample], servers: int) -> Steadiness:

@@ -335,10 +335,10 @@ def _left_out(traces: Sequence[LeftOut]) -> Iterator[TrustFinding]:
             "tokens of prompts were found in caches, and a run's requests do not say which prompts "
             "share them, so that a replay finds none": trace.prefix_tokens,
         }
-        told = [f"{count:,} {noun}" for noun, count in nouns.items() if count]
-        if not told:
+        parts = [f"{count:,} {noun}" for noun, count in nouns.items() if count]
+        if not parts:
             continue
-        says = f"Of {trace.path}, {', '.join(told)}."
+        says = f"Of {trace.path}, {', '.join(parts)}."
         figures = {"path": trace.path, "empty": trace.empty, "bad": trace.bad}
         figures |= {"adapters": trace.adapters, "prefix_tokens": trace.prefix_tokens}
         yield TrustFinding("left-out", CAUTION, says, figures)
@@ -346,9 +346,9 @@ def _left_out(traces: Sequence[LeftOut]) -> Iterator[TrustFinding]:
 
 def _repaired(traces: Sequence[LeftOut]) -> Iterator[TrustFinding]:
     for trace in traces:
-        told = trace.repairs.sentences()
-        if told:
-            says = f"Of {trace.path}, {', and '.join(told)}."
+        parts = trace.repairs.sentences()
+        if parts:
+            says = f"Of {trace.path}, {', and '.join(parts)}."
             figures = {"path": trace.path, **trace.repairs._asdict()}
             severity = CAUTION if trace.repairs.late else GOOD
             yield TrustFinding("repaired", severity, says, figures)

@@ -32,7 +32,7 @@ def _options(command: Any) -> Any:
         click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
                      metavar="FILE", help="Where finished rows go, a line each."),
         click.option("--resume", is_flag=True,
-                     help="Go on with an output that was begun; begin where there is none."),
+                     help="Resume an output that was begun; begin one where none exists."),
         click.option("--template", metavar="TEXT|@FILE",
                      help="The prompt, with {{ fields }} of each row in it."),
         click.option("--system", metavar="TEXT|@FILE", help="The system message, likewise."),
@@ -71,8 +71,8 @@ def _options(command: Any) -> Any:
         click.option("--retries", type=click.IntRange(0, 1000), default=4, show_default=True,
                      metavar="N", help="How often a call is tried again before it is put last."),
         click.option("--retry-time", default="10m", show_default=True, metavar="TIME",
-                     help="How long a row, or everything, may fail before it is given up; "
-                          "standing in line is not failing."),
+                     help="How long a row, or everything, may fail before it is abandoned; "
+                          "time in a queue does not count."),
         click.option("--timeout", default="10m", show_default=True, metavar="TIME",
                      help="How long one call may take."),
         click.option("--wait", default="10s", show_default=True, metavar="TIME",
@@ -91,17 +91,17 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(short_help="Work through a file of prompts on OpenAI-compatible servers.")
+@click.command(short_help="Send a file of prompts to OpenAI-compatible servers.")
 @click.argument("prompts", type=click.Path(path_type=Path))
 @_options
 def batch(prompts: Path, **options: Any) -> int:
-    """Work through a file of prompts on OpenAI-compatible servers.
+    """Send a file of prompts to OpenAI-compatible servers.
 
     PROMPTS has a JSON object on each line: a request in OpenAI's Batch format, or a row with a
     `prompt`, with `messages`, or with fields for --template or --columns. The output has a line
     for each row in the format of OpenAI's Batch; rows that cannot be done are listed beside it.
 
-    Ctrl-C stops in good order, and --resume goes on: no finished row is asked for again. Exit
+    Ctrl-C stops cleanly, and --resume continues: no finished row is sent again. Exit
     codes: 0 all rows finished, 4 some were dropped or given up, 5 nothing succeeded any more, 2 bad
     input or a server that refuses, 130 interrupted.
     """

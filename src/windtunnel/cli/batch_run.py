@@ -139,7 +139,7 @@ def _run(
         raise InvariantBroken(
             prepared.keys.redact_text(what),
             where=str(plan.output),
-            hint="finished rows are kept, and --resume goes on",
+            hint="finished rows are kept, and --resume continues",
         ) from None
 
 
@@ -176,7 +176,7 @@ def _json(summary: Summary, prepared: Prepared) -> bytes:
 
 
 def _resume_line() -> str:
-    """The command that goes on, as it was given."""
+    """The command that continues, as it was given."""
     words = ["windtunnel", *sys.argv[1:]]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
 

@@ -1,4 +1,4 @@
-"""`windtunnel compare`: designs against each other on the same traffic, with intervals."""
+"""`windtunnel compare`: designs on the same traffic, or a scenario and a measured trace."""
 
 import itertools
 import sys
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from windtunnel.cli.places import Place, in_folder, keep_apart, traces_of
-from windtunnel.cli.reality import compare_real
-from windtunnel.cli.simulate import MOST_SEEDS, MOST_WORKERS, STANDARD_OUTPUT, load_plan
+from windtunnel.cli.options import MOST_SEEDS, MOST_WORKERS, json_option, refuse_blank_names
+from windtunnel.cli.places import STANDARD_OUTPUT, Place, in_folder, keep_apart, traces_of
+from windtunnel.cli.simulate import load_plan
 from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.search.sweep.axes import split_values
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 USUAL_SEEDS = 5
 MOST_DESIGNS = 12
 LONGEST_NAME = 60
+OF_DESIGNS = {"varied": "--vary", "seeds": "--seeds", "output": "-o", "workers": "--workers"}
+"""Options that a single run has no use for."""
 
 
 @click.command()
@@ -47,12 +50,7 @@ LONGEST_NAME = 60
     metavar="DIR",
     help="Where to write compare.html and compare.json. [default: runs/compare-NAME]",
 )
-@click.option(
-    "--json",
-    "json_to",
-    metavar="FILE",
-    help="Write compare.json to FILE; `-` prints it alone on standard output.",
-)
+@json_option("compare.json")
 @click.option(
     "--workers",
     type=click.IntRange(1, MOST_WORKERS),
@@ -62,7 +60,7 @@ LONGEST_NAME = 60
     "--real",
     metavar="TRACE",
     type=click.Path(path_type=Path),
-    help="Hold one scenario against what `windtunnel observe` measured.",
+    help="Compare one scenario with what `windtunnel observe` measured.",
 )
 def compare(
     scenarios: tuple[Path, ...],
@@ -75,11 +73,12 @@ def compare(
     workers: int | None,
     real: Path | None,
 ) -> None:
-    """Hold designs against each other on the same traffic, with intervals.
+    """Compare designs on the same traffic, with confidence intervals.
 
     Designs are several scenarios, or one with --vary. Each runs with the same seeds, and so with
-    the same requests at the same times. All are held against the first; differences have 95%
-    intervals. Prints a table, and writes a folder with compare.html to look at and compare.json.
+    the same requests at the same times. All are compared with the first; differences have 95 %
+    confidence intervals. Prints a table, and writes a folder with compare.html to look at and
+    compare.json.
 
     With --real, simulate the requests of a measured trace on the servers of one scenario, print
     both beside each other, and what to recalibrate.
@@ -91,12 +90,10 @@ def compare(
     from windtunnel.report.terminal.progress import counting
     from windtunnel.search.repeats.comparison import compare as hold_against
 
-    for option, place in (("-o", output), ("--json", json_to)):
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
+    refuse_blank_names({"-o": output, "--json": json_to})
     if real is not None:
         keep_apart({"the trace": real, **_numbered(scenarios)}, {"--json": json_to})
-        compare_real(real, scenarios, sets, seed, json_to)
+        _compare_real(real, scenarios, sets, seed, json_to)
         return
     designs = _designs(scenarios, varied, sets, seed)
     alone = json_to == STANDARD_OUTPUT
@@ -217,7 +214,7 @@ def _values(text: str) -> list[DesignVariant]:
     if path.strip() == "name":
         raise InputError("a name makes no design", where=where, allowed=allowed)
     if len(set(values)) < len(values):
-        raise InputError("a value is there twice", where=where)
+        raise InputError("a value is given twice", where=where)
     key = path.strip().rpartition(".")[2]
     return [DesignVariant(f"{path}={value}", _name(key, value)) for value in values]
 
@@ -227,3 +224,38 @@ def _name(key: str, value: str) -> str:
     if value.startswith("{") and value.endswith("}"):
         return value[1:-1].strip() or f"{key}={value}"
     return f"{key}={value}"
+
+
+def _compare_real(
+    trace: Path,
+    scenarios: Sequence[Path],
+    sets: Sequence[str],
+    seed: int | None,
+    json_to: str | None,
+) -> None:
+    """Simulates the requests of a trace on a scenario's servers, and shows both."""
+    from windtunnel.report.files.folder import WholeFile, result_bytes
+    from windtunnel.report.terminal.measurements import show_reality
+    from windtunnel.search.repeats.reality import compare_with_reality
+
+    _refuse_options_of_designs()
+    if len(scenarios) != 1:
+        what = f"there are {len(scenarios)} scenarios"
+        raise InputError(what, where="--real", allowed="one scenario, that of the measured server")
+    (scenario,) = scenarios
+    found = compare_with_reality(load_plan(scenario, sets, seed), trace)
+    if json_to == STANDARD_OUTPUT:
+        click.echo(result_bytes(found), nl=False)
+        return
+    if json_to is not None:
+        with WholeFile(Path(json_to), "--json") as file:
+            file.finish(result_bytes(found))
+    show_reality(found, f"{trace.name} against {scenario.name}")
+
+
+def _refuse_options_of_designs() -> None:
+    context = click.get_current_context()
+    for name, option in OF_DESIGNS.items():
+        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            allowed = "--set, --seed and --json beside --real"
+            raise InputError("this is for comparing designs", where=option, allowed=allowed)

@@ -21,12 +21,12 @@ TOOLS = ("dev", "docs")
 WIDEST = 1_000
 
 
-@click.command(short_help="Say what is installed and in which form it runs.")
+@click.command(short_help="Show what is installed and in which form it runs.")
 @click.option(
     "--json", "json_to", metavar="FILE", help="Write the findings as JSON; - is standard output."
 )
 def doctor(json_to: str | None) -> None:
-    """Say what is installed and in which form it runs.
+    """Show what is installed and in which form it runs.
 
     Everything here is looked up, not remembered: each hot module is imported to see how it loads.
     """

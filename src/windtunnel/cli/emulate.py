@@ -21,7 +21,7 @@ DEFAULT_ACCELERATOR = "h200"
 MOST_REPLICAS = 256
 """Each wake-up looks at all of them."""
 ANSWER_MEAN, ANSWER_CV = 200, 0.8
-"""Of answers whose length nobody asked for: about what chats have."""
+"""Of responses without a length in the request: about what chats have."""
 LONGEST_ANSWER = 4096
 
 NO_TRAFFIC = """\

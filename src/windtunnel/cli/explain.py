@@ -1,40 +1,35 @@
-"""`windtunnel explain`: why something in a run was as it was, down to its causes."""
+"""`windtunnel explain`: the causes of a slow request or of a decision in a finished run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from windtunnel.cli.options import json_option
+from windtunnel.cli.places import STANDARD_OUTPUT
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.analysis.explain.run import RunReader
     from windtunnel.report.terminal.explain import Explained
 
-STANDARD_OUTPUT = "-"
-
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
 @click.option("--request", type=int, metavar="ID", help="Why this request took as long as it did.")
-@click.option("--at", metavar="TIME", help="What every layer looked like then, such as 12m.")
+@click.option("--at", metavar="TIME", help="The state of every layer at this time, such as 12m.")
 @click.option(
     "--decision", metavar="ID", help="What a decision was based on and what came of it: scaling-17."
 )
-@click.option(
-    "--json",
-    "json_to",
-    metavar="FILE",
-    help="Write the same as JSON to FILE; `-` prints it alone on standard output.",
-)
+@json_option("the same as JSON")
 def explain(
     folder: Path, request: int | None, at: str | None, decision: str | None, json_to: str | None
 ) -> None:
-    """Say why something in a run was as it was.
+    """Explain a slow request or a scaling decision.
 
     Reads the folder RUN that `windtunnel simulate` wrote, and walks from an effect to its causes:
-    from a slow request to the servers that were not there, the decision that asked for them, and
-    the machine that they waited for. Without an option it names what is worth a look.
+    from a slow request to the servers that were not ready, the decision that requested them, and
+    the machine that they waited for. Without an option it lists slow requests and large decisions.
     """
     import msgspec
 

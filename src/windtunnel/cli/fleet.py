@@ -1,4 +1,4 @@
-"""`windtunnel fleet`: what it costs to decide which machine belongs to whom."""
+"""`windtunnel fleet`: the cost of its decision cycle."""
 
 import json
 import sys
@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
+from windtunnel.cli.places import STANDARD_OUTPUT
+
 MOST = 5_000_000
 MOST_SHARDS = 100
-STANDARD_OUTPUT = "-"
 EXIT_FAILED = 1
 """A soak ended, and did not keep to its limits."""
 
 
-@click.group(short_help="Measure the cycle that decides which machine belongs to whom.")
+@click.group(short_help="Measure the decision cycle of the fleet controller.")
 def fleet() -> None:
-    """Measure the cycle that decides which machine belongs to whom."""
+    """Measure the decision cycle of the fleet controller."""
 
 
 @fleet.command(short_help="Time cycles over a fleet as they are found.")

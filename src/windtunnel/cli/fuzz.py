@@ -71,7 +71,7 @@ def fuzz(
     corpus: str | None,
     json_to: str | None,
 ) -> None:
-    """Look for what breaks: scenarios drawn from seeds, run with every invariant.
+    """Search for failures: run scenarios drawn from seeds, checking every invariant.
 
     Every seed is a whole scenario, with some features and without others. A run is broken when an
     invariant breaks, an exception escapes, it does not end, a second run differs, or the scenario

@@ -21,16 +21,16 @@ TERMINAL = "-"
 
 @click.group(short_help="Check and explain manifests of gangs (PodCliqueSets).")
 def gangs() -> None:
-    """Check and explain manifests of gangs: what must start, live and die together."""
+    """Check and explain gang manifests, and show how their pods are placed."""
 
 
-@gangs.command(short_help="Say what is wrong with a file of manifests.")
+@gangs.command(short_help="Check a file of manifests.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--was", type=click.Path(path_type=Path), metavar="FILE",
               help="What there is already: says what may not change, too.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print plain data instead.")
 def validate(file: Path, was: Path | None, *, as_json: bool) -> None:
-    """Say what is wrong with a file of Grove's manifests, all of it at once."""
+    """Check a file of Grove's manifests, and list all faults at once."""
     found = _load(file, None if was is None else _load(was))
     if as_json:
         warnings = {one.name: list(one.warnings) for one in found.sets}

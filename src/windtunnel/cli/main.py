@@ -37,29 +37,29 @@ COMMANDS = {
     ),
     "compare": CommandRow(
         "windtunnel.cli.compare:compare",
-        "Hold designs against each other on the same traffic, with intervals.",
+        "Compare designs on the same traffic, with confidence intervals.",
     ),
     "sweep": CommandRow(
         "windtunnel.cli.sweep:sweep", "Run a scenario at many settings, and show which are best."
     ),
     "sensitivity": CommandRow(
         "windtunnel.cli.sensitivity:sensitivity",
-        "Say which settings a figure depends on, and how much.",
+        "Rank the settings that a figure depends on.",
     ),
     "plan": CommandRow(
         "windtunnel.cli.plan:plan",
-        "Find the cheapest deployment that keeps an SLO, or the load that one carries.",
+        "Find the cheapest deployment that attains an SLO, or the load that one carries.",
     ),
-    "report": CommandRow("windtunnel.cli.report:report", "Make the report of a run again."),
+    "report": CommandRow("windtunnel.cli.report:report", "Write the report of a run again."),
     "explain": CommandRow(
-        "windtunnel.cli.explain:explain", "Say why something in a run was as it was."
+        "windtunnel.cli.explain:explain", "Explain a slow request or a scaling decision."
     ),
     "trace": CommandRow(
-        "windtunnel.cli.trace:trace", "Describe, convert and imitate traces of requests."
+        "windtunnel.cli.trace:trace", "Describe, convert and fit traces of requests."
     ),
     "batch": CommandRow(
         "windtunnel.cli.batch:batch",
-        "Work through a file of prompts on OpenAI-compatible servers.",
+        "Send a file of prompts to OpenAI-compatible servers.",
     ),
     "calibrate": CommandRow(
         "windtunnel.cli.calibrate:calibrate",
@@ -79,21 +79,21 @@ COMMANDS = {
     ),
     "gangs": CommandRow(
         "windtunnel.cli.gangs:gangs",
-        "Check and explain manifests of gangs: what must start, live and die together.",
+        "Check and explain gang manifests, and show how their pods are placed.",
     ),
     "fleet": CommandRow(
         "windtunnel.cli.fleet:fleet",
-        "Measure the cycle that decides which machine belongs to whom.",
+        "Measure the decision cycle of the fleet controller.",
     ),
     "fuzz": CommandRow(
         "windtunnel.cli.fuzz:fuzz",
-        "Look for what breaks: scenarios drawn from seeds, run with every invariant.",
+        "Search for failures: run scenarios drawn from seeds, checking every invariant.",
     ),
     "schema": CommandRow(
         "windtunnel.cli.schema:schema", "Print the JSON Schema of scenario files."
     ),
     "doctor": CommandRow(
-        "windtunnel.cli.doctor:doctor", "Say what is installed and in which form it runs."
+        "windtunnel.cli.doctor:doctor", "Show what is installed and in which form it runs."
     ),
 }
 
@@ -143,7 +143,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(windtunnel.__version__, message="windtunnel %(version)s")
 def cli() -> None:
-    """Simulate LLM inference servers in virtual time, and hold the simulation to real ones."""
+    """Simulate LLM inference servers in virtual time, and compare the simulation with real ones."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windtunnel.cli.places import Place, keep_apart, traces_of
+from windtunnel.cli.places import STANDARD_OUTPUT, Place, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from windtunnel.workload.traces.measured import Measured, MeasuredTrace
     from windtunnel.workload.traffic import Traffic
 
-STANDARD_OUTPUT = "-"
 EXIT_INTERRUPTED = 130
 EXIT_NOTHING = 4
 """Nothing was completed."""
@@ -63,7 +62,7 @@ KEPT_EVERY_S = 1.0
 @click.option("--seed", type=int, help="Override the scenario's seed.")
 @click.option("--json", "json_to", metavar="FILE",
               help="Write the figures to FILE; `-` prints them alone.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace a trace that is there already.")
+@click.option("--force", is_flag=True, help="Replace a trace that already exists.")
 def observe(
     *,
     scenario: Path,
@@ -173,7 +172,7 @@ class Observation:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
-        line = _Line(self._tally)
+        line = _ProgressLine(self._tally)
         try:
             await observer.run(line.look)
         finally:
@@ -283,7 +282,7 @@ async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: Sc
     raise InputError(what, where=server.url, hint="give it with --model NAME")
 
 
-class _Line:
+class _ProgressLine:
     """The progress line: on a terminal, one line that is drawn over itself."""
 
     def __init__(self, tally: Tally) -> None:

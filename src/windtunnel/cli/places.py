@@ -19,7 +19,7 @@ def keep_apart(read: Mapping[str, Place], written: Mapping[str, Place]) -> None:
     """Refuses a file to write that is one of those that are read, or written twice.
 
     Both are named as a person would: `the scenario`, `--json`, `result.json of -o`; the last word
-    of what is written is the option that says where. Places that are None, and `-`, are nobody's.
+    of what is written is the option that says where. None and `-` are not files.
     """
     taken: dict[str, str] = {}
     for whose, place in read.items():

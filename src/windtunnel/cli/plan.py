@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import in_folder, keep_apart, traces_of
-from windtunnel.cli.simulate import MOST_WORKERS, STANDARD_OUTPUT
+from windtunnel.cli.options import (
+    first_seed_option,
+    json_option,
+    output_option,
+    refuse_blank_names,
+    run_options,
+)
+from windtunnel.cli.places import STANDARD_OUTPUT, in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +53,7 @@ EXIT_NONE = 1
     metavar="PATH=VALUE",
     help="Override a field, also of `plan`, as in plan.prices.h200=3.2.",
 )
-@click.option("--seed", type=int, help="The first seed. [default: that of the scenario]")
+@first_seed_option()
 @click.option(
     "--seeds",
     type=click.IntRange(FEWEST_SEEDS, MOST_SEEDS),
@@ -62,40 +68,14 @@ EXIT_NONE = 1
     show_default=True,
     help="Whole runs that may be spent; a run of a quarter of the length is a quarter of one.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, MOST_WORKERS),
-    help="How many runs at once. [default: as many as pay]",
-)
-@click.option(
-    "--on",
-    default="local",
-    show_default=True,
-    metavar="PLACE",
-    help="Where runs go: local, ray, auto or ray://HOST:PORT.",
-)
-@click.option(
-    "--cache",
-    metavar="DIR",
-    help="Where finished runs are kept. [default: points in the folder of -o]",
-)
-@click.option(
-    "--json",
-    "json_to",
-    metavar="FILE",
-    help="Write plan.json to FILE; `-` prints it alone on standard output.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    help="Where to write the results. [default: runs/plan-NAME, with -load or -knee for these]",
-)
+@run_options
+@json_option("plan.json")
+@output_option("runs/plan-NAME, with -load or -knee for these")
 def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) -> int:
-    """Find the cheapest deployment that keeps an SLO, or the load that one carries.
+    """Find the cheapest deployment that attains an SLO, or the load that one carries.
 
-    What may be chosen stands under `plan` in the scenario, or in options; what neither says follows
-    from the scenario itself. Prints the answer, the runners-up and why not the others, and writes a
+    The choices are under `plan` in the scenario, or in options; what neither gives follows from the
+    scenario itself. Prints the answer, the runners-up and why not the others, and writes a
     folder with report.html to look at and plan.json. Exit 1: nothing is good enough.
     """
     from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
@@ -104,13 +84,11 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
     from windtunnel.report.terminal.plan import DATA, FILES, PAGE, PlannedScenario, show
     from windtunnel.search.point import Origin
 
-    for option, place in (("-o", output), ("--json", json_to), ("--cache", asked["cache"])):
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
+    refuse_blank_names({"-o": output, "--json": json_to, "--cache": asked["cache"]})
     question = _question(asked)
     origin = Origin.read(scenario, [*asked["sets"], *_space_sets(asked)])
     base = origin.plan(seed=asked["seed"])
-    told = PlannedScenario(scenario, asked["sets"], asked["seed"])
+    planned = PlannedScenario(scenario, asked["sets"], asked["seed"])
     alone = json_to == STANDARD_OUTPUT
     if output is None and not alone:
         # Each question has a folder of its own: the answer to one says nothing of the others.
@@ -128,13 +106,13 @@ def plan(scenario: Path, json_to: str | None, output: str | None, **asked: Any) 
         found = _answer(origin, question, asked, output)
         content = result_bytes(found)
         if folder is not None:
-            folder.put({DATA: content, PAGE: plan_page(found, told).encode()})
+            folder.put({DATA: content, PAGE: plan_page(found, planned).encode()})
         if file is not None:
             file.finish(content)
     if alone:
         click.echo(content, nl=False)
     else:
-        show(found, told, folder.path if folder is not None else None, screen())
+        show(found, planned, folder.path if folder is not None else None, screen())
     nothing = any(key in found and found[key] is None for key in ("best", "carried", "knee"))
     return EXIT_NONE if nothing else 0
 
@@ -161,7 +139,7 @@ def _answer(
     except (KeyboardInterrupt, SystemExit):
         if cache is not None:
             kept = f"what has ended is kept in {cache.folder}"
-            click.echo(f"windtunnel: {kept}; the same command goes on", err=True)
+            click.echo(f"windtunnel: {kept}; the same command continues", err=True)
         raise
 
 
@@ -189,7 +167,7 @@ def _share(option: str, text: str | None) -> float | None:
         value = -1.0
     if rest or not 0.0 < value < 1.0:
         allowed = "a share above 0 and below 1, such as 95% or 0.95"
-        raise InputError(f"{text!r} is not one", where=option, allowed=allowed)
+        raise InputError(f"{text!r} is not a share", where=option, allowed=allowed)
     return value
 
 

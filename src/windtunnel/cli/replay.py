@@ -75,9 +75,9 @@ def show_replay(outcome: dict[str, Any], tables: Path) -> None:
 
 
 def _latencies(latency: dict[str, dict[str, Any]], short: int) -> Table:
+    from windtunnel.analysis.figures import LATENCIES
     from windtunnel.core.units import duration_cell
     from windtunnel.report.terminal.layout import plain_table
-    from windtunnel.report.terminal.run import LATENCIES
 
     table = plain_table("latency", "", "measured", "simulated", "error", words=2)
     for name, figures in latency.items():

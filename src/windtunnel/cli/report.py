@@ -16,7 +16,7 @@ from windtunnel.cli.places import keep_apart
     help="Where to write the report. [default: report.html in the folder]",
 )
 def report(folder: Path, output: str | None) -> None:
-    """Make the report of a run again.
+    """Write the report of a run again.
 
     Reads the files that `windtunnel simulate` left in FOLDER and writes report.html: one file that
     opens in any browser, offline.

@@ -1,14 +1,11 @@
-"""`windtunnel sensitivity`: which settings a figure depends on, and how much."""
+"""`windtunnel sensitivity`: which settings a figure depends on, and how strongly."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from windtunnel.cli.places import in_folder, keep_apart, traces_of
-from windtunnel.cli.simulate import MOST_SEEDS, STANDARD_OUTPUT
-from windtunnel.cli.sweep import refuse_blank_names, run_points, search_options
+from windtunnel.cli.options import PointsCommand, places_in, point_options, refuse_blank_names
 
 if TYPE_CHECKING:
     from windtunnel.search.sensitivity import Study
@@ -42,66 +39,28 @@ USUAL_SEEDS = 3
     help="Morris: paths, each of a run per setting and one. Sobol: a power of two, times the "
     "settings and two. [default: 10, 64]",
 )
-@click.option(
-    "--seeds",
-    type=click.IntRange(1, MOST_SEEDS),
-    default=USUAL_SEEDS,
-    show_default=True,
-    help="How many seeds every point runs with, the same for all.",
-)
-@click.option("--seed", type=int, help="The first seed. [default: that of the scenario]")
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    help="Where to write the results. [default: runs/sensitivity-NAME]",
-)
-@search_options
+@point_options(USUAL_SEEDS, "runs/sensitivity-NAME")
 def sensitivity(scenario: Path, varied: tuple[str, ...], **asked: Any) -> None:
-    """Say which settings a figure depends on, and how much.
+    """Rank the settings that a figure depends on.
 
     Runs the scenario at points that a method chooses, all with the same seeds. Prints a bar per
     setting, and writes a folder: report.html, and results.parquet with all points. Interrupted, the
-    same command goes on where it was.
+    same command continues.
     """
-    from windtunnel.report.files.folder import WholeFile, WholeFolder, result_bytes
     from windtunnel.report.page.sensitivity import sensitivity_page
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.sensitivity import show
     from windtunnel.search.sensitivity import indices_of
-    from windtunnel.search.sweep.folder import FILES, PAGE, RESULTS
-    from windtunnel.search.sweep.sweep import table_of
 
-    output, json_to = asked["output"], asked["json_to"]
-    refuse_blank_names(asked)
+    refuse_blank_names(places_in(asked))
     study = _plan(scenario, varied, asked)
-    plan = study.sweep.plan
-    alone = json_to == STANDARD_OUTPUT
-    if output is None and not alone:
-        output = str(Path("runs", f"sensitivity-{plan.name}"))
-    read = {"the scenario": scenario, **traces_of(plan)}
-    keep_apart(read, {**in_folder(output, FILES), "--json": json_to})
-    folder = None if output is None else Path(output)
-    told = {"vary": list(varied), "metric": study.metric, "samples": study.samples}
-    told |= {"method": study.method, "set": list(asked["sets"])}
-    told |= {"seeds": asked["seeds"], "seed": asked["seed"]}
-    with ExitStack() as places:
-        file: WholeFile | None = None
-        if json_to is not None and not alone:
-            file = places.enter_context(WholeFile(Path(json_to), "--json"))
-        outcomes = run_points(study.sweep, folder, told, asked)
-        found = indices_of(study, outcomes)
-        content = result_bytes(found)
-        if folder is not None:
-            with WholeFolder(folder) as whole:
-                page = sensitivity_page(found).encode()
-                whole.put({RESULTS: table_of(study.sweep, outcomes).parquet(), PAGE: page})
-        if file is not None:
-            file.finish(content)
-    if alone:
-        click.echo(content, nl=False)
-        return
-    show(found, folder, screen())
+    command = PointsCommand("sensitivity", scenario, study.sweep, asked)
+    identity = {"vary": list(varied), "metric": study.metric, "samples": study.samples}
+    identity |= {"method": study.method, "set": list(asked["sets"])}
+    identity |= {"seeds": asked["seeds"], "seed": asked["seed"]}
+    found = command.run(identity, lambda outcomes: indices_of(study, outcomes), sensitivity_page)
+    if found is not None:
+        show(found, command.folder, screen())
 
 
 def _plan(scenario: Path, varied: tuple[str, ...], asked: dict[str, Any]) -> "Study":

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from windtunnel.cli.places import in_folder, keep_apart, traces_of
+from windtunnel.cli.options import (
+    MOST_SEEDS,
+    MOST_WORKERS,
+    json_option,
+    output_option,
+    refuse_blank_names,
+)
+from windtunnel.cli.places import STANDARD_OUTPUT, in_folder, keep_apart, traces_of
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,9 +24,7 @@ if TYPE_CHECKING:
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
-STANDARD_OUTPUT = "-"
-FEWEST_SEEDS, USUAL_SEEDS, MOST_SEEDS = 2, 10, 200
-MOST_WORKERS = 256
+FEWEST_SEEDS, USUAL_SEEDS = 2, 10
 NOT_TEXT = {
     b"PAR1": "Parquet",
     b"\x1f\x8b": "gzip",
@@ -31,18 +36,8 @@ NOT_TEXT = {
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    help="Where to write the results. [default: runs/NAME-SEED]",
-)
-@click.option(
-    "--json",
-    "json_to",
-    metavar="FILE",
-    help="Write result.json to FILE; `-` prints it alone on standard output.",
-)
+@output_option("runs/NAME-SEED")
+@json_option("result.json")
 @click.option(
     "--perfetto",
     metavar="FILE",
@@ -105,7 +100,7 @@ def simulate(
     from windtunnel.report.terminal.progress import progress
     from windtunnel.twin.run import run
 
-    _refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
+    refuse_blank_names({"-o": output, "--json": json_to, "--perfetto": perfetto})
     _refuse_events_without_a_folder(events=events, json_to=json_to, output=output)
     asked = _repeats(trust=trust, **repeats)
     plan = load_plan(scenario, sets, seed)
@@ -123,7 +118,7 @@ def simulate(
             if place is not None:
                 files[option] = places.enter_context(WholeFile(Path(place), option))
         sinks: list[RowSink] = [] if folder is None else [folder.rows()]
-        told = folder.events() if folder is not None and events else None
+        every = folder.events() if folder is not None and events else None
         log = folder.control() if folder is not None else None
         trace = PerfettoTrace(plan)
         if perfetto is not None:
@@ -132,7 +127,7 @@ def simulate(
             done = run(
                 plan,
                 rows=RowSinks(sinks) if sinks else None,
-                events=told,
+                events=every,
                 decisions=log,
                 check=check,
                 look=look,
@@ -161,7 +156,7 @@ def _show(done: "Run", folder: "RunFolder | None", also: dict[str, Path]) -> Non
 
 
 def _also(events: Path | None, perfetto: str | None) -> dict[str, Path]:
-    """The files that are written only when somebody asks, by what they have."""
+    """The files that are written only on request, by what they have."""
     from windtunnel.analysis.run_folder import EVENTS
 
     also = {}
@@ -216,12 +211,6 @@ def _repeat(done: "Run", asked: Repeats) -> None:
         add_intervals(done.result, done.plan, asked.seeds, asked.step_error, count, asked.workers)
 
 
-def _refuse_blank_names(places: dict[str, str | None]) -> None:
-    for option, place in places.items():
-        if place is not None and not place.strip():
-            raise InputError("there is no name after it", where=option, allowed="a path")
-
-
 def _refuse_events_without_a_folder(
     *, events: bool, json_to: str | None, output: str | None
 ) -> None:
@@ -231,7 +220,7 @@ def _refuse_events_without_a_folder(
 
 
 def load_plan(path: Path, sets: Sequence[str], seed: int | None) -> "ScenarioPlan":
-    """The plan of a scenario file that a person named; other kinds of files are told apart."""
+    """The plan of a scenario file that a person named; other kinds of files are refused."""
     from windtunnel.twin.scenario.load import load
 
     _refuse_what_is_not_text(path)

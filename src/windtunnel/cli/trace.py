@@ -103,20 +103,20 @@ def reading_options(command: Command) -> Command:
 
 @click.group()
 def trace() -> None:
-    """Describe, convert and imitate traces of requests.
+    """Describe, convert and fit traces of requests.
 
     Reads Azure, BurstGPT, Mooncake, BLIS and ShareGPT files and Windtunnel's own (Parquet, CSV,
     JSON lines), packed with gzip or zstd or not, and recognises which is which.
     """
 
 
-@trace.command(short_help="Say what a trace is like.")
+@trace.command(short_help="Describe a trace.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "json_to", metavar="FILE",
               help="Write the figures as JSON; `-` prints them alone.")  # fmt: skip
 @reading_options
 def describe(file: Path, json_to: str | None, **options: Any) -> None:
-    """Say what a trace is like: rates, bursts, lengths, sharing."""
+    """Describe a trace: rates, bursts, lengths, shared prefixes."""
     from windtunnel.workload.traces.formats import FORMATS, named
     from windtunnel.workload.traces.summary import summarise
 
@@ -159,7 +159,7 @@ def head(file: Path, count: int, **options: Any) -> None:
               help="Only the first N requests.")  # fmt: skip
 @click.option("--start", metavar="TIME", help="Only from this time on; it becomes time 0.")
 @click.option("--end", metavar="TIME", help="Only before this time.")
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace a file that already exists.")
 @reading_options
 def convert(
     source: Path,
@@ -225,7 +225,7 @@ def _part(
               help="A formula for lengths, or those that were seen. "
                    "[default: a formula if one is like them]")  # fmt: skip
 @click.option("--name", metavar="NAME", help="Of the source. [default: the file's name]")
-@click.option("--force", is_flag=True, help="Replace a file that is there already.")
+@click.option("--force", is_flag=True, help="Replace a file that already exists.")
 @click.option("--json", "json_to", metavar="FILE",
               help="Write how close the fit is as JSON; `-` prints that alone.")  # fmt: skip
 @reading_options
@@ -287,7 +287,7 @@ def fit(
 def _refuse_to_replace(output: str | None, *, force: bool) -> None:
     if output is not None and output != TERMINAL and Path(output).exists() and not force:
         hint = "--force replaces it"
-        raise OutputError("the file is there already", where=output, hint=hint)
+        raise OutputError("the file already exists", where=output, hint=hint)
 
 
 def _write_json(place: str, figures: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ from windtunnel.workload.request import Request
 
 __all__ = [
     "Comparison",
-    "Figure",
+    "ReplayedFigure",
     "RecordedRequest",
     "RecordedRun",
     "compare",
@@ -107,7 +107,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
         return EngineLimits(options, blocks, self.max_model_len or 1 << 40)
 
 
-class Figure(msgspec.Struct, frozen=True):
+class ReplayedFigure(msgspec.Struct, frozen=True):
     """One latency figure in seconds; the error is a fraction of the measured one."""
 
     measured: float
@@ -123,7 +123,7 @@ class Comparison(msgspec.Struct, frozen=True):
     order_agreement: float
     """The share of requests that were first scheduled at the same place in line."""
     preemptions: int
-    latency: dict[str, dict[str, Figure]]
+    latency: dict[str, dict[str, ReplayedFigure]]
     """ttft, tpot, e2e -> mean, p50, p90, p99."""
 
 
@@ -367,12 +367,12 @@ def _simulated(requests: Sequence[Request]) -> dict[str, list[float]]:
     }
 
 
-def _figures(measured: list[float], simulated: list[float]) -> dict[str, Figure]:
+def _figures(measured: list[float], simulated: list[float]) -> dict[str, ReplayedFigure]:
     first, second = _distribution(measured), _distribution(simulated)
     found = {"mean": (first.mean(), second.mean())}
     for name, share in SHARES.items():
         found[name] = (first.quantile(share), second.quantile(share))
-    return {name: Figure(a, b, b / a - 1.0 if a else 0.0) for name, (a, b) in found.items()}
+    return {name: ReplayedFigure(a, b, b / a - 1.0 if a else 0.0) for name, (a, b) in found.items()}
 
 
 def _distribution(values: Sequence[float]) -> Distribution:

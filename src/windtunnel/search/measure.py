@@ -1,82 +1,28 @@
-"""What a search keeps of a run: figures by flat names with their units, or why there are none."""
+"""What a search keeps of a run: figures by flat names, or why there are none."""
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from windtunnel.analysis.comparison import HIGHER, LOWER
+from windtunnel.analysis.figures import FIGURES
 from windtunnel.core.errors import InputError, WindtunnelError, nearest
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
-Figure = int | float | None
-Metrics = dict[str, Figure]
+Metrics = dict[str, int | float | None]
 """Figures by name, such as `latency.ttft.p95`; None where a run has no such figure."""
 
-KEPT = (
-    "simulated_seconds",
-    "requests",
-    "tokens",
-    "latency",
-    "throughput",
-    "slo",
-    "fairness",
-    "cost",
-    "disaggregation",
+KEPT = tuple(
+    dict.fromkeys(
+        one.path.partition(".")[0] for one in FIGURES if one.kept and "POOL" not in one.path
+    )
 )
 """Parts of a result. Tenants, sources and servers may be thousands, and stay with their run."""
-
-KEPT_OF_POOLS = (
-    "replica_seconds",
-    "accelerator_seconds",
-    "utilization",
-    "preemptions",
-    "kv_peak",
-    "cost",
+KEPT_OF_POOLS = tuple(
+    one.path.removeprefix("pools.POOL.") for one in FIGURES if one.kept and "POOL" in one.path
 )
-
-
-class About(NamedTuple):
-    """What a figure is: its unit, and whether lower or higher is better (None: neither)."""
-
-    unit: str
-    better: str | None
-
-
-ABOUT = {
-    "attained": About("share", HIGHER),
-    "ttft": About("share", HIGHER),
-    "tpot": About("share", HIGHER),
-    "e2e": About("share", HIGHER),
-    "served_tokens": About("share", HIGHER),
-    "goodput": About("share", HIGHER),
-    "requests_per_s": About("requests/s", HIGHER),
-    "goodput_requests_per_s": About("requests/s", HIGHER),
-    "output_tokens_per_s": About("tokens/s", HIGHER),
-    "total": About("$", LOWER),
-    "per_million_output_tokens": About("$", LOWER),
-    "cost": About("$", LOWER),
-    "rejected": About("requests", LOWER),
-    "timed_out": About("requests", LOWER),
-    "dropped": About("requests", LOWER),
-    "unfinished": About("requests", LOWER),
-    "arrived": About("requests", None),
-    "completed": About("requests", None),
-    "requests": About("requests", None),
-    "preemptions": About("", LOWER),
-    "utilization": About("share", None),
-    "kv_peak": About("share", None),
-    "link_busy": About("share", None),
-    "simulated_seconds": About("s", None),
-    "replica_seconds": About("s", None),
-    "accelerator_seconds": About("s", LOWER),
-    "saturated_seconds": About("s", LOWER),
-    "moved_bytes": About("bytes", None),
-}
-"""By the last word of a name. Times are all others that end in a mean, a percentile or a max."""
-TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
 
 
 def measure(result: Mapping[str, Any]) -> Metrics:
@@ -115,7 +61,7 @@ def check_name(name: str, plan: ScenarioPlan, where: str) -> None:
         raise InputError(f"there is no figure {name!r}", where=where, hint=hint)
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, Figure]]:
+def _flat(name: str, value: Any) -> Iterator[tuple[str, int | float | None]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _flat(f"{name}.{key}", item)
@@ -125,14 +71,6 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Figure]]:
     else:
         assert value is None or isinstance(value, int), name
         yield name, value
-
-
-def about(name: str) -> About:
-    """What the figure of that name is."""
-    word = name.rpartition(".")[2]
-    if word in TIMES:
-        return About("s", LOWER)
-    return ABOUT.get(word, About("", None))
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, tag=True):

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import windtunnel
+from windtunnel.analysis.figures import figure
 from windtunnel.core.errors import InputError, WindtunnelError
 from windtunnel.core.random import Stream
-from windtunnel.search.measure import Outcome, about, check_name
+from windtunnel.search.measure import Outcome, check_name
 from windtunnel.search.point import Origin, Settings, written
 from windtunnel.search.sweep.axes import Axis
 from windtunnel.search.sweep.designs import MOST_AXES
@@ -136,6 +137,7 @@ def indices_of(study: Study, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         }
         for number, axis in enumerate(study.sweep.axes)
     ]
+    about = figure(study.metric)
     weight = "mu_star" if study.method == MORRIS else "total"
     settings.sort(key=lambda one: (-one[weight], one["path"]))
     unique = [mean_of(point, study.metric) or 0.0 for point in points]
@@ -144,7 +146,7 @@ def indices_of(study: Study, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "name": study.sweep.plan.name,
         "method": study.method,
         "samples": study.samples,
-        "metric": {"name": study.metric, **about(study.metric)._asdict()},
+        "metric": {"name": study.metric, "unit": about.unit, "better": about.better},
         "seeds": list(study.sweep.seeds),
         "points": len(points),
         "runs": len(study.sweep.runs),

@@ -253,7 +253,7 @@ class PlanSettings(Section):
             seen = list(values or ())
             twice = next((index for index, one in enumerate(seen) if one in seen[:index]), None)
             if twice is not None:
-                yield where.fault((*path, twice), "this is there already")
+                yield where.fault((*path, twice), "this is already listed")
 
 
 def _written(sections: Sequence[Section] | None) -> list[dict[str, Any]] | None:

@@ -104,7 +104,7 @@ def test_an_output_that_exists_is_not_written_to_without_resume(
     done = batch(tmp_path, "--endpoint", server.url)
     assert done.code == 2
     assert done.said.endswith(
-        "out.jsonl: is there already (--resume goes on with it; -o names another file)\n"
+        "out.jsonl: already exists (--resume goes on with it; -o names another file)\n"
     )
     assert (
         "no out.jsonl.journal beside it"

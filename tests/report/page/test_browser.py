@@ -69,7 +69,7 @@ def test_the_pointer_is_told_the_values_under_it(browser: Browser, tmp_path: Pat
     browser.point_at(".plot")
     said = browser.value(TIP)
     assert said.startswith("4 s\narrived ")
-    assert "waiting" in said
+    assert "queued" in said
     assert "running 8" in said
     browser.point_at(".map", across=0.9)
     assert browser.value(TIP).startswith("main 0 at 7.")

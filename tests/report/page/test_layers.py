@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.analysis.explain.history import ControlHistory, LoggedEvent, LoggedFault
+from windtunnel.analysis.explain.history import ControlHistory, FaultHistory, LoggedEvent
 from windtunnel.report.page.layers import layer_charts, stairs
 from windtunnel.report.page.marks import PLACES, thinned, troubles
 
@@ -89,8 +89,8 @@ def test_marks_never_crowd(times: list[float]) -> None:
 
 def test_faults_are_spans() -> None:
     faults = [
-        LoggedFault("fault-1", "0", "engine-crash", 30.0, 30.0, ["main-0"], "at 30 s"),
-        LoggedFault("fault-2", "1", "slow-machine", 60.0, None, [], "by chance"),
+        FaultHistory("fault-1", "0", "engine-crash", 30.0, 30.0, ["main-0"], "at 30 s"),
+        FaultHistory("fault-2", "1", "slow-machine", 60.0, None, [], "by chance"),
     ]
     first, second = troubles(faults, 120.0)
     assert (first.x, first.width, first.says) == (
@@ -99,7 +99,7 @@ def test_faults_are_spans() -> None:
         "fault-1 at 30 s: engine-crash of main-0",
     )
     assert (second.x, second.width) == (50.0, 50.0)
-    assert second.says == "fault-2 at 1 min until 2 min: slow-machine of nobody"
+    assert second.says == "fault-2 at 1 min until 2 min: slow-machine of nothing"
 
 
 def test_stairs_end_with_the_run() -> None:

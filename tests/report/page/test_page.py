@@ -68,7 +68,7 @@ def test_a_service_level_says_what_share_kept_it(tmp_path: Path) -> None:
     share = done.result["slo"]["critical"]["attained"]
     assert share < 0.9
     page = page_of(tmp_path)
-    assert f'{share:.1%} <span class="word">kept</span>' in page
+    assert f'{share:.1%} <span class="word">attained</span>' in page
     assert 'class="fill bad"' in page
     assert "missed" not in page
 
@@ -92,7 +92,7 @@ def test_a_run_in_which_nothing_completes(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert "None of the" in page
     assert "KV blocks, the server has 999" in page
-    assert "and not there" in page
+    assert "unfinished" in page
     run_into(tmp_path, SILENT)
     assert "No request arrived." in page_of(tmp_path)
     assert "There were no requests." in page_of(tmp_path)
@@ -102,10 +102,10 @@ def test_a_line_at_the_gateway_is_shown_wherever_it_matters(tmp_path: Path) -> N
     done = run_into(tmp_path, GATED)
     assert done.result["latency"]["gateway"]["p99"] > 1.0
     page = page_of(tmp_path)
-    assert "Waiting at the gateway" in page  # a picture
-    assert "requests that are not let in yet" in page  # a chart
+    assert "Queued at the gateway" in page  # a picture
+    assert "queued requests" in page  # a chart
     assert '<rect class="gateway"' in page  # a phase
-    assert re.search(r"waited [0-9.]+ s at the gateway, where \d+ waited when it came", page)
+    assert re.search(r"queued for [0-9.]+ s at the gateway, behind \d+ requests", page)
     (reason,) = done.result["reasons"]["rejected"]
     assert html.escape(reason) in page
     run_into(tmp_path, full())
@@ -158,11 +158,11 @@ def test_a_folder_of_another_version_is_a_sentence(tmp_path: Path) -> None:
     result = json_of(tmp_path)
     for fault in ({"tokens": 5}, {"slo": None}, {"pools": ["main"]}, {"trust": "yes"}):
         (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result | fault))
-        with pytest.raises(InputError, match="it has not all that a report shows"):
+        with pytest.raises(InputError, match="it lacks something that a report shows"):
             report_page(tmp_path)
     del result["fairness"], result["slo"]
     (tmp_path / contents.RESULT).write_bytes(msgspec.json.encode(result))
-    with pytest.raises(InputError, match="or not as it should be: 'slo'") as caught:
+    with pytest.raises(InputError, match="or has it in another form: 'slo'") as caught:
         report_page(tmp_path)
     assert "simulate again" in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_no_name_becomes_markup(tmp_path: Path) -> None:
     """Scenarios refuse such names; a page is made from files that anybody may have written."""
     run_into(tmp_path, full(rate=60))
     run = read_run(tmp_path)
-    kept = run.worst._kept
+    kept = run.slowest._kept
     for upto, entries in kept.items():
         kept[upto] = [
             (took, number, msgspec.structs.replace(row, source=HOSTILE, reason=HOSTILE))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.analysis.latencies import MOST_BARS, LatencyCounts
-from windtunnel.report.page.axes import Ratios, round_up, time_ticks
+from windtunnel.report.page.axes import LogScale, round_up, time_ticks
 from windtunnel.report.page.distributions import LEAST_RATIO
 from windtunnel.report.page.heat import MOST_COLUMNS, MOST_ROWS, _columns, _picture, _rows
 
@@ -37,7 +37,7 @@ def test_every_value_is_in_one_bar(values: list[float]) -> None:
 
 @given(TIMES, st.floats(min_value=LEAST_RATIO, max_value=1e9))
 def test_ticks_are_on_the_axis_and_apart(low: float, ratio: float) -> None:
-    axis = Ratios(low, low * ratio)
+    axis = LogScale(low, low * ratio)
     places = [tick.at for tick in axis.ticks()]
     assert all(0.0 <= place <= 100.0 for place in places)
     assert all(b - a >= 10.0 for a, b in pairwise(places))
@@ -91,6 +91,6 @@ def test_a_cell_is_a_pixel_as_opaque_as_its_value() -> None:
 
 
 def test_a_scale_of_ratios_puts_the_middle_in_the_middle() -> None:
-    axis = Ratios(1.0, 100.0, start=0.2)
+    axis = LogScale(1.0, 100.0, start=0.2)
     assert axis.at(10.0) == pytest.approx(0.6)
     assert (axis.at(0.0), axis.at(math.inf)) == (0.2, 1.0)

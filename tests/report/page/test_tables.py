@@ -11,9 +11,9 @@ from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
 from windtunnel.analysis import run_folder as contents
+from windtunnel.analysis.figures import NOTHING, share_text, text_of
 from windtunnel.analysis.run import read_run
 from windtunnel.report.page import tables
-from windtunnel.report.terminal.run import dollars
 from windtunnel.twin.run import simulate
 
 
@@ -60,7 +60,7 @@ def test_tenants_are_cut_to_the_largest_and_it_says_so(busy: dict[str, Any]) -> 
     many = {f"t{n}": one | {"requests": n} for n in range(50)}
     (table,) = (t for t in tables.accounts(busy | {"tenants": many}) if t.title == "By tenant")
     assert [row[0] for row in table.rows] == [f"t{n}" for n in range(49, 29, -1)]
-    assert table.note == "The 20 with the most requests; result.json has 30 more tenants."
+    assert table.note == "The 20 with the most requests; result.json has 30 more."
 
 
 def test_conversations_show_cold_and_warm(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_conversations_show_cold_and_warm(tmp_path: Path) -> None:
     assert table.lead == "20 sessions with 60 turns; 20 completed."
     cold, warm, whole = (row[2] for row in table.rows)
     assert (cold, warm) == tuple(
-        tables.seconds(result["sessions"][key]["p50"]) for key in ("cold_ttft", "warm_ttft")
+        text_of("s", result["sessions"][key]["p50"]) for key in ("cold_ttft", "warm_ttft")
     )
     assert whole.endswith(" s")
     assert tables.conversations(run(one_server())) is None
@@ -99,8 +99,8 @@ def test_with_a_fleet_the_total_is_said_to_be_that_of_machines() -> None:
     plan = scenario(replicas=1, count=20, machines="{initial: 1, max: 2}")
     result = simulate(plan)
     lead = tables.pools(result, {"serving": {"pools": []}}).lead
-    machines = dollars(result["fleet"]["pools"]["big"]["cost"])
-    assert lead.startswith(f"{dollars(result['cost']['total'])} in all")
+    machines = text_of("$", result["fleet"]["pools"]["big"]["cost"])
+    assert lead.startswith(f"{text_of('$', result['cost']['total'])} in all")
     assert f"what the machines of the fleet cost (big {machines})" in lead
 
 
@@ -120,9 +120,9 @@ def test_servers_that_make_requests_wait_are_named(busy: dict[str, Any]) -> None
 
 
 def test_nearly_all_is_not_all() -> None:
-    assert tables.percent(1.0) == "100.0%"
-    assert tables.percent(0.99996) == "99.99%"
-    assert tables.percent(None) == tables.NOTHING
+    assert share_text(1.0) == "100.0%"
+    assert share_text(0.99996) == "99.99%"
+    assert share_text(None) == NOTHING
 
 
 def test_adapters_have_a_table_with_their_loads(busy: dict[str, Any]) -> None:
@@ -154,17 +154,17 @@ def test_decisions_of_the_gateway_are_told_with_their_reasons(busy: dict[str, An
     table = tables.decisions(result)
     assert table is not None
     most = result["gateway"]["waiting_peak"]
-    assert table.lead == f"At most {most} requests waited there at once."
-    times = sum(int(row[-1]) for row in table.rows if row[0] == "turned away")
+    assert table.lead == f"At most {most} requests were queued there at once."
+    times = sum(int(row[-1]) for row in table.rows if row[0] == "rejected")
     assert times == result["requests"]["rejected"]
     bucket = "serving.admission={policy: token-bucket, capacity: 100000, refill: 1000/s}"
     calm = tables.decisions(run(GATED, bucket, check=False))
     assert calm is not None
-    assert calm.lead == "Nobody waited there."
+    assert calm.lead == "No request was queued there."
 
 
 def test_the_router_is_judged_where_somebody_asked(busy: dict[str, Any]) -> None:
     assert tables.choices(busy) == ""
     router = "serving.router={policy: weighted, counterfactual: 1}"
     said = tables.choices(run(BUSY, router, check=False))
-    assert said.startswith("Of 235 choices of the router that were looked into, ")
+    assert said.startswith("Of 235 choices of the router that were examined, ")

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.twin.runs import BUSY, one_server
+from windtunnel.analysis.figures import figure
 from windtunnel.search.execution.cache import Cache
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, evaluate
-from windtunnel.search.measure import Metrics, about, measure
+from windtunnel.search.measure import Metrics, measure
 from windtunnel.search.point import Origin, address_of
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -123,9 +124,9 @@ def test_figures_have_flat_names_units_and_no_text() -> None:
     assert {"latency.ttft.p95", "slo.critical.attained", "cost.total"} <= set(figures)
     assert {"throughput.requests_per_s", "pools.spare.utilization"} <= set(figures)
     assert all(value is None or isinstance(value, int | float) for value in figures.values())
-    assert about("latency.ttft.p95") == ("s", "lower")
-    assert about("slo.critical.attained") == ("share", "higher")
-    assert about("slo.critical.attained_by.ttft") == ("share", "higher")
-    assert about("slo.critical.ttft.p99") == ("s", "lower")
-    assert about("cost.total") == ("$", "lower")
-    assert about("pools.spare.utilization") == ("share", None)
+    assert figure("latency.ttft.p95")[1:] == ("s", "lower")
+    assert figure("slo.critical.attained")[1:] == ("share", "higher")
+    assert figure("slo.critical.attained_by.ttft")[1:] == ("share", "higher")
+    assert figure("slo.critical.ttft.p99")[1:] == ("s", "lower")
+    assert figure("cost.total")[1:] == ("$", "lower")
+    assert figure("pools.spare.utilization")[1:] == ("share", None)

@@ -61,7 +61,7 @@ def test_a_run_does_without_it() -> None:
     [
         ("{replicas: {min: 5, max: 4}}", "5 is more than max, which is 4"),
         ("{accelerators: [h2000]}", "'h2000' is not in the catalog"),
-        ("{accelerators: [h200, h200-sxm]}", "plan.accelerators[1]: this is there already"),
+        ("{accelerators: [h200, h200-sxm]}", "plan.accelerators[1]: this is already listed"),
         ("{accelerators: [h200], prices: {l4: 1}}", "none of the accelerators to try"),
         ("{slo: [critcal]}", "did you mean 'critical'"),
         ("{slo: [batch]}", "'batch' has no targets"),
@@ -76,7 +76,7 @@ def test_a_run_does_without_it() -> None:
             "plan.autoscalers[0].pools.mian: there is no such pool",
         ),
         ("{engine: {max_num_seqs: [512], max_num_batched_tokens: [256]}}", "the largest is 256"),
-        ("{tensor_parallel: [1, 2, 1]}", "plan.tensor_parallel[2]: this is there already"),
+        ("{tensor_parallel: [1, 2, 1]}", "plan.tensor_parallel[2]: this is already listed"),
         ("{attained: 1.5}", "1.5 is too large"),
         ("{confidence: 0.2}", "0.2 is too small"),
         ("{accelerator: [h200]}", "did you mean 'accelerators'"),

@@ -85,7 +85,7 @@ def test_nothing_is_left_of_a_trace_that_breaks_off(tmp_path: Path, name: str) -
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     write_trace([TraceRequest(0.0, 1, 1)], path)
-    with pytest.raises(OutputError, match=r"is there already \(--force replaces it\)"):
+    with pytest.raises(OutputError, match=r"already exists \(--force replaces it\)"):
         write_trace([], path)
     assert len(requests_of(path)) == 1
     assert write_trace([], path, replace=True) == 0
@@ -223,7 +223,7 @@ def test_blis_refuses_what_it_cannot_say(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a name that ends in \.csv"):
         write_trace([], tmp_path / "out.csv.gz", "blis")
     (tmp_path / "out.yaml").write_text("mine")
-    with pytest.raises(OutputError, match=r"out\.yaml: the file is there already"):
+    with pytest.raises(OutputError, match=r"out\.yaml: the file already exists"):
         write_trace([], tmp_path / "out.csv", "blis")
     assert (tmp_path / "out.yaml").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["out.yaml"]

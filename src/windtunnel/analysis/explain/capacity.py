@@ -1,4 +1,4 @@
-"""Why a pool could do no more: who was ready, who was coming, and what each of them waited for."""
+"""Why a pool had too little capacity: which replicas were ready, which were starting, and why."""
 
 from itertools import pairwise
 from typing import Any
@@ -12,8 +12,8 @@ from windtunnel.analysis.explain.history import (
     STARTING,
     UNSCHEDULABLE,
     ControlHistory,
+    FaultHistory,
     LoggedEvent,
-    LoggedFault,
     ReplicaLife,
 )
 from windtunnel.analysis.explain.machines import arrival_of, arrivals_of
@@ -33,14 +33,14 @@ from windtunnel.analysis.explain.steps import (
 )
 
 MOST_NAMED = 3
-"""Faults, losses and reasons that are told one by one."""
+"""Faults, losses and reasons that are listed one by one."""
 SHUTS = ("quota-exhaustion", "provider-outage")
-"""Faults in which no machine can be had."""
+"""Faults in which the provider gives no machine."""
 INFINITE = float("inf")
 
 
 class DelayPart(msgspec.Struct, frozen=True):
-    """A part of the time until a replica served, and who is to blame for it."""
+    """A part of the time until a replica served, and its cause."""
 
     seconds: float
     layer: str
@@ -87,12 +87,12 @@ def why_short(
     elif lost and root is None:
         root = loss(history, lost[0])
     elif root is None:
-        root = _nobody_coming(history, result, wait)
+        root = _none_starting(history, result, wait)
     return CauseChain(about, steps, root)
 
 
 def _outlasts(coming: list[ReplicaLife], wait: CapacityWait) -> bool:
-    """Whether it waited for longer after all who were coming were there than until then."""
+    """Whether it waited longer after the last of these replicas was ready than before."""
     last_s = max(life.since.get(READY, INFINITE) for life in coming)
     return wait.end_s - last_s > last_s - wait.start_s
 
@@ -101,20 +101,20 @@ def ready(history: ControlHistory, wait: CapacityWait) -> CauseStep:
     """How many servers of a pool could serve when a wait began."""
     states = history.in_states(wait.pool, wait.start_s)
     here = sum(len(lives) for lives in states.values())
-    told = []
+    others = []
     for state in ("pending", "starting", "draining"):
         lives = states[state]
         if lives:
             since = moment(min(life.since[state] for life in lives))
-            told.append(f"{len(lives)} {state}, the first since {since}")
-    rest = f"; {'; '.join(told)}" if told else ""
+            others.append(f"{len(lives)} {state}, the first since {since}")
+    rest = f"; {'; '.join(others)}" if others else ""
     says = f"{wait.pool} had {len(states[READY])} of {count(here, 'server')} ready{rest}"
     return CauseStep(wait.start_s, POOL, says)
 
 
-def of_fault(fault: LoggedFault) -> CauseStep:
+def of_fault(fault: FaultHistory) -> CauseStep:
     """What went wrong, with whom, and for how long."""
-    whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nobody"
+    whom = ", ".join(fault.subjects[:MOST_NAMED]) or "nothing"
     more = len(fault.subjects) - MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
     says = f"{fault.kind} ({fault.reason}) struck {whom}{others}{fault.until}"
@@ -171,7 +171,7 @@ def _coming(history: ControlHistory, wait: CapacityWait) -> list[ReplicaLife]:
 def _came(
     history: ControlHistory, coming: list[ReplicaLife], wait: CapacityWait
 ) -> tuple[list[CauseStep], CauseStep]:
-    """How the first of those who were coming came, and the longest part of its way."""
+    """How the first replica came, and the longest part of the time that took."""
     first = coming[0]
     steps = []
     decision = history.decisions.get(first.by)
@@ -191,8 +191,8 @@ def _came(
     ready_s = first.since.get(READY, INFINITE)
     if wait.server and wait.server != first.title and ready_s < wait.end_s:
         rest_s = wait.end_s - max(ready_s, wait.start_s)
-        says = f"for the other {took(rest_s)} it kept its place in the line of {wait.server}"
-        steps.append(CauseStep(ready_s, SERVER, says, [], {"in that line": rest_s}))
+        says = f"for the other {took(rest_s)} it stayed queued on {wait.server}"
+        steps.append(CauseStep(ready_s, SERVER, says, [], {"queued there": rest_s}))
     missing = [life for life in coming if STARTING not in life.since]
     if missing:
         steps += [step for step in _held(history, missing, wait) if step not in steps]
@@ -203,9 +203,9 @@ def _came(
 
 
 def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
-    """What the gangs of a replica said while it was on no machine."""
+    """Why the gangs of a replica were unschedulable before it had a machine."""
     placed_s = life.since.get(STARTING, INFINITE)
-    told = {
+    reported = {
         one.name: one
         for one in history.happenings
         if one.kind == UNSCHEDULABLE
@@ -213,8 +213,8 @@ def _unplaced(history: ControlHistory, life: ReplicaLife) -> list[CauseStep]:
         and life.asked_s <= one.time < placed_s
     }
     return [
-        CauseStep(one.time, GANG, f"the gang {name} found no place: {one.reason}", [one.id])
-        for name, one in list(told.items())[:MOST_NAMED]
+        CauseStep(one.time, GANG, f"the gang {name} was unschedulable: {one.reason}", [one.id])
+        for name, one in list(reported.items())[:MOST_NAMED]
     ]
 
 
@@ -237,29 +237,29 @@ def _way(life: ReplicaLife) -> CauseStep:
     }
     parts = ", ".join(f"{state} for {took(value)}" for state, value in seconds.items() if value)
     if READY in life.since:
-        says = f"{life.title} was the first to come: {parts}, ready at {moment(life.since[READY])}"
+        says = f"{life.title} was the first: {parts}, ready at {moment(life.since[READY])}"
     elif GONE in life.since:
-        says = f"{life.title} was given up at {moment(life.since[GONE])}: {life.ended}"
+        says = f"{life.title} was abandoned at {moment(life.since[GONE])}: {life.ended}"
     else:
-        says = f"{life.title} never came: {order[-1]} until the end"
+        says = f"{life.title} never became ready: {order[-1]} until the end"
     return CauseStep(life.asked_s, SERVER, says, [], seconds)
 
 
 def _held(history: ControlHistory, lives: list[ReplicaLife], wait: CapacityWait) -> list[CauseStep]:
-    """What kept replicas from being placed: their gang, or a fleet that has no machine."""
-    told = [step for life in lives[:1] for step in _unplaced(history, life)]
+    """Why replicas were not placed: their gang, or a fleet without a machine."""
+    steps = [step for life in lives[:1] for step in _unplaced(history, life)]
     for machine in history.of_machine:
         came = arrival_of(history, machine, wait.end_s)
         if came is None or came.order.data.get("pool") != wait.pool:
             continue
         if came.end_s is None or came.end_s > wait.end_s:
-            says = f"the machine {machine} was ordered, and had not come"
-            told.append(CauseStep(came.order.time, MACHINE, says, [came.order.id]))
-    told += [
-        CauseStep(one.time, FLEET, f"the fleet could not give {one.name}: {one.reason}", [one.id])
+            says = f"the machine {machine} was ordered, and had not arrived"
+            steps.append(CauseStep(came.order.time, MACHINE, says, [came.order.id]))
+    steps += [
+        CauseStep(one.time, FLEET, f"the fleet was short of {one.name}: {one.reason}", [one.id])
         for one in history.short(wait.end_s, wait.pool)[:MOST_NAMED]
     ]
-    return told
+    return steps
 
 
 def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> list[DelayPart]:
@@ -307,7 +307,7 @@ def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
 
 
 def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
-    """Limits that kept the autoscaler from asking for more while it waited."""
+    """Limits on the autoscaler while it waited."""
     found = history.last_decision(wait.pool, wait.end_s)
     if found is None or found.data["recommended"] <= found.data["target"]:
         return []
@@ -325,8 +325,8 @@ def _limited(history: ControlHistory, wait: CapacityWait) -> list[CauseStep]:
 
 
 def _blamed(
-    faults: list[LoggedFault], lost: list[ReplicaLife], wait: CapacityWait
-) -> LoggedFault | None:
+    faults: list[FaultHistory], lost: list[ReplicaLife], wait: CapacityWait
+) -> FaultHistory | None:
     """The fault that took a server, or that made slow the one that was waited at."""
     slowed = wait.server.replace(" ", "-")
     found = [one for one in faults if any(life.is_struck_by(one) for life in lost)]
@@ -335,20 +335,20 @@ def _blamed(
 
 
 def _shut(
-    faults: list[LoggedFault], coming: list[ReplicaLife], root: CauseStep | None
-) -> LoggedFault | None:
-    """The fault that kept machines from being had, where the first who was coming waited for one.
+    faults: list[FaultHistory], coming: list[ReplicaLife], root: CauseStep | None
+) -> FaultHistory | None:
+    """The fault in which no machine could be had, where the first replica waited for one.
 
-    A fleet that had said before that there is none was not kept from it by the fault.
+    A shortage that the fleet had reported before the fault is not caused by it.
     """
     if root is None or (STARTING in coming[0].since and root.layer != FLEET):
         return None
-    told = root.layer == FLEET and READY not in coming[0].since
-    found = [one for one in faults if one.kind in SHUTS and (not told or one.at_s <= root.time)]
+    reported = root.layer == FLEET and READY not in coming[0].since
+    found = [one for one in faults if one.kind in SHUTS and (not reported or one.at_s <= root.time)]
     return found[0] if found else None
 
 
-def _nobody_coming(
+def _none_starting(
     history: ControlHistory, result: dict[str, Any], wait: CapacityWait
 ) -> CauseStep:
     if result["scaling"] is None:

@@ -11,8 +11,8 @@ from windtunnel.analysis.explain.history import (
     SHORT,
     STARTING,
     ControlHistory,
+    FaultHistory,
     LoggedEvent,
-    LoggedFault,
     ReplicaLife,
 )
 from windtunnel.analysis.explain.machines import arrival_of, arrivals_of
@@ -33,7 +33,7 @@ from windtunnel.core.vocabulary import SUPERSEDED
 
 DECISION = "the decision"
 MOST_LIVES = 24
-"""Replicas that are told one by one."""
+"""Replicas that are listed one by one."""
 NUMBERED = re.compile(r"(.+)-(\d+)")
 
 
@@ -226,9 +226,9 @@ def _of_gang(history: ControlHistory, one: LoggedEvent) -> ExplainedDecision:
     return ExplainedDecision(one.id, one.time, one.kind, head, based, steps, [])
 
 
-def _of_fault(history: ControlHistory, fault: LoggedFault) -> ExplainedDecision:
+def _of_fault(history: ControlHistory, fault: FaultHistory) -> ExplainedDecision:
     head = f"{fault.kind} at {moment(fault.at_s)}{fault.until}"
-    based = [f"It began {fault.reason}.", f"It struck {', '.join(fault.subjects) or 'nobody'}."]
+    based = [f"It began {fault.reason}.", f"It struck {', '.join(fault.subjects) or 'nothing'}."]
     lost = {
         life.server: life for life in history.lives if life.was_lost and life.is_struck_by(fault)
     }

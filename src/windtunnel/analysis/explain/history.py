@@ -31,7 +31,7 @@ DRAINED = "drained"
 SHORT, MET = "fleet.short", "fleet.met"
 MACHINE_FAILED = "machine.failed"
 LOSSES = ("machine-loss", "rack-loss", "zone-loss")
-"""Faults that take machines as they begin; what is told of each follows at once."""
+"""Faults that take machines as they begin; the failures of machines follow at once."""
 UNSCHEDULABLE, SCHEDULED = "gang.Unschedulable", "gang.Scheduled"
 PENDING, STARTING, READY, DRAINING, GONE = STATES = (
     "pending",
@@ -70,7 +70,7 @@ class ReplicaLife(msgspec.Struct):
     reason: str
     since: dict[str, float] = {}
     ended: str = ""
-    """Why it is gone."""
+    """Why it ended."""
     by: str = ""
     """The decision that asked for it."""
     instead_of: "ReplicaLife | None" = None
@@ -93,7 +93,7 @@ class ReplicaLife(msgspec.Struct):
         """Whether it served and went without draining."""
         return GONE in self.since and self.ended != DRAINED and READY in self.since
 
-    def is_struck_by(self, fault: "LoggedFault") -> bool:
+    def is_struck_by(self, fault: "FaultHistory") -> bool:
         """Whether it went while a fault struck it, or a machine that it was on."""
         gone_s = self.since.get(GONE, float("inf"))
         names = {f"{self.pool}-{self.number}", *self.machines}
@@ -111,8 +111,8 @@ class ReplicaLife(msgspec.Struct):
         return found
 
 
-class LoggedFault(msgspec.Struct):
-    """Something that went wrong on purpose."""
+class FaultHistory(msgspec.Struct):
+    """A fault of the scenario."""
 
     id: str
     name: str
@@ -120,7 +120,7 @@ class LoggedFault(msgspec.Struct):
     at_s: float
     until_s: float | None
     subjects: list[str]
-    """As it was told: servers or machines, and racks, zones or a fleet as a whole."""
+    """As logged: servers or machines, and racks, zones or a fleet as a whole."""
     reason: str
     failed: dict[str, float] = {}
     """When which machines failed with it."""
@@ -144,7 +144,7 @@ class Credit(msgspec.Struct):
 
 
 class ControlHistory:
-    """All that a log tells."""
+    """The events of a log, put in order."""
 
     def __init__(self, happenings: list[LoggedEvent]) -> None:
         self.happenings = happenings
@@ -153,7 +153,7 @@ class ControlHistory:
         self.by_pool: dict[str, list[LoggedEvent]] = {}  # decisions of the autoscaler
         self.lives: list[ReplicaLife] = []
         self.of_machine: dict[str, list[LoggedEvent]] = {}
-        self.faults: dict[str, LoggedFault] = {}
+        self.faults: dict[str, FaultHistory] = {}
         self.cut: LoggedEvent | None = None
         self._servers: dict[int, ReplicaLife] = {}
         self._credits: dict[str, deque[Credit]] = {}
@@ -176,7 +176,7 @@ class ControlHistory:
             self.of_machine.setdefault(one.name, []).append(one)
         if one.kind == FAULT_BEGAN:
             data, id_ = one.data, f"fault-{len(self.faults) + 1}"
-            self.faults[id_] = LoggedFault(
+            self.faults[id_] = FaultHistory(
                 id_, one.name, data["kind"], one.time, data["until"], data["subjects"], one.reason
             )
         if one.kind == MACHINE_FAILED:
@@ -189,13 +189,13 @@ class ControlHistory:
             self.cut = one
 
     def _failed(self, one: LoggedEvent) -> None:
-        """A machine failed: by the fault that has just begun, or by one that had told it before."""
+        """A machine failed: by the fault that has just begun, or by a reclaim announced before."""
         for fault in reversed(self.faults.values()):
             at_once = (
                 fault.kind in LOSSES and fault.at_s == one.time and one.reason == LOST_IN_FAULT
             )
-            told = one.reason == RECLAIMED and one.name in fault.subjects
-            if at_once or told:
+            announced = one.reason == RECLAIMED and one.name in fault.subjects
+            if at_once or announced:
                 fault.failed = {**fault.failed, one.name: one.time}
                 return
 
@@ -207,7 +207,7 @@ class ControlHistory:
         if more > 0:
             asked.append(Credit(one.id, more))
         else:
-            asked.clear()  # whoever was still to come is not wanted any more
+            asked.clear()  # replicas still to come are not wanted any more
 
     def _replica(self, one: LoggedEvent, state: str) -> None:
         data, server = one.data, int(one.name)
@@ -262,7 +262,7 @@ class ControlHistory:
         return found[-1] if found else None
 
     def short(self, time_s: float, pool: str | None = None) -> list[LoggedEvent]:
-        """Needs that the fleet could not meet then, each as it was last told."""
+        """Needs that the fleet could not meet then, each as last reported."""
         open_: dict[str, LoggedEvent] = {}
         for one in self.happenings:
             if one.time > time_s:
@@ -274,7 +274,7 @@ class ControlHistory:
         return [one for one in open_.values() if pool is None or one.data.get("pool") == pool]
 
     def unplaced(self, time_s: float) -> list[LoggedEvent]:
-        """Gangs that no place could be found for then, each as it was last told."""
+        """Gangs that were unschedulable then, each as last reported."""
         open_: dict[str, LoggedEvent] = {}
         for one in self.happenings:
             if one.time > time_s:

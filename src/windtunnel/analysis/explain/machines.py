@@ -1,4 +1,4 @@
-"""The way of a machine from the decision to order it until it could be used, in seconds."""
+"""How long a machine took from the decision to order it until it could be used."""
 
 import msgspec
 
@@ -23,13 +23,13 @@ class Arrival(msgspec.Struct, frozen=True):
 
     def in_words(self) -> str:
         parts = ", ".join(f"{took(seconds)} {part}" for part, seconds in self.seconds.items())
-        return parts if self.end_s is not None else f"{parts}, and it never came".strip(", ")
+        return parts if self.end_s is not None else f"{parts}, and it never arrived".strip(", ")
 
 
 def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arrival | None:
     """The last time that a machine came to a cluster, if that was ordered during the run."""
-    told = [one for one in history.of_machine.get(machine, []) if one.time <= before_s]
-    order = next((one for one in reversed(told) if one.kind in ORDERS), None)
+    events = [one for one in history.of_machine.get(machine, []) if one.time <= before_s]
+    order = next((one for one in reversed(events) if one.kind in ORDERS), None)
     if order is None:
         return None
     after = [one for one in history.of_machine[machine] if one.time >= order.time]
@@ -41,7 +41,7 @@ def arrival_of(history: ControlHistory, machine: str, before_s: float) -> Arriva
     seconds: dict[str, float] = {}
     at_s = order.time
     for kind, part in (
-        (CREATING, "until it was begun with"),
+        (CREATING, "until its creation began"),
         (IDLE, "to be created"),
         (CONFIGURED, "to join the cluster"),
     ):

@@ -1,4 +1,4 @@
-"""What every layer looked like at one time of a run, and what it had just decided."""
+"""The state of every layer at one time of a run, and its latest decisions."""
 
 from typing import Any
 
@@ -60,14 +60,14 @@ def _load(run: RunReader, at_s: float) -> list[CauseStep]:
     steps = [CauseStep(at_s, TRAFFIC, f"{came:.3g}/s arrived and {done:.3g}/s completed, {since}")]
     if run.result["gateway"] is not None:
         waiting = count(int(whole["at_gateway"]), "request")
-        steps.append(CauseStep(at_s, GATEWAY, f"{waiting} waited to be let in"))
+        steps.append(CauseStep(at_s, GATEWAY, f"{waiting} queued at the gateway"))
     if whole["in_line"]:
         for_one = count(int(whole["in_line"]), "request")
-        steps.append(CauseStep(at_s, SERVER, f"{for_one} in line for a server to be ready"))
+        steps.append(CauseStep(at_s, SERVER, f"{for_one} queued until a server is ready"))
     waiting, running = count(int(whole["waiting"]), "request"), int(whole["running"])
     where = " at servers" if whole["in_line"] else ""
     says = (
-        f"{waiting} in line{where}, {running:,} in batches; on "
+        f"{waiting} queued{where}, {running:,} running; on "
         f"average {whole['kv_used']:.0%} of KV blocks in use, busy {whole['busy']:.0%} of the time"
     )
     return [*steps, CauseStep(at_s, SERVER, says)]
@@ -77,25 +77,25 @@ def _pools(run: RunReader, at_s: float) -> list[CauseStep]:
     steps = []
     for pool in run.history.pools():
         states = run.history.in_states(pool, at_s)
-        told = [f"{len(lives)} {state}" for state, lives in states.items() if lives]
+        parts = [f"{len(lives)} {state}" for state, lives in states.items() if lives]
         slow = [life for state in ("pending", "starting") for life in states[state]]
         if slow:
             first = min(slow, key=lambda life: (life.asked_s, life.server))
             by = f" by {first.by}" if first.by else ""
-            told.append(f"{first.title} asked for {took(at_s - first.asked_s)} before{by}")
+            parts.append(f"{first.title} requested {took(at_s - first.asked_s)} before{by}")
         ids = list(dict.fromkeys(life.by for life in slow if life.by))
-        steps.append(CauseStep(at_s, POOL, f"{pool}: {', '.join(told) or 'no server'}", ids))
+        steps.append(CauseStep(at_s, POOL, f"{pool}: {', '.join(parts) or 'no server'}", ids))
     return steps
 
 
 def _gangs(run: RunReader, at_s: float) -> list[CauseStep]:
     gangs = run.result["gangs"]
     steps = []
-    for cluster, told in (gangs or {"clusters": {}})["clusters"].items():
-        row = _row_at(told["sizes"], at_s)
+    for cluster, found in (gangs or {"clusters": {}})["clusters"].items():
+        row = _row_at(found["sizes"], at_s)
         counts = [f"{int(row[place])} {name}" for place, name in enumerate(PODS, 1) if row[place]]
         waiting = count(int(row[5]), "gang")
-        says = f"pods in {cluster}: {', '.join(counts) or 'none'}; pods of {waiting} wait"
+        says = f"pods in {cluster}: {', '.join(counts) or 'none'}; pods of {waiting} pending"
         steps.append(CauseStep(at_s, GANG, says))
     alike: dict[str, list[LoggedEvent]] = {}
     for one in run.history.unplaced(at_s):
@@ -104,7 +104,7 @@ def _gangs(run: RunReader, at_s: float) -> list[CauseStep]:
         first, more = found[0], len(found) - 1
         whose = f"{first.name} and {more} more have" if more else f"{first.name} has"
         ids = [one.id for one in found[:MOST_NAMED]]
-        says = f"{whose} no place, the first since {moment(first.time)}: {reason}"
+        says = f"{whose} been unschedulable, the first since {moment(first.time)}: {reason}"
         steps.append(CauseStep(first.time, GANG, says, ids))
     return steps
 
@@ -114,14 +114,14 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
     if fleet is None:
         return []
     steps = []
-    for kind, told in fleet["pools"].items():
-        row = _row_at(told["sizes"], at_s)
+    for kind, found in fleet["pools"].items():
+        row = _row_at(found["sizes"], at_s)
         states = enumerate(MACHINE_STATES, 1)
         counts = [f"{int(row[place])} {name}" for place, name in states if row[place]]
         says = f"{kind}: {', '.join(counts) or 'none'}; ${row[-1]:,.2f} an hour"
         steps.append(CauseStep(at_s, MACHINE, says))
-    for machine, told in run.history.of_machine.items():
-        before = [one for one in told if one.time <= at_s]
+    for machine, events in run.history.of_machine.items():
+        before = [one for one in events if one.time <= at_s]
         if before and before[-1].kind in (CREATING, CONFIGURING):
             order = next((one for one in reversed(before) if one.id), None)
             ids = [order.id] if order is not None else []
@@ -129,7 +129,7 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
             says = f"{machine} is {state} since {moment(before[-1].time)}"
             steps.append(CauseStep(before[-1].time, MACHINE, says, ids))
     for one in run.history.short(at_s)[:MOST_NAMED]:
-        says = f"{one.name} cannot be had since {moment(one.time)}: {one.reason}"
+        says = f"{one.name} is short since {moment(one.time)}: {one.reason}"
         steps.append(CauseStep(one.time, FLEET, says, [one.id]))
     return steps
 

@@ -36,22 +36,22 @@ class Overview(msgspec.Struct, frozen=True):
     requests: list[Slow]
     decisions: list[CauseStep]
     cut: str
-    """What the log has not; empty when it has all."""
+    """What is missing in the log; empty when it is complete."""
 
 
 def overview(run: RunReader) -> Overview:
-    worst = run.worst()
+    slowest = run.slowest()
     slow: dict[int, Slow] = {}
     for upto, word in ((FIRST_TOKEN, "to the first token"), (FINISHED, "to the end")):
-        for story in worst.stories(upto, run.series, run.slots)[:HOW_MANY]:
-            slow.setdefault(story.request.id, _slow(story, word))
+        for found in slowest.requests(upto, run.series, run.slots)[:HOW_MANY]:
+            slow.setdefault(found.request.id, _slow(found, word))
     history = run.history
     cut = "" if history.cut is None else f"after {moment(history.cut.time)} {history.cut.reason}"
     return Overview(list(slow.values()), _important(history), cut)
 
 
-def _slow(story: SlowRequest, word: str) -> Slow:
-    return Slow(story.request.id, story.took_s, word, story.why)
+def _slow(found: SlowRequest, word: str) -> Slow:
+    return Slow(found.request.id, found.took_s, word, found.why)
 
 
 def _important(history: ControlHistory) -> list[CauseStep]:

@@ -56,21 +56,21 @@ def explain_request(run: RunReader, number: int) -> ExplainedRequest:
     ]
     chains = [_chain(run, row, phase) for phase in longest or phases[-1:]]
     if row.outcome == REJECTED:
-        chains = chains if longest else [_turned_away(run, row, phases[0])]
+        chains = chains if longest else [_rejected(run, row, phases[0])]
     return ExplainedRequest(
         number, _headline(row, ttft, end_s), row.outcome, ttft, end_s - row.arrived, phases, chains
     )
 
 
-def _turned_away(run: RunReader, row: FullRequestRow, phase: Phase) -> CauseChain:
+def _rejected(run: RunReader, row: FullRequestRow, phase: Phase) -> CauseChain:
     """A request that was refused as it came: nothing was waited for."""
     wait = CapacityWait(_answering(run, row), phase.start_s, phase.end_s, "")
     steps = [*_first_steps(run, row, phase), ready(run.history, wait)]
-    return CauseChain("it was turned away at once", steps, _verdict(row, phase))
+    return CauseChain("it was rejected at once", steps, _gateway_decision(row, phase))
 
 
-def _verdict(row: FullRequestRow, phase: Phase) -> CauseStep:
-    return CauseStep(phase.end_s, GATEWAY, f"the gateway turned it away: {row.reason}")
+def _gateway_decision(row: FullRequestRow, phase: Phase) -> CauseStep:
+    return CauseStep(phase.end_s, GATEWAY, f"the gateway rejected it: {row.reason}")
 
 
 def _headline(row: FullRequestRow, ttft: float | None, end_s: float) -> str:
@@ -150,7 +150,7 @@ def _first_steps(run: RunReader, row: FullRequestRow, phase: Phase) -> list[Caus
     if row.retries or row.redirects:
         lost = f"{count(row.retries, 'time')} because its server was lost" if row.retries else ""
         sent = f"{count(row.redirects, 'time')} because it drained" if row.redirects else ""
-        says = f"it began anew on another server: {' and '.join(filter(None, (lost, sent)))}"
+        says = f"it was restarted on another server: {' and '.join(filter(None, (lost, sent)))}"
         steps.append(CauseStep(row.arrived, REQUEST, says))
     if row.preemptions:
         says = f"it was preempted {count(row.preemptions, 'time')}, and computed again"
@@ -159,15 +159,15 @@ def _first_steps(run: RunReader, row: FullRequestRow, phase: Phase) -> list[Caus
     whole = run.series.whole
     if phase.name == AT_GATEWAY:
         waiting = int(whole["at_gateway"][sample])
-        says = f"{count(waiting, 'request')} waited at the gateway"
+        says = f"{count(waiting, 'request')} queued at the gateway"
         steps.append(CauseStep(phase.start_s, GATEWAY, says))
         if row.outcome == REJECTED:
-            steps.append(_verdict(row, phase))
+            steps.append(_gateway_decision(row, phase))
     elif phase.name in FOR_ROOM and row.pool is not None:
         steps.append(_at_its_server(run, row, phase, sample))
     elif phase.name == QUEUE:
-        nobody = bool(whole["in_line"][sample])
-        says = "no server was ready to be sent to" if nobody else "no server had taken it"
+        none_ready = bool(whole["in_line"][sample])
+        says = "no server was ready to be sent to" if none_ready else "no server had taken it"
         steps.append(CauseStep(phase.start_s, SERVER, says))
     return steps
 
@@ -177,7 +177,7 @@ def _at_its_server(run: RunReader, row: FullRequestRow, phase: Phase, sample: in
     came_s = _ready_s(run, owner)
     if came_s is not None and came_s > phase.start_s:
         says = (
-            f"{_title(owner)}, to which it was sent in the end, was ready only at "
+            f"{_title(owner)}, where it ran in the end, became ready only at "
             f"{moment(came_s)}, {took(came_s - phase.start_s)} later"
         )
         return CauseStep(
@@ -185,9 +185,9 @@ def _at_its_server(run: RunReader, row: FullRequestRow, phase: Phase, sample: in
         )
     state = _numbers(run, owner, sample)
     if state is None:
-        return CauseStep(phase.start_s, SERVER, f"it waited at {_title(owner)}")
+        return CauseStep(phase.start_s, SERVER, f"it was queued on {_title(owner)}")
     says = (
-        f"{_title(owner)} had {state['waiting']:,} in line and {state['running']:,} of "
+        f"{_title(owner)} had {state['waiting']:,} queued and {state['running']:,} of "
         f"{state['slots']:,} slots taken, {state['kv']:.0%} of its KV blocks in use"
     )
     return CauseStep(phase.start_s, SERVER, says)

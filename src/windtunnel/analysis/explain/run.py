@@ -1,4 +1,4 @@
-"""The folder of a run, as explanations need it: read as far as somebody asks."""
+"""The folder of a run, read as far as an explanation needs it."""
 
 import sys
 from functools import cached_property
@@ -29,7 +29,7 @@ ALSO = ("tenant", "redirects", "retries", "deadline")
 
 
 class FullRequestRow(RequestRow, frozen=True, kw_only=True):
-    """A request, with what only its own explanation tells."""
+    """A request, with the columns that only its own explanation needs."""
 
     tenant: str
     redirects: int
@@ -67,15 +67,15 @@ class RunReader:
     def slots(self) -> list[int]:
         return slots_of(self.series, self.scenario)
 
-    def worst(self) -> Slowest:
+    def slowest(self) -> Slowest:
         """The slowest requests; all rows are read for it."""
-        worst = Slowest(self.result)
+        slowest = Slowest(self.result)
         for batch in batches_of(self.folder / REQUESTS):
-            worst.add(batch)
-        return worst
+            slowest.add(batch)
+        return slowest
 
     def request(self, number: int) -> FullRequestRow:
-        """One request; of a number that there is none of, those that there are."""
+        """One request; an unknown number is an error that says which there are."""
         import numpy as np
 
         columns = [*OF_REQUESTS, *ALSO]
@@ -91,5 +91,5 @@ class RunReader:
                 )
             if len(ids):
                 low, high = min(low, int(ids.min())), max(high, int(ids.max()))
-        allowed = f"{low} to {high}" if low <= high else "none, for nobody came"
+        allowed = f"{low} to {high}" if low <= high else "none: no request arrived"
         raise InputError(f"there is no request {number}", where="--request", allowed=allowed)

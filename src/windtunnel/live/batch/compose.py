@@ -61,7 +61,7 @@ def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
         raise OutputError("is not a regular file", where=str(plan.output), hint=hint)
     if plan.output.exists() and not plan.resume:
         hint = "--resume goes on with it; -o names another file"
-        raise OutputError("is there already", where=str(plan.output), hint=hint)
+        raise OutputError("already exists", where=str(plan.output), hint=hint)
     rows = open_rows(plan)
     header = Header(JOURNAL, VERSION, rows.sha256, work_digest(plan), len(rows))
     store, resumed = open_store(plan.output, header, keys, resume=plan.resume)

@@ -1,8 +1,8 @@
 """A batch as a trace for ui.perfetto.dev: calls as slices on their model, limits as counters.
 
 A model of an endpoint is a process. Each of its calls is a slice, with the wait for it before;
-what it may have in flight, has in flight and keeps waiting are counters. Row groups and what
-befalls rows are on a process of their own.
+what it may have in flight, has in flight and keeps waiting are counters. Row groups and the
+ends of rows are on a process of their own.
 """
 
 import gzip

@@ -46,7 +46,7 @@ class WholeFolder:
     """A folder whose files appear together. It is made at once: a bad place is found at once.
 
     `owned` are the files that it may have. Those that are not written this time are taken away,
-    for they are of an earlier run; files of other names are somebody else's.
+    for they are of an earlier run; files of other names are not touched.
     """
 
     def __init__(self, path: Path, owned: Sequence[str] = ()) -> None:

@@ -115,7 +115,7 @@ class PerfettoTrace:
         return events
 
     def _counters(self, samples: list[Sample]) -> list[Event]:
-        """States of servers and of the cluster, each told when it has changed."""
+        """States of servers and of the cluster, each written when it has changed."""
         events = []
         known: dict[tuple[int, str], dict[str, float]] = {}
         for sample in samples:
@@ -133,7 +133,7 @@ class PerfettoTrace:
         cluster: dict[str, float] = {
             "in flight": sample.in_flight,
             "at the gateway": sample.at_gateway,
-            "in line for a server": sample.in_line,
+            "queued for a server": sample.in_line,
             "KV transfers": sample.transfers,
         }
         yield self._cluster, "cluster", cluster

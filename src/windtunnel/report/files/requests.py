@@ -24,14 +24,14 @@ def _patience(request: Request) -> float | None:
 
 
 def admitted_s(request: Request) -> float | None:
-    """When it was let in; without a gateway, as it arrived."""
+    """When it was admitted; without a gateway, as it arrived."""
     if request.admitted_s == UNSET and request.server >= 0:
         return request.arrived_s
     return _time(request.admitted_s)
 
 
 def times_of(request: Request) -> RequestTimes:
-    """The same times of one request, for whoever draws it."""
+    """The same times of one request, to draw it."""
     return RequestTimes(
         request.arrived_s,
         admitted_s(request),

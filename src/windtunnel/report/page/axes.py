@@ -1,4 +1,4 @@
-"""Where things stand on a chart: positions in percent of its width, ticks, paths.
+"""Places on a chart: positions in percent of its width, ticks, paths.
 
 Charts are as wide as the page lets them be and their text does not shrink with them, so positions
 across are percentages; heights are pixels.
@@ -97,7 +97,7 @@ def brief(seconds: float) -> str:
     return f"{seconds / 3600.0:.1f} h"
 
 
-class Ratios:
+class LogScale:
     """A logarithmic axis from `low` to `high` that starts at `start` of the width."""
 
     def __init__(self, low: float, high: float, start: float = 0.0) -> None:
@@ -107,7 +107,7 @@ class Ratios:
         self.low, self.high = low, high
 
     def at(self, value: float) -> float:
-        """The share of the width at which a value stands, kept within it."""
+        """The share of the width of a value, within the axis."""
         share = (math.log(max(value, 1e-300)) - self._low) / self._span
         return self._start + (1.0 - self._start) * min(max(share, 0.0), 1.0)
 

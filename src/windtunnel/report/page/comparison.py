@@ -1,4 +1,4 @@
-"""compare.html: who is better at what, at a glance and with intervals; one file, offline."""
+"""compare.html: which design is better at what, with confidence intervals; one file, offline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 from windtunnel.analysis.comparison import (
     ALIKE,
     BETTER,
-    LOWER,
     ONE_SAMPLE,
     SAME,
     TOO_FEW,
@@ -18,16 +17,15 @@ from windtunnel.analysis.comparison import (
     UNSEEN,
     WORSE,
 )
+from windtunnel.analysis.figures import LOWER, NOTHING, text_of
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.comparison import (
-    NOTHING,
     difference_cell,
     doubts,
     middle_cell,
     seeds_of,
     shown_metrics,
     title_of,
-    value_cell,
 )
 
 STYLES = ("report.css", "compare.css")
@@ -55,7 +53,7 @@ EDGE = 6.0
 """Percent of a picture's width that stay empty on either side."""
 LONGEST_VALUE = 80
 OTHER_TRAFFIC = ("other-traffic", "other-arrivals")
-"""Notes after which nobody may say that all designs got the same requests."""
+"""Notes that say that designs did not get the same requests."""
 
 
 class DifferenceBar(msgspec.Struct, frozen=True):
@@ -125,7 +123,7 @@ def _sentence(name: str, bars: list[DifferenceBar], cards: list[MetricCard]) -> 
         if found:
             parts.append(f"{word} {_listed(found)}")
     if not parts and any(bar.verdict == ONE_SAMPLE for bar in bars):
-        return f"{name}: one sample, so nobody knows which differences are chance."
+        return f"{name}: one sample, so differences may be chance."
     if not parts:
         return f"{name}: no difference was seen."
     return f"{name} is {', and '.join(parts)}."
@@ -164,7 +162,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> MetricCard:
         bars.append(
             DifferenceBar(
                 design=name,
-                value=value_cell(metric["unit"], other["mean"]),
+                value=text_of(metric["unit"], other["mean"]),
                 look=LOOKS[verdict],
                 mark=MARKS[verdict],
                 verdict=verdict,
@@ -180,7 +178,7 @@ def _card(metric: dict[str, Any], names: list[str]) -> MetricCard:
         name=metric["name"],
         group=metric["group"],
         better="lower is better" if metric["better"] == LOWER else "higher is better",
-        value=value_cell(metric["unit"], base["mean"]),
+        value=text_of(metric["unit"], base["mean"]),
         same=across(0.0) if known else None,
         bars=bars,
     )

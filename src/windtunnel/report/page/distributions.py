@@ -1,4 +1,4 @@
-"""The picture of a latency: bars on a scale of ratios, the share below, percentiles, targets."""
+"""The picture of a latency: bars on a log scale, the share below, percentiles, targets."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from windtunnel.analysis.figures import FIGURES, LATENCIES
 from windtunnel.analysis.latencies import LatencyCounts
 from windtunnel.core.units import format_duration
-from windtunnel.report.page.axes import Ratios, Tick, anchor_at, brief, path, percent
+from windtunnel.report.page.axes import LogScale, Tick, anchor_at, brief, path, percent
 from windtunnel.report.terminal.run import latencies_of
 
 if TYPE_CHECKING:
     from windtunnel.analysis.run import AnalyzedRun
 
-TITLES = {
-    "ttft": ("Time to first token", "arrival to the first token", "requests"),
-    "tpot": ("Time per output token", "mean over a request's later tokens", "requests"),
-    "itl": ("Gap between tokens", "every gap that a client saw", "gaps"),
-    "e2e": ("Whole request", "arrival to the last token", "requests"),
-    "queue": ("Waiting in line", "arrival to the first step that works on it", "requests"),
-    "gateway": ("Waiting at the gateway", "arrival to being let in", "requests"),
+MEANINGS = {
+    one.path.removeprefix("latency."): one.meaning
+    for one in FIGURES
+    if one.path.startswith("latency.")
 }
 MARKED = ("p50", "p90", "p99")
 TOP, BOTTOM = 48.0, 168.0
@@ -94,7 +92,7 @@ def _charts(
     """A picture for each latency that was seen, in the order people read them."""
     return [
         _distribution(key, counts[key], figures[key], _targets(key, classes, scenario))
-        for key in TITLES
+        for key in LATENCIES
         if key in counts and key in figures and counts[key].total
     ]
 
@@ -115,7 +113,8 @@ def _distribution(
     figures: dict[str, float | None],
     targets: list[tuple[str, float]],
 ) -> LatencyChart:
-    title, meaning, noun = TITLES[key]
+    title, noun = LATENCIES[key][0].capitalize(), "gaps" if key == "itl" else "requests"
+    meaning = MEANINGS[key]
     bars = counts.bars()
     start = AT_ONCE_WIDTH if counts.at_once else 0.0
     low, high = (bars[0].low, bars[-1].high) if bars else (1e-3, 1.0)
@@ -125,7 +124,7 @@ def _distribution(
     for _, target in targets:
         if high < target < 20.0 * high:  # worth the room
             high = target * 1.05
-    axis = Ratios(low, high, start)
+    axis = LogScale(low, high, start)
     tallest = max(counts.at_once, *(bar.count for bar in bars)) if bars else counts.at_once
     total = counts.total
     boxes, below = [], []
@@ -159,14 +158,14 @@ def _box(x: float, width: float, share: float, says: str) -> LatencyBar:
     return LatencyBar(percent(x), max(percent(width), 0.1), BOTTOM - height, height, says)
 
 
-def _mark(axis: Ratios, name: str, value: float | None, row: int) -> LatencyMark:
+def _mark(axis: LogScale, name: str, value: float | None, row: int) -> LatencyMark:
     assert value is not None
     at = axis.at(value) if value > 0.0 else 0.0
     label = f"{name} {brief(value)}"
     return LatencyMark(percent(at), 12.0 + 14.0 * row, label, "end" if at > 0.6 else "start")
 
 
-def _goal(axis: Ratios, name: str, target: float) -> LatencyMark:
+def _goal(axis: LogScale, name: str, target: float) -> LatencyMark:
     at = axis.at(target)
     anchor = anchor_at(at) if at > 0.96 else "end" if at > 0.5 else "start"
     return LatencyMark(percent(at), TOP + 12.0, f"{name} target {brief(target)}", anchor)

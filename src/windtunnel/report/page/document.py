@@ -1,4 +1,4 @@
-"""One HTML file from a template: it asks nobody for anything, and what a user named is escaped."""
+"""One HTML file from a template: it loads nothing, and names given by users are escaped."""
 
 from __future__ import annotations
 

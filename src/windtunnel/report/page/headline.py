@@ -1,4 +1,4 @@
-"""What a report says first: a verdict, the figures, the service levels; and the settings."""
+"""What a report says first: a verdict, figures, SLO attainment, trust; and the settings."""
 
 from __future__ import annotations
 
@@ -6,16 +6,35 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.figures import (
+    DOLLARS,
+    NOTHING,
+    OUTCOMES,
+    PER_S,
+    TARGETS,
+    TOKENS_PER_S,
+    figure,
+    share_text,
+    text_of,
+)
 from windtunnel.analysis.saturation import Stretch
+from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
 from windtunnel.core.units import format_count, format_duration, format_rate
 from windtunnel.report.page.axes import brief
-from windtunnel.report.page.tables import NOTHING, percent, rate
-from windtunnel.report.terminal.run import ENDINGS
 from windtunnel.report.terminal.run_details import prefix_share
+from windtunnel.report.terminal.trust import interval_cell, intervals_are
 
-GOOD, FAIR = 0.99, 0.9
+WELL_ATTAINED, FAIRLY_ATTAINED = 0.99, 0.9
 LEAST_LINK = 0.01
 """A link that is full for less of a run is not worth a sentence."""
+
+
+HEADLINES = {
+    GOOD: "Nothing speaks against these figures",
+    CAUTION: "Take these figures with caution",
+    DOUBT: "Doubt these figures",
+}
+MARKS = {GOOD: "\N{CHECK MARK}", CAUTION: "!", DOUBT: "\N{MULTIPLICATION SIGN}"}
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -27,7 +46,7 @@ class Tile(msgspec.Struct, frozen=True):
 
 
 class Attainment(msgspec.Struct, frozen=True):
-    """A class of service: the share that kept its targets, and how good that is."""
+    """A class of service: its SLO attainment, and how good that is."""
 
     name: str
     share: float | None
@@ -48,9 +67,9 @@ def verdict(result: dict[str, Any], found: list[Stretch], link_full_s: float) ->
         first = f"All {arrived:,} requests were completed."
     else:
         first = f"{completed:,} of {arrived:,} requests were completed."
-    others = [f"{requests[key]:,} {name}" for key, name in ENDINGS.items() if requests[key]]
+    others = [f"{requests[key]:,} {name}" for key, name in OUTCOMES.items() if requests[key]]
     if not completed:
-        first += f" They ended so: {', '.join(others)}."
+        first += f" Outcomes: {', '.join(others)}."
     elif completed != arrived:
         first += f" The rest: {', '.join(others[1:])}."
     said = [first, _saturated(result, found)]
@@ -83,41 +102,40 @@ def tiles(result: dict[str, Any]) -> list[Tile]:
     requests, cost = result["requests"], result["cost"]
     share = requests["completed"] / requests["arrived"] if requests["arrived"] else None
     shown = [
-        Tile("completed", percent(share), f"{requests['completed']:,} of {requests['arrived']:,}"),
-        _latency("first token p99", latency["ttft"]),
-        _latency("each token p99", latency["tpot"]),
-        _latency("request p99", latency["e2e"]),
+        Tile(
+            "completed", share_text(share), f"{requests['completed']:,} of {requests['arrived']:,}"
+        ),
+        _latency("ttft", latency),
+        _latency("tpot", latency),
+        _latency("e2e", latency),
         Tile(
             "throughput",
-            rate(speed["requests_per_s"]),
-            f"{rate(speed['goodput_requests_per_s'])} within SLO",
+            text_of(PER_S, speed["requests_per_s"]),
+            f"{text_of(PER_S, speed['goodput_requests_per_s'])} within SLO",
         ),
         Tile(
             "output tokens",
-            _tokens(speed["output_tokens_per_s"]),
+            text_of(TOKENS_PER_S, speed["output_tokens_per_s"]),
             f"{format_count(result['tokens']['output'])} in all",
         ),
     ]
     spared = prefix_share(result)
     if spared:
         note = f"of {format_count(result['tokens']['prompt'])} prompt tokens"
-        shown.append(Tile("prefix hits", percent(spared), note))
+        shown.append(Tile("prefix hits", share_text(spared), note))
     if cost["total"]:
         each = cost["per_million_output_tokens"]
-        note = f"${each:,.2f} per million output tokens" if each else "at list prices"
-        shown.append(Tile("cost", f"${cost['total']:,.2f}", note))
+        note = f"{text_of(DOLLARS, each)} per million output tokens" if each else "at list prices"
+        shown.append(Tile("cost", text_of(DOLLARS, cost["total"]), note))
     return shown
 
 
-def _latency(name: str, figures: dict[str, float | None]) -> Tile:
-    p50, p99 = figures["p50"], figures["p99"]
+def _latency(key: str, latency: dict[str, dict[str, float | None]]) -> Tile:
+    p50, p99 = latency[key]["p50"], latency[key]["p99"]
+    name = figure(f"latency.{key}.p99").label
     if p50 is None or p99 is None:
         return Tile(name, NOTHING, "never seen")
     return Tile(name, brief(p99), f"p50 {brief(p50)}")
-
-
-def _tokens(per_s: float | None) -> str:
-    return NOTHING if per_s is None else f"{format_count(per_s)}/s"
 
 
 def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attainment]:
@@ -125,28 +143,59 @@ def attainments(result: dict[str, Any], scenario: dict[str, Any]) -> list[Attain
     found = []
     for name, slo in result["slo"].items():
         share, plan = slo["attained"], scenario["slos"].get(name, {})
-        kinds = (("ttft", "first token"), ("tpot", "per token"), ("e2e", "whole request"))
         targets = [
-            f"{word} {format_duration(plan[f'{key}_s'])}"
-            for key, word in kinds
+            f"{label} {format_duration(plan[f'{key}_s'])}"
+            for key, label in TARGETS.items()
             if plan.get(f"{key}_s") is not None
         ]
         if share is None:
             state = "none"
-        elif share >= GOOD:
+        elif share >= WELL_ATTAINED:
             state = "good"
         else:
-            state = "fair" if share >= FAIR else "bad"
+            state = "fair" if share >= FAIRLY_ATTAINED else "bad"
         found.append(
             Attainment(
                 name,
                 share,
                 slo["requests"],
-                ", ".join(targets) or "no targets: completed is enough",
+                ", ".join(targets) or "no targets: every completed request counts",
                 state,
             )
         )
     return found
+
+
+class TrustBox(msgspec.Struct, frozen=True):
+    """What the box shows: a headline, and findings as (severity, mark, sentence)."""
+
+    verdict: str
+    headline: str
+    findings: list[tuple[str, str, str]]
+    figures: tuple[str, ...]
+    whose: str  # what the intervals are of
+    repeated: bool
+    intervals: list[tuple[str, list[str]]]  # a row for each latency; none of one run alone
+
+
+def trust_box(result: dict[str, Any]) -> TrustBox:
+    trust = result["trust"]
+    findings = [(one["severity"], MARKS[one["severity"]], one["says"]) for one in trust["findings"]]
+    figures = ("mean", "p50", "p95", "p99")
+    rows = [
+        (name, [interval_cell(trust["latency_intervals"][kind][figure]) for figure in figures])
+        for kind, name in TARGETS.items()
+        if trust["latency_intervals"] is not None
+    ]
+    return TrustBox(
+        verdict=trust["verdict"],
+        headline=HEADLINES[trust["verdict"]],
+        findings=findings,
+        figures=figures,
+        whose=intervals_are(trust),
+        repeated=trust["repeats"] is not None,
+        intervals=rows,
+    )
 
 
 def settings(

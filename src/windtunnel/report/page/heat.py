@@ -30,11 +30,11 @@ FULL_HEIGHT = 400.0
 LABEL_ROOM = 13.0
 LONGEST_NAME = 10
 FAINTEST = 28
-CALM_LINE = 8.0
-"""A line of fewer requests never looks hot."""
+CALM_QUEUE = 8.0
+"""A shorter queue never looks hot."""
 
 METRICS = {
-    "waiting": ("Waiting", "", (213, 94, 0)),
+    "waiting": ("Queued", "", (213, 94, 0)),
     "running": ("Running", "", (40, 130, 200)),
     "kv_used": ("KV cache", "%", (0, 150, 110)),
 }
@@ -78,7 +78,7 @@ def heat_map(series: Series, slots: list[int]) -> HeatMap:
     height = rows[0].middle * 2.0
     starts = _columns(series.times)
     columns = len(starts)
-    tops = {"waiting": CALM_LINE, "running": float(max(slots)), "kv_used": 1.0}
+    tops = {"waiting": CALM_QUEUE, "running": float(max(slots)), "kv_used": 1.0}
     layers, cells = [], {}
     for key, (title, unit, colour) in METRICS.items():
         grid = _highest(series.servers[key], rows, starts)

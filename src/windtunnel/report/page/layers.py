@@ -21,9 +21,9 @@ Columns = dict[str, tuple[int, ...]]
 
 AN_HOUR_S = 3600.0
 SERVERS: Columns = {"wanted": (1,), "ready": (4,), "starting": (2, 3)}
-"""Columns of a pool's sizes by the name of the line; who is not placed yet starts, too."""
-SERVERS_UNTOLD: Columns = {"ready": (3,), "starting": (1, 2), "draining": (4,)}
-"""The same where nobody says how many are wanted."""
+"""Columns of a pool's sizes by the name of the line; pending servers count as starting."""
+SERVERS_WITHOUT_TARGET: Columns = {"ready": (3,), "starting": (1, 2), "draining": (4,)}
+"""The same where no autoscaler says how many are wanted."""
 PODS: Columns = {"waiting": (1,), "gangs waiting": (5,), "ready": (3,)}
 MACHINES: Columns = {"in a cluster": (3, 4, 5), "creating": (1,), "idle": (2,)}
 PRICE = 8
@@ -58,7 +58,7 @@ def _pools(result: dict[str, Any], history: ControlHistory, end_s: float) -> lis
     drawn = []
     for pool in history.pools() if scaling is None else scaling["pools"]:
         if scaling is None:
-            rows, columns = _sizes(history, pool), SERVERS_UNTOLD
+            rows, columns = _sizes(history, pool), SERVERS_WITHOUT_TARGET
         else:
             rows, columns = scaling["pools"][pool]["sizes"], SERVERS
         if len(rows) > 1:
@@ -92,8 +92,8 @@ def _sizes(history: ControlHistory, pool: str) -> list[list[float]]:
 def _clusters(result: dict[str, Any], history: ControlHistory, end_s: float) -> list[Chart]:
     clusters = (result.get("gangs") or {"clusters": {}})["clusters"]
     drawn = []
-    for cluster, told in clusters.items():
-        rows = told["sizes"]
+    for cluster, found in clusters.items():
+        rows = found["sizes"]
         if len(rows) > 1:
             said = [
                 one
@@ -112,8 +112,8 @@ def _clusters(result: dict[str, Any], history: ControlHistory, end_s: float) -> 
 def _kinds(result: dict[str, Any], history: ControlHistory, end_s: float) -> list[Chart]:
     kinds = (result.get("fleet") or {"pools": {}})["pools"]
     drawn = []
-    for kind, told in kinds.items():
-        rows = told["sizes"]
+    for kind, found in kinds.items():
+        rows = found["sizes"]
         if len(rows) > 1:
             said = [
                 one
@@ -135,7 +135,7 @@ def _cost(result: dict[str, Any], series: Series, end_s: float) -> list[Chart]:
     about = ("Cost", "dollars an hour", " $/h")
     fleet = result.get("fleet")
     if fleet is not None:
-        rows = _summed([told["sizes"] for told in fleet["pools"].values()])
+        rows = _summed([found["sizes"] for found in fleet["pools"].values()])
         return [stairs(about, rows, {"cost": (1,)}, end_s)] if len(rows) > 1 else []
     interval = np.maximum(series.whole["interval"], 1e-12)
     rate = series.whole["cost"] * AN_HOUR_S / interval

@@ -11,7 +11,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.report.page.axes import percent
 
 if TYPE_CHECKING:
-    from windtunnel.analysis.explain.history import LoggedEvent, LoggedFault
+    from windtunnel.analysis.explain.history import FaultHistory, LoggedEvent
 
 PLACES = 200
 """Across a chart: two marks in one place are one."""
@@ -63,22 +63,22 @@ def of_scaling(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
 
 def of_others(happenings: Iterable[LoggedEvent]) -> list[tuple[float, str]]:
     """What gangs and fleet decided."""
-    told = []
+    found = []
     for one in happenings:
         word = one.kind.partition(".")[2]
         name = f"{one.id}: " if one.id else ""
         reason = f". {one.reason}" if one.reason else ""
-        told.append((one.time, f"{name}{word} {one.name}{reason}"))
-    return told
+        found.append((one.time, f"{name}{word} {one.name}{reason}"))
+    return found
 
 
-def troubles(faults: Iterable[LoggedFault], end_s: float) -> list[FaultSpan]:
+def troubles(faults: Iterable[FaultHistory], end_s: float) -> list[FaultSpan]:
     """Faults, as they are drawn through every chart; of very many the first."""
     found = []
     for one in list(faults)[:MOST_FAULTS]:
         until_s = end_s if one.until_s is None else min(one.until_s, end_s)
         when = format_duration(one.at_s)
-        whom = ", ".join(one.subjects[:MOST_SAID]) or "nobody"
+        whom = ", ".join(one.subjects[:MOST_SAID]) or "nothing"
         long = f" until {format_duration(until_s)}" if until_s > one.at_s else ""
         says = f"{one.id} at {when}{long}: {one.kind} of {whom}"
         width = percent((until_s - one.at_s) / end_s)

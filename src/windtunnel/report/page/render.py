@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windtunnel.analysis.figures import LATENCIES, NOTHING, OUTCOMES
 from windtunnel.analysis.phases import NAMES, PHASES, Owner
 from windtunnel.analysis.run import AnalyzedRun, read_run
 from windtunnel.analysis.run_folder import RESULT
@@ -25,13 +26,12 @@ from windtunnel.report.page import tables
 from windtunnel.report.page.axes import ACROSS, brief, time_ticks
 from windtunnel.report.page.distributions import BOTTOM, TOP, views
 from windtunnel.report.page.document import document
-from windtunnel.report.page.headline import attainments, settings, tiles, verdict
+from windtunnel.report.page.headline import attainments, settings, tiles, trust_box, verdict
 from windtunnel.report.page.heat import heat_map
 from windtunnel.report.page.layers import fleet_size, layer_charts
 from windtunnel.report.page.marks import troubles
 from windtunnel.report.page.series import HEIGHT, bands, charts, hover_data
-from windtunnel.report.page.trust import trust_box
-from windtunnel.report.terminal.run import ENDINGS, LATENCIES, latencies_of
+from windtunnel.report.terminal.run import latencies_of
 
 STYLES = ("report.css", "trust.css")
 MOST_STRETCHES = 8
@@ -44,7 +44,7 @@ def report_page(folder: Path) -> str:
     try:
         return render(read_run(folder))
     except (AttributeError, KeyError, TypeError, UndefinedError, ValueError) as error:
-        what = f"it has not all that a report shows, or not as it should be: {error}"
+        what = f"it lacks something that a report shows, or has it in another form: {error}"
         hint = "another version wrote it: simulate again, or make the report with that version"
         raise InputError(what, where=str(folder / RESULT), hint=hint) from error
 
@@ -114,12 +114,12 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
         "fleet": fleet_size(series),
         "heat": heat,
         "worst": [
-            _worst(title, run.worst.stories(upto, series, slots))
+            _slowest(title, run.slowest.requests(upto, series, slots))
             for title, upto in (("to the first token", FIRST_TOKEN), ("to the end", FINISHED))
         ],
         "phase_names": NAMES,
         "endings": run.endings.most(),
-        "ending_names": ENDINGS,
+        "ending_names": OUTCOMES,
         "settings": settings(scenario, result),
         "hover": {
             "end": end_s,
@@ -130,13 +130,13 @@ def _values(run: AnalyzedRun) -> dict[str, Any]:
     }
 
 
-def _worst(title: str, stories: list[SlowRequest]) -> dict[str, Any]:
+def _slowest(title: str, requests: list[SlowRequest]) -> dict[str, Any]:
     """A list of slow requests, with the phases that are seen in it and percent per second."""
-    longest = max((story.took_s for story in stories), default=0.0)
+    longest = max((one.took_s for one in requests), default=0.0)
     return {
         "title": title,
-        "stories": stories,
-        "phases": _seen({phase.name for story in stories for phase in story.phases}),
+        "requests": requests,
+        "phases": _seen({phase.name for one in requests for phase in one.phases}),
         "scale": 100.0 / (longest or 1.0),
     }
 
@@ -147,4 +147,4 @@ def _seen(phases: set[str]) -> list[str]:
 
 def _server(owner: Owner) -> str:
     pool, replica = owner
-    return tables.NOTHING if pool is None else f"{pool} {replica}"
+    return NOTHING if pool is None else f"{pool} {replica}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windtunnel.analysis.figures import figure
 from windtunnel.report.page.document import document
 from windtunnel.report.terminal.sensitivity import (
     doubt_of,
@@ -13,7 +14,6 @@ from windtunnel.report.terminal.sensitivity import (
     legend_of,
     rows_of,
 )
-from windtunnel.report.terminal.sweep import label
 
 STYLES = ("report.css", "sensitivity.css")
 
@@ -25,7 +25,7 @@ def sensitivity_page(study: Mapping[str, Any]) -> str:
     seeds = study["seeds"]
     values = {
         "title": study["name"],
-        "figure": label(study["metric"]["name"]),
+        "figure": figure(study["metric"]["name"]).label,
         "headline": headline_of(study),
         "method": study["method"].capitalize(),
         "samples": study["samples"],

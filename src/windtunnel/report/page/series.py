@@ -36,7 +36,7 @@ LOST = {"timed out": "timed_out", "rejected": "rejected", "dropped": "dropped"}
 
 
 class ChartLine(msgspec.Struct, frozen=True):
-    """One quantity of a chart; its look is never told by colour alone."""
+    """One quantity of a chart; never distinguished by colour alone."""
 
     name: str
     look: str
@@ -142,16 +142,16 @@ def charts(
         drawn.append(draw.rates("Not completed", f"{', '.join(lost)}, per second", lost))
     if whole["at_gateway"].any():
         waiting = {"at the gateway": whole["at_gateway"]}
-        drawn.append(draw.levels("At the gateway", "requests that are not let in yet", waiting))
-    lines, where = {"waiting": whole["waiting"]}, "requests in line at servers"
+        drawn.append(draw.levels("At the gateway", "queued requests", waiting))
+    lines, where = {"queued": whole["waiting"]}, "queued at servers"
     if whole["in_line"].any():
-        lines = {"for a server to be ready": whole["in_line"], "at servers": whole["waiting"]}
-        where = "requests in line, for a server to be ready and at servers"
+        lines = {"until a server is ready": whole["in_line"], "at servers": whole["waiting"]}
+        where = "queued until a server is ready, and at servers"
     drawn += [
-        draw.levels("Waiting", where, lines),
+        draw.levels("Queued", where, lines),
         draw.levels(
             "Running",
-            "requests in batches",
+            "requests in the batches",
             {"running": whole["running"]},
             limit=None if changing else ("slots", float(sum(slots))),
         ),

@@ -1,4 +1,4 @@
-"""report.html of a sweep: fronts, parallel coordinates and a table; one file, offline."""
+"""report.html of a sweep: Pareto fronts, parallel coordinates and a table; one file, offline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.figures import figure, text_of
 from windtunnel.report.page.document import document
-from windtunnel.report.terminal.comparison import value_cell
-from windtunnel.report.terminal.sweep import figure_cell, label, short_names
+from windtunnel.report.terminal.sweep import figure_cell, short_names
 from windtunnel.search.point import written
 from windtunnel.search.sweep.summary import best_of, mean_of, varies
 from windtunnel.settings.fields import one_line
@@ -64,7 +64,7 @@ def sweep_page(summary: Mapping[str, Any]) -> str:
             for axis in summary["axes"]
         ],
         "heads": short_names(paths),
-        "figures": [label(name) for name in summary["shown"]],
+        "figures": [figure(name).label for name in summary["shown"]],
         "lines": [_line(summary, point, paths, best) for point in listed],
         "unlisted": len(measured) - len(listed),
         "undrawn": len(measured) - len(drawn),
@@ -112,10 +112,10 @@ def _sentences(
         unit = next(metric["unit"] for metric in summary["metrics"] if metric["name"] == name)
         at = ", ".join(f"{names[path]} {_short(v)}" for path, v in whose[0]["settings"].items())
         if len(whose) > len(points) / 4:
-            continue  # that tells nobody which to take
+            continue  # too many to choose by
         others = f"{len(whose) - 1} other point{'s' if len(whose) > 2 else ''}"
         more = f" and at {others}" if len(whose) > 1 else ""
-        found.append(f"Best {label(name)}: {value_cell(unit, best)} at {at}{more}.")
+        found.append(f"Best {figure(name).label}: {text_of(unit, best)} at {at}{more}.")
     return found
 
 
@@ -162,7 +162,7 @@ def _drawing(summary: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) ->
         "metrics": [
             {
                 "name": metric["name"],
-                "label": label(metric["name"]),
+                "label": figure(metric["name"]).label,
                 "unit": metric["unit"],
                 "better": metric["better"],
             }
@@ -186,7 +186,7 @@ def _drawing(summary: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) ->
 def _scale(
     path: str, points: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str] | None, str, list[float]]:
-    """The words of an axis or None, its unit, and where every point stands on it."""
+    """The words of an axis or None, its unit, and the place of every point."""
     values = [point["settings"][path] for point in points]
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return None, "", [float(value) for value in values]

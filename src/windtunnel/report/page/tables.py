@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.figures import (
+    DOLLARS,
+    NOTHING,
+    OUTCOMES,
+    SECONDS,
+    cells_of,
+    heads_of,
+    share_text,
+    text_of,
+)
 from windtunnel.core.units import (
-    duration_cell,
-    format_count,
     format_duration,
-    format_rate,
     format_size,
 )
-from windtunnel.report.terminal.run import ENDINGS, differing, dollars
+from windtunnel.report.terminal.run import differing
 
-NOTHING = "\N{EN DASH}"
-"""What stands where there is no value."""
 MOST_ROWS = 20
 MOST_SERVERS = 40
 UNEVEN = 2.0
 """A server is worth a word when requests wait this many times as long there as on the mean."""
 
-DECIDED = {"admit": "let in", "queue": "kept", "reject": "turned away", "evict": "stopped"}
+DECIDED = {"admit": "admitted", "queue": "queued", "reject": "rejected", "evict": "evicted"}
 
 Entry = dict[str, Any]
 
@@ -40,31 +44,31 @@ class PageTable(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def seconds(value: float | None) -> str:
-    return NOTHING if value is None else duration_cell(value)
-
-
-def percent(share: float | None) -> str:
-    if share is None:
-        return NOTHING
-    # 99.96% is not 100%.
-    return f"{share:.1%}" if share < 0.999 or share == 1.0 else f"{int(share * 1e4) / 100:.2f}%"
-
-
 def accounts(result: Entry) -> list[PageTable]:
     """Who got what: by model, class, tenant and source, each where there are several."""
     found = []
     if result.get("models"):
-        found.append(_models(result["models"]))
+        found.append(_part("models.MODEL", result["models"]))
     if len(result["slo"]) > 1:
-        found.append(_classes(result["slo"]))
+        found.append(_part("slo.CLASS", result["slo"]))
     if len(result["tenants"]) > 1:
-        found.append(_tenants(result))
+        found.append(_part("tenants.TENANT", result["tenants"], _fairness(result)))
     if len(result["sources"]) > 1 and not _alike(result["sources"], result["tenants"]):
-        found.append(_sources(result["sources"]))
+        found.append(_part("sources.SOURCE", result["sources"]))
     if result["adapters"]:
-        found.append(_adapters(result["adapters"]))
+        found.append(_part("adapters.ADAPTER", result["adapters"]))
     return found
+
+
+def _part(part: str, entries: dict[str, Entry], lead: str = "") -> PageTable:
+    """Models, classes, tenants, sources or adapters: those with the most requests."""
+    noun = part.rpartition(".")[2].lower()
+    order = sorted(entries, key=lambda name: -_outcomes(entries[name])[0])[:MOST_ROWS]
+    rows = [[name, _outcomes(entries[name])[1], *cells_of(part, entries[name])] for name in order]
+    more = len(entries) - len(order)
+    note = f"The {MOST_ROWS} with the most requests; result.json has {more} more." if more else ""
+    columns = [noun, "not completed", *heads_of(part)]
+    return PageTable(f"By {noun}", lead, 2, columns, rows, note)
 
 
 def _alike(some: dict[str, Entry], others: dict[str, Entry]) -> bool:
@@ -77,81 +81,12 @@ def _alike(some: dict[str, Entry], others: dict[str, Entry]) -> bool:
     return one == two
 
 
-def _not_completed(entry: Entry) -> str:
-    parts = [f"{entry[key]:,} {name}" for key, name in ENDINGS.items() if entry[key]]
-    return ", ".join(parts[1:] if entry["completed"] else parts) or NOTHING
-
-
-def _largest(
-    entries: dict[str, Entry], row: Callable[[str, Entry], list[str]], noun: str
-) -> tuple[list[list[str]], str]:
-    """Rows of those with the most requests, and what is said of the others."""
-    order = sorted(entries, key=lambda name: -entries[name]["requests"])[:MOST_ROWS]
-    more = len(entries) - len(order)
-    note = f"The {MOST_ROWS} with the most requests; result.json has {more} more {noun}."
-    return [row(name, entries[name]) for name in order], note if more else ""
-
-
-def _models(models: dict[str, Entry]) -> PageTable:
-    def row(name: str, one: Entry) -> list[str]:
-        requests, latency, cost = one["requests"], one["latency"], one["cost"]
-        return [
-            name,
-            _not_completed(requests),
-            f"{requests['arrived']:,}",
-            percent(one["attained"]),
-            seconds(latency["queue"]["p99"]),
-            seconds(latency["ttft"]["p50"]),
-            seconds(latency["ttft"]["p99"]),
-            seconds(latency["tpot"]["p99"]),
-            seconds(latency["e2e"]["p99"]),
-            dollars(cost["total"]) if cost["total"] else NOTHING,
-        ]
-
-    columns = ["model", "not completed", "requests", "in time", "queue p99"]
-    columns += ["TTFT p50", "TTFT p99", "TPOT p99", "E2E p99", "cost"]
-    rows = [row(name, one) for name, one in models.items()]
-    return PageTable("By model", "", 2, columns, rows)
-
-
-def _classes(slos: dict[str, Entry]) -> PageTable:
-    def row(name: str, slo: Entry) -> list[str]:
-        return [
-            name,
-            _not_completed(slo),
-            f"{slo['requests']:,}",
-            percent(slo["attained"]),
-            seconds(slo["queue"]["p99"]),
-            seconds(slo["ttft"]["p50"]),
-            seconds(slo["ttft"]["p99"]),
-            seconds(slo["tpot"]["p99"]),
-            seconds(slo["e2e"]["p99"]),
-        ]
-
-    columns = ["class", "not completed", "requests", "in time", "queue p99"]
-    columns += ["TTFT p50", "TTFT p99", "TPOT p99", "E2E p99"]
-    rows, note = _largest(slos, row, "classes")
-    return PageTable("By class", "", 2, columns, rows, note)
-
-
-def _tenants(result: Entry) -> PageTable:
-    def row(name: str, tenant: Entry) -> list[str]:
-        return [
-            name,
-            _not_completed(tenant),
-            f"{tenant['requests']:,}",
-            percent(tenant["attained"]),
-            seconds(tenant["ttft"]["p50"]),
-            seconds(tenant["ttft"]["p99"]),
-            seconds(tenant["e2e"]["p99"]),
-            format_count(tenant["output_tokens"]),
-            percent(tenant["served_share"]),
-        ]
-
-    columns = ["tenant", "not completed", "requests", "in time", "TTFT p50", "TTFT p99"]
-    columns += ["E2E p99", "output tokens", "served"]
-    rows, note = _largest(result["tenants"], row, "tenants")
-    return PageTable("By tenant", _fairness(result), 2, columns, rows, note)
+def _outcomes(entry: Entry) -> tuple[int, str]:
+    """How many requests there were, and how those ended that were not completed."""
+    counts = entry["requests"] if isinstance(entry["requests"], dict) else entry
+    parts = [f"{counts[key]:,} {name}" for key, name in OUTCOMES.items() if counts[key]]
+    total = counts["arrived"] if counts is not entry else counts["requests"]
+    return total, ", ".join(parts[1:] if counts["completed"] else parts) or NOTHING
 
 
 def _fairness(result: Entry) -> str:
@@ -160,7 +95,7 @@ def _fairness(result: Entry) -> str:
         f"{fairness[key]:.3f} for the {what}"
         for key, what in (
             ("served_tokens", "share of its tokens that each was served"),
-            ("goodput", "share of its requests that was in time"),
+            ("goodput", "SLO attainment of each"),
         )
         if fairness[key] is not None
     ]
@@ -169,42 +104,6 @@ def _fairness(result: Entry) -> str:
     many = len(result["tenants"])
     scale = f"1: all alike, 1/{many}: one has all"
     return f"Jain's index of fairness over {many} tenants ({scale}): {', '.join(parts)}."
-
-
-def _sources(sources: dict[str, Entry]) -> PageTable:
-    def row(name: str, source: Entry) -> list[str]:
-        return [
-            name,
-            _not_completed(source),
-            f"{source['requests']:,}",
-            percent(source["attained"]),
-            format_count(source["prompt_tokens"]),
-            format_count(source["output_tokens"]),
-            percent(source["served_share"]),
-        ]
-
-    columns = ["source", "not completed", "requests", "in time", "prompt tokens"]
-    columns += ["output tokens", "served"]
-    rows, note = _largest(sources, row, "sources")
-    return PageTable("By source", "", 2, columns, rows, note)
-
-
-def _adapters(adapters: dict[str, Entry]) -> PageTable:
-    def row(name: str, adapter: Entry) -> list[str]:
-        return [
-            name,
-            _not_completed(adapter),
-            f"{adapter['requests']:,}",
-            percent(adapter["attained"]),
-            seconds(adapter["ttft"]["p50"]),
-            seconds(adapter["ttft"]["p99"]),
-            f"{adapter['loads']:,}",
-            f"{adapter['evictions']:,}",
-        ]
-
-    columns = ["adapter", "not completed", "requests", "in time", "TTFT p50", "TTFT p99"]
-    rows, note = _largest(adapters, row, "adapters")
-    return PageTable("By adapter", "", 2, [*columns, "loads", "evictions"], rows, note)
 
 
 def decisions(result: Entry) -> PageTable | None:
@@ -218,7 +117,11 @@ def decisions(result: Entry) -> PageTable | None:
         for reason, count in counts.items()
     ]
     most = gateway["waiting_peak"]
-    lead = f"At most {most:,} requests waited there at once." if most else "Nobody waited there."
+    lead = (
+        f"At most {most:,} requests were queued there at once."
+        if most
+        else "No request was queued there."
+    )
     return PageTable("At the gateway", lead, 2, ["decided", "reason", "times"], rows)
 
 
@@ -228,9 +131,9 @@ def choices(result: Entry) -> str:
     if routing is None or not routing["requests"]:
         return ""
     return (
-        f"Of {routing['requests']:,} choices of the router that were looked into, "
-        f"{percent(routing['better_elsewhere'])} had a better server by fresh signals; regret was "
-        f"{routing['regret_mean']:.3g} on the mean, {routing['regret_p99']:.3g} at p99."
+        f"Of {routing['requests']:,} choices of the router that were examined, "
+        f"{share_text(routing['better_elsewhere'])} had a better server by fresh signals; the "
+        f"regret was {routing['regret_mean']:.3g} on average, {routing['regret_p99']:.3g} at p99."
     )
 
 
@@ -246,7 +149,7 @@ def conversations(result: Entry) -> PageTable | None:
     )
     figures = ("mean", "p50", "p90", "p99", "max")
     rows = [
-        [name, *(seconds(sessions[key][figure]) for figure in figures)]
+        [name, *(text_of(SECONDS, sessions[key][figure]) for figure in figures)]
         for name, key in (
             ("TTFT of first turns, cold", "cold_ttft"),
             ("TTFT of later turns, warm", "warm_ttft"),
@@ -265,12 +168,12 @@ def transfers(result: Entry) -> PageTable | None:
     moved = f"{format_size(split['moved_bytes'])} of KV cache moved"
     spared = split["present_tokens"] / tokens if tokens else 0.0
     lead = f"{split['split']:,} of {result['requests']['arrived']:,} requests were split; {moved}"
-    lead += f", {percent(spared)} of tokens were there already"
-    lead += f"; the link was busy {percent(split['link_busy'])} of the time"
+    lead += f", {share_text(spared)} of tokens were there already"
+    lead += f"; the link was busy {share_text(split['link_busy'])} of the time"
     lead += f"; {split['retries']:,} tries found no room." if split["retries"] else "."
     figures = ("mean", "p50", "p90", "p99", "max")
     rows = [
-        [name, *(seconds(split[key][figure]) for figure in figures)]
+        [name, *(text_of(SECONDS, split[key][figure]) for figure in figures)]
         for name, key in (("waiting for room", "room"), ("moving", "transfer"))
     ]
     return PageTable("Prompts apart from answers", lead, 1, ["", *figures], rows)
@@ -285,7 +188,7 @@ def tiers(result: Entry) -> PageTable | None:
     for name, offload in offloads.items():
         wait = offload["wait"]
         if wait["p50"] is not None:
-            figures = f"p50 {seconds(wait['p50'])}, p99 {seconds(wait['p99'])}"
+            figures = f"p50 {text_of(SECONDS, wait['p50'])}, p99 {text_of(SECONDS, wait['p99'])}"
             waits.append(f"Requests of {name} waited for loads: {figures}.")
         rows += [
             [
@@ -294,9 +197,9 @@ def tiers(result: Entry) -> PageTable | None:
                 f"{tier['loads']:,}",
                 f"{tier['loaded_tokens']:,}",
                 format_size(tier["loaded_bytes"]),
-                percent(tier["busy"]),
+                share_text(tier["busy"]),
                 format_size(tier["stored_bytes"]),
-                percent(tier["peak"]),
+                share_text(tier["peak"]),
             ]
             for place, tier in offload["tiers"].items()
         ]
@@ -308,23 +211,26 @@ def pools(result: Entry, scenario: Entry) -> PageTable:
     """What each pool did and cost."""
     plans = {pool["name"]: pool for pool in scenario["serving"]["pools"]}
     priced = any(pool["cost"] for pool in result["pools"].values())
-    told = differing(result["pools"])
-    columns = ["pool", *told, "runs on", "servers", "busy", "KV peak", "preemptions"]
+    shown = differing(result["pools"])
+    columns = ["pool", *shown, "runs on", "servers", *heads_of("pools.POOL")]
     columns += ["$ per hour", "cost"] if priced else []
     rows = []
     for name, pool in result["pools"].items():
         plan = plans.get(name, {})
         count = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
-        cells = [name, *(pool[key] or NOTHING for key in told)]
+        cells = [name, *(pool[key] or NOTHING for key in shown)]
         cells += [_hardware(plan), f"{count:.1f}".removesuffix(".0")]
-        cells += [percent(pool["utilization"]), percent(pool["kv_peak"])]
-        cells.append(f"{pool['preemptions']:,}")
+        cells += cells_of("pools.POOL", pool)
         if priced:
             price = pool["price_per_hour"]
-            each = NOTHING if price is None else dollars(price * plan.get("tensor_parallel", 1))
-            cells += [each, dollars(pool["cost"]) if pool["cost"] else NOTHING]
+            each = (
+                NOTHING
+                if price is None
+                else text_of(DOLLARS, price * plan.get("tensor_parallel", 1))
+            )
+            cells += [each, text_of(DOLLARS, pool["cost"]) if pool["cost"] else NOTHING]
         rows.append(cells)
-    return PageTable("Pools", _cost(result), 2 + len(told), columns, rows)
+    return PageTable("Pools", _cost(result), 2 + len(shown), columns, rows)
 
 
 def _hardware(plan: Entry) -> str:
@@ -341,11 +247,11 @@ def _cost(result: Entry) -> str:
     if not cost["total"]:
         return ""
     each = cost["per_million_output_tokens"]
-    per = f", {dollars(each)} per million output tokens" if each else ""
-    total = f"{dollars(cost['total'])} in all{per}"
+    per = f", {text_of(DOLLARS, each)} per million output tokens" if each else ""
+    total = f"{text_of(DOLLARS, cost['total'])} in all{per}"
     if result["fleet"] is not None:
         kinds = result["fleet"]["pools"].items()
-        each_kind = ", ".join(f"{name} {dollars(kind['cost'])}" for name, kind in kinds)
+        each_kind = ", ".join(f"{name} {text_of(DOLLARS, kind['cost'])}" for name, kind in kinds)
         return (
             f"{total}: what the machines of the fleet cost ({each_kind}). The rows are the list "
             "prices of accelerators for the time of their servers, and do not add up to it."
@@ -359,19 +265,9 @@ def servers(result: Entry) -> PageTable:
     few = len(result["servers"]) <= MOST_SERVERS
     if few:
         listed = result["servers"]
-    columns = ["server", "requests", "mean wait", "busy", "KV peak", "preemptions"]
-    columns += ["prefix hits", "output tokens"]
+    columns = ["server", *heads_of("servers[]")]
     rows = [
-        [
-            f"{one['pool']}\N{NO-BREAK SPACE}{one['server']}",
-            f"{one['requests']:,}",
-            seconds(one["queue_mean"]),
-            percent(one["utilization"]),
-            percent(one["kv_peak"]),
-            f"{one['preemptions']:,}",
-            format_count(one["prefix_hit_tokens"]),
-            format_count(one["output_tokens"]),
-        ]
+        [f"{one['pool']}\N{NO-BREAK SPACE}{one['server']}", *cells_of("servers[]", one)]
         for one in listed
     ]
     title = "Server by server" if few else f"The {MOST_SERVERS} servers with the longest waits"
@@ -379,7 +275,7 @@ def servers(result: Entry) -> PageTable:
 
 
 def _evenness(found: list[Entry]) -> str:
-    """Whether some servers have longer lines than others of their pool, as one sentence."""
+    """Whether requests were queued longer on some servers of a pool, as one sentence."""
     pools: dict[str, list[Entry]] = {}
     for one in found:
         if one["queue_mean"] is not None:
@@ -399,7 +295,3 @@ def _evenness(found: list[Entry]) -> str:
         f"{many} waits more than {UNEVEN:g} times as long as the mean of the pool: on {name} "
         f"requests waited {format_duration(longest)}, on the mean server {format_duration(mean)}."
     )
-
-
-def rate(per_s: float | None) -> str:
-    return NOTHING if per_s is None else format_rate(per_s)

@@ -1,6 +1,6 @@
 """How a batch goes on, while it does: bars by column and numbers by model on a terminal.
 
-Where nobody watches (a log, a pipe) there is a line now and then instead.
+Where there is no terminal (a log, a pipe) there is a line now and then instead.
 """
 
 from __future__ import annotations

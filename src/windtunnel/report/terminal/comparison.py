@@ -18,13 +18,12 @@ from windtunnel.analysis.comparison import (
     UNSEEN,
     WORSE,
 )
+from windtunnel.analysis.figures import NOTHING, text_of
 from windtunnel.analysis.trust import GOOD
-from windtunnel.core.units import duration_cell, format_count
 from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
 
 DATA = "compare.json"
 PAGE = "compare.html"
-NOTHING = "-"
 COLOURS = {BETTER: "green", WORSE: "red"}
 BRIEF = {
     BETTER: "better",
@@ -39,7 +38,7 @@ BRIEF = {
 """Verdicts for screens that have no room for them."""
 LONGEST_HEADER = 16
 LARGEST_PERCENT = 10_000.0
-"""Beyond it nobody reads the digits."""
+"""Beyond it digits are noise."""
 
 
 class ComparisonLayout(NamedTuple):
@@ -119,11 +118,11 @@ def _cells(metric: dict[str, Any], place: int, layout: ComparisonLayout) -> tupl
     if layout.brief:
         said = BRIEF[verdict]
     elif verdict == TOO_FEW and 3 in layout.columns:
-        between, said = TOO_FEW, ""  # in place of an interval that tells nothing
+        between, said = TOO_FEW, ""  # in place of an interval without information
     return (
         Text(metric["name"]),
-        Text(value_cell(unit, base["mean"])),
-        Text(value_cell(unit, ours["mean"])),
+        Text(text_of(unit, base["mean"])),
+        Text(text_of(unit, ours["mean"])),
         Text(between),
         Text(said, COLOURS.get(verdict, "dim")),
     )
@@ -144,29 +143,12 @@ def doubts(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def shown_metrics(comparison: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but those of which no design has any in any run: a zero everywhere tells nothing."""
+    """All but those of which no design has any in any run: a zero everywhere is no information."""
     return [
         metric
         for metric in comparison["metrics"]
         if any(value for design in metric["designs"] for value in design["values"])
     ]
-
-
-def value_cell(unit: str, value: float | None) -> str:
-    """A figure as a column needs it."""
-    if value is None:
-        return NOTHING
-    if unit == "s":
-        return duration_cell(value)
-    if unit == "share":
-        return f"{value:.1%}"
-    if unit == "$":
-        return f"${value:,.2f}" if value >= 0.1 else f"${value:.3g}"
-    if unit == "requests/s":
-        return f"{value:.3g}/s" if value < 999.5 else f"{value:,.0f}/s"
-    if unit == "tokens/s":
-        return f"{format_count(value)}/s"
-    return f"{value:,.1f}".removesuffix(".0")
 
 
 def ends_of(unit: str, difference: dict[str, Any]) -> tuple[list[float], str] | None:
@@ -202,7 +184,7 @@ def middle_cell(unit: str, difference: dict[str, Any]) -> str:
 
 
 def bounded(value: float, sign: str) -> str:
-    """A number with its sign; of percent no more digits than tell something."""
+    """A number with its sign; of percent few digits."""
     if sign == "%" and value > LARGEST_PERCENT:
         return f">{signed(LARGEST_PERCENT)}"
     return signed(value)

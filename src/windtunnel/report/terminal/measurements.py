@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.analysis.figures import LATENCIES, SECONDS, text_of
 from windtunnel.core.units import duration_cell, format_duration
 from windtunnel.report.terminal.layout import plain_table, print_fitting, screen
-from windtunnel.report.terminal.run import LATENCIES
 from windtunnel.workload.traces.measured import LATE_S
 
 COMPARED = ("mean", "p50", "p90", "p95", "p99")
@@ -59,8 +59,7 @@ def _compared_latencies(latency: dict[str, dict[str, Any]], short: int) -> Table
 def _shares(found: dict[str, Any]) -> Iterable[str]:
     goodput, hits = found["goodput"], found["prefix_hit"]
     yield (
-        f"within their targets: {goodput['measured']:.1%} measured, "
-        f"{goodput['simulated']:.1%} simulated"
+        f"SLO attainment: {goodput['measured']:.1%} measured, {goodput['simulated']:.1%} simulated"
     )
     if hits["measured"] is not None:
         yield (
@@ -107,7 +106,7 @@ def show_observation(
         through = figures["throughput"]
         console.print(
             f"{through['requests_per_s']:.2f} requests/s completed, "
-            f"{through['goodput_requests_per_s']:.2f} within their targets, "
+            f"{through['goodput_requests_per_s']:.2f} within their SLO, "
             f"{through['output_tokens_per_s']:.0f} output tokens/s",
             soft_wrap=True,
         )
@@ -122,7 +121,7 @@ def _observed_latencies(latency: dict[str, dict[str, Any]]) -> Iterable[Table]:
         table = plain_table("latency", *names)
         for kind, title in OBSERVED.items():
             values = [latency[kind][name] for name in names]
-            cells = ["-" if value is None else duration_cell(value) for value in values]
+            cells = [text_of(SECONDS, value) for value in values]
             table.add_row(title, *cells)
         yield table
 

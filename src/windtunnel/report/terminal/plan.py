@@ -68,7 +68,7 @@ def show(
 
 
 def answer_lines(found: Mapping[str, Any]) -> list[str]:
-    """The answer in a sentence, and what stands behind it in another."""
+    """The answer in a sentence, and the evidence in another."""
     return {"deployment": _deployment_lines, "load": _load_lines, "knee": _knee_lines}[
         found["find"]
     ](found)
@@ -199,10 +199,10 @@ def _runners_up(found: Mapping[str, Any]) -> Table:
 
 
 def why_not(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of each kind of deployment, whoever had the best chance for less; the closest first.
+    """The best candidate for less of each kind of deployment; the closest first.
 
     That is the one with the most servers of those that cost no more than the answer; else the
-    cheapest, unless it is a runner-up. Where there is no answer, whoever attained most.
+    cheapest, unless it is a runner-up. Where there is no answer, the one that attained most.
     """
     best = found["best"]
     taken = {row["number"] for row in [best, *found["runners_up"]] if row is not None}

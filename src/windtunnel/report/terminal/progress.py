@@ -10,7 +10,7 @@ from windtunnel.core.units import format_count, format_duration
 from windtunnel.twin.simulation import Simulation
 
 PATIENCE_S = 2.0
-"""Shorter runs show nothing: a flash of a bar tells nobody anything."""
+"""Shorter runs show nothing: a bar that flashes is no help."""
 
 REFRESH_S = 0.1
 USUAL_COLUMNS = 80
@@ -21,7 +21,7 @@ CLEAR = "\r\x1b[2K"
 def progress(
     duration_s: float | None, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
 ) -> Iterator[Callable[[Simulation], None] | None]:
-    """Gives a `look` for a simulation, or None where nobody would see it."""
+    """Gives a `look` for a simulation, or None where the stream is no terminal."""
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
@@ -36,14 +36,14 @@ def progress(
 def counting(
     what: str, stream: TextIO | None, clock: Callable[[], float] = monotonic_s
 ) -> Iterator[Callable[[int, int], None]]:
-    """Gives something to tell how far a count has come: `7 of 29 runs`, where somebody sees it."""
+    """Gives a function that shows how far a count has come: `7 of 29 runs`, on a terminal."""
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _count, _total: None
         return
     started_s = clock()
     shown = False
 
-    def tell(count: int, total: int) -> None:
+    def update(count: int, total: int) -> None:
         nonlocal shown
         if clock() - started_s >= PATIENCE_S:
             text = f"{count} of {total} {what}"
@@ -52,7 +52,7 @@ def counting(
             shown = True
 
     try:
-        yield tell
+        yield update
     finally:
         if shown:
             stream.write(CLEAR)
@@ -61,9 +61,9 @@ def counting(
 
 @contextmanager
 def bar(what: str, stream: TextIO | None) -> Iterator[Callable[[int, int, int], None]]:
-    """Gives something to tell how far a long count has come, shown as a bar with the time left.
+    """Gives a function that shows how far a long count has come, as a bar with the time left.
 
-    It is told how many have ended, of how many, and how many of those had ended before: they say
+    It takes how many have ended, of how many, and how many of those had ended before: they say
     nothing of how long the others take.
     """
     if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
@@ -83,14 +83,14 @@ def bar(what: str, stream: TextIO | None) -> Iterator[Callable[[int, int, int], 
     with Progress(*columns, console=Console(file=stream), transient=True) as shown:
         task = shown.add_task(what, total=None, note="")
 
-        def tell(count: int, total: int, before: int) -> None:
+        def update(count: int, total: int, before: int) -> None:
             if count <= before:
                 note = f"{before} from before" if before else ""
                 shown.reset(task, total=total, completed=count, note=note)
             else:
                 shown.update(task, total=total, completed=count)
 
-        yield tell
+        yield update
 
 
 class ProgressLine:

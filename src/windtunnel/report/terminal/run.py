@@ -8,10 +8,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.analysis.figures import (
+    DOLLARS,
+    LATENCIES,
+    NOTHING,
+    OUTCOMES,
+    SECONDS,
+    cells_of,
+    heads_of,
+    text_of,
+)
 from windtunnel.analysis.run_folder import REPORT
 from windtunnel.core.units import (
     UNIT_SECONDS,
-    duration_cell,
     format_count,
     format_duration,
     format_rate,
@@ -23,24 +32,13 @@ from windtunnel.report.terminal.run_details import (
     fault_lines,
     ground_lines,
     machine_tables,
-    model_tables,
     part_lines,
-    share,
+    part_tables,
     short_lines,
-    tenant_tables,
 )
 from windtunnel.report.terminal.trust import show_trust
 from windtunnel.twin.scenario.plan import SloPlan
 
-LATENCIES = {
-    "ttft": ("time to first token", "TTFT"),
-    "tpot": ("time per output token", "TPOT"),
-    "itl": ("gap between tokens", "ITL"),
-    "e2e": ("whole request", "E2E"),
-    "queue": ("waiting in a queue", "queue"),
-    "gateway": ("of that at the gateway", "gateway"),
-}
-"""What each is called: in full, and where there is no room for that."""
 FIGURES = (
     ("mean", "p50", "p90", "p95", "p99", "max"),
     ("mean", "p50", "p90", "p99", "max"),
@@ -49,14 +47,6 @@ FIGURES = (
     ("mean", "p99"),
 )
 """What is left out first on a narrow screen."""
-POOL_COLUMNS = ("pool", "servers", "busy", "KV peak", "preemptions")
-ENDINGS = {
-    "completed": "completed",
-    "rejected": "rejected",
-    "timed_out": "timed out",
-    "dropped": "dropped",
-    "unfinished": "unfinished",
-}
 
 
 def show(
@@ -70,14 +60,14 @@ def show(
 
     `also` are files that were asked for, by what they have.
     """
-    promised = {name for name in result["slo"] if _has_target(slos[name])}
+    targeted = {name for name in result["slo"] if _has_target(slos[name])}
     console.print(_headline(result))
     console.print()
     console.print(_counts(result))
-    for line in ending_lines(result, ENDINGS):
+    for line in ending_lines(result, OUTCOMES):
         console.print(Text(indented(console, line)[0]), soft_wrap=True)
     for line in [
-        *_sentences(result, goodput=bool(promised)),
+        *_sentences(result, goodput=bool(targeted)),
         *part_lines(result),
         *ground_lines(result),
         *fault_lines(result),
@@ -87,13 +77,14 @@ def show(
     print_fitting(console, _latencies(latencies_of(result)))
     console.print()
     if result["slo"]:
-        print_fitting(console, class_tables(result["slo"], promised))
+        print_fitting(console, class_tables(result["slo"], targeted))
         console.print()
     if result.get("models"):
-        print_fitting(console, model_tables(result["models"]))
+        models = result["models"]
+        print_fitting(console, part_tables("models.MODEL", models, len(models)))
         console.print()
     if len(result["tenants"]) > 1:
-        print_fitting(console, tenant_tables(result["tenants"]))
+        print_fitting(console, part_tables("tenants.TENANT", result["tenants"]))
         console.print()
     print_fitting(console, _pools(result))
     console.print()
@@ -112,7 +103,7 @@ def show(
 
 
 def latencies_of(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    """The latencies to show; what only a gateway makes is left out where there is none."""
+    """The latencies to show; that of the gateway is left out where there is none."""
     latency = result["latency"]
     return {key: latency[key] for key in LATENCIES if key != "gateway" or latency[key]["mean"]}
 
@@ -130,7 +121,7 @@ def _has_target(slo: SloPlan) -> bool:
 
 def _counts(result: dict[str, Any]) -> Text:
     requests = result["requests"]
-    counts = [f"{requests[key]} {name}" for key, name in ENDINGS.items() if requests[key]]
+    counts = [f"{requests[key]} {name}" for key, name in OUTCOMES.items() if requests[key]]
     noun = "request" if requests["arrived"] == 1 else "requests"
     arrived = f"{requests['arrived'] or 'no'} {noun} arrived"
     return Text(arrived + ": " * bool(counts) + ", ".join(counts))
@@ -144,13 +135,13 @@ def _sentences(result: dict[str, Any], *, goodput: bool) -> list[str]:
         unit = completed.rpartition("/")[2]
         good = rate["goodput_requests_per_s"] * UNIT_SECONDS[unit]
         digits = f"{good:.3g}" if good < 999.5 else f"{good:.0f}"
-        kept = f", {digits}/{unit} within their SLO" if goodput else ""
+        within = f", {digits}/{unit} within their SLO" if goodput else ""
         tokens = format_count(rate["output_tokens_per_s"])
-        lines.append(f"{completed} completed{kept}, {tokens} output tokens/s")
+        lines.append(f"{completed} completed{within}, {tokens} output tokens/s")
     if cost["total"]:
         each = cost["per_million_output_tokens"]
-        per_million = f", {dollars(each)} per million output tokens" if each else ""
-        lines.append(f"cost at list prices: {dollars(cost['total'])}{per_million}")
+        per_million = f", {text_of(DOLLARS, each)} per million output tokens" if each else ""
+        lines.append(f"cost at list prices: {text_of(DOLLARS, cost['total'])}{per_million}")
     return lines
 
 
@@ -160,25 +151,20 @@ def _latencies(latency: dict[str, dict[str, float | None]]) -> Iterable[Table]:
         table = plain_table("latency", *figures)
         for key, values in latency.items():
             found = [values[figure] for figure in figures]
-            cells = ["-" if value is None else duration_cell(value) for value in found]
+            cells = [text_of(SECONDS, value) for value in found]
             table.add_row(LATENCIES[key][short], *cells)
         yield table
 
 
 def _pools(result: dict[str, Any]) -> Iterable[Table]:
-    told = differing(result["pools"])
-    for columns in (POOL_COLUMNS, POOL_COLUMNS[:-1], POOL_COLUMNS[:-2]):
-        table = plain_table(*columns, *told)
+    shown = differing(result["pools"])
+    heads = heads_of("pools.POOL")
+    for many in range(len(heads), 0, -1):
+        table = plain_table("pool", "servers", *heads[:many], *shown)
         for name, pool in result["pools"].items():
             servers = pool["replica_seconds"] / (result["simulated_seconds"] or 1.0)
-            cells = (
-                Text(name),
-                f"{servers:.1f}".removesuffix(".0"),
-                share(pool["utilization"]),
-                share(pool["kv_peak"]),
-                str(pool["preemptions"]),
-            )
-            table.add_row(*cells[: len(columns)], *(Text(pool[key] or "-") for key in told))
+            cells = [f"{servers:.1f}".removesuffix(".0"), *cells_of("pools.POOL", pool)[:many]]
+            table.add_row(Text(name), *cells, *(Text(pool[key] or NOTHING) for key in shown))
         yield table
 
 
@@ -186,7 +172,3 @@ def differing(pools: dict[str, dict[str, Any]]) -> list[str]:
     """What is worth a word of each pool: its model and its cluster, where there are several."""
     keys = ("model", "cluster")
     return [key for key in keys if len({pool.get(key) for pool in pools.values()}) > 1]
-
-
-def dollars(amount: float) -> str:
-    return f"${amount:,.2f}" if amount >= 0.005 else "under $0.01"

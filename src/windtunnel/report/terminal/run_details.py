@@ -1,37 +1,20 @@
-"""What a terminal shows of the parts of a run: endings, classes, tenants, sessions, transfers."""
+"""Details of a run for its table: endings, classes, models, tenants, gangs, machines, faults."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.core.units import duration_cell, format_count, format_size
+from windtunnel.analysis.figures import SECONDS, cells_of, heads_of, share_text, text_of
+from windtunnel.core.units import format_size
 from windtunnel.report.terminal.layout import plain_table
 
 MOST_REASONS = 4
-MOST_TENANTS = 6
+MOST_ROWS = 6
+"""Of tenants."""
 
 Entry = dict[str, Any]
-Figure = tuple[str, str, str]
-"""The head of a column, and where its value is: which latency, and which figure of it."""
-
-CLASS_FIGURES: tuple[Figure, ...] = (
-    ("TTFT p50", "ttft", "p50"),
-    ("TTFT p99", "ttft", "p99"),
-    ("TPOT p99", "tpot", "p99"),
-    ("E2E p99", "e2e", "p99"),
-)
-TENANT_FIGURES: tuple[Figure, ...] = (
-    ("TTFT p50", "ttft", "p50"),
-    ("TTFT p99", "ttft", "p99"),
-    ("E2E p99", "e2e", "p99"),
-)
-"""What is left out first on a narrow screen is the last of them."""
-
-
-def share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def prefix_share(result: Entry) -> float | None:
@@ -39,10 +22,6 @@ def prefix_share(result: Entry) -> float | None:
     tokens = result["tokens"]
     spared: float | None = tokens["prefix_hit"] / tokens["prompt"] if tokens["prompt"] else None
     return spared
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else duration_cell(value)
 
 
 def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
@@ -63,52 +42,35 @@ def ending_lines(result: Entry, names: dict[str, str]) -> list[str]:
     return lines
 
 
-def class_tables(slos: dict[str, Entry], promised: set[str]) -> Iterable[Table]:
+def class_tables(slos: dict[str, Entry], targeted: set[str]) -> Iterable[Table]:
     """The classes of service; where there are several, each with its latencies."""
-    figures = CLASS_FIGURES if len(slos) > 1 else ()
-    for many in range(len(figures), -1, -1):
-        table = _table(("SLO", "requests", "attained"), figures[:many])
+    most = len(heads_of("slo.CLASS")) if len(slos) > 1 else 2
+    for many in range(most, 1, -1):
+        table = plain_table("SLO", *heads_of("slo.CLASS")[:many])
         for name, slo in slos.items():
-            attained = share(slo["attained"]) if name in promised else "no target"
-            cells = (str(slo["requests"]), attained, *_cells(slo, figures[:many]))
-            table.add_row(Text(name), *cells)
+            requests, attained, *others = cells_of("slo.CLASS", slo)[:many]
+            shown = attained if name in targeted else "no target"
+            table.add_row(Text(name), requests, shown, *others)
         yield table
 
 
-def model_tables(models: dict[str, Entry]) -> Iterable[Table]:
-    """Several models, each with its latencies."""
-    for many in range(len(CLASS_FIGURES), -1, -1):
-        figures = CLASS_FIGURES[:many]
-        table = _table(("model", "requests", "completed"), figures)
-        for name, one in models.items():
-            requests = one["requests"]
-            cells = (str(requests["arrived"]), str(requests["completed"]))
-            table.add_row(Text(name), *cells, *_cells(one["latency"], figures))
-        yield table
-
-
-def tenant_tables(tenants: dict[str, Entry]) -> Iterable[Table]:
-    """The tenants with the most requests."""
-    order = sorted(tenants, key=lambda name: -tenants[name]["requests"])
-    left = len(order) - MOST_TENANTS
-    for many in range(len(TENANT_FIGURES), -1, -1):
-        figures = TENANT_FIGURES[:many]
-        table = _table(("tenant", "requests", "attained", "served"), figures)
-        for name in order[:MOST_TENANTS]:
-            one = tenants[name]
-            cells = (str(one["requests"]), share(one["attained"]), share(one["served_share"]))
-            table.add_row(Text(name), *cells, *_cells(one, figures))
+def part_tables(part: str, entries: dict[str, Entry], most: int = MOST_ROWS) -> Iterable[Table]:
+    """Models or tenants, those with the most requests first, narrower and narrower."""
+    order = sorted(entries, key=lambda name: -_requests(entries[name]))
+    left = len(order) - most
+    heads = heads_of(part)
+    for many in range(len(heads), 1, -1):
+        table = plain_table(part.rpartition(".")[2].lower(), *heads[:many])
+        for name in order[:most]:
+            table.add_row(Text(name), *cells_of(part, entries[name])[:many])
         if left > 0:
             table.add_row(f"{left} more")
         yield table
 
 
-def _table(columns: Sequence[str], figures: Sequence[Figure]) -> Table:
-    return plain_table(*columns, *(head for head, _, _ in figures))
-
-
-def _cells(entry: Entry, figures: Sequence[Figure]) -> list[str]:
-    return [_seconds(entry[key][figure]) for _, key, figure in figures]
+def _requests(entry: Entry) -> int:
+    found = entry["requests"]
+    return int(found["arrived"] if isinstance(found, dict) else found)
 
 
 def part_lines(result: Entry) -> list[str]:
@@ -116,50 +78,57 @@ def part_lines(result: Entry) -> list[str]:
     lines = []
     spared = prefix_share(result)
     if spared:
-        lines.append(f"prefix hits: {share(spared)} of prompt tokens")
+        lines.append(f"prefix hits: {share_text(spared)} of prompt tokens")
     fairness = result["fairness"]["served_tokens"], result["fairness"]["goodput"]
     if len(result["tenants"]) > 1 and fairness[0] is not None:
-        in_time = "" if fairness[1] is None else f", {fairness[1]:.3f} of requests in time"
+        in_time = "" if fairness[1] is None else f", {fairness[1]:.3f} of SLO attainment"
         among = f"fairness (Jain's, {len(result['tenants'])} tenants)"
         lines.append(f"{among}: {fairness[0]:.3f} of tokens{in_time}")
     gateway, routing = result["gateway"], result["routing"]
     if gateway is not None and gateway["waiting_peak"]:
-        lines.append(f"at most {gateway['waiting_peak']} requests waited at the gateway")
+        lines.append(f"at most {gateway['waiting_peak']} requests were queued at the gateway")
     if routing is not None and routing["requests"]:
-        better = share(routing["better_elsewhere"])
+        better = share_text(routing["better_elsewhere"])
         regret = f"regret {routing['regret_mean']:.3g}, p99 {routing['regret_p99']:.3g}"
         lines.append(f"{better} of the router's choices had a better server; {regret}")
     sessions = result["sessions"]
     if sessions["count"]:
-        cold, warm = (_seconds(sessions[key]["p50"]) for key in ("cold_ttft", "warm_ttft"))
+        cold, warm = (text_of(SECONDS, sessions[key]["p50"]) for key in ("cold_ttft", "warm_ttft"))
         turns = f"{sessions['count']} sessions, {sessions['turns']} turns"
         lines.append(f"{turns}; TTFT p50 {cold} of first turns, {warm} of later ones")
     encode = result["encode"]
     if encode is not None and encode["requests"]:
-        waits = ", ".join(f"{key} {_seconds(encode['wait'][key])}" for key in ("p50", "p99"))
-        busy = f"encoders busy {share(encode['busy'])} of the time"
+        waits = ", ".join(
+            f"{key} {text_of(SECONDS, encode['wait'][key])}" for key in ("p50", "p99")
+        )
+        busy = f"encoders busy {share_text(encode['busy'])} of the time"
         lines.append(f"{encode['requests']} requests with media, {busy}; wait {waits}")
     split = result["disaggregation"]
     if split is not None and split["split"]:
-        took = ", ".join(f"{key} {_seconds(split['transfer'][key])}" for key in ("p50", "p99"))
+        took = ", ".join(
+            f"{key} {text_of(SECONDS, split['transfer'][key])}" for key in ("p50", "p99")
+        )
         moved = f"{split['split']} split requests, {format_size(split['moved_bytes'])} moved"
         lines.append(f"{moved}; transfer {took}")
-        lines.append(f"the link between servers was busy {share(split['link_busy'])} of the time")
+        lines.append(
+            f"the link between servers was busy {share_text(split['link_busy'])} of the time"
+        )
     lines += scaling_lines(result["scaling"])
     return [*lines, *_adapter_lines(result["adapters"]), *_tier_lines(result["pools"])]
 
 
 def scaling_lines(scaling: Entry | None) -> list[str]:
-    """How restless an autoscaler was, and how often there were too few or too many replicas."""
+    """How often an autoscaler changed sizes, and how far it was under- and over-provisioned."""
     if scaling is None:
         return []
     turns = scaling["direction_changes"]
     back = f", {turns} of them back" if turns else ""
     changes = f"{scaling['changes']} change{'' if scaling['changes'] == 1 else 's'} of size"
-    short = _seconds(scaling["under_provisioned_s"])
-    waste = format_count(scaling["wasted_replica_seconds"])
-    told = f"scaling: {changes}{back}; too few for {short}, {waste} replica-seconds too many"
-    return [told, *scaling["notes"]]
+    short = text_of(SECONDS, scaling["under_provisioned_s"])
+    waste = f"{scaling['wasted_replica_seconds']:,.0f}"
+    under = f"under-provisioned for {short}"
+    over = f"over-provisioned by {waste} replica-seconds"
+    return [f"scaling: {changes}{back}; {under}, {over}", *scaling["notes"]]
 
 
 def _adapter_lines(adapters: dict[str, Entry] | None) -> list[str]:
@@ -180,7 +149,9 @@ def _tier_lines(pools: dict[str, Entry]) -> list[str]:
             f"{format_size(tier['loaded_bytes'])} from {place} in {tier['loads']} loads"
             for place, tier in offload["tiers"].items()
         )
-        waits = ", ".join(f"{key} {_seconds(offload['wait'][key])}" for key in ("p50", "p99"))
+        waits = ", ".join(
+            f"{key} {text_of(SECONDS, offload['wait'][key])}" for key in ("p50", "p99")
+        )
         lines.append(f"KV of {name}: {loaded}; wait {waits}")
     return lines
 
@@ -195,7 +166,7 @@ TAKEN = {
     "spot-reclaim": "machine",
     "engine-crash": "server",
 }
-"""Faults after which somebody is gone, and who."""
+"""Faults that take servers or machines away, and which."""
 MOST_SHORT = 3
 AN_HOUR_S = 3600.0
 
@@ -208,8 +179,8 @@ def ground_lines(result: Entry) -> list[str]:
         counts = gangs["clusters"].values()
         pods, waiting = (sum(one[key] for one in counts) for key in ("pods", "waiting"))
         ended = gangs["terminations"]
-        told = f"gangs: {_count(pods, 'pod')} at the end, {waiting} waiting for a machine"
-        lines.append(f"{told}; {_count(ended, 'gang')} terminated")
+        line = f"gangs: {_count(pods, 'pod')} at the end, {waiting} pending"
+        lines.append(f"{line}; {_count(ended, 'gang')} terminated")
     if fleet is not None and fleet["actions"]:
         actions = ", ".join(f"{count} {word}" for word, count in fleet["actions"].items())
         lines.append(f"fleet: {actions}")
@@ -217,24 +188,24 @@ def ground_lines(result: Entry) -> list[str]:
 
 
 def fault_lines(result: Entry) -> list[str]:
-    """A sentence on what went wrong on purpose, where anything did."""
+    """A sentence on the faults that were injected, where there were any."""
     faults = result["faults"]
     if not faults:
         return []
-    befallen: dict[str, list[int]] = {}
+    struck: dict[str, list[int]] = {}
     for one in faults:
         if one["subjects"]:
-            befallen.setdefault(one["kind"], []).append(len(one["subjects"]))
-    told = []
-    for kind, sizes in befallen.items():
+            struck.setdefault(one["kind"], []).append(len(one["subjects"]))
+    found = []
+    for kind, sizes in struck.items():
         noun = TAKEN.get(kind)
-        whom = f" ({_count(sum(sizes), noun)})" if noun else ""
-        told.append(f"{len(sizes)} {kind}{whom}")
+        servers = f" ({_count(sum(sizes), noun)})" if noun else ""
+        found.append(f"{len(sizes)} {kind}{servers}")
     nobody = sum(not one["subjects"] for one in faults)
-    told += [f"{nobody} that befell nobody"] if nobody else []
+    found += [f"{nobody} that struck nothing"] if nobody else []
     more = result["decisions"]["faults"] - len(faults)
-    told += [f"{more} more, which are only counted"] if more > 0 else []
-    return [f"faults: {', '.join(told)}"]
+    found += [f"{more} more, which are only counted"] if more > 0 else []
+    return [f"faults: {', '.join(found)}"]
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from windtunnel.report.terminal.comparison import NOTHING, value_cell
+from windtunnel.analysis.figures import NOTHING, figure, text_of
 from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
-from windtunnel.report.terminal.sweep import label, short_names
+from windtunnel.report.terminal.sweep import short_names
 from windtunnel.search.sensitivity import MORRIS
 from windtunnel.search.sweep.folder import PAGE
 
@@ -43,8 +43,8 @@ def rows_of(study: Mapping[str, Any]) -> list[SettingRow]:
         ends = (max(one[weight] - one[sure], 0.0), one[weight] + one[sure])
         if morris:
             texts = (
-                value_cell(unit, one[weight]),
-                value_cell(unit, one[sure]),
+                text_of(unit, one[weight]),
+                text_of(unit, one[sure]),
                 _way(one),
             )
         else:
@@ -80,7 +80,7 @@ def heads_of(study: Mapping[str, Any]) -> tuple[str, str]:
 
 def legend_of(study: Mapping[str, Any]) -> str:
     """What the bars mean."""
-    name = label(study["metric"]["name"])
+    name = figure(study["metric"]["name"]).label
     if study["method"] == MORRIS:
         return (
             f"Bars: how far a setting moves {name} across its range, on average; 'depends' where "
@@ -103,14 +103,14 @@ def doubt_of(study: Mapping[str, Any]) -> str | None:
     if first[sure] < first[weight]:
         return None
     more = 4 * study["samples"]
-    return f"{study['samples']} samples are too few to tell: --samples {more} would tell more."
+    return f"{study['samples']} samples are too few: try --samples {more}."
 
 
 def headline_of(study: Mapping[str, Any]) -> str:
     """The figure and how far it goes."""
     unit = study["metric"]["unit"]
-    low, mean, high = (value_cell(unit, study[name]) for name in ("low", "mean", "high"))
-    return f"{label(study['metric']['name'])}: {low} to {high}, {mean} on average"
+    low, mean, high = (text_of(unit, study[name]) for name in ("low", "mean", "high"))
+    return f"{figure(study['metric']['name']).label}: {low} to {high}, {mean} on average"
 
 
 def show(study: Mapping[str, Any], folder: Path | None, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees after a sweep: a row per point, the best figures, and what nothing beats."""
+"""What a person sees after a sweep: a row per point, the best figures, and the Pareto front."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,16 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.report.terminal.comparison import NOTHING, value_cell
+from windtunnel.analysis.figures import NOTHING, figure, text_of
 from windtunnel.report.terminal.layout import indented, plain_table, print_fitting
-from windtunnel.search.measure import about
 from windtunnel.search.point import written
 from windtunnel.search.sweep.folder import PAGE, RESULTS
 from windtunnel.search.sweep.summary import best_of, mean_of
 from windtunnel.settings.fields import one_line
 
 MOST_ROWS = 40
-"""Points that a terminal shows; of more, those that nothing beats."""
+"""Points that a terminal shows; of more, the Pareto front."""
 MOST_FAILURES = 5
 LONGEST_VALUE = 28
 ON_FRONT = "*"
@@ -37,8 +36,8 @@ def show(summary: Mapping[str, Any], folder: Path | None, console: Console) -> N
     if left_out:
         _say(console, f"{left_out} points more are in the page and in {RESULTS}")
     if front["points"]:
-        quality, cost = label(front["quality"]), label(front["cost"])
-        _say(console, f"{ON_FRONT} no other point has better {quality} at the same or lower {cost}")
+        quality, cost = figure(front["quality"]).label, figure(front["cost"]).label
+        _say(console, f"{ON_FRONT} on the Pareto front of {quality} and {cost}")
     failed = [point for point in points if point["failed"] is not None]
     for sentence, whose in _failures(failed)[:MOST_FAILURES]:
         _say(console, f"failed ({whose}): {sentence}")
@@ -105,7 +104,7 @@ def _table(
 ) -> Table:
     paths = [axis["path"] for axis in summary["axes"]]
     heads = short_names(paths)
-    table = plain_table("", *heads, *(label(name) for name in names))
+    table = plain_table("", *heads, *(figure(name).label for name in names))
     for column, path in zip(table.columns[1:], paths, strict=False):
         if any(isinstance(point["settings"][path], str) for point in rows):
             column.justify = "left"
@@ -127,8 +126,8 @@ def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
     mean = mean_of(point, name)
     if mean is None:
         return NOTHING
-    unit = about(name).unit
-    text = value_cell(unit, mean)
+    unit = figure(name).unit
+    text = text_of(unit, mean)
     low, high = point["metrics"][name]["low"], point["metrics"][name]["high"]
     if not ends or low is None:
         return text
@@ -138,20 +137,8 @@ def figure_cell(point: Mapping[str, Any], name: str, *, ends: bool) -> str:
     return f"{text} ±{half / abs(mean):.0%}" if mean and half / abs(mean) >= SURE else text
 
 
-def label(name: str) -> str:
-    """A figure's name for a column: `ttft p95`, `critical in time`, `cost`."""
-    parts = name.split(".")
-    if parts[0] == "slo" and parts[-1] == "attained":
-        return f"{'.'.join(parts[1:-1])} in time"
-    if name == "cost.total":
-        return "cost"
-    if parts[0] in ("latency", "throughput"):
-        parts = parts[1:]
-    return " ".join(parts).replace("_", " ").replace("requests per s", "requests/s")
-
-
 def short_names(paths: Sequence[str]) -> list[str]:
-    """The last words of paths, as many as tell them apart."""
+    """The last words of paths, as many as make them unique."""
     for words in range(1, 33):
         names = [".".join(path.split(".")[-words:]) for path in paths]
         if len(set(names)) == len(names):

@@ -153,8 +153,10 @@ def show_fit(figures: dict[str, Any], console: Console | None = None) -> None:
     if window_s is not None:
         console.print(Text(f"the rate changes every {format_duration(window_s)}"))
     if step_s is not None:
-        told = f"the trace's times are rounded to {format_duration(step_s)}"
-        console.print(Text(f"{told}; requests of one instant were spread over it", style="yellow"))
+        rounded = f"the trace's times are rounded to {format_duration(step_s)}"
+        console.print(
+            Text(f"{rounded}; requests of one instant were spread over it", style="yellow")
+        )
     for name in figures["left_out"]:
         console.print(Text(f"not in the fit: {NOT_FITTED[name]}", style="yellow"))
 

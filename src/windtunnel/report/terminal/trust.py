@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.analysis.figures import TARGETS
 from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD
 from windtunnel.core.units import duration_cell
 from windtunnel.report.terminal.layout import INDENT, indented, plain_table, print_fitting
 
 MOST_LINES = 3
-INTERVALS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 COLOURS = {GOOD: "green", CAUTION: "yellow", DOUBT: "red"}
 
 
@@ -46,7 +46,7 @@ def _intervals(intervals: dict[str, dict[str, Any]], whose: str) -> Iterable[Tab
     """What further runs may show, narrower and narrower."""
     for figures in (("mean", "p50", "p95", "p99"), ("mean", "p50", "p99"), ("mean", "p99")):
         table = plain_table(whose, *figures)
-        for kind, name in INTERVALS.items():
+        for kind, name in TARGETS.items():
             table.add_row(name, *(interval_cell(intervals[kind][figure]) for figure in figures))
         yield table
 

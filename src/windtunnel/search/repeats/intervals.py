@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.analysis.figures import TARGETS
 from windtunnel.analysis.trust import CAUTION, DOUBT, GOOD, TrustFinding, as_section
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.intervals import next_positive_interval
@@ -29,7 +30,6 @@ LARGEST_ERROR = 0.9
 
 UNCHANGED = "Other seeds change nothing in this scenario"
 NARROW, WIDE = 1.5, 3.0  # the high end of an interval over its low end
-JUDGED = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 
 Latencies = dict[str, dict[str, float | None]]
 Intervals = dict[str, dict[str, list[float] | None]]
@@ -167,7 +167,7 @@ def _finding(
         says = f"{UNCHANGED}, and no error of step times is known: one run is all there is, and it "
         says += "has no intervals. --step-error says how far step times may be off."
         return TrustFinding("latency-interval", CAUTION, says, {"seeds": seeds})
-    widest = max(JUDGED, key=lambda kind: _ratio(both[kind]["p99"]))
+    widest = max(TARGETS, key=lambda kind: _ratio(both[kind]["p99"]))
     ends, ratio = both[widest]["p99"], _ratio(both[widest]["p99"])
     if ends is None:
         says = f"{over}; not every run has latencies, so there are no intervals."
@@ -176,7 +176,7 @@ def _finding(
     low, high = (format_duration(end) for end in ends)
     off = f"with step times up to {max(known):.1%} off either way" if known else ""
     joined = f"{over}; {off}" if chance is None else f"{over} and {off}" if off else over
-    says = f"{joined}, the p99 of {JUDGED[widest]} is {low} to {high}."
+    says = f"{joined}, the p99 of {TARGETS[widest]} is {low} to {high}."
     if model is not None and severity != GOOD:
         says += _cause(chance, model, widest)
     if len(known) < len(errors):

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import windtunnel
-from windtunnel.analysis.comparison import HIGHER, LOWER
+from windtunnel.analysis.figures import HIGHER, LOWER, figure
 from windtunnel.core.intervals import CONFIDENCE, Interval, mean_interval
 from windtunnel.search.execution.workers import FailedRun, MeasuredRun, Outcome
-from windtunnel.search.measure import Metrics, about
+from windtunnel.search.measure import Metrics
 from windtunnel.search.sweep.sweep import Sweep
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -50,7 +50,10 @@ def summary_of(
             }
             for axis in sweep.axes
         ],
-        "metrics": [{"name": name, **about(name)._asdict()} for name in names],
+        "metrics": [
+            {"name": name, "unit": figure(name).unit, "better": figure(name).better}
+            for name in names
+        ],
         "shown": list(wanted) or _shown(points, [cost, quality, *attained]),
         "front": {
             "cost": cost,
@@ -89,7 +92,7 @@ def _interval(name: str, values: list[float]) -> Interval:
     """Within what the figure can be: no time is below 0, and no share above 1."""
     middle, low, high = mean_interval(values)
     floor = 0.0 if min(values) >= 0.0 else low
-    ceiling = 1.0 if about(name).unit == "share" else high
+    ceiling = 1.0 if figure(name).unit == "share" else high
     return Interval(middle, max(low, floor), min(high, ceiling))
 
 
@@ -121,7 +124,7 @@ def _front_axes(
     cost = next((name for name in COSTS if varies(points, name)), None)
     telling = [name for name in attained if varies(points, name)]
     telling.sort(key=lambda name: (min(_known(points, name)), name))
-    asked = [name for name in wanted if name != cost and about(name).better is not None]
+    asked = [name for name in wanted if name != cost and figure(name).better is not None]
     candidates = [*asked, *telling, *(name for name in LATENCIES if varies(points, name))]
     return cost, candidates[0] if candidates else None
 
@@ -138,7 +141,7 @@ def _shown(points: list[dict[str, Any]], first: Sequence[str | None]) -> list[st
 
 def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> list[int]:
     """The points that no other beats in one figure without losing in the other, by cost."""
-    higher = about(quality).better == HIGHER
+    higher = figure(quality).better == HIGHER
     known = []
     for point in points:
         price, good = mean_of(point, cost), mean_of(point, quality)
@@ -155,7 +158,7 @@ def front_of(points: Sequence[Mapping[str, Any]], cost: str, quality: str) -> li
 
 def best_of(points: Sequence[Mapping[str, Any]], name: str) -> float | None:
     """The best mean of a figure; None where neither way is better, or all are the same."""
-    better, known = about(name).better, _known(points, name)
+    better, known = figure(name).better, _known(points, name)
     if better is None or len(set(known)) < 2:
         return None
     return min(known) if better == LOWER else max(known)

@@ -91,7 +91,7 @@ def place_of(path: Path, *, replace: bool) -> Path:
     if path.exists() and not path.is_file():
         raise OutputError("cannot be written: this is no plain file", where=where)
     if path.exists() and not replace:
-        raise OutputError("the file is there already", where=where, hint="--force replaces it")
+        raise OutputError("the file already exists", where=where, hint="--force replaces it")
     return place
 
 

@@ -118,7 +118,7 @@
       spot.addEventListener("pointermove", (event) => { light(point); say(about(point), event.clientX, event.clientY); });
       spot.addEventListener("pointerleave", hush);
     }
-    const text = best.length ? `${best.length} of ${placed.length} points are on the front.` : "One of the two figures is neither better high nor low, so there is no front.";
+    const text = best.length ? `${best.length} of ${placed.length} points are on the Pareto front.` : "One of the two figures has no better direction, so there is no Pareto front.";
     document.getElementById("front-says").textContent = text;
   }
 
