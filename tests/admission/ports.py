@@ -106,7 +106,7 @@ def drive_gateway(gateway: Gateway) -> list[int]:
         ticket = Ticket(f"r-{number}", number % 2, number % 3 - 1, 10, now_s + number % 5)
         driver.arrive(ticket, now_s)
         carry_out(now_s)
-    while running or driver.gateway.waiting:
+    while running or driver.gateway.queued:
         now_s = min(now_s + 0.5, max(now_s, driver.next_s))
         if running:
             end(running[0][0], now_s)

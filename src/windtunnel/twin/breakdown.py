@@ -140,7 +140,7 @@ def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
     for driver in drivers:
         for kind, counts in zip(KIND_NAMES, driver.counts, strict=True):
             for reason, count in counts.items():
-                decisions[kind][reason] = decisions[kind].get(reason, 0) + count
+                decisions[kind][str(reason)] = decisions[kind].get(str(reason), 0) + count
     return {
         "waiting_peak": max(driver.queued_peak for driver in drivers),
         "decisions": {kind: dict(sorted(counts.items())) for kind, counts in decisions.items()},

@@ -110,9 +110,9 @@ def _gateway_fault(simulation: Simulation, model: int, driver: GatewayDriver) ->
     ]
     waiting = sum(request.place == AT_GATEWAY for request in elsewhere)
     sent = len(elsewhere) - waiting + _at_servers(simulation, model)
-    if (gateway.waiting, gateway.in_flight) == (waiting, sent):
+    if (gateway.queued, gateway.in_flight) == (waiting, sent):
         return None
-    books = f"{gateway.waiting} queued and {gateway.in_flight} in flight"
+    books = f"{gateway.queued} queued and {gateway.in_flight} in flight"
     return f"the gateway has {books}, the run {waiting} and {sent}"
 
 

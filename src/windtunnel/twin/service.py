@@ -66,4 +66,4 @@ def waiting_for_servers(services: list[Service]) -> int:
 def waiting_outside(services: list[Service]) -> int:
     """How many requests wait at gateways."""
     gateways = [one.gateway for one in services if one.gateway is not None]
-    return sum([one.driver.gateway.waiting for one in gateways])
+    return sum([one.driver.gateway.queued for one in gateways])

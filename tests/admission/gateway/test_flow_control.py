@@ -55,7 +55,7 @@ def test_who_fits_goes_at_once_and_the_rest_wait() -> None:
     assert desk.arrive() == "admit 0 room"
     assert desk.arrive() == "admit 1 room"
     assert desk.arrive() == "queue 2 saturated"
-    assert (desk.gateway.waiting, desk.gateway.in_flight) == (1, 2)
+    assert (desk.gateway.queued, desk.gateway.in_flight) == (1, 2)
     assert desk.gateway.next_s == math.inf
     assert desk.end(0) == "admit 2 room"
 

@@ -158,7 +158,7 @@ class FlowMachine(RuleBasedStateMachine):
         if not hasattr(self, "flow"):
             return
         assert self.flow.check() is None
-        assert self.flow.waiting == self.reference.waiting == len(self.queued)
+        assert self.flow.queued == self.reference.waiting == len(self.queued)
         assert self.flow.in_flight == self.reference.in_flight == len(self.flying)
         assert self.flow.next_s == self.reference.next_s
 

@@ -27,7 +27,7 @@ def test_always_admits_and_counts() -> None:
     assert desk.gateway.in_flight == 2
     assert desk.end(0) == ""
     assert desk.gateway.in_flight == 1
-    assert desk.gateway.waiting == 0
+    assert desk.gateway.queued == 0
     assert desk.gateway.next_s == math.inf
     assert desk.tick(1.0) == ""
 
@@ -43,7 +43,7 @@ def test_a_request_ends_once() -> None:
 def test_nobody_who_does_not_wait_can_leave() -> None:
     desk = Desk(Always())
     desk.arrive()
-    with pytest.raises(AssertionError, match="nobody waits"):
+    with pytest.raises(AssertionError, match="nothing is queued"):
         desk.leave(0)
 
 

@@ -38,7 +38,7 @@ __all__ = [
     "REJECT",
     "EVICT",
     "KIND_NAMES",
-    # Who decides.
+    # Policies.
     "Gateway",
     "Always",
     "TokenBucket",

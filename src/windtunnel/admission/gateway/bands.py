@@ -1,7 +1,8 @@
-"""The tickets of one priority that wait, and who of them goes next: one class for each order.
+"""The queued tickets of one priority, and which of them is next: one class for each order.
 
-Every band knows its tickets by arrival; that is who expires first and who is shed first. Orders
-that look at more than arrival keep heaps beside it, so that nothing costs more than O(log n).
+Every band keeps its tickets in order of arrival: the oldest expires first, the newest is shed
+first. Orders that depend on more than arrival keep heaps beside it, so that everything is
+O(log n).
 """
 
 from typing import Final
@@ -11,19 +12,19 @@ from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
 
 
 class PriorityBand:
-    """Tickets of one priority. Here the first to come goes first, across bands as well."""
+    """Tickets of one priority, first come first served, across bands as well."""
 
     def __init__(self, priority: int) -> None:
         self.priority: Final = priority
         self.protected: Final = priority >= SHEDDABLE_BELOW
-        self.ceiling = 1.0  # at this saturation nobody of this band goes
-        self.waiting = 0
+        self.ceiling = 1.0  # at this saturation no ticket of this band is sent
+        self.queued = 0
         self.oldest: Ticket | None = None
         self.newest: Ticket | None = None
-        self.calling: Ticket | None = None  # the oldest for whom nobody had to make way yet
+        self.awaiting_eviction: Ticket | None = None  # the oldest for which nothing was evicted yet
 
     def first(self) -> Ticket:
-        """Who goes next, of a band that is not empty."""
+        """The next ticket of a band that is not empty."""
         assert self.oldest is not None
         return self.oldest
 
@@ -32,7 +33,7 @@ class PriorityBand:
         return self.first().sequence < higher.first().sequence
 
     def push(self, ticket: Ticket) -> None:
-        self.waiting += 1
+        self.queued += 1
         newest = self.newest
         ticket.ahead = newest
         self.newest = ticket
@@ -40,11 +41,11 @@ class PriorityBand:
             self.oldest = ticket
         else:
             newest.after = ticket
-        if self.calling is None:
-            self.calling = ticket
+        if self.awaiting_eviction is None:
+            self.awaiting_eviction = ticket
 
     def remove(self, ticket: Ticket) -> None:
-        self.waiting -= 1
+        self.queued -= 1
         ahead, after = ticket.ahead, ticket.after
         if ahead is None:
             self.oldest = after
@@ -54,33 +55,33 @@ class PriorityBand:
             self.newest = ahead
         else:
             after.ahead = ahead
-        if self.calling is ticket:
-            self.calling = after
+        if self.awaiting_eviction is ticket:
+            self.awaiting_eviction = after
         ticket.ahead = ticket.after = None
 
-    def answered(self) -> None:
-        """Somebody makes way for whoever is calling."""
-        calling = self.calling
-        assert calling is not None
-        self.calling = calling.after
+    def evicted_for(self) -> None:
+        """A request was evicted for that ticket."""
+        awaiting_eviction = self.awaiting_eviction
+        assert awaiting_eviction is not None
+        self.awaiting_eviction = awaiting_eviction.after
 
     def served(self, ticket: Ticket) -> None:
-        """One of its tickets is about to be removed because it goes."""
+        """One of its tickets is about to be removed, to be sent."""
 
     def check(self) -> str | None:
         """What is wrong with its books; None when all is well."""
         tickets = self.tickets()
-        if len(tickets) != self.waiting:
-            return f"{len(tickets)} tickets in line, {self.waiting} counted"
+        if len(tickets) != self.queued:
+            return f"{len(tickets)} tickets listed, {self.queued} counted"
         for ticket in tickets:
             if ticket.priority != self.priority or ticket.state != QUEUED:
-                return f"ticket {ticket.id} has no business in band {self.priority}"
-        if self.calling is not None and self.calling not in tickets:
-            return f"ticket {self.calling.id} is calling from outside band {self.priority}"
+                return f"ticket {ticket.id} is in the wrong band, {self.priority}"
+        if self.awaiting_eviction is not None and self.awaiting_eviction not in tickets:
+            return f"band {self.priority} evicts for ticket {self.awaiting_eviction.id} of another"
         return None
 
     def tickets(self) -> list[Ticket]:
-        """All that wait, by arrival."""
+        """All queued tickets, by arrival."""
         found: list[Ticket] = []
         ticket = self.oldest
         while ticket is not None:
@@ -90,7 +91,7 @@ class PriorityBand:
 
 
 class DeadlineBand(PriorityBand):
-    """Who wants its first token soonest goes first, across bands as well; of equals, the older."""
+    """The earliest target for the first token first, across bands as well; then the older."""
 
     def __init__(self, priority: int) -> None:
         super().__init__(priority)
@@ -114,15 +115,15 @@ class DeadlineBand(PriorityBand):
         self._by_target.remove(ticket)
 
     def check(self) -> str | None:
-        if len(self._by_target) != self.waiting:
-            return f"{len(self._by_target)} tickets by target, {self.waiting} counted"
+        if len(self._by_target) != self.queued:
+            return f"{len(self._by_target)} tickets by target, {self.queued} counted"
         return super().check()
 
 
 class TenantFlow(Node):
     """One tenant's tickets within a band, the oldest first; in a heap while it has any.
 
-    Its tag says when its turn is: a virtual time, or when it was served last. Of equal flows, the
+    Its tag is when its turn comes: a virtual time, or when it was served last. Of equal flows, the
     one whose first ticket is older goes first.
     """
 
@@ -131,7 +132,7 @@ class TenantFlow(Node):
     def __init__(self) -> None:
         super().__init__()
         self.tickets: Final = NodeHeap()
-        self.finish = 0.0  # where its next turn starts, if it never stops asking
+        self.finish = 0.0  # where its next turn starts, while it stays backlogged
 
 
 class FlowBand(PriorityBand):
@@ -140,10 +141,10 @@ class FlowBand(PriorityBand):
     def __init__(self, priority: int) -> None:
         super().__init__(priority)
         self._flows: Final[dict[int, TenantFlow]] = {}  # by tenant
-        self._asking: Final = NodeHeap()  # flows with tickets
+        self._backlogged: Final = NodeHeap()  # flows with tickets
 
     def first(self) -> Ticket:
-        flow = self._asking.nodes[0]
+        flow = self._backlogged.nodes[0]
         assert isinstance(flow, TenantFlow)
         ticket = flow.tickets.nodes[0]
         assert isinstance(ticket, Ticket)
@@ -159,7 +160,7 @@ class FlowBand(PriorityBand):
         if flow.place == NOWHERE:
             flow.tag = self._start_of(flow, ticket)
             flow.sequence = ticket.sequence
-            self._asking.push(flow)
+            self._backlogged.push(flow)
 
     def remove(self, ticket: Ticket) -> None:
         super().remove(ticket)
@@ -167,27 +168,27 @@ class FlowBand(PriorityBand):
         flow.tickets.remove(ticket)
         if flow.tickets.nodes:
             flow.sequence = flow.tickets.nodes[0].sequence
-            self._asking.fix(flow)
+            self._backlogged.fix(flow)
         else:
-            self._asking.remove(flow)
+            self._backlogged.remove(flow)
 
     def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
-        """The tag of a flow that has just begun to ask."""
+        """The tag of a flow that has just become backlogged."""
         raise NotImplementedError
 
     def check(self) -> str | None:
-        asking = 0
+        backlogged = 0
         for tenant, flow in self._flows.items():
-            asking += len(flow.tickets)
+            backlogged += len(flow.tickets)
             if (len(flow.tickets) > 0) != (flow.place != NOWHERE):
                 return f"tenant {tenant} has {len(flow.tickets)} tickets, at place {flow.place}"
-        if asking != self.waiting:
-            return f"{asking} tickets in flows, {self.waiting} counted"
+        if backlogged != self.queued:
+            return f"{backlogged} tickets in flows, {self.queued} counted"
         return super().check()
 
 
 class Weights:
-    """What tenants count against each other, by number; 1 for whoever is not named."""
+    """What tenants count against each other, by number; 1 for tenants without a name here."""
 
     def __init__(self, by_name: dict[str, float], tenants: list[str]) -> None:
         self._by_name: Final = by_name
@@ -206,8 +207,8 @@ class FairBand(FlowBand):
     """Tenants get prompt tokens through in proportion to their weights; higher bands go first.
 
     It is start-time fair queueing: a tenant that was served at tag S gets its next turn at S plus
-    tokens over weight, and the smallest tag goes. Whoever begins to ask starts at the tag that was
-    served last: it has saved nothing up, and owes what it owed.
+    tokens over weight, and the smallest tag is next. A flow that becomes backlogged starts at the
+    tag that was served last: it has saved nothing up, and owes what it owed.
     """
 
     def __init__(self, priority: int, weights: Weights) -> None:
@@ -224,14 +225,14 @@ class FairBand(FlowBand):
         self._virtual = flow.tag
         finish = flow.tag + ticket.tokens / self._weights.of(ticket.tenant)
         flow.finish = flow.tag = finish
-        self._asking.fix(flow)
+        self._backlogged.fix(flow)
         if finish > self._latest:
             self._latest = finish
 
     def remove(self, ticket: Ticket) -> None:
         super().remove(ticket)
-        if self.waiting == 0:
-            self._virtual = self._latest  # nobody asks, so nobody owes
+        if self.queued == 0:
+            self._virtual = self._latest  # nothing is queued, so no tenant owes
 
     def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         return flow.finish if flow.finish > self._virtual else self._virtual
@@ -275,7 +276,7 @@ class TurnBand(FlowBand):
         flow = self._flows.get(tenant)
         if flow is not None and flow.place != NOWHERE:
             flow.tag = self._turns.last(tenant)
-            self._asking.fix(flow)
+            self._backlogged.fix(flow)
 
     def _start_of(self, flow: TenantFlow, ticket: Ticket) -> float:
         return self._turns.last(ticket.tenant)

@@ -11,10 +11,10 @@ NO_BUDGET: Final = -1.0
 
 
 class TenantBudgets(Gateway):
-    """Holds each tenant to a share of the slots; waiting requests count like those in flight.
+    """Holds each tenant to a share of the slots; queued requests count like those in flight.
 
     Over its budget a tenant loses its sheddable requests, or with `reject_all` every one. A share
-    above 0 is good for one request however few slots there are. A tenant without a share is free.
+    above 0 is good for one request however few slots there are. A tenant without one has no limit.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class TenantBudgets(Gateway):
         return self.inner.reads_signals
 
     @property
-    def waiting(self) -> int:
-        return self.inner.waiting
+    def queued(self) -> int:
+        return self.inner.queued
 
     @property
     def next_s(self) -> float:
         return self.inner.next_s
 
     def held(self, tenant: int) -> int:
-        """Requests of a tenant that wait or are in flight."""
+        """Requests of a tenant that are queued or in flight."""
         return self._held[tenant] if tenant < len(self._held) else 0
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
@@ -52,7 +52,7 @@ class TenantBudgets(Gateway):
             self._held.append(0)
         share = self._share_of[tenant]
         if share != NO_BUDGET and (self.reject_all or ticket.sheddable):
-            # A fleet that is asleep counts as the one server that it wakes up with.
+            # A fleet scaled to zero counts as the one server that it starts with.
             budget = share * max(signals.answering_slots, signals.least_slots)
             if 0.0 < budget < 1.0:
                 budget = 1.0
@@ -74,10 +74,10 @@ class TenantBudgets(Gateway):
         return self._booked(self.inner.tick(signals, now_s))
 
     def check(self) -> str | None:
-        inside = self.inner.waiting + self.inner.in_flight
+        inside = self.inner.queued + self.inner.in_flight
         held = sum(self._held)
         if held != inside or min(self._held, default=0) < 0:
-            return f"tenants hold {self._held}, and {inside} requests are waiting or in flight"
+            return f"tenants hold {self._held}, and {inside} requests are queued or in flight"
         return self.inner.check()
 
     def _booked(self, decisions: list[GatewayDecision]) -> list[GatewayDecision]:

@@ -1,8 +1,8 @@
-"""How full the fleet is, as one number that is 1 where it should get no more.
+"""Saturation of the fleet: a number that is 1 where it should get no more requests.
 
-A detector takes a look at the signals at most once per trigger, and is then asked after every
-request that is sent. What was sent since the look counts, or a whole queue would follow one stale
-view of a fleet that had room.
+A detector reads the signals at most once per trigger, and then gives the saturation after every
+request that is sent. Requests sent since it read them count, or a whole queue would follow one
+stale view of a fleet that had room.
 """
 
 import math
@@ -21,12 +21,12 @@ class Detector:
 
     @property
     def look_every_s(self) -> float:
-        """How often it pays to look again while requests wait; infinity: never, events will do."""
+        """How often to look while requests are queued; infinity: only when something happens."""
         return math.inf
 
     @property
     def reads_signals(self) -> bool:
-        """Whether servers have to be asked for it; how many there are is known without."""
+        """Whether servers have to be polled for it; how many there are is known without."""
         return False
 
     def look(self, signals: Signals, in_flight: int) -> None:

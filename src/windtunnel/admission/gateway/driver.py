@@ -17,6 +17,7 @@ A simulation and an asyncio server drive a gateway in the same way:
 from typing import Final
 
 from windtunnel.admission.gateway.gateway import Gateway
+from windtunnel.admission.gateway.reasons import Reason
 from windtunnel.admission.gateway.tickets import (
     KIND_NAMES,
     REJECT,
@@ -34,7 +35,7 @@ class GatewayDriver:
         self.gateway: Final = gateway
         self.reads_signals: Final = gateway.reads_signals
         self.queued_peak = 0
-        self.counts: Final[list[dict[str, int]]] = [{} for _ in KIND_NAMES]
+        self.counts: Final[list[dict[Reason, int]]] = [{} for _ in KIND_NAMES]
         """Decisions that were taken, by kind and reason."""
         self._signals: Final = signals
         self._tickets: Final[dict[RequestId, Ticket]] = {}
@@ -53,10 +54,11 @@ class GatewayDriver:
 
     def arrive(self, ticket: Ticket, now_s: float) -> None:
         """A request has come; its id is no other request's as long as it is known here."""
-        assert ticket.id not in self._tickets
+        known = len(self._tickets)
         self._tickets[ticket.id] = ticket
+        assert len(self._tickets) > known, f"request {ticket.id} has arrived before"
         self._decided.extend(self.gateway.arrive(ticket, self._signals, now_s))
-        queued = self.gateway.waiting
+        queued = self.gateway.queued
         if queued > self.queued_peak:
             self.queued_peak = queued
 
@@ -87,8 +89,7 @@ class GatewayDriver:
             if self._tickets.get(ticket.id) is not ticket:
                 continue
             counts = self.counts[decision.kind]
-            reason = str(decision.reason)
-            counts[reason] = counts.get(reason, 0) + 1
+            counts[decision.reason] = counts.get(decision.reason, 0) + 1
             if decision.kind == REJECT:
                 del self._tickets[ticket.id]
             return decision
@@ -102,7 +103,7 @@ class GatewayDriver:
         if fault is not None:
             return fault
         gateway = self.gateway
-        if self.known != gateway.waiting + gateway.in_flight:
-            counted = f"{gateway.waiting} queued and {gateway.in_flight} in flight"
+        if self.known != gateway.queued + gateway.in_flight:
+            counted = f"{gateway.queued} queued and {gateway.in_flight} in flight"
             return f"the gateway has {counted} of {self.known} known"
         return None

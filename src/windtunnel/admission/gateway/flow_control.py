@@ -1,8 +1,7 @@
-"""Flow control: requests wait before the fleet, in bands, and go while there is room for them.
+"""Flow control: requests are queued before the fleet, in bands, and sent while there is room.
 
-Whatever happens, the whole queue is looked at: as many go as fit, each counted before the next is
-asked about. Who waits and why, who is shed, stopped or has waited too long is all said in
-decisions.
+Every call looks at the whole queue: as many requests are sent as fit, each counted before the next
+is considered. Queueing, shedding, eviction and expiry are all reported as decisions.
 """
 
 import math
@@ -40,7 +39,7 @@ ROUND_ROBIN: Final = "round-robin"
 ORDERS: Final = (PRIORITY, FIFO, DEADLINE, ROUND_ROBIN)
 
 FULL: Final = 1.0
-"""The saturation at which even the first band waits, and others may have to make way."""
+"""The saturation at which even the first band is held back, and requests may be evicted."""
 
 
 class FlowControl(Gateway):
@@ -71,10 +70,10 @@ class FlowControl(Gateway):
         self._turns: Final = Turns()
         self._bands: Final[list[PriorityBand]] = []
         self._by_priority: Final[dict[int, PriorityBand]] = {}
-        self._waiting = 0
+        self._queued = 0
         self._arrivals = 0
         self._sent = 0
-        self._stoppable: Final = NodeHeap()  # sheddable and in flight: who is stopped first
+        self._evictable: Final = NodeHeap()  # sheddable requests in flight, in order of eviction
         self._looked_s = 0.0
         for priority in priorities:
             self._band(priority)
@@ -84,13 +83,13 @@ class FlowControl(Gateway):
         return self.detector.reads_signals
 
     @property
-    def waiting(self) -> int:
-        return self._waiting
+    def queued(self) -> int:
+        return self._queued
 
     @property
     def next_s(self) -> float:
-        """The next look of a detector that has to look, or the next end of somebody's patience."""
-        if self._waiting == 0:
+        """When the detector looks again, or the next queued request expires."""
+        if self._queued == 0:
             return NEVER
         next_s = self._looked_s + self.detector.look_every_s
         ttl_s = self._ttl_s
@@ -107,28 +106,28 @@ class FlowControl(Gateway):
         return [band.priority for band in self._bands]
 
     def ceiling(self, priority: int) -> float:
-        """The saturation at which requests of a priority wait; there is a band for it."""
+        """The saturation at which requests of a priority are held back; there is a band for it."""
         return self._by_priority[priority].ceiling
 
     def arrive(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        told = self._expire(now_s)
+        decisions = self._expire(now_s)
         self._arrivals += 1
         ticket.sequence = self._arrivals
         ticket.queued_s = now_s
         ticket.state = QUEUED
         band = self._band(ticket.priority)
         band.push(ticket)
-        self._waiting += 1
-        self._send(told, signals, now_s)
+        self._queued += 1
+        self._send(decisions, signals, now_s)
         if ticket.state == QUEUED:
-            self._seat(told, ticket, band)
-        self._make_way(told)
-        return told
+            self._queue_or_reject(decisions, ticket, band)
+        self._evict(decisions)
+        return decisions
 
     def ended(self, ticket: Ticket, signals: Signals, now_s: float) -> list[GatewayDecision]:
         self._close(ticket)
         if ticket.place != NOWHERE:
-            self._stoppable.remove(ticket)
+            self._evictable.remove(ticket)
         return self.tick(signals, now_s)
 
     def leave(self, ticket: Ticket, now_s: float) -> None:
@@ -137,10 +136,10 @@ class FlowControl(Gateway):
         ticket.state = GONE
 
     def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
-        told = self._expire(now_s)
-        self._send(told, signals, now_s)
-        self._make_way(told)
-        return told
+        decisions = self._expire(now_s)
+        self._send(decisions, signals, now_s)
+        self._evict(decisions)
+        return decisions
 
     def check(self) -> str | None:
         counted = 0
@@ -150,16 +149,16 @@ class FlowControl(Gateway):
                 return fault
             if number and band.priority >= self._bands[number - 1].priority:
                 return f"band {band.priority} is out of order"
-            counted += band.waiting
-        if counted != self._waiting:
-            return f"{counted} tickets in bands, {self._waiting} counted"
-        if self._waiting > self._most_queued:
-            return f"{self._waiting} wait, {self._most_queued} may"
-        if len(self._stoppable) > self.in_flight:
-            return f"{len(self._stoppable)} could be stopped, {self.in_flight} are in flight"
+            counted += band.queued
+        if counted != self._queued:
+            return f"{counted} tickets in bands, {self._queued} counted"
+        if self._queued > self._most_queued:
+            return f"{self._queued} queued, at most {self._most_queued} may be"
+        if len(self._evictable) > self.in_flight:
+            return f"{len(self._evictable)} could be evicted, {self.in_flight} are in flight"
         return super().check()
 
-    # What follows changes who waits.
+    # What follows changes the queue.
 
     def _band(self, priority: int) -> PriorityBand:
         band = self._by_priority.get(priority)
@@ -185,102 +184,104 @@ class FlowControl(Gateway):
 
     def _remove(self, ticket: Ticket, band: PriorityBand) -> None:
         band.remove(ticket)
-        self._waiting -= 1
+        self._queued -= 1
 
     def _expire(self, now_s: float) -> list[GatewayDecision]:
-        """Turns away who has waited as long as anybody may."""
-        told: list[GatewayDecision] = []
+        """Rejects requests that were queued for their time to live."""
+        decisions: list[GatewayDecision] = []
         ttl_s = self._ttl_s
-        if self._waiting == 0 or ttl_s == math.inf:
-            return told
+        if self._queued == 0 or ttl_s == math.inf:
+            return decisions
         for band in self._bands:
             oldest = band.oldest
             while oldest is not None and oldest.queued_s + ttl_s <= now_s:
                 self._remove(oldest, band)
-                told.append(reject(oldest, Reason.EXPIRED, now_s - oldest.queued_s, ttl_s))
+                decisions.append(reject(oldest, Reason.EXPIRED, now_s - oldest.queued_s, ttl_s))
                 oldest = band.oldest
-        return told
+        return decisions
 
-    def _send(self, told: list[GatewayDecision], signals: Signals, now_s: float) -> None:
-        """Sends who may go, one after the other, until the fleet is full enough for the rest."""
-        if self._waiting == 0:
+    def _send(self, decisions: list[GatewayDecision], signals: Signals, now_s: float) -> None:
+        """Sends requests one after the other, until the fleet is too full for the rest."""
+        if self._queued == 0:
             return
         self.detector.look(signals, self.in_flight)
-        # Without a server there is nothing to look at again: the first that comes is told of.
+        # Without a server there is nothing to look at: the first one that comes leads to a tick.
         self._looked_s = now_s if signals.answering else NEVER
-        while self._waiting > 0:
+        while self._queued > 0:
             saturation = self.detector.saturation(self.in_flight)
             reason = Reason.ROOM
             band = self._next_below(saturation)
             if band is None:
                 if self.in_flight > 0 or self.detector.servers == 0:
                     return
-                # Whatever signals say, a fleet with nothing to do has room for one.
+                # Whatever signals say, an idle fleet has room for one request.
                 reason = Reason.IDLE_FLEET
                 band = self._next_below(-math.inf)
                 assert band is not None
             ticket = band.first()
             band.served(ticket)
             self._remove(ticket, band)
-            told.append(self._admit(ticket, reason, saturation, band.ceiling))
+            decisions.append(self._admit(ticket, reason, saturation, band.ceiling))
             if self._eviction and ticket.sheddable:
                 self._sent += 1
                 ticket.rank = ticket.priority
                 ticket.tag = 0.0
                 ticket.sequence = -self._sent
-                self._stoppable.push(ticket)
+                self._evictable.push(ticket)
 
     def _next_below(self, saturation: float) -> PriorityBand | None:
-        """The band whose first goes next, of those that may send at this saturation."""
+        """The band whose first ticket is next, of those that may send at this saturation."""
         best: PriorityBand | None = None
         for band in self._bands:
             if saturation >= band.ceiling:
                 break
-            if band.waiting > 0 and (best is None or band.overtakes(best)):
+            if band.queued > 0 and (best is None or band.overtakes(best)):
                 best = band
         return best
 
-    def _seat(self, told: list[GatewayDecision], ticket: Ticket, band: PriorityBand) -> None:
-        """Finds a newcomer that cannot go a place to wait, or turns it or another away."""
-        if band.waiting > self._most_queued_per_band:
-            seen, most = float(band.waiting), float(self._most_queued_per_band)
+    def _queue_or_reject(
+        self, decisions: list[GatewayDecision], ticket: Ticket, band: PriorityBand
+    ) -> None:
+        """Queues a new request that cannot be sent, or rejects it or another for want of room."""
+        if band.queued > self._most_queued_per_band:
+            seen, most = float(band.queued), float(self._most_queued_per_band)
             self._remove(ticket, band)
-            told.append(reject(ticket, Reason.BAND_FULL, seen, most))
+            decisions.append(reject(ticket, Reason.BAND_FULL, seen, most))
             return
-        if self._waiting > self._most_queued:
+        if self._queued > self._most_queued:
             lowest = self._lowest()
             outranks = lowest.priority < ticket.priority and not lowest.protected
             if not self._shedding or not outranks:
-                seen, most = float(self._waiting), float(self._most_queued)
+                seen, most = float(self._queued), float(self._most_queued)
                 self._remove(ticket, band)
-                told.append(reject(ticket, Reason.QUEUE_FULL, seen, most))
+                decisions.append(reject(ticket, Reason.QUEUE_FULL, seen, most))
                 return
             shed = lowest.newest
             assert shed is not None
             self._remove(shed, lowest)
-            told.append(
+            decisions.append(
                 reject(shed, Reason.OUTRANKED, float(shed.priority), float(ticket.priority))
             )
         if self.detector.servers == 0:
-            told.append(GatewayDecision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0))
+            decisions.append(GatewayDecision(QUEUE, ticket, Reason.NO_SERVERS, 0.0, 0.0))
             return
         saturation = self.detector.saturation(self.in_flight)
-        told.append(GatewayDecision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
+        decisions.append(GatewayDecision(QUEUE, ticket, Reason.SATURATED, saturation, band.ceiling))
 
     def _lowest(self) -> PriorityBand:
-        """The last band in which somebody waits."""
+        """The lowest band that is not empty."""
         for band in reversed(self._bands):
-            if band.waiting > 0:
+            if band.queued > 0:
                 return band
-        raise AssertionError("nobody waits")
+        raise AssertionError("nothing is queued")
 
-    def _make_way(self, told: list[GatewayDecision]) -> None:
-        """Stops a sheddable request for every protected one that waits for a full fleet.
+    def _evict(self, decisions: list[GatewayDecision]) -> None:
+        """Evicts a sheddable request for every protected one that a full fleet holds back.
 
-        Each has one stopped for it at most, however long it waits: signals that lag behind must
-        not empty the fleet.
+        At most one is evicted for each, however long it is queued: signals that lag must not empty
+        the fleet.
         """
-        if not self._eviction or self._waiting == 0 or not self._stoppable.nodes:
+        if not self._eviction or self._queued == 0 or not self._evictable.nodes:
             return
         saturation = self.detector.saturation(self.in_flight)
         if saturation < FULL:
@@ -288,10 +289,10 @@ class FlowControl(Gateway):
         for band in self._bands:
             if not band.protected:
                 return
-            while band.calling is not None and self._stoppable.nodes:
-                ticket = self._stoppable.nodes[0]
+            while band.awaiting_eviction is not None and self._evictable.nodes:
+                ticket = self._evictable.nodes[0]
                 assert isinstance(ticket, Ticket)
-                self._stoppable.remove(ticket)
+                self._evictable.remove(ticket)
                 ticket.state = EVICTING
-                told.append(GatewayDecision(EVICT, ticket, Reason.MADE_WAY, saturation, FULL))
-                band.answered()
+                decisions.append(GatewayDecision(EVICT, ticket, Reason.MADE_WAY, saturation, FULL))
+                band.evicted_for()

@@ -1,9 +1,9 @@
-"""What every gateway is: a state machine that is told of requests and answers with decisions.
+"""What every gateway is: a state machine that takes facts about requests and returns decisions.
 
 The driver calls `arrive` once for each request, and for each that was admitted `ended` exactly
 once, however it ended: completed, dropped, timed out, or stopped by an EVICT. `leave` is for one
-that still waits when its client gives up. `tick` is due at `next_s`, and may come at any time.
-Every call may answer with decisions about other requests than the one it is about.
+that is still queued when its client gives up. `tick` is due at `next_s`, and may come at any time.
+Every call may return decisions about other requests than the one it is about.
 """
 
 import math
@@ -27,18 +27,18 @@ NEVER: Final = math.inf
 
 
 class Gateway:
-    """Decides at once and keeps nobody waiting; those that queue override what they need."""
+    """Decides at once and queues nothing; policies that queue override what they need."""
 
     def __init__(self) -> None:
         self.in_flight = 0  # admitted and not ended
 
     @property
     def reads_signals(self) -> bool:
-        """Whether servers have to be asked for it; what is in flight is known without."""
+        """Whether servers have to be polled for it; what is in flight is known without."""
         return False
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """How many tickets are queued here."""
         return 0
 
@@ -58,7 +58,7 @@ class Gateway:
 
     def leave(self, ticket: Ticket, now_s: float) -> None:
         """The client of a queued request gave up."""
-        raise AssertionError(f"ticket {ticket.id} left at {now_s}, but nobody waits here")
+        raise AssertionError(f"ticket {ticket.id} left at {now_s}, but nothing is queued here")
 
     def tick(self, signals: Signals, now_s: float) -> list[GatewayDecision]:
         """Time has passed, or servers have come or gone."""
@@ -81,6 +81,6 @@ class Gateway:
 
 
 def reject(ticket: Ticket, reason: Reason, seen: float, limit: float) -> GatewayDecision:
-    """Turns a request away for good."""
+    """Rejects a request for good."""
     ticket.state = GONE
     return GatewayDecision(REJECT, ticket, reason, seen, limit)

@@ -41,7 +41,7 @@ class Always(Gateway):
 
 
 class TokenBucket(Gateway):
-    """A request takes its prompt tokens out of a bucket that fills at a steady rate."""
+    """A request takes its prompt tokens out of a bucket that refills at a steady rate."""
 
     def __init__(self, capacity: float, refill_per_s: float) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class TokenBucket(Gateway):
 
 
 class TierShed(Gateway):
-    """Turns low priorities away while any server has more requests than a threshold."""
+    """Rejects low priorities while any server has more requests than a threshold."""
 
     def __init__(self, threshold: int, min_priority: int) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class TierShed(Gateway):
         if ticket.priority >= self.min_priority:
             seen, limit = float(ticket.priority), float(self.min_priority)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
-        # While no server answers, all who wait for one will come to the first that does. Otherwise
-        # whatever waits or runs there is in flight, and that count is exact.
+        # While no server is ready, all admitted requests will go to the first that is. Otherwise
+        # whatever is queued or runs there is in flight, and that count is exact.
         busiest = float(max(signals.in_flight) if signals.answering else signals.unplaced)
         if busiest > self.threshold:
             return [reject(ticket, Reason.HEAVY_LOAD, busiest, float(self.threshold))]
@@ -91,7 +91,7 @@ class TierShed(Gateway):
 
 
 class SaturationShed(Gateway):
-    """Turns sheddable requests away while the fleet looks saturated: by its queues and KV use."""
+    """Rejects sheddable requests while the fleet is saturated, by its queues and KV use."""
 
     def __init__(self, queue_depth: float, kv_used: float) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class SaturationShed(Gateway):
             seen, limit = float(ticket.priority), float(SHEDDABLE_BELOW)
             return [self._admit(ticket, Reason.PROTECTED, seen, limit)]
         use = self._seen(signals)
-        if use == NO_SERVERS:  # all who wait for one are the queue of the first that comes
+        if use == NO_SERVERS:  # admitted requests are the queue of the first that is ready
             use = signals.unplaced / self.queue_depth
         if use >= 1.0:
             return [reject(ticket, Reason.SATURATED, use, 1.0)]

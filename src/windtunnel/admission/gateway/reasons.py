@@ -1,4 +1,4 @@
-"""Why the gateway let a request in, kept it waiting or turned it away: a closed set of words."""
+"""Why the gateway admitted, queued, rejected or evicted a request: a closed set of words."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 class Reason(StrEnum):
     """A word for each decision; what was `seen` and its `limit` are beside it in the decision."""
 
-    ALWAYS = "always"  # nobody is turned away here
+    ALWAYS = "always"  # no request is rejected here
 
     BUCKET_HOLDS = "bucket-holds"  # seen: prompt tokens; limit: tokens in the bucket
     BUCKET_SHORT = "bucket-short"  # as above
@@ -23,8 +23,8 @@ class Reason(StrEnum):
 
     OVER_BUDGET = "over-budget"  # seen: the tenant's requests with this one; limit: its budget
 
-    QUEUE_FULL = "queue-full"  # seen: waiting with this one; limit: the most that may wait
+    QUEUE_FULL = "queue-full"  # seen: queued with this one; limit: the most that may be
     BAND_FULL = "band-full"  # as above, within the request's priority
     OUTRANKED = "outranked"  # seen: its priority; limit: that of the request that took its place
-    EXPIRED = "expired"  # seen: seconds waited; limit: the time to live
+    EXPIRED = "expired"  # seen: seconds queued; limit: the time to live
     MADE_WAY = "made-way"  # in flight, stopped for one that matters more; seen, limit: saturation

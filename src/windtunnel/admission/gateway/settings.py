@@ -1,7 +1,7 @@
 """Settings of a gateway: one class for each policy, and what is wrong with their values.
 
 The section chooses a policy by the word at `policy`. `check` finds what is wrong with a section by
-itself, `traffic_faults` what the requests that it will meet leave without a use.
+itself, `traffic_faults` what has no effect on the requests that it will meet.
 """
 
 import math
@@ -52,7 +52,7 @@ class GatewayPolicySettings(Section):
     budgets: dict[Tenant, Annotated[float, Number(0, 1)]] | None = Field(
         default=None,
         description="The share of all running slots (`max_num_seqs` of every server) that the "
-        "requests of a tenant may hold, waiting at the gateway or in flight; a share above 0 is "
+        "requests of a tenant may hold, queued at the gateway or in flight; a share above 0 is "
         "good for one request at least. A tenant that is not named has no budget.",
     )
     over_budget: Literal["shed", "reject-all"] | None = Field(
@@ -68,7 +68,7 @@ class GatewayPolicySettings(Section):
 
     @property
     def admits_all(self) -> bool:
-        """Whether every request is admitted at once, so that there is nothing to decide."""
+        """Whether every request is admitted at once: there is nothing to decide."""
         return False
 
     @property
@@ -85,7 +85,7 @@ class GatewayPolicySettings(Section):
 
 
 class AlwaysSettings(GatewayPolicySettings):
-    """Every request is let in at once."""
+    """Every request is admitted at once."""
 
     policy: Literal["always"]
 
@@ -95,7 +95,7 @@ class AlwaysSettings(GatewayPolicySettings):
 
 
 class TokenBucketSettings(GatewayPolicySettings):
-    """A request takes its prompt tokens out of a bucket; it is turned away when they are short."""
+    """A request takes its prompt tokens out of a bucket; it is rejected when they are short."""
 
     policy: Literal["token-bucket"]
     capacity: Annotated[float, Number(0, LARGEST_BUCKET, above=True)] = Field(
@@ -108,7 +108,7 @@ class TokenBucketSettings(GatewayPolicySettings):
 
 
 class TierShedSettings(GatewayPolicySettings):
-    """Low priorities are turned away while any server has more requests than a threshold."""
+    """Low priorities are rejected while any server has more requests than a threshold."""
 
     policy: Literal["tier-shed"]
     threshold: Waiting = Field(
@@ -116,12 +116,13 @@ class TierShedSettings(GatewayPolicySettings):
     )
     min_priority: Annotated[int, Whole(-HIGHEST_PRIORITY, HIGHEST_PRIORITY)] = Field(
         default=0,
-        description="From this priority on nobody is turned away; 0: what may be shed is.",
+        description="Requests of this priority and above are never rejected; 0: only requests "
+        "that may be shed are.",
     )
 
 
 class SaturationSettings(GatewayPolicySettings):
-    """What may be shed is turned away while the fleet looks full.
+    """Requests of priority below 0 are rejected while the fleet is saturated.
 
     It is full where the mean over servers of the larger of queue / `queue_depth` and KV use /
     `kv_utilization` is 1 or more.
@@ -172,7 +173,7 @@ class UtilizationSettings(Section):
 
 
 class NeverSettings(Section):
-    """The fleet is never full, so that nobody waits here."""
+    """The fleet is never full, so that nothing is queued here."""
 
     kind: Literal["never"]
 
@@ -186,15 +187,15 @@ DetectorSettings = Annotated[
 
 
 class FlowControlSettings(GatewayPolicySettings):
-    """Requests wait here, in bands by priority, while the fleet is too full for them."""
+    """Requests are queued here, in bands by priority, while the fleet is too full for them."""
 
     policy: Literal["flow-control"]
     order: Literal["priority", "fifo", "slo-deadline", "round-robin"] = Field(
         default="priority",
-        description="Who goes next: the highest priority, and of equal ones the tenant that had "
-        "the fewest prompt tokens (`priority`); the first to come (`fifo`); who wants its first "
-        "token soonest, by the ttft of its class (`slo-deadline`); or the tenant that was served "
-        "longest ago, with its highest priority (`round-robin`).",
+        description="Which request is next: of the highest priority, and of equal ones that of the "
+        "tenant with the fewest prompt tokens (`priority`); the oldest (`fifo`); the one whose "
+        "first token is due soonest, by the ttft of its class (`slo-deadline`); or that of the "
+        "tenant that was served longest ago, with its highest priority (`round-robin`).",
     )
     detector: DetectorSettings = Field(
         default_factory=lambda: UtilizationSettings(kind="utilization"),
@@ -203,35 +204,35 @@ class FlowControlSettings(GatewayPolicySettings):
     )
     limit: Annotated[float, Number(0, 1)] = Field(
         default=1.0,
-        description="How full the fleet may be for the lowest priority to go. The highest goes "
-        "up to 1, those between up to values at equal steps.",
+        description="Up to which saturation requests of the lowest priority are sent. The highest "
+        "goes up to 1, those between up to values at equal steps.",
     )
     max_waiting: Waiting | None = Field(
-        default=None, description="Most requests that may wait here; left out: a million."
+        default=None, description="Most requests that may be queued here; left out: a million."
     )
     max_waiting_per_band: Waiting | None = Field(
         default=None, description="The same of each priority; left out: any number of them."
     )
     ttl_s: Annotated[float, Duration("0s", LONGEST_TARGET, above=True)] | None = Field(
         default=None,
-        description="How long a request may wait here before it is turned away; "
-        "left out: as long as whoever sent it.",
+        description="How long a request may be queued here before it is rejected; "
+        "left out: until its client gives up.",
     )
     shedding: Switch = Field(
         default=True,
-        description="When `max_waiting` is reached: whether a newcomer takes the place of the "
+        description="When `max_waiting` is reached: whether a new request takes the place of the "
         "newest request of the lowest priority, if that is lower than its own and below 0.",
     )
     eviction: Switch = Field(
         default=False,
         description="When the fleet is full: whether a request of priority below 0 is stopped "
-        "where it is, its work lost, for each request of higher priority that has to wait. "
+        "where it is, its work lost, for each request of higher priority that is queued. "
         "With `order: priority`, so that the place goes to that one.",
     )
     weights: dict[Tenant, Annotated[float, Number(0, LARGEST_WEIGHT, above=True)]] | None = Field(
         default=None,
         description="With `order: priority`: what a tenant's share counts against the others'; "
-        "1 for who is not named.",
+        "1 for tenants that are not named.",
     )
 
     @property
@@ -295,7 +296,7 @@ class ExpectedTraffic(NamedTuple):
 def traffic_faults(
     settings: GatewaySettings, traffic: ExpectedTraffic, where: Context
 ) -> Iterator[Fault]:
-    """Tenants that nobody is, and options that the traffic leaves without a use."""
+    """Unknown tenants, and options that have no effect on this traffic."""
     yield from _unknown_tenants("budgets", settings.budgets, traffic, where)
     if not any(priority < SHEDDABLE_BELOW for priority in traffic.priorities):
         yield from _nothing_to_shed(settings, where)

@@ -1,4 +1,4 @@
-"""What the gateway knows of a request, and what it says about it."""
+"""What the gateway knows of a request, and what it decides about it."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ NEW: Final = 0
 QUEUED: Final = 1
 IN_FLIGHT: Final = 2
 EVICTING: Final = 3
-"""Still in flight, but told to stop."""
+"""Still in flight, and to be stopped."""
 GONE: Final = 4
 
 ADMIT: Final = 0
@@ -19,7 +19,7 @@ EVICT: Final = 3
 KIND_NAMES: Final = ("admit", "queue", "reject", "evict")
 
 SHEDDABLE_BELOW: Final = 0
-"""Requests of a lower priority than this may be shed when the fleet has too much to do."""
+"""Requests of a lower priority than this may be shed when the fleet is saturated."""
 
 
 RequestId = int | str
@@ -57,7 +57,7 @@ class Ticket(Node):
         self.target_s: Final = target_s  # it wants its first token by then; infinity: no target
         self.state = NEW
         self.queued_s = 0.0
-        self.ahead: Ticket | None = None  # neighbours among those of its priority that wait
+        self.ahead: Ticket | None = None  # neighbours among queued tickets of its priority
         self.after: Ticket | None = None
 
     @property
@@ -68,8 +68,8 @@ class Ticket(Node):
 class GatewayDecision:
     """What is to be done with a ticket, and why: the reason, what was seen, what it was held to.
 
-    ADMIT: send it. QUEUE: it waits here. REJECT: it will never be sent, whether it just came or
-    had been waiting. EVICT: it was sent, and has to be stopped where it is.
+    ADMIT: send it. QUEUE: it is queued here. REJECT: it will never be sent, whether it just came or
+    was queued. EVICT: it was sent, and has to be stopped where it is.
     """
 
     __slots__ = ("kind", "limit", "reason", "seen", "ticket")
