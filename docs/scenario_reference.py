@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from windtunnel.core.units import DURATION_UNITS, SIZE_UNITS
 from windtunnel.settings.fields import Bandwidth, Duration, Leaf, Rate, Size
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
 _told: dict[tuple[type[BaseModel], ...], str] = {}
 """Where the members of a union have been explained."""

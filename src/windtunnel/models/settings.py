@@ -17,9 +17,6 @@ from windtunnel.settings.fields import (
 from windtunnel.settings.limits import LONGEST_STEP_COST
 from windtunnel.settings.section import Context, Section
 
-ModelName = Annotated[
-    str, NameOrPath("a model's catalog name, or the path of a Hugging Face config.json")
-]
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 
 

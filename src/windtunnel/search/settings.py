@@ -22,8 +22,8 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Context, Section
-from windtunnel.twin.scenario.workload_spec import SloSpec
 from windtunnel.twin.settings import PoolSettings
+from windtunnel.workload.settings.sources import SloClass
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.sections import Scenario
@@ -179,17 +179,17 @@ class PlanSettings(Section):
         yield from self._range_faults(where)
         yield from self._repeated(where)
 
-    def _class_faults(self, where: Context, slos: dict[str, SloSpec]) -> Iterator[Fault]:
+    def _class_faults(self, where: Context, slos: dict[str, SloClass]) -> Iterator[Fault]:
         # It needs the whole scenario, of which this section is a part.
-        from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+        from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
         known = list(dict.fromkeys([*BUILT_IN_PRIORITIES, *slos]))
         for index, name in enumerate(self.slo or ()):
-            slo = slos.get(name, SloSpec())
+            slo = slos.get(name, SloClass())
             if name not in known:
                 what = f"{name!r} is not a class of service"
                 yield where.fault(("slo", index), what, ", ".join(known), nearest(name, known))
-            elif slo.ttft is slo.tpot is slo.e2e is None:
+            elif slo.ttft_s is slo.tpot_s is slo.e2e_s is None:
                 what = f"{name!r} has no targets, so nothing could miss them"
                 yield where.fault(("slo", index), what, hint=f"give it some under slo.{name}")
 

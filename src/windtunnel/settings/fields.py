@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from pydantic import BaseModel, Discriminator, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -272,6 +272,11 @@ class NameOrPath(Text):
         text = super().check(value)
         is_path = text.endswith(".json") or text.startswith((".", "/"))
         return RelativePath(text) if is_path else text
+
+
+ModelName = Annotated[
+    str, NameOrPath("a model's catalog name, or the path of a Hugging Face config.json")
+]
 
 
 def variant(word: str) -> Tag:

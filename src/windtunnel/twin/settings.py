@@ -11,7 +11,6 @@ from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.settings import (
     BlisTrainedPhysicsStepTime,
     LinearStepTime,
-    ModelName,
     PhysicsStepTime,
     StepTime,
 )
@@ -21,6 +20,7 @@ from windtunnel.settings.fields import (
     Bandwidth,
     Duration,
     Flag,
+    ModelName,
     Name,
     Number,
     Size,
@@ -39,7 +39,7 @@ from windtunnel.settings.limits import (
 )
 from windtunnel.settings.section import Context, Section
 from windtunnel.twin.scenario.ground_plan import MAIN
-from windtunnel.twin.scenario.workload_spec import SourceSpec
+from windtunnel.workload.settings.sources import SourceSettings
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]
 Switch = Annotated[bool, Flag()]
@@ -109,7 +109,7 @@ class EncodeSettings(Section):
 
     def check(self, where: Context) -> Iterator[Fault]:
         """Encoders that no request needs; a trace may have media in any row."""
-        sources = [entry for entry in where.root.workload if isinstance(entry, SourceSpec)]
+        sources = [entry for entry in where.root.workload if isinstance(entry, SourceSettings)]
         if len(sources) == len(where.root.workload) and not any(one.media for one in sources):
             what = "no source has media, so that there is nothing to encode"
             hint = "give a source `media`, or leave it out"

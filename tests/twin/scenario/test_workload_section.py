@@ -10,7 +10,6 @@ from tests.twin.scenario.scenario_texts import EVERYTHING, SMALL
 from windtunnel.core.errors import InputError
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load, load_text
-from windtunnel.twin.scenario.workload_spec import TraceSpec
 from windtunnel.workload.arrivals import curve_of
 from windtunnel.workload.plan import (
     Arrivals,
@@ -24,6 +23,7 @@ from windtunnel.workload.plan import (
     TraceReplay,
 )
 from windtunnel.workload.sessions import MOST_TURNS
+from windtunnel.workload.settings.sources import TraceSettings
 from windtunnel.workload.traces.formats import NAMES
 
 SIX = Lengths("constant", 6.0, 0.0, 6, 6)
@@ -170,7 +170,7 @@ def test_a_trace_with_every_option() -> None:
 
 
 def test_every_format_with_times_can_be_replayed() -> None:
-    formats, _ = get_args(TraceSpec.model_fields["format"].annotation)
+    formats, _ = get_args(TraceSettings.model_fields["format"].annotation)
     assert set(get_args(formats)) == set(NAMES) - {"sharegpt"}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.settings.drawing import Dice, Values
-from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
 
 MOST_ASKED = 120
 """Requests of a source: enough to meet each other, few enough to run in no time."""

@@ -6,7 +6,7 @@ from windtunnel.admission.gateway.settings import ExpectedTraffic, traffic_fault
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.workload_spec import SourceSpec, WorkloadEntry
+from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
 
 def gateway_faults(
@@ -31,7 +31,9 @@ def _expected_traffic(spec: Scenario, priorities: Mapping[str, int]) -> Expected
     tenants = [] if has_any else [name for entry in spec.workload for name in _tenants(entry)]
     return ExpectedTraffic(
         priorities={priorities.get(name, 0) for name in classes},
-        has_targets=any(slo.ttft is not None for name, slo in spec.slo.items() if name in classes),
+        has_targets=any(
+            slo.ttft_s is not None for name, slo in spec.slo.items() if name in classes
+        ),
         tenants=list(dict.fromkeys(tenants)),
         is_tenant=lambda name: (
             has_any or name in tenants or any(_is_member(name, entry) for entry in spec.workload)
@@ -50,7 +52,7 @@ def _tenants(entry: WorkloadEntry) -> list[str]:
 
 def _tenant_members(entry: WorkloadEntry) -> int:
     """How many tenants the population of an entry is; 0: it has one, and that is no member."""
-    population = entry.population if isinstance(entry, SourceSpec) else None
+    population = entry.population if isinstance(entry, SourceSettings) else None
     return population.members if population and population.tenants == "per-member" else 0
 
 

@@ -1,6 +1,7 @@
 """Loads a scenario: text, overrides, checks, plan. Whatever is wrong with it is an InputError."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.workload import file_faults
+from windtunnel.workload.empirical import read_lengths
+from windtunnel.workload.plan import Entry, TraceReplay, lengths_of
+from windtunnel.workload.traces.formats import named
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 
@@ -76,6 +79,29 @@ def _plan(document: Document) -> ScenarioPlan:
     if faults:
         raise input_error(document, faults)
     return resolve(spec, file)
+
+
+def file_faults(entries: Sequence[Entry]) -> list[tuple[KeyPath, InputError]]:
+    """What is wrong with the files that a workload names, as far as opening them tells."""
+    faults: list[tuple[KeyPath, InputError]] = []
+    for index, entry in enumerate(entries):
+        for path, opened in _files(("workload", index), entry):
+            try:
+                opened()
+            except InputError as fault:
+                faults.append((path, fault))
+    return faults
+
+
+def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], object]]]:
+    """The files of one entry, each with what opens it."""
+    if isinstance(entry, TraceReplay):
+        return [((*path, "trace", "path"), partial(named, entry.format, Path(entry.path)))]
+    return [
+        ((*path, *where.split("."), "path"), partial(read_lengths, lengths.path))
+        for where, lengths in lengths_of(entry).items()
+        if lengths.path is not None
+    ]
 
 
 def _fault(path: KeyPath, error: InputError) -> Fault:

@@ -10,13 +10,11 @@ from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
 from windtunnel.twin.scenario.ground import ground_plan
-from windtunnel.twin.scenario.models import pools_for
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.twin.scenario.rules import pools_for
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.workload import entry_plan
-from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES
-from windtunnel.twin.scenario.workload_spec import SloSpec
 from windtunnel.workload.plan import Entry
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass, SourceSettings
 
 
 def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
@@ -75,9 +73,9 @@ def _name_of(file: Path) -> str:
 def _slos(spec: Scenario) -> dict[str, SloPlan]:
     slos = {}
     for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
-        slo = spec.slo.get(name, SloSpec())
+        slo = spec.slo.get(name, SloClass())
         priority = BUILT_IN_PRIORITIES[name] if slo.priority is None else slo.priority
-        slos[name] = SloPlan(name, priority, slo.ttft, slo.tpot, slo.e2e)
+        slos[name] = SloPlan(name, priority, slo.ttft_s, slo.tpot_s, slo.e2e_s)
     return slos
 
 
@@ -85,6 +83,9 @@ def _workload(spec: Scenario, slos: Mapping[str, SloPlan]) -> tuple[Entry, ...]:
     """Each entry asks for a model, and for adapters where all servers of that have slots."""
     entries: list[Entry] = []
     for entry in spec.workload:
-        slots = all(pool.engine.lora is not None for _, pool in pools_for(entry, spec))
-        entries.append(entry_plan(entry, slos, model=spec.model, slots=slots))
+        if isinstance(entry, SourceSettings):
+            entries.append(entry.drawn(slos[entry.slo].priority, spec.model))
+        else:
+            slots = all(pool.engine.lora is not None for _, pool in pools_for(entry, spec))
+            entries.append(entry.drawn(spec.model, slots=slots))
     return tuple(entries)

@@ -3,15 +3,22 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from windtunnel.core.errors import nearest
+from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.gateway import gateway_faults
 from windtunnel.twin.scenario.ground import ground_faults
-from windtunnel.twin.scenario.lora import lora_faults
-from windtunnel.twin.scenario.models import model_faults
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.scenario.workload_rules import BUILT_IN_PRIORITIES, workload_faults
+from windtunnel.twin.settings import PoolSettings
+from windtunnel.workload.settings.sources import (
+    BUILT_IN_PRIORITIES,
+    ReplaySettings,
+    SourceSettings,
+    WorkloadEntry,
+)
+from windtunnel.workload.traces.lines import unpacked_name
 
 
 def rule_faults(spec: Scenario, folder: Path) -> list[Fault]:
@@ -31,6 +38,102 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
     yield from _repeated_names(spec.faults)
     yield from lora_faults(spec)
     yield from gateway_faults(spec, _priorities(spec), where)
+
+
+def workload_faults(spec: Scenario) -> Iterator[Fault]:
+    first: dict[str, int] = {}
+    known = [*BUILT_IN_PRIORITIES, *(one for one in spec.slo if one not in BUILT_IN_PRIORITIES)]
+    for index, entry in enumerate(spec.workload):
+        name = entry.name
+        if name is None:
+            assert isinstance(entry, ReplaySettings)
+            name = unpacked_name(Path(entry.trace.path)).stem
+        if name in first:
+            what = f"{name!r} is already the name of {dotted(('workload', first[name]))}"
+            hint = "give it a name" if entry.name is None else None
+            yield Fault(("workload", index, "name"), what, hint=hint)
+        first.setdefault(name, index)
+        if entry.slo is not None and entry.slo not in known:
+            what = f"{entry.slo!r} is not a class of service"
+            hint = nearest(entry.slo, known)
+            yield Fault(("workload", index, "slo"), what, ", ".join(known), hint)
+
+
+def asked_by(entry: WorkloadEntry, spec: Scenario) -> list[str | None]:
+    """The models that requests of an entry may be for; None: the one without a name."""
+    asked = [entry.model or spec.model]
+    if isinstance(entry, ReplaySettings):
+        asked += (entry.trace.models or {}).values()
+    return list(dict.fromkeys(asked))
+
+
+def pools_for(entry: WorkloadEntry, spec: Scenario) -> list[tuple[int, PoolSettings]]:
+    """The pools that serve requests of an entry, each with its number."""
+    asked = asked_by(entry, spec)
+    pools = enumerate(spec.serving.pools)
+    return [(number, pool) for number, pool in pools if (pool.model or spec.model) in asked]
+
+
+def model_faults(spec: Scenario) -> Iterator[Fault]:
+    served = list(dict.fromkeys(pool.model or spec.model for pool in spec.serving.pools))
+    for index, entry in enumerate(spec.workload):
+        path: KeyPath = ("workload", index)
+        yield from _unserved((*path, "model"), entry.model or spec.model, served)
+        if isinstance(entry, ReplaySettings):
+            for name, model in (entry.trace.models or {}).items():
+                yield from _unserved((*path, "trace", "models", name), model, served)
+    if spec.model is not None and _nobody_means_it(spec):
+        what = "every pool and every entry of the workload has a model of its own"
+        yield Fault(("model",), what, hint="leave it out")
+
+
+def _unserved(path: KeyPath, model: str | None, served: list[str | None]) -> Iterator[Fault]:
+    if model in served:
+        return
+    names = [name for name in served if name is not None]
+    because: tuple[KeyPath, ...] = (("serving", "pools"), ("model",))
+    if model is None:
+        what = "missing, and every pool has a model of its own"
+        yield Fault(path, what, ", ".join(names), because_of=because)
+    else:
+        what = f"no pool serves {model!r}"
+        allowed = ", ".join(names) or "none: no pool has a model"
+        yield Fault(path, what, allowed, nearest(model, names), because)
+
+
+def _nobody_means_it(spec: Scenario) -> bool:
+    return all(pool.model is not None for pool in spec.serving.pools) and all(
+        entry.model is not None for entry in spec.workload
+    )
+
+
+def lora_faults(spec: Scenario) -> Iterator[Fault]:
+    pools = spec.serving.pools
+    askers: list[list[KeyPath]] = [[] for _ in pools]  # by pool: who asks its servers for some
+    traces: set[int] = set()  # pools that a trace may ask, which is known when it is read
+    slotted: set[int] = set()  # and where another pool for the same requests has slots
+    for index, source in enumerate(spec.workload):
+        asked_pools = pools_for(source, spec)
+        if isinstance(source, SourceSettings) and source.adapters is not None:
+            path = ("workload", index, "adapters")
+            for number, _ in asked_pools:
+                askers[number].append(path)
+        elif isinstance(source, ReplaySettings):
+            traces.update(number for number, _ in asked_pools)
+            if any(pool.engine.lora is not None for _, pool in asked_pools):
+                slotted.update(number for number, _ in asked_pools)
+    for index, pool in enumerate(pools):
+        section = ("serving", "pools", index, "engine", "lora")
+        asking = askers[index]
+        if pool.engine.lora is not None:
+            if not asking and index not in traces:
+                what = "no source asks for adapters, so that it would change nothing"
+                yield Fault(section, what, hint="give a source of the workload `adapters`")
+        elif asking or index in slotted:
+            who = dotted(asking[0]) if asking else "a trace perhaps"
+            what = f"missing, but {who} asks for adapters"
+            hint = "every pool of its model must have slots for them"
+            yield Fault(section, what, hint=hint, because_of=tuple(asking))
 
 
 def _priorities(spec: Scenario) -> dict[str, int]:

@@ -5,16 +5,15 @@ from typing import Annotated
 from pydantic import Field
 
 from windtunnel.fleet.settings import FleetSettings
-from windtunnel.models.settings import ModelName
 from windtunnel.scaling.build import ScalingSection
 from windtunnel.search.settings import PlanSettings
-from windtunnel.settings.fields import Duration, Name, Whole
+from windtunnel.settings.fields import Duration, ModelName, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
 from windtunnel.twin.scenario.ground_spec import GangsSpec
-from windtunnel.twin.scenario.workload_spec import SloSpec, WorkloadEntry
 from windtunnel.twin.settings import ServingSettings
+from windtunnel.workload.settings.sources import SloClass, WorkloadEntry
 
 
 class Scenario(Section):
@@ -45,7 +44,7 @@ class Scenario(Section):
         max_length=MOST_SOURCES,
         description="What arrives: any number of sources and traces.",
     )
-    slo: dict[Annotated[str, Name()], SloSpec] = Field(
+    slo: dict[Annotated[str, Name()], SloClass] = Field(
         default_factory=dict,
         description="Classes of service by name: targets for the built-in ones, "
         "and classes of your own.",

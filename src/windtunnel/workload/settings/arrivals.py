@@ -1,11 +1,14 @@
-"""What a person writes under `arrivals:` and `rate_curve:`."""
+"""When requests arrive: arrival processes, and how their rate changes over time."""
 
+import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.units import parse_duration
+from windtunnel.core.units import parse_duration, parse_rate
+from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import (
     Duration,
     Leaf,
@@ -27,8 +30,10 @@ from windtunnel.settings.limits import (
     MOST_USERS,
     SLOWEST_RATE,
 )
-from windtunnel.settings.section import Section
-from windtunnel.twin.scenario.lengths_spec import Pauses
+from windtunnel.settings.section import Context, Section
+from windtunnel.workload.arrivals import weibull_cv
+from windtunnel.workload.plan import Arrivals, Curve
+from windtunnel.workload.settings.lengths import Pauses
 
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
 RatePerS = Annotated[float, Rate(SLOWEST_RATE, FASTEST_RATE)]
@@ -38,25 +43,33 @@ Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
 
 LONGEST_RUN_S = parse_duration(LONGEST_RUN)
 
+PARTNERS = {"rate": "cv", "cv": "rate", "shape": "scale", "scale": "shape"}
+
 
 class PoissonArrivals(Section):
     """Requests that know nothing of each other."""
 
     process: Literal["poisson"]
-    rate: RatePerS = Field(description="Mean number of requests per second.")
+    rate_per_s: RatePerS = Field(description="Mean number of requests per second.")
+
+    def drawn(self) -> Arrivals:
+        return Arrivals("poisson", self.rate_per_s, 1.0)
 
 
 class ConstantArrivals(Section):
     """One request after another at equal gaps."""
 
     process: Literal["constant"]
-    rate: RatePerS = Field(description="Requests per second.")
+    rate_per_s: RatePerS = Field(description="Requests per second.")
+
+    def drawn(self) -> Arrivals:
+        return Arrivals("constant", self.rate_per_s, 0.0)
 
 
 class ShapedArrivals(Section):
     """What the processes with a shape have in common."""
 
-    rate: RatePerS | None = Field(
+    rate_per_s: RatePerS | None = Field(
         default=None, description="Mean number of requests per second; goes with cv."
     )
     cv: Burstiness | None = Field(
@@ -64,6 +77,36 @@ class ShapedArrivals(Section):
         description="Standard deviation over mean of the gaps; 1 is poisson, more comes in bursts. "
         "Give rate and cv, or shape and scale.",
     )
+
+    def by_shape(self) -> tuple[float, float]:
+        """The mean gap and its cv that shape and scale come to."""
+        raise NotImplementedError
+
+    def drawn(self) -> Arrivals:
+        """However it was written, a process is its rate and the variation of its gaps."""
+        process: str = getattr(self, "process")  # noqa: B009 - of each of those below
+        if self.rate_per_s is not None and self.cv is not None:
+            return Arrivals(process, self.rate_per_s, self.cv)
+        mean_s, cv = self.by_shape()
+        return Arrivals(process, 1.0 / mean_s, cv)
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        keys = ("rate", "cv", "shape", "scale")
+        fields = ("rate_per_s", "cv", "shape", "scale_s")
+        pairs = zip(keys, fields, strict=True)
+        given = [key for key, field in pairs if getattr(self, field) is not None]
+        beside = ("process", *keys)
+        if given not in (["rate", "cv"], ["shape", "scale"]):
+            missing = PARTNERS[given[0]] if len(given) == 1 else "rate"
+            what = f"missing, but {given[0]} is given" if len(given) == 1 else "missing"
+            if len(given) > 1:
+                missing, what = given[-1], f"{' and '.join(given)} are given"
+            yield where.fault(missing, what, "rate and cv, or shape and scale", beside=beside)
+            return
+        rate = self.drawn().rate_per_s
+        if not parse_rate(SLOWEST_RATE) <= rate <= parse_rate(FASTEST_RATE):
+            what = f"shape and scale come to {rate:.3g} requests per second"
+            yield where.fault((), what, f"{SLOWEST_RATE} to {FASTEST_RATE}", beside=beside)
 
 
 class GammaArrivals(ShapedArrivals):
@@ -73,9 +116,14 @@ class GammaArrivals(ShapedArrivals):
     shape: Annotated[float, Number(1e-4, 1e4)] | None = Field(
         default=None, description="Instead of rate and cv: cv is 1 / sqrt(shape)."
     )
-    scale: Span | None = Field(
+    scale_s: Span | None = Field(
         default=None, description="Goes with shape: the mean gap is shape x scale."
     )
+
+    def by_shape(self) -> tuple[float, float]:
+        assert self.shape is not None
+        assert self.scale_s is not None
+        return self.shape * self.scale_s, 1.0 / math.sqrt(self.shape)
 
 
 class WeibullArrivals(ShapedArrivals):
@@ -85,9 +133,14 @@ class WeibullArrivals(ShapedArrivals):
     shape: Annotated[float, Number(0.15, 100)] | None = Field(
         default=None, description="Instead of rate and cv: below 1 comes in bursts, 1 is poisson."
     )
-    scale: Span | None = Field(
+    scale_s: Span | None = Field(
         default=None, description="Goes with shape: the mean gap is scale x Gamma(1 + 1 / shape)."
     )
+
+    def by_shape(self) -> tuple[float, float]:
+        assert self.shape is not None
+        assert self.scale_s is not None
+        return self.scale_s * math.gamma(1.0 + 1.0 / self.shape), weibull_cv(self.shape)
 
 
 class ClosedArrivals(Section):
@@ -103,8 +156,11 @@ class ClosedArrivals(Section):
         "a duration, or a distribution. Who is refused at once thinks for 1s at least."
     )
 
+    def drawn(self) -> Arrivals:
+        return Arrivals("closed", 0.0, 0.0, users=self.users, think=self.think.drawn())
 
-Arrivals = Annotated[
+
+ArrivalProcess = Annotated[
     Annotated[PoissonArrivals, variant("poisson")]
     | Annotated[ConstantArrivals, variant("constant")]
     | Annotated[GammaArrivals, variant("gamma")]
@@ -174,44 +230,70 @@ class Points(Leaf):
         return float(value)
 
 
-class DiurnalSpec(Section):
+class DiurnalCurve(Section):
     """A day: a cosine whose mean is 1, so that the rate is that of the whole day."""
 
     ratio: Annotated[float, Number(1, 1000)] = Field(
         description="The highest rate over the lowest. With 4, the rate runs from 0.4 to 1.6 times."
     )
-    peak: Moment = Field(default=50400.0, description="When the rate is highest; left out, 14h.")
-    period: Span = Field(default=86400.0, description="How long a day is; left out, 24h.")
+    peak_s: Moment = Field(default=50400.0, description="When the rate is highest; left out, 14h.")
+    period_s: Span = Field(default=86400.0, description="How long a day is; left out, 24h.")
 
 
-class SpikeSpec(Section):
+class SpikeCurve(Section):
     """For a while, more: the rate jumps up, and back again."""
 
-    at: Moment = Field(description="When it begins.")
-    duration: Span = Field(description="How long it lasts.")
+    at_s: Moment = Field(description="When it begins.")
+    duration_s: Span = Field(description="How long it lasts.")
     factor: Factor = Field(description="What the rate is multiplied by meanwhile.")
 
 
-class RampDownSpec(Section):
+class RampDownCurve(Section):
     """Traffic that goes away along a straight line."""
 
-    at: Moment = Field(description="When the rate begins to fall.")
-    over: Span = Field(description="How long it falls.")
+    at_s: Moment = Field(description="When the rate begins to fall.")
+    over_s: Span = Field(description="How long it falls.")
     to: Factor = Field(
         default=0.0, description="The factor that is reached, and stays; 0: nothing comes any more."
     )
 
 
-class CurveSpec(Section):
+class NamedCurve(Section):
     """A curve by name; one of the three."""
 
-    diurnal: DiurnalSpec | None = Field(default=None, description="A day with peak and trough.")
-    spike: SpikeSpec | None = Field(default=None, description="A jump up and back.")
-    ramp_down: RampDownSpec | None = Field(default=None, description="A fall to less, or nothing.")
+    diurnal: DiurnalCurve | None = Field(default=None, description="A day with peak and trough.")
+    spike: SpikeCurve | None = Field(default=None, description="A jump up and back.")
+    ramp_down: RampDownCurve | None = Field(default=None, description="A fall to less, or nothing.")
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        names = tuple(NamedCurve.model_fields)
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} are given" if given else "no curve is given"
+            yield where.fault((), what, f"one of {', '.join(names)}", beside=names)
+
+    def drawn(self) -> Curve:
+        """A jump is two points of one time, and a day is a wave."""
+        if self.diurnal is not None:
+            day = self.diurnal
+            return Curve(period_s=day.period_s, peak_s=day.peak_s, ratio=day.ratio)
+        if self.spike is not None:
+            spike = self.spike
+            end_s = spike.at_s + spike.duration_s
+            rise, fall = (spike.at_s, spike.factor), (end_s, spike.factor)
+            return Curve(points=((spike.at_s, 1.0), rise, fall, (end_s, 1.0)))
+        ramp = self.ramp_down
+        assert ramp is not None
+        return Curve(points=((ramp.at_s, 1.0), (ramp.at_s + ramp.over_s, ramp.to)))
 
 
 RateCurve = Annotated[
-    Annotated[CurveSpec, variant("named")]
+    Annotated[NamedCurve, variant("named")]
     | Annotated[tuple[tuple[float, float], ...], Points(), variant("points")],
     by_shape("named", "points"),
 ]
+
+
+def drawn_curve(curve: RateCurve) -> Curve:
+    """Points stay points; a curve by name comes to some, or to a wave."""
+    return curve.drawn() if isinstance(curve, NamedCurve) else Curve(points=curve)
