@@ -2,6 +2,7 @@
 
 import math
 
+from windtunnel.engine.settings import EngineSettings
 from windtunnel.fuzz.drawing.swarm import Swarm
 from windtunnel.fuzz.drawing.workload import Traffic
 from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, reads_signals
@@ -15,6 +16,14 @@ KV_BYTES = 1000
 SHORTEST_STEP_S = 1e-3
 LONGEST_STEP_S = 0.5
 POOLS = ("main", "spare", "far")
+SWITCHES = (
+    "scheduling",
+    "null_block",
+    "reserve_full_prompt",
+    "unhashed_blocks_first",
+    "async_scheduling",
+)
+"""Options of an engine that fit any other."""
 
 ROLES: tuple[tuple[str, ...], ...] = (
     ("prefill", "decode"),
@@ -116,21 +125,15 @@ def _tier(dice: Dice, name: str, block_size: int) -> Values:
 
 def _habits(engine: Values, dice: Dice) -> None:
     """Switches that few people touch."""
-    engine["scheduling"] = dice.pick("fcfs", "priority", "shortest-prompt")
-    for key in ("null_block", "reserve_full_prompt", "unhashed_blocks_first", "async_scheduling"):
-        if dice.chance(0.5):
-            engine[key] = dice.chance(0.5)
+    engine.update(draw_section(dice, EngineSettings, SWITCHES))
     if dice.chance(0.3):
         engine["long_prefill_threshold"] = dice.few(1, 64)
     if dice.chance(0.3):
         engine["host_overhead"] = dice.span(1e-5, 0.02)
     if engine.get("async_scheduling", True):
         return
-    if dice.chance(0.5):
-        engine["preemption"] = dice.pick("recompute", "restart")
-    waits = (
-        "offload" in engine
-    )  # a request that waits for a tier neither overlaps nor is answered at once
+    engine.update(draw_section(dice, EngineSettings, ("preemption",)))
+    waits = "offload" in engine  # requests that wait for a tier are not answered at once
     for key in ("store_last_token", *(() if waits else ("compute_whole_hits", "last_step_blocks"))):
         if dice.chance(0.4):
             engine[key] = dice.chance(0.5)
