@@ -10,6 +10,7 @@ from typing import Final
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.snapshot import Replica
+from windtunnel.settings.drawing import Dice
 
 WAITING: Final = "waiting"
 RUNNING: Final = "running"
@@ -53,6 +54,15 @@ NAMES: Final[dict[str, list[str]]] = {
     RATE: ["rate", "rps", "request_rate"],
 }
 """What is measured, and the names that people give it. A share is 0 to 1, a time in seconds."""
+
+
+DRAWN: Final = ("num_requests_waiting", "running", "concurrency", "kv_used", "ttft", "tpot", "rate")
+"""One name of each, for scenarios of the fuzzer."""
+
+
+def draw_targets(dice: Dice) -> dict[str, float]:
+    """Some metrics, and what each should be."""
+    return {name: dice.span(0.02, 10.0) for name in dice.some(DRAWN)}
 
 
 class Metric:

@@ -14,6 +14,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.scaling.limiters import Limiter, Matched, Rate, Sustained, ZeroAfter
 from windtunnel.scaling.optimizers import CostOrdered, Optimizer
 from windtunnel.scaling.policy import Policy, PolicyParts
+from windtunnel.settings.drawing import Dice, Values, draw_section
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Flag, Name, Text, Whole
 from windtunnel.settings.limits import (
@@ -202,6 +203,16 @@ class PolicySettings(ScalerTiming, PolicyKey):
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         """What is wrong with the policy's own options, beside pools of these names."""
         return iter(())
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        """The policy's own options in a scenario of the fuzzer, beside pools of these names.
+
+        By what is declared of each; a policy whose options are required, or must fit each other,
+        draws them itself.
+        """
+        own = [name for name in cls.model_fields if name not in PolicySettings.model_fields]
+        return draw_section(dice, cls, own)
 
     def window_down(self) -> tuple[str, float | None]:
         """The key of the window before it shrinks, and its length; None: it has none."""

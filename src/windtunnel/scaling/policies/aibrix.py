@@ -8,11 +8,12 @@ from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget, metric_faults
 from windtunnel.scaling.policies.windows import History, Means
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
 
@@ -44,6 +45,15 @@ class AibrixSettings(PolicySettings):
     def parts(self) -> PolicyParts:
         cooldown = AibrixCooldown(self.up_cooldown_s, self.down_cooldown_s)
         return PolicyParts([Aibrix(self)], limiters=[cooldown], grouping=BY_VARIANT)
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {
+            "metrics": draw_targets(dice),
+            "strategy": dice.pick("APA", "KPA"),
+            "up_cooldown": dice.pick(0, 2.0),
+            "down_cooldown": dice.pick(0, 1.0, 20.0),
+        }
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)

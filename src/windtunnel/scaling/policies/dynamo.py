@@ -8,6 +8,7 @@ between its points. A role that does both is sized by the sum of the two.
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_want
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Replicas, Step, Switch
 from windtunnel.scaling.snapshot import Flow, Variant, joined
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.fields import Duration
 
 Promise = Annotated[float, Duration("0s", "10m", above=True)]
@@ -48,6 +50,18 @@ class DynamoSettings(PolicySettings):
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Dynamo(self)])
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {
+            "adjustment": dice.span(0.5, 60.0),
+            "ttft": dice.span(0.01, 2.0),
+            "itl": dice.span(0.001, 0.2),
+            "accelerator_budget": dice.few(1, 12),
+            "least": dice.pick(0, 1, 1),
+            "predictor": dice.pick("constant", "kalman"),
+            "correct": dice.chance(0.5),
+        }
 
 
 class Profile:

@@ -13,10 +13,11 @@ from pydantic import Field, FieldSerializationInfo, field_serializer
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.policies.windows import History
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number, Text, Whole
 from windtunnel.settings.limits import MOST_REPLICAS
@@ -69,6 +70,15 @@ class HpaDirection(Section):
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
         """What was left out is told as null, so that digests of scenarios do not depend on it."""
         return value if self.written(info.field_name) else None
+
+    @classmethod
+    def draw(cls, dice: Dice) -> Values:
+        drawn: Values = {"window": dice.pick(0, 0.5, 20.0)}
+        if dice.chance(0.5):
+            rules = [{"pods": dice.few(1, 4)}, {"percent": dice.pick(10, 100, 400)}]
+            drawn["rules"] = [{**rule, "period": dice.span(0.5, 30.0)} for rule in dice.some(rules)]
+            drawn["select"] = dice.pick("Max", "Min", "Disabled")
+        return drawn
 
     def check(self, where: Context) -> Iterator[Fault]:
         if not self.rules:
@@ -136,6 +146,19 @@ class HpaSettings(PolicySettings):
         yield from super().faults(where, pools)
         if not self.metrics:
             yield where.fault("metrics", "there is no metric", "at least one")
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        metrics = [
+            {"name": name, "target": target, "type": dice.pick("average", "total", "value")}
+            for name, target in draw_targets(dice).items()
+        ]
+        return {
+            "metrics": metrics,
+            "up": HpaUp.draw(dice),
+            "down": HpaDown.draw(dice),
+            "tolerance": dice.pick(0, 0.1, 1),
+        }
 
     def window_down(self) -> tuple[str, float | None]:
         return "down.window", self.down.window_s

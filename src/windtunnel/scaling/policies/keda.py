@@ -1,5 +1,6 @@
 """KEDA's ScaledObject: a queue target through an HPA, and its own switch between zero and one."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import HpaSettings
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import Replicas, Step
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.fields import Duration, Number
 from windtunnel.settings.limits import LONGEST_RUN
 
@@ -37,6 +39,13 @@ class KedaSettings(HpaSettings):
         return PolicyParts(
             own.analyzers, limiters=[*own.limiters, KedaActivation(self)], grouping=BY_VARIANT
         )
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        drawn = {**super().draw(dice, pools), "cooldown": dice.pick(0, 1.0, 30.0)}
+        if dice.chance(0.5):
+            drawn["activation"] = dice.pick(0, 1, 5)
+        return drawn
 
 
 class KedaActivation(Limiter):

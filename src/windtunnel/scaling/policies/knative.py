@@ -7,11 +7,12 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.metrics import DRAWN, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, metric_faults
 from windtunnel.scaling.policies.windows import History, Means
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Step
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Number
 from windtunnel.settings.section import Context
@@ -51,6 +52,17 @@ class KnativeSettings(PolicySettings):
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Knative(self)], grouping=BY_VARIANT)
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {
+            "metric": dice.pick(*DRAWN),
+            "target": dice.span(1.0, 20.0),
+            "utilization_percent": dice.pick(1, 70, 100),
+            "window": dice.span(6.0, 100.0),
+            "scale_down_delay": dice.pick(0, 5.0),
+            "activation_scale": dice.few(1, 3),
+        }
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)

@@ -10,6 +10,7 @@ from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.saturation import Counting, Saturation
 from windtunnel.scaling.settings import PolicySettings, Stabilization, Switch
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number, Whole
 from windtunnel.settings.limits import MOST_SEQUENCES, MOST_TOKENS
@@ -28,6 +29,12 @@ class LoadThresholds(PolicySettings):
 
     up: Share
     down: Share
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        up = dice.span(0.1, 1.0)
+        down = up * dice.pick(0.2, 0.6, 0.95)
+        return {"up": up, "down": down, "kv_threshold": dice.span(0.1, 1.0)}
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
@@ -84,6 +91,11 @@ class SaturationSettings(LoadThresholds):
     def parts(self) -> PolicyParts:
         return PolicyParts([self.analyzer()])
 
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        drawn = super().draw(dice, pools)
+        return {**drawn, "compute_bound": dice.chance(0.5), "full_queue": dice.few(1, 9)}
+
 
 class WvaSettings(LoadThresholds):
     """The second analyzer of llm-d's workload variant autoscaler: tokens, with its thresholds.
@@ -116,6 +128,10 @@ class WvaSettings(LoadThresholds):
             full_queue=self.full_queue,
         )
         return PolicyParts([analyzer], limiters=[Matched()])
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {**super().draw(dice, pools), "full_queue": dice.few(1, 9)}
 
 
 class BlisSettings(LoadThresholds):
@@ -154,3 +170,7 @@ class BlisSettings(LoadThresholds):
         )
         optimizer = CostOrdered(order="price", engine="unlimited", one_variant=True)
         return PolicyParts([analyzer], optimizer)
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {**super().draw(dice, pools), "average_prompt": dice.span(1.0, 600.0)}

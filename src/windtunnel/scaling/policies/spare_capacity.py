@@ -12,6 +12,7 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_want
 from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Stabilization
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number
 from windtunnel.settings.limits import MOST_SEQUENCES
@@ -47,6 +48,16 @@ class SpareCapacitySettings(PolicySettings):
     def parts(self) -> PolicyParts:
         optimizer = CostOrdered(order="price", engine="unlimited", keep_one=True)
         return PolicyParts([SpareCapacity(self)], optimizer)
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        kv, queue = dice.span(0.2, 1.0), dice.span(1.0, 8.0)
+        return {
+            "kv_threshold": kv,
+            "queue_threshold": queue,
+            "kv_spare": kv * dice.pick(0.1, 0.8),
+            "queue_spare": queue * dice.pick(0.0, 0.5),
+        }
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)

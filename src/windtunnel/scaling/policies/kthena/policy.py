@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.scaling.metrics import metric
+from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.policies.kthena.analyzer import Recommender, Targets
 from windtunnel.scaling.policies.kthena.behavior import Histories, step_limiters
@@ -16,6 +16,7 @@ from windtunnel.scaling.policies.kthena.settings import Behavior, Coordination, 
 from windtunnel.scaling.policies.kthena.split import CostSplit
 from windtunnel.scaling.policy import BY_VARIANT, TOGETHER, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, PoolName, unknown_pools
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Number, Text, Whole
 from windtunnel.settings.section import Context
@@ -84,6 +85,17 @@ class KthenaSettings(PolicySettings):
             all_or_none=all_or_none,
         )
 
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        behavior = Behavior.draw(dice)
+        return {
+            "metrics": draw_targets(dice),
+            "behavior": behavior,
+            "tolerance_percent": dice.pick(0, 10, 50),
+            "tolerance": dice.pick("per-pod", "summed"),
+            "history": dice.pick("kept", "lost"),
+        }
+
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
         if not self.metrics:
@@ -142,6 +154,16 @@ class KthenaHeterogeneousSettings(KthenaSettings):
             [self.recommender(histories)], optimizer, step_limiters(histories), grouping=TOGETHER
         )
 
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        drawn = super().draw(dice, pools)
+        drawn["cost_expansion_percent"] = dice.pick(0, 100, 200, 1000)
+        if dice.chance(0.5):
+            drawn["costs"] = {name: dice.span(0.1, 10.0) for name in dice.some(pools)}
+        if dice.chance(0.5):
+            drawn["coordination"] = {"mode": "Preferred"}
+        return drawn
+
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)
         yield from unknown_pools(where, "costs", self.costs, pools)
@@ -171,6 +193,21 @@ class KthenaDisaggregatedSettings(KthenaSettings):
             limiters,
             grouping=BY_VARIANT,
         )
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        drawn = super().draw(dice, pools)
+        if dice.chance(0.5):
+            drawn["metrics_of"] = {name: draw_targets(dice) for name in dice.some(pools)}
+        if len(pools) > 1 and dice.chance(0.6):
+            drawn["ratio"] = {
+                "numerator": pools[0],
+                "denominator": pools[1],
+                "min": dice.pick(0, 0.5, 1),
+                "max": dice.pick(1, 2.5),
+                "rule": dice.pick("exact", "as-shipped"),
+            }
+        return drawn
 
     def faults(self, where: Context, pools: Sequence[str]) -> Iterator[Fault]:
         yield from super().faults(where, pools)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Duration, Name, Number, Whole
 from windtunnel.settings.limits import LARGEST_FACTOR, MOST_REPLICAS
@@ -35,6 +36,18 @@ class Pace(Section):
         description="Whether the looser of `instances` and `percent` holds (`Or`) or the stricter.",
     )
     window_s: PaceWindow
+
+    @classmethod
+    def draw(cls, dice: Dice) -> Values:
+        pace: Values = {"window": dice.pick(0, 0.5, 10.0)}
+        if dice.chance(0.5):
+            pace["instances"] = dice.few(0, 4)
+        if dice.chance(0.5):
+            pace["percent"] = dice.pick(0, 50, 100, 1000)
+        if dice.chance(0.5):
+            pace["period"] = dice.pick(0, 1.0, 30.0)
+        pace["select"] = dice.pick("Or", "And")
+        return pace
 
     @field_serializer("instances", "percent", "period_s", "window_s", check_fields=False)
     def _as_written(self, value: Any, info: FieldSerializationInfo) -> Any:
@@ -87,6 +100,13 @@ class Behavior(Section):
     up: PaceUp = Field(default_factory=PaceUp, description="More replicas.")
     down: PaceDown = Field(default_factory=PaceDown, description="Fewer replicas.")
     panic: Panic | None = Field(default=None, description="Left out: it never panics.")
+
+    @classmethod
+    def draw(cls, dice: Dice) -> Values:
+        behavior: Values = {"up": PaceUp.draw(dice), "down": PaceDown.draw(dice)}
+        if dice.chance(0.5):
+            behavior["panic"] = {"hold": dice.span(0.5, 60.0), "threshold": dice.whole(110, 400)}
+        return behavior
 
 
 class Band(Section):

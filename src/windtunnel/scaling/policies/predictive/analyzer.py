@@ -8,6 +8,7 @@ been enough: that answers were late while replicas were missing says nothing abo
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.scaling.snapshot import Flow, Model, Objective, Variant, joined
+from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.fields import Duration, Number
 from windtunnel.settings.limits import LONGEST_RUN, MOST_TOKENS
 
@@ -69,6 +71,15 @@ class PredictiveSettings(PolicySettings):
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Predictive(self)], limiters=[Keeping()])
+
+    @classmethod
+    def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:
+        return {
+            "probability": dice.pick(0.5, 0.9, 0.999),
+            "season": dice.pick(0, 20.0, 3600.0),
+            "headroom": dice.pick(0, 0.3, 3),
+            "drain": dice.span(1.0, 100.0),
+        }
 
 
 class _Seen:
