@@ -28,6 +28,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "knative": {},
     "aibrix": WAITING,
     "dynamo": {},
+    "foresight": {"schedule": {"p0": [["0s", 1], ["20s", 3], ["40s", 0]]}, "lead": "10s"},
 }
 TICKS = 3
 

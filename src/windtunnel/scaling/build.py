@@ -13,6 +13,7 @@ from windtunnel.scaling.manifests.pools import Assignment
 from windtunnel.scaling.manifests.settings import ManifestSettings
 from windtunnel.scaling.policies.aibrix import AibrixSettings
 from windtunnel.scaling.policies.dynamo import DynamoSettings
+from windtunnel.scaling.policies.foresight import ForesightSettings
 from windtunnel.scaling.policies.hpa import HpaSettings
 from windtunnel.scaling.policies.keda import KedaSettings
 from windtunnel.scaling.policies.knative import KnativeSettings
@@ -49,6 +50,7 @@ POLICIES: tuple[type[PolicySettings], ...] = (
     KnativeSettings,
     AibrixSettings,
     DynamoSettings,
+    ForesightSettings,
 )
 """What `scaling.policy` chooses from, by the word in each class."""
 
