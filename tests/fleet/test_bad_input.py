@@ -61,7 +61,7 @@ def test_a_record_that_cannot_be_is_rejected_counted_and_kept(
     shard.want("east", [ask()])
     plan, _ = shard.cycle(0.0)
     assert [one.machine for one in plan.actions] == ["good"]
-    assert shard.told.counted(REJECTED_TOTAL, "impossible_record") == 1
+    assert shard.instruments.counted(REJECTED_TOTAL, "impossible_record") == 1
     kept, why = shard.reconciler.rejected[record.id]
     assert kept is record
     assert sentence in why

@@ -32,7 +32,7 @@ class Fleet:
             self.provider.add(machine)
         self.shard = Shard("s", consolidation=limits)
         self.short = 0
-        self.drill = FleetDriver(self.provider, [self.shard], Streams(3)["fetch"])
+        self.driver = FleetDriver(self.provider, [self.shard], Streams(3)["fetch"])
 
     def want(self, *wanted: Need) -> None:
         self.shard.want(wanted[0].cluster, wanted)
@@ -66,13 +66,13 @@ def bound(name: str, holder: Need, kind: str) -> Machine:
 def test_a_need_that_shrank_moves_to_a_machine_of_its_size() -> None:
     fleet = Fleet([idle("l1", shape_of("large"))])
     fleet.want(cpu(8))
-    fleet.drill.run_until(60.0)
+    fleet.driver.advance(60.0)
     assert fleet.held() == ["l1"]
     fleet.provider.add(idle("m1"))
     fleet.want(cpu(2))
-    fleet.drill.run_until(65.0)
+    fleet.driver.advance(65.0)
     assert sorted(fleet.held()) == ["l1"]  # the small one comes first
-    fleet.drill.run_until(300.0)
+    fleet.driver.advance(300.0)
     assert fleet.held() == ["m1"]
     consolidator = fleet.shard.consolidator
     assert consolidator is not None
@@ -84,10 +84,10 @@ def test_nothing_is_drained_before_its_replacement_is_there() -> None:
     fleet = Fleet([bound("l1", cpu(2), "large"), quota("m1")])
     fleet.want(cpu(2))
     while not fleet.provider.begun[DRAIN]:
-        assert fleet.drill.step(600.0)
+        assert fleet.driver.step(600.0)
         assert "l1" in fleet.held() or fleet.held() == ["m1"] or fleet.provider.begun[DRAIN]
     assert fleet.held() == ["m1"]
-    fleet.drill.run_until(2000.0)
+    fleet.driver.advance(2000.0)
     assert fleet.provider.begun[CONFIGURE] == 1  # once, and no way back
 
 
@@ -95,19 +95,19 @@ def test_a_saving_that_is_too_small_or_does_not_pay_is_left() -> None:
     machines = [bound("l1", cpu(8), "large"), *(idle(f"m{n}") for n in range(4))]
     fleet = Fleet(machines)  # four small ones cost more than a large one
     fleet.want(cpu(8))
-    fleet.drill.run_until(300.0)
+    fleet.driver.advance(300.0)
     assert fleet.provider.begun[CONFIGURE] == 0
     dear = cpu(2, penalty=11)  # 256 dollars to move what saves a quarter of a dollar per hour
     fleet = Fleet([bound("l1", dear, "large"), idle("m1")])
     fleet.want(dear)
-    fleet.drill.run_until(300.0)
+    fleet.driver.advance(300.0)
     assert fleet.held() == ["l1"]
     fleet = Fleet(
         [bound("l1", dear, "large"), idle("m1")],
         ConsolidationLimits(payback_h=1100.0),
     )
     fleet.want(dear)
-    fleet.drill.run_until(300.0)
+    fleet.driver.advance(300.0)
     assert fleet.held() == ["m1"]
 
 
@@ -118,7 +118,7 @@ def test_units_that_must_fit_as_a_whole_still_do() -> None:
     large = [bound(name, wish, "large") for name in ("l1", "l2")]
     fleet = Fleet([*large, *(idle(f"m{n}", middle) for n in range(4))])
     fleet.want(wish)
-    fleet.drill.run_until(900.0)
+    fleet.driver.advance(900.0)
     assert sorted(one[0] for one in fleet.held()) == ["l", "m"]
 
 
@@ -128,11 +128,11 @@ def test_a_gang_stays_in_its_domain() -> None:
     elsewhere = [idle(name, shape_of(rack="r2")) for name in ("m1", "m2")]
     fleet = Fleet([*large, *elsewhere])
     fleet.want(gang)
-    fleet.drill.run_until(300.0)
+    fleet.driver.advance(300.0)
     assert fleet.held() == ["l1", "l2"]
     for name in ("m3", "m4"):
         fleet.provider.add(idle(name))
-    fleet.drill.run_until(600.0)
+    fleet.driver.advance(600.0)
     assert fleet.held() == ["l1", "m3", "m4"]
 
 
@@ -141,10 +141,10 @@ def test_no_more_leave_at_once_than_the_budget() -> None:
     machines = [bound(f"l{n:02}", one, "large") for n, one in enumerate(wanted)]
     fleet = Fleet(machines + [idle(f"m{n:02}") for n in range(20)])
     fleet.want(*wanted)
-    fleet.drill.step()
+    fleet.driver.step()
     first = [one for one in fleet.shard.planner.inventory.entries.values() if one.id[0] == "m"]
     assert sum(one.row is not None for one in first) == 2  # a tenth of twenty
-    fleet.drill.run_until(3000.0)
+    fleet.driver.advance(3000.0)
     assert all(name.startswith("m") for name in fleet.held())
     assert fleet.provider.begun[CONFIGURE] == 20
 
@@ -155,7 +155,7 @@ def test_two_needs_do_not_get_the_same_machine() -> None:
     fleet = Fleet([*machines, idle("m1")])
     for one in wanted:
         fleet.want(one)
-    fleet.drill.run_until(600.0)
+    fleet.driver.advance(600.0)
     assert sorted(fleet.held()) in (["la", "m1"], ["lb", "m1"])
     assert fleet.provider.begun[CONFIGURE] == 1
 
@@ -185,10 +185,10 @@ def test_whatever_is_replaced_needs_stay_satisfied_and_it_gets_cheaper(
     runs = []
     for limits in (None, ConsolidationLimits(cooldown_s=30.0, budget_share=1.0)):
         fleet = Fleet(machines, limits)
-        fleet.drill.after_cycle = fleet.note
+        fleet.driver.after_cycle = fleet.note
         for cluster in ("east", "west"):
             fleet.shard.want(cluster, [one for one in wanted if one.cluster == cluster])
-        fleet.drill.run_until(500.0)
+        fleet.driver.advance(500.0)
         runs.append(fleet)
     plain, saving = runs
     if not plain.short:
@@ -197,9 +197,9 @@ def test_whatever_is_replaced_needs_stay_satisfied_and_it_gets_cheaper(
         assert begun is not None
         if begun.begun:
             assert saving.cost() < plain.cost()
-    saving.drill.run_until(1500.0)
+    saving.driver.advance(1500.0)
     before = saving.provider.begun[CONFIGURE]
-    saving.drill.run_until(2500.0)
+    saving.driver.advance(2500.0)
     assert saving.provider.begun[CONFIGURE] == before  # it comes to rest
 
 

@@ -34,8 +34,8 @@ class Federation:
         for domain, shard in ZONES.items():
             self.coordinator.add_shard(shard)
             self.coordinator.assign(domain, shard)
-        self.drill = FleetDriver(self.provider, [], Streams(7)["fetch"])
-        self.drill.after_cycle = self.exchange
+        self.driver = FleetDriver(self.provider, [], Streams(7)["fetch"])
+        self.driver.after_cycle = self.exchange
         self.members: dict[str, ShardMember] = {}
         self.wanted: dict[str, dict[str, list[Need]]] = {name: {} for name in ZONES.values()}
         self.epochs = dict.fromkeys(ZONES.values(), 0)
@@ -49,7 +49,7 @@ class Federation:
         territory = self.coordinator.territory(name)
         shard = Shard(name, epoch=self.epochs[name], territory=territory)
         self.members[name] = ShardMember(shard)
-        self.drill.restart(name, shard)
+        self.driver.restart(name, shard)
         for cluster, needs in self.wanted[name].items():
             shard.want(cluster, needs)
 
@@ -57,18 +57,18 @@ class Federation:
         cluster = needs[0].cluster
         name = self.coordinator.bind(cluster)
         self.wanted[name][cluster] = list(needs)
-        self.drill.shards[name].want(cluster, needs)
+        self.driver.shards[name].want(cluster, needs)
 
     def exchange(self, shard: Shard, plan: CyclePlan) -> None:
         member = self.members[shard.name]
         member.note(plan)
-        instructions = self.coordinator.report(member.report(), self.drill.now_s)
+        instructions = self.coordinator.report(member.report(), self.driver.now_s)
         if shard.name not in self.deaf:
-            member.obey(instructions, self.provider.get, self.drill.now_s)
+            member.obey(instructions, self.provider.get, self.driver.now_s)
         self.check()
 
     def check(self) -> None:
-        fleet = Fleet(list(self.drill.shards.values()), self.provider)
+        fleet = Fleet(list(self.driver.shards.values()), self.provider)
         for one in INVARIANTS:
             assert one.check(fleet) is None
 
@@ -76,7 +76,7 @@ class Federation:
         """By machine, the shard that decides about it."""
         return {
             name: shard.name
-            for shard in self.drill.shards.values()
+            for shard in self.driver.shards.values()
             for name in shard.planner.inventory.entries
         }
 
@@ -96,20 +96,20 @@ def two_zones(idle_b: int = 6, quota_b: int = 3) -> list[Machine]:
 
 def test_each_shard_has_the_machines_of_its_domains() -> None:
     federation = Federation(two_zones(2, 1))
-    federation.drill.run_until(1.0)
+    federation.driver.advance(1.0)
     assert federation.holders() == {"a1": "s1", "b0": "s2", "b1": "s2", "q0": "s2"}
 
 
 def test_machines_move_to_where_a_need_has_been_short_for_a_while() -> None:
     federation = Federation(two_zones())
     federation.want(ask("east", machines=4))
-    federation.drill.run_until(39.0)
+    federation.driver.advance(39.0)
     assert federation.holders()["b0"] == "s2"
-    federation.drill.run_until(120.0)
+    federation.driver.advance(120.0)
     assert len(federation.configured("east")) == 4
     assert federation.holders() | {"b0": "s1", "b1": "s1", "b2": "s1"} == federation.holders()
     assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
-    federation.drill.run_until(400.0)
+    federation.driver.advance(400.0)
     assert len(federation.coordinator.books.moved) == 3  # and no more
     assert federation.coordinator.books.moves == {}
 
@@ -117,9 +117,9 @@ def test_machines_move_to_where_a_need_has_been_short_for_a_while() -> None:
 def test_places_in_a_quota_move_after_idle_machines_did_not_do() -> None:
     federation = Federation(two_zones(2, 5))
     federation.want(ask("east", machines=4))
-    federation.drill.run_until(100.0)
+    federation.driver.advance(100.0)
     assert len(federation.configured("east")) == 3
-    federation.drill.run_until(600.0)
+    federation.driver.advance(600.0)
     assert len(federation.configured("east")) == 4
 
 
@@ -127,7 +127,7 @@ def test_a_gang_gets_all_of_its_machines_in_one_domain() -> None:
     racks = [idle(f"b{n}", shape_of(zone="b", rack=f"r{n % 2}")) for n in range(12)]
     federation = Federation([idle("a1"), *racks])
     federation.want(ask("east", 5, "small", SAME_RACK, group="g"))
-    federation.drill.run_until(300.0)
+    federation.driver.advance(300.0)
     came = federation.configured("east")
     assert len(came) == 5
     assert len({int(name[1:]) % 2 for name in came}) == 1
@@ -137,7 +137,7 @@ def test_what_a_donor_needs_itself_stays() -> None:
     federation = Federation(two_zones(4, 0))
     federation.want(ask("east", machines=4))
     federation.want(ask("west", machines=4))
-    federation.drill.run_until(400.0)
+    federation.driver.advance(400.0)
     assert len(federation.configured("west")) == 4
     assert len(federation.configured("east")) == 1
 
@@ -145,11 +145,11 @@ def test_what_a_donor_needs_itself_stays() -> None:
 def test_a_machine_finds_its_way_back() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.drill.run_until(200.0)
+    federation.driver.advance(200.0)
     assert len(federation.coordinator.books.moved) == 1
     federation.want(ask("east", machines=1))
     federation.want(ask("west", machines=3))
-    federation.drill.run_until(900.0)
+    federation.driver.advance(900.0)
     assert len(federation.configured("west")) == 3
     assert len(federation.configured("east")) == 1
 
@@ -157,11 +157,11 @@ def test_a_machine_finds_its_way_back() -> None:
 def test_a_machine_that_moved_and_is_gone_is_forgotten() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.drill.run_until(200.0)
+    federation.driver.advance(200.0)
     (moved,) = federation.coordinator.books.moved
     federation.provider.remove(moved)
     federation.want(ask("east", machines=1))
-    federation.drill.run_until(230.0)
+    federation.driver.advance(230.0)
     assert federation.coordinator.books.moved == {}
 
 
@@ -171,7 +171,7 @@ def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataO
     federation = Federation(two_zones())
     federation.want(ask("east", machines=4))
     for _ in range(data.draw(st.integers(0, 10))):
-        federation.drill.run_until(federation.drill.now_s + data.draw(st.integers(1, 40)))
+        federation.driver.advance(federation.driver.now_s + data.draw(st.integers(1, 40)))
         happens = data.draw(st.sampled_from(["s1", "s2", "deaf", "coordinator"]))
         if happens == "deaf":
             federation.deaf = {data.draw(st.sampled_from(["s1", "s2"]))}
@@ -182,7 +182,7 @@ def test_machines_are_conserved_whoever_dies_and_whatever_is_lost(data: st.DataO
             federation.start(happens)
             federation.check()
     federation.deaf = set()
-    federation.drill.run_until(federation.drill.now_s + 400.0)
+    federation.driver.advance(federation.driver.now_s + 400.0)
     assert sorted(federation.holders()) == sorted(one.id for one in two_zones())
     assert len(federation.configured("east")) == 4
     begun = federation.provider.begun
@@ -242,12 +242,12 @@ def test_a_shard_is_run_by_one_process_until_its_lease_runs_out() -> None:
 def test_a_machine_that_moved_and_is_listed_wrongly_is_not_forgotten() -> None:
     federation = Federation(two_zones(3, 0))
     federation.want(ask("east", machines=2))
-    federation.drill.run_until(200.0)
+    federation.driver.advance(200.0)
     (moved,) = federation.coordinator.books.moved
     record = federation.provider.get(moved)
     assert record is not None
     federation.start("s1")
-    shard = federation.drill.shards["s1"]
+    shard = federation.driver.shards["s1"]
     shard.executor.gone(moved)  # as in a first list in which its record could not be
     wrong = msgspec.structs.replace(record, host="")
     shard.reconciler.fold([wrong], 200.0, complete=False)

@@ -33,13 +33,16 @@ class Shard:
     """A planner and an executor, with a provider that does what it is told, when it is told."""
 
     def __init__(self, machines: list[Machine], limits: ExecutionLimits | None = None) -> None:
-        self.told = Instruments()
-        self.planner = Planner(self.told)
+        self.instruments = Instruments()
+        self.planner = Planner(self.instruments)
         self.planner.inventory.load(machines)
         self.executor = Executor(
-            self.planner.inventory, limits or ExecutionLimits(), epoch=7, instruments=self.told
+            self.planner.inventory,
+            limits or ExecutionLimits(),
+            epoch=7,
+            instruments=self.instruments,
         )
-        self.reconciler = Reconciler(self.planner.inventory, self.executor, self.told)
+        self.reconciler = Reconciler(self.planner.inventory, self.executor, self.instruments)
         self.now_s = 0.0
         self.orders: list[MachineOrder] = []
         self.asked: list[tuple[str, str]] = []
@@ -67,7 +70,7 @@ class Shard:
         return int(self.planner.inventory.entries[name].state)
 
     def counted(self, *labels: str) -> int:
-        return self.told.counted(ACTIONS_TOTAL, *labels)
+        return self.instruments.counted(ACTIONS_TOTAL, *labels)
 
 
 def test_a_machine_is_created_configured_drained_and_deleted() -> None:
@@ -97,7 +100,7 @@ def test_what_may_not_begin_is_remembered_and_counted_once() -> None:
         shard.orders.clear()  # nothing is answered, so all of it is still under way
     assert [one for one in shard.asked if one[0] == FETCH] == [(FETCH, f"m{n}") for n in range(5)]
     assert shard.counted("bootstrap", "deferred") == 3
-    assert shard.told.counted(DEFERRALS_TOTAL, "cap") == 3
+    assert shard.instruments.counted(DEFERRALS_TOTAL, "cap") == 3
     assert shard.executor.waiting == 0
 
 
@@ -105,7 +108,7 @@ def test_no_more_are_under_way_than_the_concurrency() -> None:
     shard = Shard([idle(f"m{n}") for n in range(3)], ExecutionLimits(concurrency=2))
     shard.want(ask(machines=3))
     assert len(shard.cycle()) == 2
-    assert shard.told.counted(DEFERRALS_TOTAL, "concurrency") == 1
+    assert shard.instruments.counted(DEFERRALS_TOTAL, "concurrency") == 1
     shard.answer()
     shard.answer()
     assert [shard.state(f"m{n}") for n in range(3)] == [CONFIGURED] * 3
@@ -133,7 +136,7 @@ def test_a_withdrawn_action_does_not_begin_for_the_need_that_gave_it_up() -> Non
     shard.executor.paused = False
     (order,) = shard.cycle()
     assert (order.cluster, order.operation) == ("west", FETCH)
-    assert shard.told.counted(DEFERRALS_TOTAL, "paused") == 2
+    assert shard.instruments.counted(DEFERRALS_TOTAL, "paused") == 2
 
 
 def test_a_dry_run_begins_nothing_and_plans_the_same_again() -> None:
@@ -242,7 +245,7 @@ def test_few_machines_of_a_cluster_are_reclaimed_at_once() -> None:
     shard = Shard(machines)
     shard.want()
     assert len(shard.cycle()) == 2  # a twentieth
-    assert shard.told.counted(DEFERRALS_TOTAL, "reclaim_cap") == 38
+    assert shard.instruments.counted(DEFERRALS_TOTAL, "reclaim_cap") == 38
     shard.answer()
     assert len(shard.cycle()) == 1  # of 38
     assert shard.counted("reclaim", "deferred") == 38
@@ -297,7 +300,7 @@ def test_a_capped_fleet_converges_without_asking_twice() -> None:
     asked = [name for operation, name in shard.asked if operation == FETCH]
     assert len(asked) == len(set(asked)) == wanted  # every machine once
     assert len(shard.asked) == len(set(shard.asked))  # and no other order twice either
-    stale = [labels for labels in shard.told.counts[ACTIONS_TOTAL] if labels[1] == "stale"]
+    stale = [labels for labels in shard.instruments.counts[ACTIONS_TOTAL] if labels[1] == "stale"]
     assert stale == []  # nor was anything planned twice, and held back by the guard
     assert cycles == math.ceil(wanted / 50) + 1
     assert shard.counted("bootstrap", "deferred") + shard.counted("provision", "deferred") == (
@@ -323,7 +326,7 @@ def test_a_record_that_cannot_be_is_rejected_counted_and_kept() -> None:
         "m2": "a machine keeps its shape for life",
         "m3": "it is idle but has no host",
     }
-    assert shard.told.counted("records_rejected") == 3
+    assert shard.instruments.counted("records_rejected") == 3
     assert [shard.state("m1"), shard.state("m2")] == [IDLE, IDLE]
 
 
@@ -333,7 +336,7 @@ def test_a_machine_does_not_change_its_cluster_by_being_listed() -> None:
     shard.reconciler.fold([Machine("m1", shape_of(), CONFIGURED, "h2", "west")], 1.0, complete=True)
     _, sentence = shard.reconciler.rejected["m1"]
     assert sentence == "it cannot go from cluster 'east' to 'west'"
-    assert shard.told.counted("records_rejected", "illegal_transition") == 1
+    assert shard.instruments.counted("records_rejected", "illegal_transition") == 1
     (record,) = shard.planner.inventory.records()
     assert (record.cluster, record.host) == ("east", "h1")
 

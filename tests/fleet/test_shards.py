@@ -193,12 +193,12 @@ class Convergence:
 
     def __init__(self) -> None:
         self.provider = fleet()
-        self.drill = FleetDriver(self.provider, [], Streams(5)["fetch"])
+        self.driver = FleetDriver(self.provider, [], Streams(5)["fetch"])
         self.start(1)
 
     def start(self, epoch: int) -> None:
         shard = Shard("s", ExecutionLimits(actions_per_cycle=2), epoch=epoch)
-        self.drill.restart("s", shard)
+        self.driver.restart("s", shard)
         for cluster, needs in WANTED.items():
             shard.want(cluster, needs)
 
@@ -211,7 +211,7 @@ class Convergence:
 def events_of_a_quiet_run() -> int:
     quiet = Convergence()
     events = 0
-    while quiet.drill.step(END_S):
+    while quiet.driver.step(END_S):
         events += 1
     ends, begun = quiet.outcome()
     assert ends == [(CONFIGURED, "east")] * 6 + [(CONFIGURED, "west")]
@@ -225,40 +225,40 @@ def test_a_shard_that_starts_again_at_any_moment_repeats_nothing() -> None:
     for dies_after in range(events):
         run = Convergence()
         for _ in range(dies_after):
-            run.drill.step(END_S)
+            run.driver.step(END_S)
         run.start(2)
-        run.drill.run_until(END_S + 100.0)
+        run.driver.advance(END_S + 100.0)
         ends, begun = run.outcome()
         assert ends == [(CONFIGURED, "east")] * 6 + [(CONFIGURED, "west")], dies_after
         assert begun == {CREATE: 2, CONFIGURE: 6, DRAIN: 2, DELETE: 0}, dies_after
         assert sum(run.provider.repeated.values()) == 0, dies_after
-        assert run.drill.shards["s"].reconciler.rejected == {}
+        assert run.driver.shards["s"].reconciler.rejected == {}
 
 
 def test_orders_of_the_dead_that_arrive_late_do_nothing() -> None:
     run = Convergence()
     while run.provider.begun[CONFIGURE] < 1:
-        run.drill.step(END_S)
+        run.driver.step(END_S)
     run.start(2)
     for machine in ("m1", "l2", "w0"):
         for operation in STEPS:
             late = MachineOrder(operation, machine, Token(1, 10**6), "east", HIGH.key())
-            run.provider.begin("s", late, run.drill.now_s)
+            run.provider.begin("s", late, run.driver.now_s)
     assert run.provider.fenced == 12
-    run.drill.run_until(END_S)
+    run.driver.advance(END_S)
     assert run.outcome()[1] == {CREATE: 2, CONFIGURE: 6, DRAIN: 2, DELETE: 0}
 
 
 def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
     stuck = Machine("m1", shape_of(), CONFIGURING, "h", "east", ask().key())
     provider = provider_of([stuck, idle("m2")], INSTANT)
-    drill = FleetDriver(provider, [], Streams(1)["fetch"])
+    driver = FleetDriver(provider, [], Streams(1)["fetch"])
     shard = Shard("s", epoch=2)
-    drill.restart("s", shard)
+    driver.restart("s", shard)
     shard.want("east", [ask()])
-    drill.run_until(89.0)
+    driver.advance(89.0)
     assert provider.begun[CONFIGURE] == 0  # it is still counted on
-    drill.run_until(120.0)
+    driver.advance(120.0)
     entries = shard.planner.inventory.entries
     assert (entries["m1"].state, entries["m2"].state) == (FAILED, CONFIGURED)
     assert "never ended" in shard.planner.inventory.errors["m1"]
@@ -266,29 +266,29 @@ def test_what_was_begun_before_a_start_and_never_ends_is_given_up() -> None:
 
 def test_a_drain_that_was_begun_before_a_start_has_its_grace_period_as_well() -> None:
     stuck = Machine("m1", shape_of(), DRAINING, "h", "east", ask().key())
-    drill = FleetDriver(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
+    driver = FleetDriver(provider_of([stuck], INSTANT), [], Streams(1)["fetch"])
     shard = Shard("s", epoch=2)
-    drill.restart("s", shard)
+    driver.restart("s", shard)
     shard.want("east", [])
     limits = shard.limits
     given_up_s = limits.attempts * (limits.timeout_s + RECLAIM_GRACE_S)
-    drill.run_until(given_up_s - 1.0)
+    driver.advance(given_up_s - 1.0)
     entry = shard.planner.inventory.entries["m1"]
     assert entry.state == DRAINING
-    drill.run_until(given_up_s + 30.0)
+    driver.advance(given_up_s + 30.0)
     assert entry.state == FAILED
 
 
 def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:
     run = Convergence()
-    run.drill.run_until(END_S)
+    run.driver.advance(END_S)
     twin = Shard("s", epoch=2)
     twin.fold(run.provider.list_since("s", 2, FROM_THE_START), END_S)
     wanted: dict[str, list[Need]] = {"east": [*WANTED["east"], ask("east", priority=901)]}
-    for shard in (run.drill.shards["s"], twin):
+    for shard in (run.driver.shards["s"], twin):
         for cluster, needs in (WANTED | wanted).items():
             shard.want(cluster, needs)
-    old, new = run.drill.shards["s"].cycle(END_S)[0], twin.cycle(END_S)[0]
+    old, new = run.driver.shards["s"].cycle(END_S)[0], twin.cycle(END_S)[0]
     assert [(one.kind, one.machine) for one in new.actions] == [
         (one.kind, one.machine) for one in old.actions
     ]
@@ -297,8 +297,8 @@ def test_a_shard_that_starts_again_plans_what_the_dead_one_would_have() -> None:
 
 def test_nothing_is_reclaimed_before_a_cluster_has_said_what_it_needs() -> None:
     provider = fleet()
-    drill = FleetDriver(provider, [Shard("s")], Streams(1)["fetch"])
-    drill.run_until(100.0)
+    driver = FleetDriver(provider, [Shard("s")], Streams(1)["fetch"])
+    driver.advance(100.0)
     assert sum(provider.begun.values()) == 0
 
 
@@ -326,14 +326,14 @@ def test_a_tag_that_was_forgotten_is_given_again_when_the_old_holder_is_listed(
     provider = ForgetfulOfTags(forgets)
     provider.add(Machine("m1", shape_of(), CONFIGURED, "h1", "east", low.key()))
     shard = Shard("s")
-    drill = FleetDriver(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
-    drill.before_cycle = lambda _: _want(shard, low, high)
-    drill.run_until(95.0)
+    driver = FleetDriver(provider, [shard], Streams(1)["fetch"], relist_cycles=2)
+    driver.before_cycle = lambda _: _want(shard, low, high)
+    driver.advance(95.0)
     found = provider.get("m1")
     assert found is not None
     assert found.holder == high.key()
     assert provider.tags == forgets + 1
-    told = shard.told
+    told = shard.instruments
     assert told.counted(ACTIONS_TOTAL, "adopt", "repeated") == forgets
     assert told.counted(ACTIONS_TOTAL, "adopt", "success") == 1
 

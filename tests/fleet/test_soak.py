@@ -29,7 +29,7 @@ from windtunnel.twin.fleet.soak import (
     judge,
     profile_named,
 )
-from windtunnel.twin.fleet.unreliable import DomainLoss, ProviderFaults
+from windtunnel.twin.fleet.unreliable import DomainOutage, ProviderFaults
 from windtunnel.twin.fleet.workloads import world
 
 SMALL = SoakPlan(
@@ -63,7 +63,9 @@ def test_a_soak_of_the_same_seed_is_the_same(seen: SoakFigures) -> None:
 
 
 def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> None:
-    cut = ProviderFaults(domains=(DomainLoss(200.0, RACK, "a-0"), DomainLoss(210.0, "nokey", "a")))
+    cut = ProviderFaults(
+        domains=(DomainOutage(200.0, RACK, "a-0"), DomainOutage(210.0, "nokey", "a"))
+    )
     plan = SoakPlan(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
     cut_off = Soak(plan, no_clock).run()
     assert cut_off.ramp_s < 200.0 < cut_off.ramp_s + 300.0
@@ -125,8 +127,8 @@ def test_the_limit_is_of_all_that_a_shard_does_for_a_cycle() -> None:
     assert all(part > 0.0 for part in parts)
     assert found.whole_s_p50 > found.cycle_s_p50
     assert found.whole_s_max > found.cycle_s_max
-    whole = sum(soak.told.times[name].total for name in WHOLE)
-    assert whole > soak.told.times[CYCLE].total
+    whole = sum(soak.instruments.times[name].total for name in WHOLE)
+    assert whole > soak.instruments.times[CYCLE].total
     assert judge(found, SoakLimits(whole_s_p99=found.cycle_s_p99))[0].passed is False
 
 
@@ -154,10 +156,10 @@ def test_invariants_see_what_is_wrong() -> None:
     for machine in made.machines:
         provider.add(machine)
     shards = [Shard("s1"), Shard("s2")]
-    drill = FleetDriver(provider, shards, Streams(1)["fetch"])
-    drill.look(shards[0])
+    driver = FleetDriver(provider, shards, Streams(1)["fetch"])
+    driver.look(shards[0])
     assert [one.check(Fleet(shards, provider)) for one in INVARIANTS] == [None] * 5
-    drill.look(shards[1])
+    driver.look(shards[1])
     assert INVARIANTS[2].check(Fleet(shards, provider)) == (
         "machine 'm0000000' is decided about by s1 and s2"
     )

@@ -16,7 +16,7 @@ from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach, attempt
 from windtunnel.gangs.placement.space import Space
 from windtunnel.routing.router import Router
-from windtunnel.twin.fleet.meter import Account
+from windtunnel.twin.fleet.meter import MachineAccount
 from windtunnel.twin.lifecycle import Lifecycle
 from windtunnel.twin.replicas import Pool, Replica
 from windtunnel.twin.requests import RequestLifecycle
@@ -129,10 +129,12 @@ def test_fleet_a_machine_that_is_counted_twice(plant: Plant) -> None:
 
 
 def test_fleet_a_machine_that_nobody_pays_for(plant: Plant) -> None:
-    def change(right: Any, account: Account, machines: int, price: float, now_s: float) -> None:
+    def change(
+        right: Any, account: MachineAccount, machines: int, price: float, now_s: float
+    ) -> None:
         right(account, max(machines, 0), price, now_s)
 
-    plant(Account, "change", change)
+    plant(MachineAccount, "change", change)
     assert first_breach().cause == ("invariant", "machines-paid")
 
 

@@ -63,7 +63,7 @@ def soak_fleet(
         "pass": has_passed(checks),
         "checks": [_plain(one) for one in checks],
         "figures": msgspec.to_builtins(seen),
-        "instruments": soak.told.as_json(),
+        "instruments": soak.instruments.as_json(),
     }
 
 

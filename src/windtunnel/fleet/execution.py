@@ -108,7 +108,7 @@ class Executor:
         self._inventory: Final = inventory
         self._limits: Final = limits.check()
         self._epoch: Final = epoch
-        self._told: Final = instruments or Instruments()
+        self._instruments: Final = instruments or Instruments()
         self._sequence = 0
         self._queues: Final[dict[int, deque[QueuedAction]]] = {}  # by rank
         self._reclaims: Final[dict[str, deque[QueuedAction]]] = {}  # by cluster
@@ -139,7 +139,7 @@ class Executor:
         if self.dry_run:
             self._take_back(plan)
             return []
-        began = self._told.begin()
+        began = self._instruments.begin()
         fresh = [QueuedAction(action) for action in plan.actions]
         for one in fresh:
             self._queue_of(one.action).append(one)
@@ -148,12 +148,12 @@ class Executor:
         self.waiting += len(fresh)
         orders = self.begin(now_s)
         self._count_deferred(fresh)
-        self._told.took(EXECUTE, self._told.begin() - began)
+        self._instruments.took(EXECUTE, self._instruments.begin() - began)
         return orders
 
     def _take_back(self, plan: CyclePlan) -> None:
         for action in plan.actions:
-            self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], DRY_RUN))
+            self._instruments.count(ACTIONS_TOTAL, (ACTIONS[action.kind], DRY_RUN))
             if action.kind != ADOPT:
                 self._inventory.withdraw(self._inventory.entries[action.machine])
 
@@ -173,8 +173,8 @@ class Executor:
         for one in fresh:
             if not one.begun:
                 kind = ACTIONS[one.action.kind]
-                self._told.count(ACTIONS_TOTAL, (kind, DEFERRED))
-                self._told.count(DEFERRALS_TOTAL, (self._why_wait(),))
+                self._instruments.count(ACTIONS_TOTAL, (kind, DEFERRED))
+                self._instruments.count(DEFERRALS_TOTAL, (self._why_wait(),))
 
     def _why_wait(self) -> str:
         if self.paused:
@@ -225,7 +225,7 @@ class Executor:
             ):
                 self._begun_in_cycle += 1
                 orders.append(MachineOrder(TAG, machine, self._token(), row.cluster.name, row.key))
-                self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], REPEATED))
+                self._instruments.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], REPEATED))
 
     def _has_room(self) -> bool:
         return (
@@ -248,14 +248,14 @@ class Executor:
             self._adopting.pop(action.machine, None)
         entry = self._inventory.entries.get(action.machine)
         if entry is None or not self._holds(action, entry):
-            self._told.count(ACTIONS_TOTAL, (ACTIONS[action.kind], STALE))
+            self._instruments.count(ACTIONS_TOTAL, (ACTIONS[action.kind], STALE))
             return
         self._begun_in_cycle += 1
         if action.kind == ADOPT:
             orders.append(
                 MachineOrder(TAG, action.machine, self._token(), action.cluster, action.need)
             )
-            self._told.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], SUCCESS))
+            self._instruments.count(ACTIONS_TOTAL, (ACTIONS[ADOPT], SUCCESS))
             return
         running = RunningAction(action, entry)
         self._running[action.machine] = running
@@ -336,10 +336,10 @@ class Executor:
             inventory.transition(entry, CONFIGURED, now_s)
             self._end(running, SUCCESS, CONFIGURE_TIME, now_s)
         elif operation == FETCH:
-            self._told.waited(BOOTSTRAP_FETCH, now_s - running.since_s)
+            self._instruments.waited(BOOTSTRAP_FETCH, now_s - running.since_s)
             self._ask(running, CONFIGURE, now_s, orders)
         elif operation == CREATE:
-            self._told.waited(PROVISIONING, now_s - running.since_s)
+            self._instruments.waited(PROVISIONING, now_s - running.since_s)
             row = entry.row
             inventory.transition(entry, IDLE, now_s, host=host or entry.id)
             if row is not None and row.live:
@@ -388,15 +388,15 @@ class Executor:
     def _answered(self, machine: str, token: Token) -> RunningAction | None:
         running = self._running.get(machine)
         if running is None or running.sequence != token.sequence or token.epoch != self._epoch:
-            self._told.count(ACTIONS_TOTAL, ("answer", STALE))
+            self._instruments.count(ACTIONS_TOTAL, ("answer", STALE))
             return None
         return running
 
     def _end(self, running: RunningAction, result: str, waited: str, now_s: float) -> None:
         del self._running[running.action.machine]
-        self._told.count(ACTIONS_TOTAL, (ACTIONS[running.action.kind], result))
+        self._instruments.count(ACTIONS_TOTAL, (ACTIONS[running.action.kind], result))
         if waited:
-            self._told.waited(waited, now_s - running.since_s)
+            self._instruments.waited(waited, now_s - running.since_s)
 
     def expire(self, now_s: float) -> list[MachineOrder]:
         """Asks again what was not answered in time, under a newer token, or gives it up.

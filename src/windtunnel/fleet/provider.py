@@ -44,7 +44,7 @@ PAGE: Final = 50_000
 """How many changes a page has at most, where nobody says."""
 
 
-class Operation(msgspec.Struct, frozen=True):
+class OperationStates(msgspec.Struct, frozen=True):
     """The states that an operation leads through."""
 
     start: int
@@ -53,10 +53,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 STEPS: Final = {
-    CREATE: Operation(SPECULATIVE, CREATING, IDLE),
-    CONFIGURE: Operation(IDLE, CONFIGURING, CONFIGURED),
-    DRAIN: Operation(CONFIGURED, DRAINING, IDLE),
-    DELETE: Operation(IDLE, DELETING, SPECULATIVE),
+    CREATE: OperationStates(SPECULATIVE, CREATING, IDLE),
+    CONFIGURE: OperationStates(IDLE, CONFIGURING, CONFIGURED),
+    DRAIN: OperationStates(CONFIGURED, DRAINING, IDLE),
+    DELETE: OperationStates(IDLE, DELETING, SPECULATIVE),
 }
 
 

@@ -29,7 +29,7 @@ class Reconciler:
     ) -> None:
         self._inventory: Final = inventory
         self._executor: Final = executor
-        self._told: Final = instruments or Instruments()
+        self._instruments: Final = instruments or Instruments()
         self.rejected: Final[dict[str, tuple[Machine, str]]] = {}
         """By machine: the last record that could not be, and why."""
         self.doubtful: Final[dict[str, None]] = {}
@@ -101,7 +101,7 @@ class Reconciler:
         return self._inventory.cluster(record.cluster).unknown if record.cluster else None
 
     def _reject(self, record: Machine, reason: str, sentence: str) -> None:
-        self._told.count(REJECTED_TOTAL, (reason,))
+        self._instruments.count(REJECTED_TOTAL, (reason,))
         self.doubtful[record.id] = None
         self.rejected.pop(record.id, None)
         if len(self.rejected) >= MOST_KEPT:

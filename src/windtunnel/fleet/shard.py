@@ -82,13 +82,13 @@ class Shard:
         self.epoch: Final = epoch
         """How often it was started; whoever starts it keeps count."""
         self.limits: Final = limits or ExecutionLimits()
-        self.told: Final = instruments or Instruments()
+        self.instruments: Final = instruments or Instruments()
         self.territory: Final = territory or Territory()
-        self.planner: Final = Planner(self.told)
+        self.planner: Final = Planner(self.instruments)
         self.executor: Final = Executor(
-            self.planner.inventory, self.limits, epoch=epoch, instruments=self.told
+            self.planner.inventory, self.limits, epoch=epoch, instruments=self.instruments
         )
-        self.reconciler: Final = Reconciler(self.planner.inventory, self.executor, self.told)
+        self.reconciler: Final = Reconciler(self.planner.inventory, self.executor, self.instruments)
         self.buffer: Final = Buffer(self.planner.inventory, buffer) if buffer else None
         self.consolidator: Final = (
             Consolidator(self.planner, consolidation) if consolidation else None
@@ -113,9 +113,9 @@ class Shard:
         if page.expired:
             self.relist()
             return True
-        began = self.told.begin()
+        began = self.instruments.begin()
         self._fold(page, now_s)
-        self.told.took(RECONCILE, self.told.begin() - began)
+        self.instruments.took(RECONCILE, self.instruments.begin() - began)
         return page.more
 
     def _fold(self, page: Page, now_s: float) -> None:
@@ -151,9 +151,9 @@ class Shard:
             check_owner(cluster, early)
             self._early[cluster] = early
             return True
-        began = self.told.begin()
+        began = self.instruments.begin()
         believed = self.planner.needs.replace(cluster, needs)
-        self.told.took(ROLLUP, self.told.begin() - began)
+        self.instruments.took(ROLLUP, self.instruments.begin() - began)
         return believed
 
     def folds_as_before(self) -> bool:
@@ -165,9 +165,9 @@ class Shard:
 
         False while it is not believed: the next roll-up must be whole.
         """
-        began = self.told.begin()
+        began = self.instruments.begin()
         believed = self.planner.needs.revise(cluster, asked, withdrawn)
-        self.told.took(ROLLUP, self.told.begin() - began)
+        self.instruments.took(ROLLUP, self.instruments.begin() - began)
         return believed
 
     def answer(self, answer: Completion, now_s: float) -> list[MachineOrder]:
@@ -188,13 +188,13 @@ class Shard:
     def cycle(self, now_s: float) -> tuple[CyclePlan, list[MachineOrder]]:
         """Decides, and gives what is to be asked now."""
         plan = self.planner.cycle(now_s)
-        self.told.begin()
+        self.instruments.begin()
         if self.buffer is not None:
             self.buffer.keep(plan)
-            self.told.lap(BUFFER)
+            self.instruments.lap(BUFFER)
         if self.consolidator is not None:
             plan.actions += self.consolidator.propose(now_s)
-            self.told.lap(CONSOLIDATION)
+            self.instruments.lap(CONSOLIDATION)
         return plan, self.executor.submit(plan, now_s)
 
     def expire(self, now_s: float) -> list[MachineOrder]:

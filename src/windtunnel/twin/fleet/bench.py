@@ -67,8 +67,8 @@ class Bench:
         self._clock: Final = clock
         self._stream: Final = Stream(seed, "fleet.bench")
         self.world: Final[BenchWorld] = world(machines, needs, self._stream, merging=merging)
-        self.told: Final = instruments or Instruments()
-        self.planner: Final = Planner(self.told)
+        self.instruments: Final = instruments or Instruments()
+        self.planner: Final = Planner(self.instruments)
         self.plan = CyclePlan([], [], [], 0)
         self.now_s = 0.0
         self._growing: list[Need] = []
@@ -117,7 +117,7 @@ class Bench:
         limits = ExecutionLimits(
             actions_per_cycle=actions_per_cycle, concurrency=4 * actions_per_cycle
         )
-        executor = Executor(self.planner.inventory, limits, instruments=self.told)
+        executor = Executor(self.planner.inventory, limits, instruments=self.instruments)
         asked: dict[tuple[str, str], int] = {}
         cycles, actions, events, folding_s, execute_s = 0, 0, 0, 0.0, 0.0
         orders: list[MachineOrder] = []
@@ -150,7 +150,7 @@ class Bench:
         )
 
     def _count(self, result: str) -> int:
-        rows = self.told.counts[ACTIONS_TOTAL].items()
+        rows = self.instruments.counts[ACTIONS_TOTAL].items()
         return sum(times for labels, times in rows if labels[1] == result)
 
     def _answer(self, executor: Executor, orders: list[MachineOrder]) -> list[MachineOrder]:

@@ -1,7 +1,7 @@
-"""A fleet in virtual time: shards, a provider, clusters that answer, and the order of events.
+"""Drives shards in virtual time: a provider, clusters that answer, and the order of events.
 
-Whoever tests, soaks or simulates a fleet drives it through this: `run_until` lets time pass, and
-the hooks say what clusters ask for. A second drill of the same seed does exactly the same.
+Tests, soaks and simulations use it as a component: `next_s` and `advance`. Hooks say what clusters
+ask for. A second driver of the same seed does exactly the same.
 """
 
 import heapq
@@ -51,7 +51,7 @@ class FleetDriver:
         self._relist_cycles: Final = relist_cycles
         self.now_s = 0.0
         self._next_cycle_s = 0.0
-        self._blobs: Final[list[tuple[float, int, str, Completion]]] = []
+        self._fetched: Final[list[tuple[float, int, str, Completion]]] = []
         self._number = 0
         self._owners: Final[dict[str, str]] = {}  # the shard that asked last, by machine
         self.before_cycle: Callable[[float], None] = _nothing
@@ -59,27 +59,27 @@ class FleetDriver:
         self.after_cycle: Callable[[Shard, CyclePlan], None] = _nothing_of
         self.cycles = 0
 
-    def run_until(self, end_s: float) -> None:
-        """Lets time pass."""
+    def advance(self, end_s: float) -> None:
+        """Does everything that is due until then."""
         while self.step(end_s):
             pass
 
     def next_s(self) -> float:
         """When the next event is due."""
         provider_s = max(self.now_s, self.provider.next_s())
-        return min(provider_s, self._blob_s(), self._deadline_s(), self._next_cycle_s)
+        return min(provider_s, self._fetched_s(), self._deadline_s(), self._next_cycle_s)
 
-    def _blob_s(self) -> float:
-        return self._blobs[0][0] if self._blobs else math.inf
+    def _fetched_s(self) -> float:
+        return self._fetched[0][0] if self._fetched else math.inf
 
     def _deadline_s(self) -> float:
         return min((shard.next_deadline_s() for shard in self.shards.values()), default=math.inf)
 
     def step(self, end_s: float = math.inf) -> bool:
         """One event: an answer, a blob, a deadline or a cycle. False when none is left before."""
-        deadline_s, blob_s = self._deadline_s(), self._blob_s()
+        deadline_s, fetched_s = self._deadline_s(), self._fetched_s()
         provider_s = max(self.now_s, self.provider.next_s())
-        due_s = min(provider_s, blob_s, deadline_s, self._next_cycle_s)
+        due_s = min(provider_s, fetched_s, deadline_s, self._next_cycle_s)
         if due_s > end_s:
             self.now_s = max(self.now_s, end_s)
             return False
@@ -87,8 +87,8 @@ class FleetDriver:
         if provider_s == due_s:
             for answer in self.provider.advance(due_s):
                 self._tell(self._owners.get(answer.machine, ""), answer)
-        elif blob_s == due_s:
-            _, _, shard, answer = heapq.heappop(self._blobs)
+        elif fetched_s == due_s:
+            _, _, shard, answer = heapq.heappop(self._fetched)
             self._tell(shard, answer)
         elif deadline_s == due_s:
             for one in self.shards.values():
@@ -139,8 +139,8 @@ class FleetDriver:
             if order.operation == FETCH:
                 self._number += 1
                 due_s = self.now_s + self._fetches.exponential(FETCH_S)
-                blob = Completion(order.machine, order.token)
-                heapq.heappush(self._blobs, (due_s, self._number, shard.name, blob))
+                fetched = Completion(order.machine, order.token)
+                heapq.heappush(self._fetched, (due_s, self._number, shard.name, fetched))
             else:
                 self._owners[order.machine] = shard.name
                 self.provider.begin(shard.name, order, self.now_s)

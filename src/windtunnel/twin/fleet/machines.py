@@ -1,7 +1,7 @@
-"""Machines of a run: the fleet's own controller on a provider in virtual time, and their nodes.
+"""The fleet of a run: the fleet's controller on a simulated provider, and the nodes of clusters.
 
-Clusters are looked at before every cycle and ask for rows of machines; what the fleet does about it
-reaches them as nodes that join, are emptied, and leave.
+Before every cycle each cluster sends what changed of its demand. What the fleet does about it
+reaches the clusters as nodes that join, are drained, and leave.
 """
 
 import heapq
@@ -29,9 +29,9 @@ from windtunnel.fleet.states import (
 )
 from windtunnel.gangs.objects import Node
 from windtunnel.twin.fleet.driver import FleetDriver
-from windtunnel.twin.fleet.meter import Meter
+from windtunnel.twin.fleet.meter import MachineMeter
 from windtunnel.twin.fleet.pools import machine_price
-from windtunnel.twin.fleet.provider import Delays, Reach, SimulatedProvider
+from windtunnel.twin.fleet.provider import Delays, ProviderLink, SimulatedProvider
 
 SHARD: Final = "fleet"
 LISTENER: Final = "ground"
@@ -43,7 +43,7 @@ PODS: Final = 110.0
 MOST_STEPS: Final = 100_000
 """Of the fleet at one instant: more is a loop that does not end."""
 
-Told = Callable[[float, str, str, str, dict[str, Plain]], None]
+EventLogger = Callable[[float, str, str, str, dict[str, Plain]], None]
 
 
 class Tenant(Protocol):
@@ -106,16 +106,16 @@ class Machines:
                 for pool in settings.pools
             },
         )
-        self.reach: Final = Reach(self.provider)
-        self.meter: Final = Meter([pool.name for pool in settings.pools])
+        self.link: Final = ProviderLink(self.provider)
+        self.meter: Final = MachineMeter([pool.name for pool in settings.pools])
         self.shard = Shard(SHARD)
-        self.drill: Final = FleetDriver(
-            self.reach, [self.shard], streams["fleet.fetch"], cycle_s=settings.cycle_s
+        self.driver: Final = FleetDriver(
+            self.link, [self.shard], streams["fleet.fetch"], cycle_s=settings.cycle_s
         )
-        self.drill.before_cycle = self._look
-        self.drill.after_cycle = self._note
-        self.told: Told = _nobody
-        """Hears of decisions and of machines: when, what kind, about whom, why, and the data."""
+        self.driver.before_cycle = self._look
+        self.driver.after_cycle = self._note
+        self._log: EventLogger = _discard
+        """Logs decisions and changes of machines: time, kind, subject, reason and data."""
         self.decided = 0  # since the beginning of the run, each with its number as its id
         self._cursor = FROM_THE_START
         self._known: Final[dict[str, Machine]] = {}
@@ -186,7 +186,7 @@ class Machines:
 
     def next_s(self) -> float:
         later_s = self._later[0][0] if self._later else float("inf")
-        return min(self.drill.next_s(), later_s)
+        return min(self.driver.next_s(), later_s)
 
     @property
     def under_way(self) -> int:
@@ -199,13 +199,13 @@ class Machines:
             while self._later and self._later[0][0] <= now_s:
                 _, what, machine = heapq.heappop(self._later)
                 self._happen(what, machine, now_s)
-            if self.drill.next_s() > now_s:
+            if self.driver.next_s() > now_s:
                 break
-            self.drill.step(now_s)
-            self.follow(self.drill.now_s)
+            self.driver.step(now_s)
+            self.follow(self.driver.now_s)
         else:
             raise AssertionError(f"the fleet never has enough at {now_s} s")
-        self.drill.run_until(now_s)
+        self.driver.advance(now_s)
 
     def follow(self, now_s: float) -> None:
         """Takes note of what changed at the provider: the one place that knows of every state."""
@@ -248,7 +248,7 @@ class Machines:
             if about.holder is not None:
                 data["row"] = about.holder.group
             kind = f"machine.{STATES[record.state]}"
-            self.told(now_s, kind, f"machine/{record.id}", record.error, data)
+            self._log(now_s, kind, f"machine/{record.id}", record.error, data)
         if record.state == CONFIGURED:
             self._tenants[record.cluster].join(node_of(record), now_s)
         elif record.state == DRAINING:
@@ -269,9 +269,9 @@ class Machines:
 
     # Decisions.
 
-    def listen(self, told: Told) -> None:
-        """From now on this one is told; what it has not heard is said in the next cycle."""
-        self.told = told
+    def listen(self, log: EventLogger) -> None:
+        """Logs events from now on; shortfalls that lasted before are logged in the next cycle."""
+        self._log = log
         self._said = {}
 
     def _look(self, now_s: float) -> None:
@@ -296,7 +296,7 @@ class Machines:
             self._resend[cluster] = not shard.revise(cluster, fresh.values(), gone)
 
     def _note(self, shard: Shard, plan: CyclePlan) -> None:  # noqa: ARG002 - there is one
-        now_s = self.drill.now_s
+        now_s = self.driver.now_s
         for action in plan.actions:
             word = ACTIONS[action.kind]
             self.actions[word] = self.actions.get(word, 0) + 1
@@ -304,16 +304,16 @@ class Machines:
             machine = self._known.get(action.machine)
             if machine is not None:
                 data["kind"] = machine.shape.instance_type
-            self.told(now_s, f"fleet.{word}", f"machine/{action.machine}", action.reason, data)
+            self._log(now_s, f"fleet.{word}", f"machine/{action.machine}", action.reason, data)
         verdicts = {}
         for one in plan.shortfalls:
             name = f"{one.need.cluster}/{one.need.group}"
             why = verdicts[name] = f"{VERDICTS[one.verdict]}: {one.reason}"
             if self._said.get(name) != why:
-                self.told(now_s, "fleet.short", f"need/{name}", why, self._decision(one.need))
+                self._log(now_s, "fleet.short", f"need/{name}", why, self._decision(one.need))
         for name in self._said:
             if name not in verdicts:
-                self.told(now_s, "fleet.met", f"need/{name}", "", {})
+                self._log(now_s, "fleet.met", f"need/{name}", "", {})
         self.verdicts = self._said = verdicts
 
     def _decision(self, need: NeedKey | None) -> dict[str, Plain]:
@@ -364,7 +364,7 @@ class Machines:
         """The fleet's controller is lost with all that it knew, and another begins."""
         self.shard = Shard(SHARD, epoch=self.shard.epoch + 1)
         self._resend.clear()
-        self.drill.restart(SHARD, self.shard)
+        self.driver.restart(SHARD, self.shard)
 
 
 def _held(machine: Machine | None) -> tuple[str, str] | None:
@@ -396,5 +396,5 @@ def node_of(record: Machine) -> Node:
     return Node(record.id, capacity, record.shape.attributes())
 
 
-def _nobody(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
+def _discard(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
     """Nobody listens."""

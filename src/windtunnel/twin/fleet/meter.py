@@ -21,7 +21,7 @@ COUNTED: Final = (CREATING, IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING, F
 """States that levels show, in this order; then the dollars an hour of those that are there."""
 
 
-class Account:
+class MachineAccount:
     """Machines of one kind."""
 
     def __init__(self) -> None:
@@ -73,11 +73,11 @@ class Account:
         self.created = self.given_back = self.lost = 0
 
 
-class Meter:
+class MachineMeter:
     """Counts machines and dollars, by the kind of machine."""
 
     def __init__(self, kinds: list[str]) -> None:
-        self.accounts: Final = {kind: Account() for kind in kinds}
+        self.accounts: Final = {kind: MachineAccount() for kind in kinds}
 
     def begin(self, now_s: float) -> None:
         for account in self.accounts.values():

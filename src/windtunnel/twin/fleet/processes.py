@@ -44,7 +44,7 @@ class ShardProcesses:
         self._limits: Final = limits
         self._provider: Final = provider
         self._unreliable: Final = unreliable
-        self._told: Final = instruments
+        self._instruments: Final = instruments
         self._stream: Final[Stream] = streams["fleet.soak.processes"]
         self.names: Final = names
         self.coordinator: Coordinator | None = None
@@ -85,14 +85,14 @@ class ShardProcesses:
         """The shard as the next process runs it; None while its lease is another's."""
         self._started += 1
         if self.coordinator is None:
-            shard = Shard(name, self._limits, instruments=self._told)
+            shard = Shard(name, self._limits, instruments=self._instruments)
         else:
             epoch = self.coordinator.acquire(name, f"process-{self._started}", now_s)
             if not epoch:
                 return None
             territory = self.coordinator.territory(name)
             shard = Shard(
-                name, self._limits, epoch=epoch, territory=territory, instruments=self._told
+                name, self._limits, epoch=epoch, territory=territory, instruments=self._instruments
             )
         self._members[name] = ShardMember(shard)
         self.shards.append(shard)

@@ -322,7 +322,7 @@ def _after(revisions: dict[str, int], cursor: int) -> list[tuple[str, int]]:
     return found
 
 
-class Reach:
+class ProviderLink:
     """A provider as its users reach it: while it is out, orders and answers do not get through.
 
     What had begun goes on meanwhile; answers are heard afterwards.

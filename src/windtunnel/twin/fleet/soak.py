@@ -194,15 +194,15 @@ ALL: Final = "whole"
 class Laps:
     """What each cycle took, by part and as a whole."""
 
-    def __init__(self, told: Instruments) -> None:
-        self._told: Final = told
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments: Final = instruments
         self._before: dict[str, float] = dict.fromkeys((*TIMED, ALL), 0.0)
         self._seen: Final = {name: Histogram() for name in (*TIMED, ALL)}
 
     def lap(self, *, keep: bool) -> float:
         """A cycle is over. Gives what its planning took, and keeps everything where it counts."""
-        now = {name: self._told.times[name].total for name in TIMED}
-        now[ALL] = self._told.whole_s()
+        now = {name: self._instruments.times[name].total for name in TIMED}
+        now[ALL] = self._instruments.whole_s()
         took = {name: total - self._before[name] for name, total in now.items()}
         self._before = now
         if keep:
@@ -297,21 +297,21 @@ class Soak:
             for machine in one.machines:
                 self._provider.add(machine)
         self.unreliable: Final = UnreliableProvider(self._provider, plan.faults, streams)
-        self.told: Final = Instruments(clock)
+        self.instruments: Final = Instruments(clock)
         self.processes: Final = ShardProcesses(
-            names, profile.limits, self._provider, self.unreliable, self.told, streams
+            names, profile.limits, self._provider, self.unreliable, self.instruments, streams
         )
         self.processes.on_start = self._send_all
-        self._drill: Final = self.processes.driver
+        self._driver: Final = self.processes.driver
         self._shard_of: Final = {
             cluster: name for name, one in made.items() for cluster in one.needs
         }
         units = {cluster: some for one in made.values() for cluster, some in one.needs.items()}
         self._demand: Final = SoakDemand(units, streams)
-        self._drill.before_cycle = self._before
-        self._drill.after_cycle = self._after
+        self._driver.before_cycle = self._before
+        self._driver.after_cycle = self._after
         self._checker: Final = InvariantChecker(INVARIANTS)
-        self._laps: Final = Laps(self.told)
+        self._laps: Final = Laps(self.instruments)
         self._soaking = False
         self._cold_s = 0.0
         self._short: Final[dict[str, int]] = {}  # by shard: needs that are short
@@ -330,22 +330,24 @@ class Soak:
         self._expected = self.unreliable.expected
         self._soaking = True
         self._demand.rest(ABSENT)
-        end_s = self._drill.now_s + self._plan.soak_s
-        began_s, first = self._drill.now_s, self._drill.cycles
-        while self._drill.now_s < end_s:
-            self._drill.run_until(min(end_s, self._drill.now_s + 60.0))
-            progress(1.0 - (end_s - self._drill.now_s) / self._plan.soak_s)
+        end_s = self._driver.now_s + self._plan.soak_s
+        began_s, first = self._driver.now_s, self._driver.cycles
+        while self._driver.now_s < end_s:
+            self._driver.advance(min(end_s, self._driver.now_s + 60.0))
+            progress(1.0 - (end_s - self._driver.now_s) / self._plan.soak_s)
         self._check()
         if self._plan.gap_cycles and not self._gaps:
             self._sample_gap()  # a short soak is asked at its end
-        return self._figures(ramp_s, self._drill.now_s - began_s, self._drill.cycles - first, start)
+        return self._figures(
+            ramp_s, self._driver.now_s - began_s, self._driver.cycles - first, start
+        )
 
     def _ramp(self) -> float:
         """Until everything that is asked for is there."""
         for _ in range(RAMP_CYCLES):
-            self._drill.run_until(self._drill.now_s + CYCLE_S)
+            self._driver.advance(self._driver.now_s + CYCLE_S)
             if self._has_converged():
-                return self._drill.now_s
+                return self._driver.now_s
         waiting = sum(shard.executor.waiting for shard in self.processes.running)
         raise InputError(
             f"the fleet has not converged in {RAMP_CYCLES} cycles: "
@@ -375,7 +377,7 @@ class Soak:
             if losses:
                 self.processes.fail_some(losses * CYCLE_S / 3600.0)
         self.processes.take_over(now_s)
-        shards = self._drill.shards
+        shards = self._driver.shards
         for cluster in list(self._demand.changed):
             shard = shards.get(self._shard_of[cluster])
             if shard is not None:
@@ -391,7 +393,7 @@ class Soak:
     def _after(self, shard: Shard, plan: CyclePlan) -> None:
         took_s = self._laps.lap(keep=self._soaking)
         self.processes.report(shard, plan)
-        if self._drill.cycles == 1:
+        if self._driver.cycles == 1:
             self._cold_s = took_s
         short = [one for one in plan.shortfalls if one.verdict != PREEMPTING]
         self._short[shard.name] = len(short)
@@ -404,9 +406,9 @@ class Soak:
             self._worst_words = f"{short[0].need.cluster}: {short[0].reason}"
         if shard is not self.processes.running[-1]:
             return
-        if self._drill.cycles % CHECK_CYCLES == 0:
+        if self._driver.cycles % CHECK_CYCLES == 0:
             self._check()
-        if self._plan.gap_cycles and self._drill.cycles % self._plan.gap_cycles == 0:
+        if self._plan.gap_cycles and self._driver.cycles % self._plan.gap_cycles == 0:
             self._sample_gap()
 
     def _sample_gap(self) -> None:
@@ -417,7 +419,7 @@ class Soak:
     def _check(self) -> None:
         fleet = Fleet(self.processes.running, self._provider)
         try:
-            self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._drill.now_s} s")
+            self._checker.run(fleet, f"soak of seed {self._plan.seed}, {self._driver.now_s} s")
         except InvariantBroken as broken:
             self._broken.append(str(broken))
 
@@ -425,10 +427,10 @@ class Soak:
 
     def _counts(self) -> dict[str, int]:
         rows: dict[str, int] = {}
-        for (kind, result), times in self.told.counts[ACTIONS_TOTAL].items():
+        for (kind, result), times in self.instruments.counts[ACTIONS_TOTAL].items():
             if kind != "answer":
                 rows[result] = rows.get(result, 0) + times
-        rows["rejected"] = self.told.counted(REJECTED_TOTAL)
+        rows["rejected"] = self.instruments.counted(REJECTED_TOTAL)
         reasked = {
             (one.name, token): None for one in self.processes.shards for token in one.reasked
         }

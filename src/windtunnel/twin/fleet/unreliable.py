@@ -24,7 +24,7 @@ AGAIN_S: Final = 10.0
 ERROR: Final = "the provider took it away"
 
 
-class DomainLoss(msgspec.Struct, frozen=True):
+class DomainOutage(msgspec.Struct, frozen=True):
     """All machines of one domain fail at once: a rack without power, a zone without a network."""
 
     at_s: float
@@ -58,7 +58,7 @@ class ProviderFaults(msgspec.Struct, frozen=True):
     """The share of lost machines that are not listed any more, instead of listed as failed."""
     replaced_after_s: float = math.inf
     """When a failed machine is taken off the list, and another of its kind can be created."""
-    domains: tuple[DomainLoss, ...] = ()
+    domains: tuple[DomainOutage, ...] = ()
     slow: tuple[SlowPeriod, ...] = ()
     flapping: tuple[FlappingPeriod, ...] = ()
     forgets: float = 0.0
@@ -175,7 +175,7 @@ class UnreliableProvider:
             else:
                 self._lose(name, now_s)
 
-    def _lose_domain(self, loss: DomainLoss, now_s: float) -> None:
+    def _lose_domain(self, loss: DomainOutage, now_s: float) -> None:
         found = False
         for record in self._provider.records():
             if record.shape.attributes().get(loss.key) == loss.value:

@@ -10,9 +10,9 @@ from windtunnel.gangs.placement.scheduler import HOSTNAME
 from windtunnel.gangs.servers import PoolPods, slots_of
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.gangs.view import View
-from windtunnel.twin.fleet.endless import Endless, endless_kind
 from windtunnel.twin.fleet.machines import Machines, Tenant
 from windtunnel.twin.fleet.pools import initial_machines
+from windtunnel.twin.fleet.unlimited import UnlimitedMachines, unlimited_kind
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
@@ -59,15 +59,17 @@ def build_ground(
     views = {name: _view(layout, ground, manifests) for name, layout in layouts.items()}
     keys = _keys([view.levels for view in views.values()])
     tenants: dict[str, Tenant] = {}
-    supply: Machines | Endless
+    supply: Machines | UnlimitedMachines
     if ground.fleet is not None:
         lost_after_s = ground.times.node_lost_after_s
         initial = initial_machines(ground.fleet, plan.pools)
         supply = Machines(ground.fleet, initial, streams, keys, tenants, lost_after_s)
         kinds = supply.kinds()
     else:
-        kinds = _endless_kinds(plan, layouts)
-        supply = Endless(kinds, [key for named in keys.values() for key in named], tenants)
+        kinds = _unlimited_kinds(plan, layouts)
+        supply = UnlimitedMachines(
+            kinds, [key for named in keys.values() for key in named], tenants
+        )
     yards = []
     backings: dict[str, tuple[Yard, Backing]] = {}
     own = {pool.name: pool for pool in pools}
@@ -217,7 +219,7 @@ def _view(layout: Layout, ground: GroundPlan, manifests: Manifests) -> View:
     return view
 
 
-def _endless_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[MachineKind]:
+def _unlimited_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[MachineKind]:
     asked = [
         role.requests.get(GPU, 0.0)
         for layout in layouts.values()
@@ -225,7 +227,7 @@ def _endless_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[Machi
         for role in spec.cliques
     ]
     names = dict.fromkeys(pool.accelerator or "" for pool in plan.pools)
-    return [endless_kind(name, max(asked, default=0.0)) for name in names]
+    return [unlimited_kind(name, max(asked, default=0.0)) for name in names]
 
 
 def _times(plan: PodTimesPlan) -> Times:

@@ -76,5 +76,5 @@ class MachineFaults:
 
     def cut_off_provider(self, by: int, now_s: float) -> None:
         """One fault more, or one fewer, that keeps the provider from answering."""
-        self._machines.reach.out += by
+        self._machines.link.out += by
         self._ground.wake(now_s)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.twin.fleet.endless import Endless
 from windtunnel.twin.fleet.machines import Machines
+from windtunnel.twin.fleet.unlimited import UnlimitedMachines
 from windtunnel.twin.footing import Footing
 from windtunnel.twin.ground.units import Backing
 from windtunnel.twin.ground.yard import Yard
@@ -31,7 +31,7 @@ class Ground(Footing):
         self,
         yards: list[Yard],
         backings: dict[str, tuple[Yard, Backing]],
-        supply: Machines | Endless,
+        supply: Machines | UnlimitedMachines,
     ) -> None:
         self.yards: Final = yards
         self._backings: Final = backings  # by pool
@@ -74,9 +74,9 @@ class Ground(Footing):
                 quiet = QUIET_CYCLES if self._pods_rest() else 0
             elif not self._pods_rest() or machines.under_way:
                 quiet = 0
-            elif machines.drill.cycles > cycles:
+            elif machines.driver.cycles > cycles:
                 quiet += 1
-            cycles = machines.drill.cycles if machines is not None else 0
+            cycles = machines.driver.cycles if machines is not None else 0
         for pool, _ in wanted:
             pool.started = pool.drained = pool.lost = 0
         self.terminations = 0

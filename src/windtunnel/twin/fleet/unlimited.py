@@ -12,14 +12,14 @@ CORES: Final = 1e6
 BYTES: Final = 1e18
 
 
-def endless_kind(accelerator: str, largest: float) -> MachineKind:
+def unlimited_kind(accelerator: str, largest: float) -> MachineKind:
     """A machine of 8 accelerators, or of as many as the largest pod asks for."""
     count = float(max(ACCELERATORS, int(largest)))
     capacity = {GPU: count, CPU: CORES, MEMORY: BYTES, "pods": PODS}
     return MachineKind(capacity, {ACCELERATOR: accelerator})
 
 
-class Endless:
+class UnlimitedMachines:
     """Gives clusters every machine that they ask for."""
 
     def __init__(
