@@ -43,7 +43,7 @@ class Reconciler:
             self.doubtful.pop(record.id, None)
             self._fold_one(record, now_s)
         if complete:
-            for name in sorted({*self._inventory.entries, *self.doubtful}):
+            for name in sorted(self._inventory.entries) + list(self.doubtful):
                 if name not in seen:
                     self._gone(name)
 
