@@ -4,10 +4,10 @@ import gc
 
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from windtunnel.core.random import Stream
-from windtunnel.scaling.policies.saturation import SaturationSettings
+from windtunnel.scaling.policies.saturation import KvSaturationSettings
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import RateSettings
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
 
 MODELS = 1_000
 VARIANTS = 10
@@ -21,7 +21,7 @@ def fleet(stream: Stream) -> Snapshot:
         load = stream.uniform()
         variants = []
         for kind in range(VARIANTS):
-            replica = Replica(
+            replica = ReplicaView(
                 f"m{number}-{kind}-0",
                 waiting=int(8 * load * stream.uniform()),
                 running=int(64 * load),
@@ -48,7 +48,7 @@ def fleet(stream: Stream) -> Snapshot:
 
 
 def scaler_for(snapshot: Snapshot) -> Scaler:
-    settings = SaturationSettings(policy="saturation", rate=RateSettings(up=4, down=4))
+    settings = KvSaturationSettings(policy="saturation", rate=RateSettings(up=4, down=4))
     names = [model.name for model in snapshot.models]
     return Scaler(dict.fromkeys(names, settings.build()), settings.oldest_s)
 

@@ -10,7 +10,7 @@ from tests.scaling.worlds import Wants, fleet, variant
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.actuation import Issued, ScalingLoop, ScalingOrder
 from windtunnel.scaling.decision import Decision, hold
-from windtunnel.scaling.limiters import Sustained
+from windtunnel.scaling.limiters import SustainedLimiter
 from windtunnel.scaling.policy import Policy, PolicyParts
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import ScalerTiming
@@ -138,7 +138,7 @@ def test_a_clock_that_is_put_back_stands_still() -> None:
 
 def build() -> Scaler:
     """Shrinks to one, when that was wanted for 15 s."""
-    parts = PolicyParts([Wants(1)], limiters=[Sustained(0.0, 15.0)])
+    parts = PolicyParts([Wants(1)], limiters=[SustainedLimiter(0.0, 15.0)])
     return Scaler({"m": Policy("p", parts)}, 45.0)
 
 

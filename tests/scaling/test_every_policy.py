@@ -11,7 +11,7 @@ from tests.scaling.sections import ServingPool, setup
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.scaler import Scaler
-from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, Objective, ReplicaView, Snapshot, Variant
 
 WAITING = {"metrics": {"num_requests_waiting": 4.0}}
 LISTED = {"metrics": [{"name": "num_requests_waiting", "target": 4.0}]}
@@ -46,7 +46,7 @@ class Pool:
     def look(self, data: st.DataObject) -> Variant:
         ready = data.draw(st.integers(0, self.target))
         replicas = [
-            Replica(
+            ReplicaView(
                 f"{self.name}-{number}",
                 waiting=data.draw(st.integers(0, 30)),
                 running=data.draw(st.integers(0, 8)),

@@ -1,7 +1,13 @@
 """Limiters with a memory, over time."""
 
 from tests.scaling.worlds import Wants, fleet, variant
-from windtunnel.scaling.limiters import Limiter, Matched, Rate, Sustained, ZeroAfter
+from windtunnel.scaling.limiters import (
+    Limiter,
+    MatchedRolesLimiter,
+    RateLimiter,
+    SustainedLimiter,
+    ZeroAfterLimiter,
+)
 from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.policy import Policy, PolicyParts
 from windtunnel.scaling.scaler import Scaler
@@ -31,33 +37,35 @@ def story(limiter: Limiter, start: int, *ticks: tuple[float, int]) -> list[int]:
 
 def test_a_direction_must_be_asked_for_a_whole_window() -> None:
     ticks = [(0.0, 2), (30.0, 1), (60.0, 2), (75.0, 1), (100.0, 4), (120.0, 4), (160.0, 4)]
-    assert story(Sustained(60.0, 60.0), 4, *ticks) == [4, 4, 2, 2, 2, 2, 4]
+    assert story(SustainedLimiter(60.0, 60.0), 4, *ticks) == [4, 4, 2, 2, 2, 2, 4]
 
 
 def test_a_direction_that_is_lost_starts_anew() -> None:
-    assert story(Sustained(0.0, 60.0), 4, (0.0, 2), (45.0, 4), (60.0, 2), (100.0, 2)) == [4] * 4
+    assert (
+        story(SustainedLimiter(0.0, 60.0), 4, (0.0, 2), (45.0, 4), (60.0, 2), (100.0, 2)) == [4] * 4
+    )
 
 
 def test_windows_of_zero_act_at_once() -> None:
-    assert story(Sustained(0.0, 0.0), 4, (0.0, 2), (1.0, 7), (2.0, 1)) == [2, 7, 1]
+    assert story(SustainedLimiter(0.0, 0.0), 4, (0.0, 2), (1.0, 7), (2.0, 1)) == [2, 7, 1]
 
 
 def test_rates_count_from_the_size_within_the_period() -> None:
-    up = story(Rate(2, None, 60.0), 1, (0.0, 9), (15.0, 9), (30.0, 9), (60.0, 9), (75.0, 9))
+    up = story(RateLimiter(2, None, 60.0), 1, (0.0, 9), (15.0, 9), (30.0, 9), (60.0, 9), (75.0, 9))
     assert up == [3, 3, 3, 5, 5]
-    down = story(Rate(None, 3, 60.0), 9, (0.0, 0), (30.0, 0), (60.0, 0), (90.0, 9))
+    down = story(RateLimiter(None, 3, 60.0), 9, (0.0, 0), (30.0, 0), (60.0, 0), (90.0, 9))
     assert down == [6, 6, 3, 9]
 
 
 def test_the_last_replica_goes_after_the_time_without_work() -> None:
-    assert story(ZeroAfter(60.0), 1, (0.0, 0), (30.0, 0), (60.0, 0)) == [1, 1, 0]
+    assert story(ZeroAfterLimiter(60.0), 1, (0.0, 0), (30.0, 0), (60.0, 0)) == [1, 1, 0]
 
 
 def test_memories_are_plain_data() -> None:
     for limiter, again in (
-        (Sustained(60.0, 60.0), Sustained(60.0, 60.0)),
-        (Rate(1, 1, 60.0), Rate(1, 1, 60.0)),
-        (ZeroAfter(60.0), ZeroAfter(60.0)),
+        (SustainedLimiter(60.0, 60.0), SustainedLimiter(60.0, 60.0)),
+        (RateLimiter(1, 1, 60.0), RateLimiter(1, 1, 60.0)),
+        (ZeroAfterLimiter(60.0), ZeroAfterLimiter(60.0)),
     ):
         story(limiter, 4, (0.0, 2), (10.0, 0), (20.0, 9))
         again.restore(limiter.state())
@@ -67,7 +75,7 @@ def test_memories_are_plain_data() -> None:
 def test_roles_grow_in_the_same_proportion() -> None:
     prefill = variant("p", ready=2, role="prefill", maximum=4)
     decode = variant("d", ready=2, role="decode")
-    policy = Policy("p", PolicyParts([Wants(10)], CostOrdered(), [Matched()]))
+    policy = Policy("p", PolicyParts([Wants(10)], CostOrdered(), [MatchedRolesLimiter()]))
     decisions = Scaler({"m": policy}, 45.0).tick(fleet(prefill, decode), 0.0)
     assert [decision.target for decision in decisions] == [4, 4]
     assert decisions[1].limits[0].name == "matched roles"
@@ -77,6 +85,6 @@ def test_roles_grow_in_the_same_proportion() -> None:
 def test_a_role_without_room_does_not_hold_the_others() -> None:
     prefill = variant("p", ready=2, role="prefill", maximum=2)
     decode = variant("d", ready=2, role="decode")
-    policy = Policy("p", PolicyParts([Wants(10)], CostOrdered(), [Matched()]))
+    policy = Policy("p", PolicyParts([Wants(10)], CostOrdered(), [MatchedRolesLimiter()]))
     decisions = Scaler({"m": policy}, 45.0).tick(fleet(prefill, decode), 0.0)
     assert [decision.target for decision in decisions] == [2, 10]

@@ -5,13 +5,15 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.metrics import NAMES, metric
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
 
 REPLICAS = [
-    Replica(
+    ReplicaView(
         "a", waiting=2, running=3, kv_tokens_used=50, kv_tokens=100, ttft_s=0.25, tpot_s=0.0625
     ),
-    Replica("b", waiting=0, running=1, kv_tokens_used=25, kv_tokens=100, ttft_s=0.5, tpot_s=0.125),
+    ReplicaView(
+        "b", waiting=0, running=1, kv_tokens_used=25, kv_tokens=100, ttft_s=0.5, tpot_s=0.125
+    ),
 ]
 
 
@@ -60,10 +62,10 @@ def test_one_pool_of_several_sees_its_part_of_the_traffic(
     ready: tuple[int, int], targets: tuple[int, int], expected: float
 ) -> None:
     pools = [
-        Variant(name, target=target, replicas=[Replica(name)] * count)
+        Variant(name, target=target, replicas=[ReplicaView(name)] * count)
         for name, count, target in zip("ab", ready, targets, strict=True)
     ]
-    prefill = Variant("p", role="prefill", target=9, replicas=[Replica("p")] * 9)
+    prefill = Variant("p", role="prefill", target=9, replicas=[ReplicaView("p")] * 9)
     model = Model("m", [*pools, prefill], flow=Flow(10.0, arrived=40), queued=8)
     first = Group(model, "both", pools[:1], "m/both/a")
     assert metric("rps").of_group(first) == 4.0 * expected

@@ -11,7 +11,7 @@ from windtunnel.scaling.policies.kthena.policy import (
 )
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import PoolBounds, ScalerTiming
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
 
 
 def homogeneous(source: str, pools: tuple[str, ...], **metrics: float) -> Assignment:
@@ -45,7 +45,7 @@ def pool(name: str, waiting: int, replicas: int = 1) -> Variant:
         maximum=100,
         target=replicas,
         price_per_hour=1.0,
-        replicas=[Replica(f"{name}-{number}", waiting=waiting) for number in range(replicas)],
+        replicas=[ReplicaView(f"{name}-{number}", waiting=waiting) for number in range(replicas)],
     )
 
 

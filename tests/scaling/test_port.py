@@ -8,7 +8,7 @@ DRIVER = """
 import sys
 from windtunnel.scaling.actuation import ScalingLoop
 from windtunnel.scaling.build import PolicySection, build_scaler, setup_of
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
 from pathlib import Path
 from pydantic import TypeAdapter
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ loop = ScalingLoop(lambda: build_scaler(setup, ["m"]), setup.timing)
 size, now_s = 2, loop.next_tick_s
 for _ in range(3):
     replicas = [
-        Replica(f"main-{n}", waiting=4, kv_tokens_used=9e4, kv_tokens=1e5) for n in range(size)
+        ReplicaView(f"main-{n}", waiting=4, kv_tokens_used=9e4, kv_tokens=1e5) for n in range(size)
     ]
     bounds = setup.bounds["main"]
     seen = Variant(

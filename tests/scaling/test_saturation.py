@@ -8,7 +8,7 @@ from tests.scaling.worlds import variant
 from windtunnel.scaling.analyzers import Finding, Group
 from windtunnel.scaling.policies.spare_capacity import SpareCapacity, SpareCapacitySettings
 from windtunnel.scaling.saturation import Counting, Saturation, derived_capacity
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
 
 
 def group(
@@ -115,9 +115,9 @@ def test_the_compute_bound_capacity_of_limits(
 
 @pytest.mark.parametrize("accelerator", ["", "h100"])
 def test_a_variant_learns_nothing_from_one_of_another_kind(accelerator: str) -> None:
-    seen = Replica("r", waiting=9, running=2, kv_tokens_used=300.0, kv_tokens=16_000.0)
+    seen = ReplicaView("r", waiting=9, running=2, kv_tokens_used=300.0, kv_tokens=16_000.0)
     small = Variant("small", accelerator=accelerator, max_num_seqs=2, target=1, replicas=[seen])
-    idle = Replica("s", kv_tokens=16_000.0)
+    idle = ReplicaView("s", kv_tokens=16_000.0)
     large = Variant("large", accelerator=accelerator, max_num_seqs=64, target=1, replicas=[idle])
     analyzer = saturation()
     for _ in range(2):
@@ -140,18 +140,18 @@ def test_a_full_queue_shows_the_compute_bound_capacity_and_it_is_remembered() ->
 def test_a_variant_without_replicas_is_known_from_before_or_from_its_memory() -> None:
     analyzer = saturation()
     assert found(analyzer, variant(ready=0)).per_replica == [80_000]
-    small = Replica("r", kv_tokens=50_000.0)
+    small = ReplicaView("r", kv_tokens=50_000.0)
     found(analyzer, Variant("v", target=1, replicas=[small]))
     assert found(analyzer, variant(ready=0)).per_replica == [40_000]
 
 
 def test_missing_replicas_never_make_it_smaller() -> None:
-    half = Variant("v", target=2, missing=1, replicas=[Replica("r", kv_tokens=100_000.0)])
+    half = Variant("v", target=2, missing=1, replicas=[ReplicaView("r", kv_tokens=100_000.0)])
     finding = found(saturation(), half)
     assert (finding.supply, finding.spare) == (160_000, 0)
     none = Variant("v", target=2, missing=2, kv_tokens=100_000.0)
     assert not found(saturation(), none).known
-    assert not found(saturation(), Variant("v", target=1, replicas=[Replica("r")])).known
+    assert not found(saturation(), Variant("v", target=1, replicas=[ReplicaView("r")])).known
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_rules_of_the_first_analyzer_of_wva(
     loads: list[tuple[float, int]], wanted: int
 ) -> None:
     ready = [
-        Replica(str(number), kv_tokens_used=kv * 100, kv_tokens=100.0, waiting=waiting)
+        ReplicaView(str(number), kv_tokens_used=kv * 100, kv_tokens=100.0, waiting=waiting)
         for number, (kv, waiting) in enumerate(loads)
     ]
     fleet_of = group(Variant("v", target=len(ready), replicas=ready))

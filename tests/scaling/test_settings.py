@@ -6,7 +6,7 @@ import pytest
 
 from tests.scaling.sections import ServingPool, faults_beside, section, setup, told
 from windtunnel.scaling.build import POLICIES, build_scaler, word_of
-from windtunnel.scaling.policies.saturation import SaturationSettings
+from windtunnel.scaling.policies.saturation import KvSaturationSettings
 from windtunnel.scaling.settings import PolicySettings, PoolBounds
 
 POOLS = [ServingPool("main", 2), ServingPool("spare", 1)]
@@ -23,7 +23,7 @@ def faults(**written: Any) -> list[tuple[str, str]]:
 def test_defaults_are_filled_in() -> None:
     made = setup(POOLS, policy="saturation", pools={"main": {"max": 8}})
     (assignment,) = made.policies
-    assert assignment.policy == SaturationSettings(
+    assert assignment.policy == KvSaturationSettings(
         policy="saturation",
         up=0.8,
         down=0.4,

@@ -1,17 +1,17 @@
 """What goes into an autoscaler and what comes out are plain values."""
 
 from windtunnel.scaling.decision import Decision, Limit
-from windtunnel.scaling.snapshot import Replica, Variant
+from windtunnel.scaling.snapshot import ReplicaView, Variant
 
 
 def test_a_variant_counts_its_replicas_by_state() -> None:
-    variant = Variant("h100", replicas=[Replica("h100-0")], starting=2, pending=1, draining=4)
+    variant = Variant("h100", replicas=[ReplicaView("h100-0")], starting=2, pending=1, draining=4)
     assert (variant.ready, variant.coming) == (1, 3)
 
 
 def test_a_replica_without_a_cache_uses_none_of_it() -> None:
-    assert Replica("a").kv_used == 0.0
-    assert Replica("b", kv_tokens_used=25.0, kv_tokens=100.0).kv_used == 0.25
+    assert ReplicaView("a").kv_used == 0.0
+    assert ReplicaView("b", kv_tokens_used=25.0, kv_tokens=100.0).kv_used == 0.25
 
 
 def test_a_decision_is_plain_data() -> None:

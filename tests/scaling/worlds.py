@@ -1,12 +1,14 @@
 """Small fleets to try policies on."""
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
 
 
-def replicas(count: int, *, running: int = 0, waiting: int = 0, used: float = 0.0) -> list[Replica]:
+def replicas(
+    count: int, *, running: int = 0, waiting: int = 0, used: float = 0.0
+) -> list[ReplicaView]:
     return [
-        Replica(
+        ReplicaView(
             f"r-{number}",
             running=running,
             waiting=waiting,

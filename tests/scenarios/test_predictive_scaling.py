@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.scaling.policies.predictive.capacity import Carrier, Shape
+from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
 from windtunnel.scaling.snapshot import Objective, Variant
 from windtunnel.twin.observation import EngineTimes
 from windtunnel.twin.pools import limits_of, step_time_of
@@ -55,7 +55,7 @@ def carried() -> float:
         max_num_batched_tokens=int(limits.max_num_batched_tokens),
         step_times=EngineTimes(model),
     )
-    return Carrier(variant, Shape(600.0, 200.0), Objective(1.0, 0.04)).carried(2).rate
+    return Carrier(variant, RequestMix(600.0, 200.0), Objective(1.0, 0.04)).carried(2).rate
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.8, True), (1.4, False)])

@@ -13,7 +13,7 @@ from windtunnel.scaling.snapshot import Model, Variant
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Part:
+class PolicyPart:
     """What remembers something. Memory is plain JSON data, so that it survives a restart.
 
     `state` has an entry for each key that the part chose (as a rule the key of a group); `restore`
@@ -148,7 +148,7 @@ def replicas_wanted(
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Analyzer(Part):
+class Analyzer(PolicyPart):
     """Says of each group what it needs."""
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:

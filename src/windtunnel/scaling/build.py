@@ -23,7 +23,7 @@ from windtunnel.scaling.policies.kthena.policy import (
     KthenaHomogeneousSettings,
 )
 from windtunnel.scaling.policies.predictive.analyzer import PredictiveSettings
-from windtunnel.scaling.policies.saturation import BlisSettings, SaturationSettings, WvaSettings
+from windtunnel.scaling.policies.saturation import BlisSettings, KvSaturationSettings, WvaSettings
 from windtunnel.scaling.policies.spare_capacity import SpareCapacitySettings
 from windtunnel.scaling.policy import ModelPolicy, PolicyByPool
 from windtunnel.scaling.scaler import Scaler
@@ -38,7 +38,7 @@ from windtunnel.settings.fields import by_one_key, chosen_by, variant
 
 POLICIES: tuple[type[PolicySettings], ...] = (
     PredictiveSettings,
-    SaturationSettings,
+    KvSaturationSettings,
     WvaSettings,
     SpareCapacitySettings,
     BlisSettings,

@@ -9,7 +9,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from windtunnel.scaling.analyzers import Finding, Group, Part
+from windtunnel.scaling.analyzers import Finding, Group, PolicyPart
 from windtunnel.scaling.optimizers import Allocation
 
 
@@ -32,7 +32,7 @@ class LimitContext:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Limiter(Part):
+class Limiter(PolicyPart):
     """Lowers or raises the totals of a model's groups."""
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
@@ -64,7 +64,7 @@ class Limiter(Part):
         """As `record`, for a group that was not held."""
 
 
-class Accelerators(Limiter):
+class AcceleratorLimiter(Limiter):
     """No more than there are accelerators for, where the optimizer minds them."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Accelerators(Limiter):
         return f"There are accelerators for {after} replicas, not for {before}."
 
 
-class Bounds(Limiter):
+class BoundsLimiter(Limiter):
     """Within the smallest and the largest size, also of a group without data."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Bounds(Limiter):
         return f"At least {after} replicas are asked for, {before} were wanted."
 
 
-class Work(Limiter):
+class WorkLimiter(Limiter):
     """One replica at least where there is work: the last stays, and a queue wakes the first."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Work(Limiter):
         return f"{work} requests are there: the last replica stays."
 
 
-class Sustained(Limiter):
+class SustainedLimiter(Limiter):
     """A direction must be recommended for a whole window before it is taken.
 
     The clock of a direction starts when it is first recommended, and anew when it is lost or was
@@ -180,7 +180,7 @@ class Sustained(Limiter):
                 since.update(saved)
 
 
-class Rate(Limiter):
+class RateLimiter(Limiter):
     """At most so many replicas more, and so many fewer, within a period; None: any number.
 
     Counted from the smallest (largest) size that was decided within the period.
@@ -228,7 +228,7 @@ class Rate(Limiter):
                 self._sizes[key] = [(float(pair[0]), int(pair[1])) for pair in saved]
 
 
-class ZeroAfter(Limiter):
+class ZeroAfterLimiter(Limiter):
     """To zero only when nothing arrived and nothing was there for so long."""
 
     def __init__(self, idle_s: float) -> None:
@@ -272,7 +272,7 @@ def _is_busy(number: int, context: LimitContext) -> bool:
     return group.model.flow.arrived > 0 or group.work() > 0
 
 
-class Matched(Limiter):
+class MatchedRolesLimiter(Limiter):
     """Roles grow in the same proportion: where one cannot get all it asks for, none does.
 
     A role that has no room at all does not hold the others back.

@@ -9,7 +9,7 @@ import math
 from typing import Final
 
 from windtunnel.scaling.analyzers import Finding, Group, groups_by_role
-from windtunnel.scaling.policies.saturation import SaturationSettings
+from windtunnel.scaling.policies.saturation import KvSaturationSettings
 from windtunnel.scaling.snapshot import Snapshot
 
 AN_HOUR_S: Final = 3600.0
@@ -35,7 +35,7 @@ class Measures:
     """Looks at every snapshot and change of a run; `result` says what came of it."""
 
     def __init__(self, since_s: float = 0.0) -> None:
-        self._saturation: Final = SaturationSettings(policy="saturation", up=1.0).analyzer()
+        self._saturation: Final = KvSaturationSettings(policy="saturation", up=1.0).analyzer()
         self._restlessness: Final[dict[str, Restlessness]] = {}
         self._since_s: Final = since_s
         self._last_s = since_s

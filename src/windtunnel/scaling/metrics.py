@@ -9,7 +9,7 @@ from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Group
-from windtunnel.scaling.snapshot import Replica
+from windtunnel.scaling.snapshot import ReplicaView
 from windtunnel.settings.drawing import Dice
 
 WAITING: Final = "waiting"
@@ -72,7 +72,7 @@ class Metric:
         self.name: Final = name  # as the user wrote it
         self.quantity: Final = quantity
 
-    def of_replica(self, replica: Replica, group: Group) -> float:
+    def of_replica(self, replica: ReplicaView, group: Group) -> float:
         if self.quantity == WAITING:
             return replica.waiting
         if self.quantity == RUNNING:

@@ -5,7 +5,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from windtunnel.scaling.analyzers import Finding, Group, Part
+from windtunnel.scaling.analyzers import Finding, Group, PolicyPart
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -117,7 +117,7 @@ def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Optimizer(Part):
+class Optimizer(PolicyPart):
     """Turns findings into numbers of replicas: how many in all, and of which variant first."""
 
     def allocate(

@@ -5,9 +5,15 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from windtunnel.core.errors import InputError
-from windtunnel.scaling.analyzers import Analyzer, Finding, Group, Part, groups_by_role
+from windtunnel.scaling.analyzers import Analyzer, Finding, Group, PolicyPart, groups_by_role
 from windtunnel.scaling.decision import Decision, Limit, hold
-from windtunnel.scaling.limiters import Accelerators, Bounds, LimitContext, Limiter, Work
+from windtunnel.scaling.limiters import (
+    AcceleratorLimiter,
+    BoundsLimiter,
+    LimitContext,
+    Limiter,
+    WorkLimiter,
+)
 from windtunnel.scaling.optimizers import Allocation, CostOrdered, Optimizer, take
 from windtunnel.scaling.snapshot import Model
 
@@ -100,11 +106,11 @@ class Policy(ModelPolicy):
         self._analyzers: Final = parts.analyzers
         self._optimizer: Final = parts.optimizer
         limiters = parts.limiters
-        self._chain: Final[list[Limiter]] = [*limiters, Accelerators(), Bounds()]
+        self._chain: Final[list[Limiter]] = [*limiters, AcceleratorLimiter(), BoundsLimiter()]
         self._wake: Final = wake
         if wake:
-            self._chain.append(Work())
-        self._parts: Final[list[Part]] = [*parts.analyzers, parts.optimizer, *limiters]
+            self._chain.append(WorkLimiter())
+        self._parts: Final[list[PolicyPart]] = [*parts.analyzers, parts.optimizer, *limiters]
         seen: dict[str, bool] = {}
         for part in self._parts:
             if part.name in seen:

@@ -7,7 +7,7 @@ it holds when it computes as fast as it can (`k2`). Demand is what is in use and
 from typing import Final
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
-from windtunnel.scaling.snapshot import Flow, Replica, Variant
+from windtunnel.scaling.snapshot import Flow, ReplicaView, Variant
 
 SHORT_OUTPUT: Final = 100.0
 LONG_OUTPUT: Final = 500.0
@@ -171,7 +171,7 @@ class Saturation(Analyzer):
         return tokens if group.role == "prefill" else tokens + model.queued * memory.output
 
     def _capacity(
-        self, replica: Replica, variant: Variant, expected: float, memory: "_Memory"
+        self, replica: ReplicaView, variant: Variant, expected: float, memory: "_Memory"
     ) -> float:
         kv_tokens = replica.kv_tokens if replica.kv_tokens > 0 else variant.kv_tokens
         by_compute = expected
@@ -210,7 +210,7 @@ class Saturation(Analyzer):
                 memory.restore(saved)
 
 
-class _Seen:
+class _Observations:
     """The latest observations, and their mean."""
 
     def __init__(self, values: list[float]) -> None:
@@ -232,7 +232,7 @@ class _Memory:
         self.output = 0.0
         self.capacity: Final[dict[str, float]] = {}  # by variant
         self._observed: Final[
-            dict[str, dict[str, _Seen]]
+            dict[str, dict[str, _Observations]]
         ] = {}  # by length, then by hardware and limits
         self._hardware: Final[dict[str, str]] = {}  # by variant
 
@@ -246,7 +246,7 @@ class _Memory:
         of_length = self._observed.setdefault(self._length(), {})
         seen = of_length.get(self._hardware_of(variant))
         if seen is None:
-            of_length[self._hardware_of(variant)] = _Seen([tokens])
+            of_length[self._hardware_of(variant)] = _Observations([tokens])
         else:
             seen.add(tokens)
 
@@ -297,7 +297,7 @@ class _Memory:
         if isinstance(observed, dict):
             for length, of_length in observed.items():
                 self._observed[length] = {
-                    hardware: _Seen([float(tokens) for tokens in values])
+                    hardware: _Observations([float(tokens) for tokens in values])
                     for hardware, values in of_length.items()
                 }
 

@@ -11,7 +11,13 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.units import format_duration
-from windtunnel.scaling.limiters import Limiter, Matched, Rate, Sustained, ZeroAfter
+from windtunnel.scaling.limiters import (
+    Limiter,
+    MatchedRolesLimiter,
+    RateLimiter,
+    SustainedLimiter,
+    ZeroAfterLimiter,
+)
 from windtunnel.scaling.optimizers import CostOrdered, Optimizer
 from windtunnel.scaling.policy import Policy, PolicyParts
 from windtunnel.settings.drawing import Dice, Values, draw_section
@@ -225,13 +231,13 @@ class PolicySettings(ScalerTiming, PolicyKey):
         limiters: list[Limiter] = list(own.limiters)
         windows = self.stabilization or self.patience
         if windows is not None:
-            limiters.append(Sustained(windows.up_s, windows.down_s))
-        if self.matched_roles and not any(isinstance(one, Matched) for one in limiters):
-            limiters.append(Matched())
+            limiters.append(SustainedLimiter(windows.up_s, windows.down_s))
+        if self.matched_roles and not any(isinstance(one, MatchedRolesLimiter) for one in limiters):
+            limiters.append(MatchedRolesLimiter())
         if self.rate is not None:
-            limiters.append(Rate(self.rate.up, self.rate.down, self.rate.period_s))
+            limiters.append(RateLimiter(self.rate.up, self.rate.down, self.rate.period_s))
         if self.zero_after_s is not None:
-            limiters.append(ZeroAfter(self.zero_after_s))
+            limiters.append(ZeroAfterLimiter(self.zero_after_s))
         parts = PolicyParts(own.analyzers, self._optimizer(own), limiters, grouping=own.grouping)
         return Policy(self.policy, parts, wake=self.wake, only=only)
 

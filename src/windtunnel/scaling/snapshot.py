@@ -24,7 +24,7 @@ class StepTimes:
         raise NotImplementedError
 
 
-class Replica:
+class ReplicaView:
     """A ready replica, as it was last asked."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Variant:
         draining: int = 0,
         pending: int = 0,
         missing: int = 0,
-        replicas: list[Replica] | None = None,
+        replicas: list[ReplicaView] | None = None,
         startup_s: float = 0.0,
         kv_tokens: float = 0.0,
         max_num_seqs: int = 0,
@@ -92,7 +92,7 @@ class Variant:
         self.draining: Final = draining  # no new requests, and some left to finish
         self.pending: Final = pending  # asked for, and not placed
         self.missing: Final = missing  # ready, and did not answer when they were asked
-        self.replicas: Final[list[Replica]] = replicas or []  # the ready ones that answered
+        self.replicas: Final[list[ReplicaView]] = replicas or []  # the ready ones that answered
         self.startup_s: Final = startup_s  # mean time from asked for to ready
         self.kv_tokens: Final = kv_tokens  # tokens that fit on a replica; 0: unknown
         self.max_num_seqs: Final = max_num_seqs  # 0: unknown

@@ -16,7 +16,7 @@ from windtunnel.scaling.measures import Measures
 from windtunnel.scaling.settings import ActuationDelay
 from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.lifecycle import Lifecycle
-from windtunnel.twin.observation import Observer
+from windtunnel.twin.observation import FleetObserver
 from windtunnel.twin.replicas import Pool
 
 # What is planned, by what goes first of one instant.
@@ -34,7 +34,7 @@ class Autoscaling(Component):
         delay: ActuationDelay,
         lifecycle: Lifecycle,
         pools: list[Pool],
-        observer: Observer,
+        observer: FleetObserver,
         stream: Stream,
         telemetry: Telemetry,
     ) -> None:

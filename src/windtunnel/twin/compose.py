@@ -30,7 +30,7 @@ from windtunnel.twin.ground.telling import Telling
 from windtunnel.twin.handoff import Handoff
 from windtunnel.twin.kv_link import Link
 from windtunnel.twin.lifecycle import Lifecycle, Startup
-from windtunnel.twin.observation import Observer
+from windtunnel.twin.observation import FleetObserver
 from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.recorder import Recorder, RowSink
 from windtunnel.twin.replicas import Pool
@@ -278,7 +278,9 @@ def _autoscaling(
         scaling.timing.actuation_delay,
         lifecycle=lifecycle,
         pools=requests.cluster.pools,
-        observer=Observer(plan, requests.cluster, requests.recorder, requests.in_flight, scaling),
+        observer=FleetObserver(
+            plan, requests.cluster, requests.recorder, requests.in_flight, scaling
+        ),
         stream=streams["scaling.actuation"],
         telemetry=telemetry,
     )

@@ -9,11 +9,11 @@ from windtunnel.scaling.snapshot import (
     Flow,
     Model,
     Objective,
+    ReplicaView,
     Snapshot,
     StepTimes,
     Variant,
 )
-from windtunnel.scaling.snapshot import Replica as ReplicaView
 from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.in_flight import InFlight
 from windtunnel.twin.pools import cost_of
@@ -90,7 +90,7 @@ def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
     )
 
 
-class Observer:
+class FleetObserver:
     """Takes snapshots of one run, each at a cost in proportion to its replicas."""
 
     def __init__(

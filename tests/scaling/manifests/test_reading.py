@@ -10,7 +10,7 @@ from tests.scaling.manifests.texts import POOLS, bent, faults, homogeneous, read
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import Quantity
 from windtunnel.scaling.manifests.load import read as read_texts
-from windtunnel.scaling.manifests.pools import Pools
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.manifests.queries import asked
 
 QUANTITY = TypeAdapter(Annotated[float, Quantity()])
@@ -86,7 +86,7 @@ def test_queries_that_are_not_simulated(query: str, said: str) -> None:
 
 
 def test_roles_are_pools_of_three_kinds_of_name() -> None:
-    pools = Pools(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
+    pools = PoolNames(["llm-decode", "prefill"], {"llm/encode": "prefill", "spare": "prefill"})
     assert pools.find("llm", (), "decode") == "llm-decode"
     assert pools.find("llm", (), "prefill") == "prefill"
     assert pools.find("llm", (), "encode") == "prefill"
@@ -138,12 +138,12 @@ def test_what_people_keep_beside_it_is_skipped_and_said_once() -> None:
         for version, kind in (("apps/v1", "Deployment"), ("v1", "Service"), ("v1", "Service"))
     ]
     text = "---\n".join([*beside, yaml.safe_dump(homogeneous())])
-    found = read_texts([(text, "autoscaling.yaml")], Pools(POOLS))
+    found = read_texts([(text, "autoscaling.yaml")], PoolNames(POOLS))
     assert [one.source for one in found.assignments] == ["AutoscalingPolicy policy"]
     (note,) = found.notes
     assert note.startswith("scaling.manifests has 1 Deployment, 2 Service too, which nobody reads")
     assert (
-        read_texts([(beside[0] + "---\n" + text, "a.yaml")], Pools(POOLS))
+        read_texts([(beside[0] + "---\n" + text, "a.yaml")], PoolNames(POOLS))
         .notes[0]
         .startswith("scaling.manifests has 2 Deployment, 2 Service too")
     )

@@ -3,7 +3,7 @@
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.optimizers import Allocation
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
 
 
 def group(
@@ -16,7 +16,7 @@ def group(
 ) -> Group:
     """Replicas whose KV cache is used so much (a share, so that any number can be written)."""
     replicas = [
-        Replica(f"r{number}", kv_tokens_used=value, kv_tokens=1.0)
+        ReplicaView(f"r{number}", kv_tokens_used=value, kv_tokens=1.0)
         for number, value in enumerate(values)
     ]
     variant = Variant(

@@ -9,7 +9,7 @@ from tests.scaling.sections import ServingPool, section, setup, told
 from windtunnel.scaling.actuation import ScalingLoop
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.snapshot import Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Model, ReplicaView, Snapshot, Variant
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 
@@ -26,7 +26,7 @@ def decisions(now_s: float, size: int = 2, **written: Any) -> dict[str, Decision
             target=count,
             minimum=made.bounds[name].min,
             maximum=made.bounds[name].max,
-            replicas=[Replica(f"{name}-{number}") for number in range(count)],
+            replicas=[ReplicaView(f"{name}-{number}") for number in range(count)],
         )
         for name, count in (("main", size), ("spare", 1))
     ]

@@ -9,10 +9,10 @@ from tests.scaling.policies.fleets import context, group, limited
 from tests.scaling.policies.predictive.test_capacity import Line
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSettings
-from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, Predictor, Profile
+from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile, Predictor
 from windtunnel.scaling.policies.hpa import HpaMetric
 from windtunnel.scaling.policies.keda import KedaActivation, KedaSettings
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
 
 
 def keda_of(*names: str, **settings: Any) -> KedaActivation:
@@ -93,7 +93,7 @@ def roles(prefill: int, decode: int, *, arrived: int = 100) -> list[Group]:
             role=role,
             accelerators=accelerators,
             target=ready,
-            replicas=[Replica(f"{role}{number}") for number in range(ready)],
+            replicas=[ReplicaView(f"{role}{number}") for number in range(ready)],
             kv_tokens=200_000.0,
             max_num_seqs=128,
             step_times=Line(),
@@ -138,7 +138,7 @@ def test_dynamo_waits_for_its_next_adjustment() -> None:
 
 
 def test_a_profile_is_read_between_its_points() -> None:
-    profile = Profile(roles(1, 1)[0].variants[0])
+    profile = EngineProfile(roles(1, 1)[0].variants[0])
     assert profile.ttft_s(1024.0) == pytest.approx(6e-3 + 25e-6 * 1024)
     assert profile.ttft_s(1536.0) == pytest.approx(6e-3 + 25e-6 * 1536)
     assert profile.ttft_s(1.0) == profile.ttft_s(32.0)

@@ -53,7 +53,7 @@ class Quantity(Leaf):
         return float(number + (exponent or "")) * _SUFFIXES[suffix or ""]
 
 
-class Words(Leaf):
+class FreeText(Leaf):
     """Any text, also none: what a rule has to say of it is said by the rule."""
 
     allowed = "text"
@@ -76,7 +76,7 @@ def number_in(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-AnyText = Annotated[str, Words()]
+AnyText = Annotated[str, FreeText()]
 Amount = Annotated[float, Quantity()]
 Count = Annotated[int, Whole(0, MOST_REPLICAS)]
 Most = Annotated[int, Whole(1, MOST_REPLICAS)]
@@ -101,7 +101,7 @@ def limits_of(kind: type[Section], field: str) -> tuple[Any, Any]:
     return leaf.low, leaf.high
 
 
-class Metadata(ApiSection):
+class ManifestMetadata(ApiSection):
     """Who the object is. What an API server adds is not used."""
 
     name: AnyText = Field(description="The name of the object.")
@@ -120,12 +120,12 @@ class Metadata(ApiSection):
     managed_fields: list[Opaque] | None = Field(default=None, description="As `uid`.")
 
 
-class Manifest(ApiSection):
+class ManifestForm(ApiSection):
     """An object: what every kind has."""
 
     api_version: AnyText = Field(description="Group and version of the kind.")
     kind: AnyText = Field(description="The kind.")
-    metadata: Metadata = Field(description="Who it is.")
+    metadata: ManifestMetadata = Field(description="Who it is.")
     status: Opaque | None = Field(default=None, description="Written by a controller; not used.")
 
 

@@ -11,14 +11,14 @@ from windtunnel.scaling.manifests.fields import (
     Amount,
     AnyText,
     Count,
-    Manifest,
+    ManifestForm,
     Most,
     Opaque,
     Reference,
     converted,
     limits_of,
 )
-from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.pools import Assignment, PoolNames
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.hpa import (
     AVERAGE,
@@ -159,12 +159,12 @@ class HpaForm(ApiSection):
     behavior: HpaBehaviorForm = Field(default_factory=HpaBehaviorForm, description="How fast.")
 
 
-class HorizontalPodAutoscaler(Manifest):
+class HorizontalPodAutoscaler(ManifestForm):
     """A whole HPA."""
 
     spec: HpaForm = Field(description="What it says.")
 
-    def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
+    def assignment(self, label: str, pools: PoolNames) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
         spec = self.spec
         faults = list(spec.behavior.faults(("spec", "behavior")))

@@ -8,7 +8,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.scaling.manifests.fields import (
     AnyText,
     Count,
-    Manifest,
+    ManifestForm,
     Most,
     Opaque,
     Seconds,
@@ -16,7 +16,7 @@ from windtunnel.scaling.manifests.fields import (
     number_in,
 )
 from windtunnel.scaling.manifests.hpa import HpaBehaviorForm
-from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.pools import Assignment, PoolNames
 from windtunnel.scaling.manifests.queries import SUM, asked
 from windtunnel.scaling.policies.hpa import TOTAL, VALUE, HpaDown, HpaMetric, HpaUp
 from windtunnel.scaling.policies.keda import KedaSettings
@@ -84,12 +84,12 @@ class ScaledObjectForm(ApiSection):
     triggers: list[TriggerForm] = Field(min_length=1, max_length=32, description="What asks.")
 
 
-class ScaledObject(Manifest):
+class ScaledObject(ManifestForm):
     """A whole ScaledObject."""
 
     spec: ScaledObjectForm = Field(description="What it says.")
 
-    def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
+    def assignment(self, label: str, pools: PoolNames) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
         spec = self.spec
         config = spec.advanced.horizontal_pod_autoscaler_config

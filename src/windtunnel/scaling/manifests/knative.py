@@ -6,8 +6,8 @@ from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.units import parse_duration
-from windtunnel.scaling.manifests.fields import AnyText, Manifest, Opaque, limits_of, number_in
-from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.fields import AnyText, ManifestForm, Opaque, limits_of, number_in
+from windtunnel.scaling.manifests.pools import Assignment, PoolNames
 from windtunnel.scaling.policies.knative import KnativeSettings
 from windtunnel.scaling.settings import PoolBounds
 from windtunnel.settings.document import KeyPath
@@ -73,12 +73,12 @@ class KnativeServiceForm(ApiSection):
     traffic: list[Opaque] | None = Field(default=None, description="Not used.")
 
 
-class KnativeService(Manifest):
+class KnativeService(ManifestForm):
     """A Knative KnativeService."""
 
     spec: KnativeServiceForm = Field(description="What it says.")
 
-    def assignment(self, label: str, pools: Pools) -> tuple[Assignment | None, list[Fault]]:
+    def assignment(self, label: str, pools: PoolNames) -> tuple[Assignment | None, list[Fault]]:
         """Who scales which pool, or what is wrong."""
         read = _Annotations(self.spec.template.metadata.annotations)
         pool = pools.find(self.metadata.name, ("metadata", "name"))

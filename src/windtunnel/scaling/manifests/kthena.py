@@ -19,7 +19,7 @@ from windtunnel.scaling.manifests.kthena_forms import (
     TargetForm,
 )
 from windtunnel.scaling.manifests.kthena_rules import SPEC, called
-from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.pools import Assignment, PoolNames
 from windtunnel.scaling.manifests.queries import asked
 from windtunnel.scaling.metrics import metric
 from windtunnel.scaling.policies.kthena.policy import (
@@ -62,7 +62,7 @@ Measured = dict[str, tuple[float, str]]
 class Reader:
     """Turns one policy and its targets into an assignment; faults are collected."""
 
-    def __init__(self, source: str, policy: PolicyForm, pools: Pools) -> None:
+    def __init__(self, source: str, policy: PolicyForm, pools: PoolNames) -> None:
         self._source = source
         self._policy = policy
         self._pools = pools

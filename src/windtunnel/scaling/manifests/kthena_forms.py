@@ -8,7 +8,7 @@ from windtunnel.scaling.manifests.fields import (
     Amount,
     AnyText,
     Count,
-    Manifest,
+    ManifestForm,
     Most,
     Opaque,
     Reference,
@@ -222,7 +222,7 @@ class PolicyForm(PolicyTargets):
     behavior: BehaviorForm | None = Field(default=None, description="How fast sizes follow.")
 
 
-class AutoscalingPolicy(Manifest):
+class AutoscalingPolicy(ManifestForm):
     """A whole policy."""
 
     spec: PolicyForm = Field(description="What it says.")
@@ -234,7 +234,7 @@ class BindingForm(PolicyTargets):
     policy_ref: Reference = Field(description="The AutoscalingPolicy.")
 
 
-class AutoscalingPolicyBinding(Manifest):
+class AutoscalingPolicyBinding(ManifestForm):
     """Binds a policy to a target, before v1.0."""
 
     spec: BindingForm = Field(description="What it says.")

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
-from windtunnel.scaling.manifests.fields import Manifest
+from windtunnel.scaling.manifests.fields import ManifestForm
 from windtunnel.scaling.manifests.hpa import HorizontalPodAutoscaler
 from windtunnel.scaling.manifests.keda import ScaledObject
 from windtunnel.scaling.manifests.knative import KnativeService
 from windtunnel.scaling.manifests.kthena import Reader
 from windtunnel.scaling.manifests.kthena_forms import AutoscalingPolicy, AutoscalingPolicyBinding
 from windtunnel.scaling.manifests.kthena_rules import policy_faults, target_faults
-from windtunnel.scaling.manifests.pools import Assignment, Pools
+from windtunnel.scaling.manifests.pools import Assignment, PoolNames
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.document import Document, parse_documents, read_text
 from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error
@@ -27,19 +27,19 @@ KTHENA = "workload.serving.volcano.sh/v1alpha1"
 EARLIER_KTHENA = "workload.volcano.sh/v1alpha1"
 
 
-class Kind(NamedTuple):
+class ManifestKind(NamedTuple):
     """A kind of manifest: where it belongs, and the form that it has."""
 
     versions: tuple[str, ...]
-    form: type[Manifest]
+    form: type[ManifestForm]
 
 
-KINDS: dict[str, Kind] = {
-    "AutoscalingPolicy": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicy),
-    "AutoscalingPolicyBinding": Kind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
-    "HorizontalPodAutoscaler": Kind(("autoscaling/v2",), HorizontalPodAutoscaler),
-    "ScaledObject": Kind(("keda.sh/v1alpha1",), ScaledObject),
-    "Service": Kind(("serving.knative.dev/v1",), KnativeService),
+KINDS: dict[str, ManifestKind] = {
+    "AutoscalingPolicy": ManifestKind((KTHENA, EARLIER_KTHENA), AutoscalingPolicy),
+    "AutoscalingPolicyBinding": ManifestKind((KTHENA, EARLIER_KTHENA), AutoscalingPolicyBinding),
+    "HorizontalPodAutoscaler": ManifestKind(("autoscaling/v2",), HorizontalPodAutoscaler),
+    "ScaledObject": ManifestKind(("keda.sh/v1alpha1",), ScaledObject),
+    "Service": ManifestKind(("serving.knative.dev/v1",), KnativeService),
 }
 
 
@@ -77,19 +77,19 @@ class Written(NamedTuple):
     """A manifest, and where it stands."""
 
     document: Document
-    manifest: Manifest
+    manifest: ManifestForm
 
     @property
     def label(self) -> str:
         return f"{self.manifest.kind} {self.manifest.metadata.name}"
 
 
-def read_manifests(paths: Sequence[str | Path], pools: Pools) -> ReadManifests:
+def read_manifests(paths: Sequence[str | Path], pools: PoolNames) -> ReadManifests:
     """Who scales which pool; manifests of several files may refer to each other."""
     return read([(read_text(path, NOUN), str(path)) for path in paths], pools)
 
 
-def read(texts: Sequence[tuple[str, str]], pools: Pools) -> ReadManifests:
+def read(texts: Sequence[tuple[str, str]], pools: PoolNames) -> ReadManifests:
     """The same for texts at hand, each with the file that faults take it to be in."""
     errors: list[InputError] = []
     written: list[Written] = []
@@ -133,7 +133,7 @@ def _said_of(beside: Mapping[str, int]) -> list[str]:
 class _Files:
     """All manifests together: each is held to its rules, and to what the others say."""
 
-    def __init__(self, written: Sequence[Written], pools: Pools) -> None:
+    def __init__(self, written: Sequence[Written], pools: PoolNames) -> None:
         self._pools = pools
         self.errors: list[InputError] = []
         self.assignments: list[Assignment] = []
@@ -217,7 +217,7 @@ class _Files:
             self.errors.append(InputError(what, where=f"scaling.targets.{name}"))
 
 
-def _checked(document: Document) -> Manifest:
+def _checked(document: Document) -> ManifestForm:
     """A manifest of the right form."""
     kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:

@@ -17,7 +17,7 @@ class Assignment(NamedTuple):
     policy: PolicySettings
 
 
-class Pools:
+class PoolNames:
     """The pools of a scenario, as manifests find them.
 
     A target is the pool of its name. A role of a target is the pool `TARGET-ROLE`, or the pool of

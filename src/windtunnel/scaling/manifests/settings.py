@@ -8,7 +8,7 @@ from pydantic import Field
 
 from windtunnel.core.errors import nearest
 from windtunnel.scaling.manifests.load import ReadManifests, read_manifests
-from windtunnel.scaling.manifests.pools import Pools
+from windtunnel.scaling.manifests.pools import PoolNames
 from windtunnel.scaling.settings import Period, ScaledPool, ScalerTiming
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text
@@ -43,7 +43,7 @@ class ManifestSettings(ScalerTiming):
 
     def read_files(self, pools: Sequence[ScaledPool], folder: Path) -> ReadManifests:
         """The policies of the manifests; what is wrong with the files is raised."""
-        named = Pools([pool.name for pool in pools], self.targets)
+        named = PoolNames([pool.name for pool in pools], self.targets)
         read = read_manifests([folder / path for path in self.manifests], named)
         awake = {"wake": self.wake}
         assignments = [

@@ -10,7 +10,7 @@ from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_want
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget, metric_faults
-from windtunnel.scaling.policies.windows import History, Means
+from windtunnel.scaling.policies.windows import History, WindowMeans
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.drawing import Dice, Values
@@ -76,7 +76,7 @@ class Aibrix(Analyzer):
             (metric(name, "metrics"), target) for name, target in settings.metrics.items()
         ]
         self._kpa: Final = settings.strategy == "KPA"
-        self._means: Final = Means(STABLE_S)
+        self._means: Final = WindowMeans(STABLE_S)
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         if group.ready == 0:

@@ -64,7 +64,7 @@ class DynamoSettings(PolicySettings):
         }
 
 
-class Profile:
+class EngineProfile:
     """What one replica of a variant does: prompts alone, and answers alone."""
 
     def __init__(self, variant: Variant) -> None:
@@ -148,7 +148,7 @@ class Predictor:
         return self._last
 
 
-class _Seen:
+class _Gathered:
     """What the planner has gathered of a model since its last adjustment."""
 
     def __init__(self, predictor: str, now_s: float) -> None:
@@ -170,7 +170,7 @@ class Dynamo(Analyzer):
         self._least: Final = settings.least
         self._predictor: Final = settings.predictor
         self._correct: Final = settings.correct
-        self._seen: Final[dict[str, _Seen]] = {}
+        self._seen: Final[dict[str, _Gathered]] = {}
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
@@ -178,7 +178,9 @@ class Dynamo(Analyzer):
             return [unknown(group, "There is no profile of its engine.") for group in groups]
         seen = self._seen.get(model.name)
         if seen is None:
-            seen = self._seen[model.name] = _Seen(self._predictor, now_s - model.flow.interval_s)
+            seen = self._seen[model.name] = _Gathered(
+                self._predictor, now_s - model.flow.interval_s
+            )
         if model.flow.interval_s > 0.0:
             seen.flows.append(model.flow)
         left_s = seen.since_s + self._adjustment_s - now_s
@@ -196,14 +198,14 @@ class Dynamo(Analyzer):
         seen.answer.see(flow.output_tokens)
         return self._sized(groups, flow, seen)
 
-    def _sized(self, groups: list[Group], flow: Flow, seen: _Seen) -> list[Finding]:
+    def _sized(self, groups: list[Group], flow: Flow, seen: _Gathered) -> list[Finding]:
         rate, prompt, answer = seen.requests.next(), seen.prompt.next(), seen.answer.next()
         wanted: list[int] = []
         evidence: list[dict[str, float]] = []
         for group in groups:
             load = 0.0
             facts = {"rate_predicted": rate, "prompt_predicted": prompt, "output_predicted": answer}
-            profile = Profile(group.variants[0])
+            profile = EngineProfile(group.variants[0])
             if group.role != "decode":
                 factor = flow.ttft_s / profile.ttft_s(flow.prompt_tokens) if self._correct else 1.0
                 facts["prefill_correction"] = factor
@@ -227,7 +229,7 @@ class Dynamo(Analyzer):
     def _decode_load(
         self,
         group: Group,
-        profile: Profile,
+        profile: EngineProfile,
         flow: Flow,
         rate: float,
         prompt: float,

@@ -9,7 +9,7 @@ from pydantic import Field
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
 from windtunnel.scaling.metrics import DRAWN, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, metric_faults
-from windtunnel.scaling.policies.windows import History, Means
+from windtunnel.scaling.policies.windows import History, WindowMeans
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Step
 from windtunnel.settings.drawing import Dice, Values
@@ -79,7 +79,7 @@ class Knative(Analyzer):
         self._target: Final = settings.target * settings.utilization_percent / 100.0
         self._panic_window_s: Final = settings.window_s * settings.panic_window_percent / 100.0
         self._panic_threshold: Final = settings.panic_threshold_percent / 100.0
-        self._means: Final = Means(settings.window_s)
+        self._means: Final = WindowMeans(settings.window_s)
         self._panic_s: Final[dict[str, float]] = {}  # when a panic was last renewed
         self._panic_size: Final[dict[str, int]] = {}
         self._delayed: Final = History(settings.scale_down_delay_s)

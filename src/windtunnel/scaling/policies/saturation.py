@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from windtunnel.scaling.limiters import Matched
+from windtunnel.scaling.limiters import MatchedRolesLimiter
 from windtunnel.scaling.optimizers import CostOrdered
 from windtunnel.scaling.policy import PolicyParts
 from windtunnel.scaling.saturation import Counting, Saturation
@@ -44,7 +44,7 @@ class LoadThresholds(PolicySettings):
             yield where.fault("down", what, hint=hint, because_of=(where.path,))
 
 
-class SaturationSettings(LoadThresholds):
+class KvSaturationSettings(LoadThresholds):
     """KV tokens that are in use and wait, over those that replicas can hold.
 
     A replica can hold `kv_threshold` of its KV cache, or what it holds when it computes as fast as
@@ -127,7 +127,7 @@ class WvaSettings(LoadThresholds):
             average_prompt=AVERAGE_PROMPT,
             full_queue=self.full_queue,
         )
-        return PolicyParts([analyzer], limiters=[Matched()])
+        return PolicyParts([analyzer], limiters=[MatchedRolesLimiter()])
 
     @classmethod
     def draw(cls, dice: Dice, pools: Sequence[str]) -> Values:

@@ -40,7 +40,7 @@ class History:
                 self._entries[key] = [(float(pair[0]), int(pair[1])) for pair in saved]
 
 
-class Means:
+class WindowMeans:
     """Samples by key, and their mean over any window up to the longest.
 
     While less than a window has been seen, the mean is over that part.

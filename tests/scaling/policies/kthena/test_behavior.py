@@ -11,7 +11,7 @@ from windtunnel.scaling.policies.kthena.behavior import (
     DOWN_WINDOW,
     PANIC_HOLD,
     UP_RATE,
-    Step,
+    BehaviorStep,
     TargetHistory,
     reach,
     steps,
@@ -38,7 +38,7 @@ def bound(
     *,
     panic: bool = False,
     now_s: float = 100.0,
-) -> list[Step]:
+) -> list[BehaviorStep]:
     """The steps that change the recommendation."""
     found, size = [], recommended
     for step in steps(history, now_s, recommended, current, panic=panic):

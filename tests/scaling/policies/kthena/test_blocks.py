@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.scaling.policies.kthena.blocks import Backend, Blocks, block_sizes
+from windtunnel.scaling.policies.kthena.blocks import Blocks, ReplicaKind, block_sizes
 
 
 def test_22_cheap_room_is_filled_first() -> None:
-    backends = [Backend("h100", 10, 1, 4), Backend("a100", 5, 1, 3)]
+    backends = [ReplicaKind("h100", 10, 1, 4), ReplicaKind("a100", 5, 1, 3)]
     assert Blocks(backends, 100).split(5) == {"h100": 2, "a100": 3}
 
 
@@ -28,7 +28,7 @@ def test_22_cheap_room_is_filled_first() -> None:
 def test_22_a_dear_kind_joins_when_the_next_block_of_the_cheap_one_costs_as_much(
     total: int, h100: int, a100: int
 ) -> None:
-    blocks = Blocks([Backend("h100", 30, 0, 10), Backend("a100", 10, 0, 10)], 200)
+    blocks = Blocks([ReplicaKind("h100", 30, 0, 10), ReplicaKind("a100", 10, 0, 10)], 200)
     assert blocks.split(total) == {"h100": h100, "a100": a100}
 
 
@@ -50,7 +50,7 @@ BACKENDS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 5), st.integers(0, 20)), min_size=1, max_size=4
 ).map(
     lambda rows: [
-        Backend(f"ns{index % 2}/kind{index // 2}", cost, low, low + room)
+        ReplicaKind(f"ns{index % 2}/kind{index // 2}", cost, low, low + room)
         for index, (cost, low, room) in enumerate(rows)
     ]
 )
@@ -58,7 +58,7 @@ BACKENDS = st.lists(
 
 @given(BACKENDS, st.sampled_from([0, 50, 100, 101, 150, 200, 1000]))
 def test_22_and_23_every_total_is_split_whole_and_no_kind_shrinks_when_it_grows(
-    backends: list[Backend], percent: int
+    backends: list[ReplicaKind], percent: int
 ) -> None:
     blocks = Blocks(backends, percent)
     before = blocks.split(blocks.minimum - 1)
@@ -73,7 +73,7 @@ def test_22_and_23_every_total_is_split_whole_and_no_kind_shrinks_when_it_grows(
 
 
 def test_24_one_name_in_two_namespaces_is_two_kinds() -> None:
-    blocks = Blocks([Backend("a/llm", 10, 1, 4), Backend("b/llm", 5, 2, 3)], 100)
+    blocks = Blocks([ReplicaKind("a/llm", 10, 1, 4), ReplicaKind("b/llm", 5, 2, 3)], 100)
     assert blocks.split(5) == {"a/llm": 2, "b/llm": 3}
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.scaling.policies.kthena.blocks import Backend
+from windtunnel.scaling.policies.kthena.blocks import ReplicaKind
 from windtunnel.scaling.policies.kthena.coordinate import (
     Coordinated,
     apportion,
@@ -43,7 +43,7 @@ def split(
     panic: bool = False,
     bounds: dict[str, tuple[int, int]] | None = None,
 ) -> Coordinated:
-    backends = [Backend(name, 1, *(bounds or {}).get(name, (0, 1000))) for name in baseline]
+    backends = [ReplicaKind(name, 1, *(bounds or {}).get(name, (0, 1000))) for name in baseline]
     return coordinate(section(bands or {}, mode), backends, baseline, pressures or {}, panic=panic)
 
 
@@ -92,7 +92,7 @@ def test_36_without_pressure_or_bands_the_split_by_cost_stands() -> None:
 
 
 def test_ties_go_by_name() -> None:
-    backends = [Backend("b", 1, 0, 9), Backend("a", 1, 0, 9)]
+    backends = [ReplicaKind("b", 1, 0, 9), ReplicaKind("a", 1, 0, 9)]
     assert apportion(3, {"b": 0.5, "a": 0.5}, backends) == {"b": 1, "a": 2}
 
 
@@ -119,7 +119,7 @@ def test_sizes_add_up_within_bounds_whatever_is_written(
 ) -> None:
     names = [f"t{index}" for index in range(len(targets))]
     backends = [
-        Backend(name, 1, low, low + room)
+        ReplicaKind(name, 1, low, low + room)
         for name, (low, room, _) in zip(names, targets, strict=True)
     ]
     baseline = {
@@ -143,7 +143,7 @@ def test_the_nearest_whole_numbers_are_taken(
     targets: list[tuple[int, int, int]], total: int, data: st.DataObject
 ) -> None:
     """Where no bound holds, every size is its share rounded up or down."""
-    backends = [Backend(f"t{index}", 1, 0, 1000) for index in range(len(targets))]
+    backends = [ReplicaKind(f"t{index}", 1, 0, 1000) for index in range(len(targets))]
     shares = {
         backend.name: data.draw(st.integers(1, 20), label=backend.name) for backend in backends
     }

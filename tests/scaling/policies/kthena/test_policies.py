@@ -20,7 +20,7 @@ from windtunnel.scaling.policies.kthena.settings import (
 )
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import ScalerTiming
-from windtunnel.scaling.snapshot import Flow, Model, Replica, Snapshot, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
 
 HOMOGENEOUS = "kthena-homogeneous"
 HETEROGENEOUS = "kthena-heterogeneous"
@@ -71,7 +71,9 @@ def pool(
     coming: int = 0,
 ) -> Variant:
     replicas = [
-        Replica(f"{name}-{number}", waiting=int(count), kv_tokens=100.0, kv_tokens_used=100.0 * kv)
+        ReplicaView(
+            f"{name}-{number}", waiting=int(count), kv_tokens=100.0, kv_tokens_used=100.0 * kv
+        )
         for number, count in enumerate(waiting)
     ]
     return Variant(

@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from tests.scaling.policies.predictive.test_capacity import Line
 from windtunnel.scaling.analyzers import Finding, Group
 from windtunnel.scaling.policies.predictive.analyzer import Predictive, PredictiveSettings
-from windtunnel.scaling.policies.predictive.capacity import Carrier, Shape
-from windtunnel.scaling.snapshot import Flow, Model, Objective, Replica, Variant
+from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
+from windtunnel.scaling.snapshot import Flow, Model, Objective, ReplicaView, Variant
 
 PROMISE = Objective(ttft_s=0.5, tpot_s=0.012)
 
@@ -16,7 +16,7 @@ def variant(ready: int, *, starting: int = 0, waiting: int = 0, role: str = "bot
     return Variant(
         role,
         role=role,
-        replicas=[Replica(f"{role}-{number}", waiting=waiting) for number in range(ready)],
+        replicas=[ReplicaView(f"{role}-{number}", waiting=waiting) for number in range(ready)],
         starting=starting,
         target=ready + starting,
         startup_s=60.0,
@@ -61,7 +61,7 @@ def predictive(probability: float = 0.9) -> Predictive:
 
 def test_a_replica_carries_what_its_step_times_say() -> None:
     finding = after(predictive(), [40.0] * 20, [variant(4)])[0]
-    shape = Shape(600.0, 200.0, prompt_cv=0.8)
+    shape = RequestMix(600.0, 200.0, prompt_cv=0.8)
     carried = Carrier(variant(4), shape, PROMISE).carried(4)
     assert finding.per_replica[0] == pytest.approx(carried.rate, rel=0.1)
     assert finding.supply == pytest.approx(4 * finding.per_replica[0])
@@ -151,7 +151,7 @@ def test_a_promise_that_nobody_can_keep_still_keeps_queues_short() -> None:
 
 
 def test_without_traffic_or_step_times_nothing_is_said() -> None:
-    blind = Variant("v", target=1, replicas=[Replica("a")])
+    blind = Variant("v", target=1, replicas=[ReplicaView("a")])
     model = Model("m", [blind], flow=Flow(15.0, arrived=10, prompt_tokens=5.0))
     assert not predictive().analyze([Group(model, "both", [blind], "v")], 0.0)[0].known
     assert not after(predictive(), [0.0], [variant(1)])[0].known

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windtunnel.scaling.policies.predictive.capacity import Carrier, Shape
+from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
 from windtunnel.scaling.snapshot import Objective, StepTimes, Variant
 
 
@@ -37,7 +37,7 @@ def test_a_steady_state_is_where_load_and_step_time_agree() -> None:
     # 10/s of 100+200 tokens: T = 6 ms + 25 us * 10 * 100 * T + 40 us * n with n = 10 * 200 * T,
     # so T = 6 ms / (1 - 0.025 - 0.08) = 6.704 ms and n = 13.4. Then the busier tail of n.
     sure = Objective(attained=0.5)
-    state = Carrier(variant(), Shape(100, 200, prompt_cv=0.0), sure).operation(10.0)
+    state = Carrier(variant(), RequestMix(100, 200, prompt_cv=0.0), sure).operation(10.0)
     assert state is not None
     assert state.step_s == pytest.approx(6.704e-3, rel=1e-3)
     assert state.decoding == pytest.approx(13.41, rel=1e-3)
@@ -45,7 +45,7 @@ def test_a_steady_state_is_where_load_and_step_time_agree() -> None:
 
 def test_beyond_the_engine_there_is_no_steady_state() -> None:
     # Decoding alone: n = rate * 200 * (6 ms + 40 us * n) has no solution from 125/s on.
-    carrier = Carrier(variant(seqs=100_000), Shape(1, 200), Objective(attained=0.5))
+    carrier = Carrier(variant(seqs=100_000), RequestMix(1, 200), Objective(attained=0.5))
     assert carrier.operation(130.0) is None
 
 
@@ -65,13 +65,13 @@ def test_beyond_the_engine_there_is_no_steady_state() -> None:
 def test_what_binds_is_named(
     role: str, objective: Objective, kv_tokens: float, seqs: int, bound: str
 ) -> None:
-    carried = Carrier(variant(role, kv_tokens, seqs), Shape(300, 200), objective).carried()
+    carried = Carrier(variant(role, kv_tokens, seqs), RequestMix(300, 200), objective).carried()
     assert carried.bound == bound
     assert carried.rate > 0.0
 
 
 def test_a_promise_that_no_replica_can_keep_carries_nothing() -> None:
-    carried = Carrier(variant(), Shape(300, 200), Objective(tpot_s=0.001)).carried()
+    carried = Carrier(variant(), RequestMix(300, 200), Objective(tpot_s=0.001)).carried()
     assert (carried.rate, carried.bound) == (0.0, "tpot")
 
 
@@ -83,15 +83,15 @@ def test_a_promise_that_no_replica_can_keep_carries_nothing() -> None:
     st.sampled_from(["both", "prefill", "decode"]),
 )
 def test_more_is_carried_of_less(prompt: float, output: float, tpot_s: float, role: str) -> None:
-    def carried(shape: Shape, promise_s: float, replicas: float = 1.0) -> float:
+    def carried(shape: RequestMix, promise_s: float, replicas: float = 1.0) -> float:
         return Carrier(variant(role), shape, Objective(0.5, promise_s)).carried(replicas).rate
 
-    base = carried(Shape(prompt, output), tpot_s)
+    base = carried(RequestMix(prompt, output), tpot_s)
     slack = 1.005
     assert math.isfinite(base)
-    assert carried(Shape(prompt * 1.3, output), tpot_s) <= base * slack
+    assert carried(RequestMix(prompt * 1.3, output), tpot_s) <= base * slack
     # A longer answer sees more prompts pass, so its luck is more even: that is worth a little.
-    assert carried(Shape(prompt, output * 1.3), tpot_s) <= base * 1.1
-    assert carried(Shape(prompt, output, prefix_hit=0.5), tpot_s) >= base / slack
-    assert carried(Shape(prompt, output), tpot_s * 1.5) >= base / slack
-    assert carried(Shape(prompt, output), tpot_s, 16.0) >= base / slack
+    assert carried(RequestMix(prompt, output * 1.3), tpot_s) <= base * 1.1
+    assert carried(RequestMix(prompt, output, prefix_hit=0.5), tpot_s) >= base / slack
+    assert carried(RequestMix(prompt, output), tpot_s * 1.5) >= base / slack
+    assert carried(RequestMix(prompt, output), tpot_s, 16.0) >= base / slack

@@ -14,7 +14,7 @@ AVERAGED: Final = ("_utilization", "_usage", "_ratio", "_percent", "_saturation"
 """How the names of metrics end that are shares: several pools have their mean, not their sum."""
 
 
-class Targets:
+class MetricTargets:
     """Metrics, and what one replica should have of each."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
@@ -32,13 +32,13 @@ class Recommender(Analyzer):
 
     def __init__(
         self,
-        targets: Targets,
+        targets: MetricTargets,
         histories: Histories,
         *,
         tolerance: float,
         summed: bool,
         queries: Mapping[str, str] | None = None,
-        by_variant: Mapping[str, Targets] | None = None,
+        by_variant: Mapping[str, MetricTargets] | None = None,
         all_or_none: bool = False,
     ) -> None:
         super().__init__("metrics")
@@ -79,7 +79,7 @@ class Recommender(Analyzer):
         sentence = f"{found.reason} It is in panic." if outlook.panic else found.reason
         return replicas_wanted(group, found.size, evidence, sentence)
 
-    def _reading(self, group: Group, targets: Targets) -> Reading:
+    def _reading(self, group: Group, targets: MetricTargets) -> Reading:
         external: dict[str, float] = {}
         read: list[Metric] = []
         for measured in targets.metrics:
@@ -142,7 +142,7 @@ def _sums(group: Group, variant: Variant, metrics: list[Metric]) -> dict[str, fl
     }
 
 
-def _evidence(group: Group, targets: Targets) -> dict[str, float]:
+def _evidence(group: Group, targets: MetricTargets) -> dict[str, float]:
     """The mean of each metric over the ready replicas."""
     if not group.ready:
         return {}

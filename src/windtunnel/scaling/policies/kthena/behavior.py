@@ -9,7 +9,7 @@ from typing import Any, Final
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.policies.kthena.recommend import LARGEST
-from windtunnel.scaling.policies.kthena.settings import OR, Behavior, Pace
+from windtunnel.scaling.policies.kthena.settings import OR, Behavior, BehaviorPace
 from windtunnel.scaling.policies.kthena.windows import SizeWindow, Window
 
 PANIC_RATE: Final = "panic rate"
@@ -83,7 +83,7 @@ class TargetHistory:
         return [self.highest_size, self.lowest_size, self.lowest_in_panic]
 
 
-class Step:
+class BehaviorStep:
     """One limit between a recommendation and a size: what it makes of a size, and why."""
 
     def __init__(self, name: str, low: int | None, high: int | None, reason: str) -> None:
@@ -100,7 +100,7 @@ class Step:
 
 def steps(
     history: TargetHistory, now_s: float, recommended: int, current: int, *, panic: bool
-) -> list[Step]:
+) -> list[BehaviorStep]:
     """What stands in the way of a recommendation, in order. None of it turns a change round."""
     if panic:
         return _panic_steps(history, now_s, current)
@@ -120,47 +120,47 @@ def reach(history: TargetHistory, now_s: float, current: int, *, panic: bool) ->
     return max(least, 0), LARGEST if most is None else most
 
 
-def _panic_steps(history: TargetHistory, now_s: float, current: int) -> list[Step]:
-    found: list[Step] = []
+def _panic_steps(history: TargetHistory, now_s: float, current: int) -> list[BehaviorStep]:
+    found: list[BehaviorStep] = []
     most = _most_in_panic(history, now_s, current)
     panic = history.behavior.panic
     if most is not None and panic is not None:
         percent = panic.percent
         reason = f"In panic, {percent}% may be added within a period."
-        found.append(Step(PANIC_RATE, None, most, reason))
-    found.append(Step(PANIC_HOLD, current, None, f"A panic never shrinks: {current} stay."))
+        found.append(BehaviorStep(PANIC_RATE, None, most, reason))
+    found.append(BehaviorStep(PANIC_HOLD, current, None, f"A panic never shrinks: {current} stay."))
     return found
 
 
-def _down_steps(history: TargetHistory, now_s: float, current: int) -> list[Step]:
-    found: list[Step] = []
+def _down_steps(history: TargetHistory, now_s: float, current: int) -> list[BehaviorStep]:
+    found: list[BehaviorStep] = []
     asked = history.highest_asked.best(now_s)
     if asked is not None:
         span_s = history.highest_asked.span_s
         reason = f"{asked} were asked for within the last {span_s:g} s."
-        found.append(Step(DOWN_WINDOW, min(asked, current), None, reason))
+        found.append(BehaviorStep(DOWN_WINDOW, min(asked, current), None, reason))
     least = _least(history, now_s, current)
     if least is not None:
         pace = history.behavior.down
         past = history.highest_size.best(now_s, current)
         reason = f"Of the {past} in the last {pace.period_s:g} s, {_pace(pace)} may go."
-        found.append(Step(DOWN_RATE, least, None, reason))
+        found.append(BehaviorStep(DOWN_RATE, least, None, reason))
     return found
 
 
-def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[Step]:
-    found: list[Step] = []
+def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[BehaviorStep]:
+    found: list[BehaviorStep] = []
     asked = history.lowest_asked.best(now_s)
     if asked is not None:
         span_s = history.lowest_asked.span_s
         reason = f"Only {asked} were asked for within the last {span_s:g} s."
-        found.append(Step(UP_WINDOW, None, max(asked, current), reason))
+        found.append(BehaviorStep(UP_WINDOW, None, max(asked, current), reason))
     most = _most(history, now_s, current)
     if most is not None:
         pace = history.behavior.up
         past = history.lowest_size.best(now_s, current)
         reason = f"To the {past} of the last {pace.period_s:g} s, {_pace(pace)} may come."
-        found.append(Step(UP_RATE, None, most, reason))
+        found.append(BehaviorStep(UP_RATE, None, most, reason))
     return found
 
 
@@ -194,7 +194,7 @@ def _most_in_panic(history: TargetHistory, now_s: float, current: int) -> int | 
     return max(past + past * panic.percent // 100, current)
 
 
-def _pace(pace: Pace) -> str:
+def _pace(pace: BehaviorPace) -> str:
     word = "or" if pace.select == OR else "and"
     return f"{pace.instances} {word} {pace.percent}%"
 
@@ -202,7 +202,9 @@ def _pace(pace: Pace) -> str:
 class Outlook:
     """What the history of a target has to say of a recommendation."""
 
-    def __init__(self, found: list[Step], *, panic: bool, lowest: int, highest: int) -> None:
+    def __init__(
+        self, found: list[BehaviorStep], *, panic: bool, lowest: int, highest: int
+    ) -> None:
         self.panic: Final = panic
         self.steps: Final = {step.name: step for step in found}
         self.lowest: Final = lowest  # as far as the rates let it go now

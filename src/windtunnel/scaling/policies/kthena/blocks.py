@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 
-class Backend:
+class ReplicaKind:
     """One kind of replica: what one costs, and how few and how many there may be."""
 
     def __init__(self, name: str, cost: float, minimum: int, maximum: int) -> None:
@@ -23,7 +23,7 @@ class Backend:
 class Blocks:
     """The order in which room is filled, made once for a policy."""
 
-    def __init__(self, backends: Sequence[Backend], growth_percent: int) -> None:
+    def __init__(self, backends: Sequence[ReplicaKind], growth_percent: int) -> None:
         self.backends: Final = list(backends)
         blocks: list[tuple[float, int, int]] = []  # cost, which backend, replicas
         for index, backend in enumerate(backends):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from windtunnel.scaling.policies.kthena.blocks import Backend
+from windtunnel.scaling.policies.kthena.blocks import ReplicaKind
 from windtunnel.scaling.policies.kthena.settings import PREFERRED, Band, Coordination
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
@@ -54,7 +54,7 @@ def coordination_faults(
 
 def coordinate(
     coordination: Coordination,
-    backends: Sequence[Backend],
+    backends: Sequence[ReplicaKind],
     baseline: Mapping[str, int],
     pressures: Mapping[str, Mapping[str, float]],
     *,
@@ -90,7 +90,7 @@ def coordinate(
 
 
 def apportion(
-    total: int, shares: Mapping[str, float], backends: Sequence[Backend]
+    total: int, shares: Mapping[str, float], backends: Sequence[ReplicaKind]
 ) -> dict[str, int]:
     """Whole numbers near the shares, within the bounds, that add up to the total if they can."""
     amounts = _within_bounds(total, shares, backends)
@@ -107,7 +107,7 @@ def apportion(
 
 
 def _within_bounds(
-    total: int, shares: Mapping[str, float], backends: Sequence[Backend]
+    total: int, shares: Mapping[str, float], backends: Sequence[ReplicaKind]
 ) -> dict[str, float]:
     """Real amounts in the proportion of the shares, save for those that a bound holds."""
     fixed: dict[str, float] = {}

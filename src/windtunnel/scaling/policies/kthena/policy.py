@@ -8,7 +8,7 @@ from pydantic import Field
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.optimizers import CostOrdered
-from windtunnel.scaling.policies.kthena.analyzer import Recommender, Targets
+from windtunnel.scaling.policies.kthena.analyzer import MetricTargets, Recommender
 from windtunnel.scaling.policies.kthena.behavior import Histories, step_limiters
 from windtunnel.scaling.policies.kthena.coordinate import coordination_faults
 from windtunnel.scaling.policies.kthena.ratio import RatioLimiter, RoleBounds, is_possible
@@ -76,12 +76,12 @@ class KthenaSettings(PolicySettings):
         all_or_none: bool = False,
     ) -> Recommender:
         return Recommender(
-            Targets(self.metrics),
+            MetricTargets(self.metrics),
             histories,
             tolerance=self.tolerance_percent / 100,
             summed=self.tolerance == "summed",
             queries=self.queries,
-            by_variant={pool: Targets(values) for pool, values in (metrics_of or {}).items()},
+            by_variant={pool: MetricTargets(values) for pool, values in (metrics_of or {}).items()},
             all_or_none=all_or_none,
         )
 

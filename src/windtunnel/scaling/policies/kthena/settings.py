@@ -23,7 +23,7 @@ PaceWindow = Annotated[float, Duration("0s", "30m")]
 Factor = Annotated[float, Number(0, LARGEST_FACTOR)]
 
 
-class Pace(Section):
+class BehaviorPace(Section):
     """How fast a size may change in one direction, and how long a recommendation counts."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)]
@@ -55,7 +55,7 @@ class Pace(Section):
         return value if self.written(info.field_name) else None
 
 
-class PaceUp(Pace):
+class PaceUp(BehaviorPace):
     """How fast a size may grow."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
@@ -67,7 +67,7 @@ class PaceUp(Pace):
     )
 
 
-class PaceDown(Pace):
+class PaceDown(BehaviorPace):
     """How fast a size may shrink."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(

@@ -8,7 +8,7 @@ from windtunnel.scaling.analyzers import Finding, Group
 from windtunnel.scaling.metrics import KV_USED, TTFT, WAITING, Metric
 from windtunnel.scaling.optimizers import Allocation, Optimizer
 from windtunnel.scaling.policies.kthena.behavior import Histories
-from windtunnel.scaling.policies.kthena.blocks import Backend, Blocks
+from windtunnel.scaling.policies.kthena.blocks import Blocks, ReplicaKind
 from windtunnel.scaling.policies.kthena.coordinate import Coordinated, coordinate
 from windtunnel.scaling.policies.kthena.settings import PREFERRED, Coordination
 
@@ -46,7 +46,7 @@ class CostSplit(Optimizer):
         wanted = max((int(finding.demand) for finding in known), default=group.current)
         panic = bool(known) and self._histories.outlook(group).panic
         backends = [
-            Backend(
+            ReplicaKind(
                 variant.name,
                 self._costs.get(variant.name, variant.price_per_hour),
                 variant.minimum,

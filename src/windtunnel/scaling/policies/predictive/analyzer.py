@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, unknown
-from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, Shape
+from windtunnel.scaling.policies.predictive.capacity import Carried, Carrier, RequestMix
 from windtunnel.scaling.policies.predictive.forecast import Forecaster
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
 from windtunnel.scaling.policy import PolicyParts
@@ -82,7 +82,7 @@ class PredictiveSettings(PolicySettings):
         }
 
 
-class _Seen:
+class _Traffic:
     """What is known of the traffic of a model."""
 
     def __init__(self, forecaster: Forecaster, output_tokens: float) -> None:
@@ -157,7 +157,7 @@ class Predictive(Analyzer):
         self._settings: Final = settings
         # In less than this a few arrivals by chance would look like a flood.
         self._span_s: Final = max(settings.interval_s, _LEAST_SPAN_S)
-        self._seen: Final[dict[str, _Seen]] = {}
+        self._seen: Final[dict[str, _Traffic]] = {}
         self._capacities: Final[dict[object, Carried]] = {}
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
@@ -189,19 +189,19 @@ class Predictive(Analyzer):
             self._seen[model] = seen = self._new(saved["ahead"])
             seen.restore(saved)
 
-    def _seen_of(self, model: Model, groups: list[Group]) -> _Seen:
+    def _seen_of(self, model: Model, groups: list[Group]) -> _Traffic:
         seen = self._seen.get(model.name)
         if seen is None:
             startup_s = max(variant.startup_s for group in groups for variant in group.variants)
             self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._span_s) + 1)
         return seen
 
-    def _new(self, ahead: int) -> _Seen:
+    def _new(self, ahead: int) -> _Traffic:
         settings = self._settings
         forecaster = Forecaster(self._span_s, ahead, settings.season_s, settings.probability)
-        return _Seen(forecaster, settings.output_tokens)
+        return _Traffic(forecaster, settings.output_tokens)
 
-    def _finding(self, group: Group, seen: _Seen) -> Finding:
+    def _finding(self, group: Group, seen: _Traffic) -> Finding:
         model = group.model
         forecast = seen.forecaster.forecast()
         upper = max(forecast.upper(self._settings.probability), seen.recent_rate())
@@ -271,7 +271,7 @@ class Predictive(Analyzer):
         startup_s = max(variant.startup_s for variant in group.variants)
         return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
 
-    def _carried(self, variant: Variant, seen: _Seen, model: Model, replicas: int) -> Carried:
+    def _carried(self, variant: Variant, seen: _Traffic, model: Model, replicas: int) -> Carried:
         """What a replica carries, remembered for lengths and sizes that are nearly the same."""
         goal = model.objective
         lengths = (
@@ -290,7 +290,7 @@ class Predictive(Analyzer):
         )
         known = self._capacities.get(key)
         if known is None:
-            shape = Shape(*lengths)
+            shape = RequestMix(*lengths)
             carried = Carrier(variant, shape, goal).carried(crowd)
             if carried.rate <= 0.0:  # a promise nobody can keep: queues shall at least not grow
                 carried = Carrier(variant, shape, Objective()).carried(crowd)

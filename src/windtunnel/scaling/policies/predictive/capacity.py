@@ -22,7 +22,7 @@ _BUSY_SHARE: Final = 0.95
 """Of an engine's time: with no promise to keep, a queue must at least not grow for ever."""
 
 
-class Shape:
+class RequestMix:
     """The requests of a time: how long they are on average, and how unequal their prompts."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Shape:
         return self.prompt_tokens + self.output_tokens / 2.0
 
 
-class Operation:
+class SteadyState:
     """A steady state: the sequences that decode, the time of a step, the wait for a first token."""
 
     def __init__(self, decoding: float, step_s: float, ttft_s: float) -> None:
@@ -74,7 +74,7 @@ class Carried:
 class Carrier:
     """The steady states of one variant under one shape of requests."""
 
-    def __init__(self, variant: Variant, shape: Shape, objective: Objective) -> None:
+    def __init__(self, variant: Variant, shape: RequestMix, objective: Objective) -> None:
         if variant.step_times is None:
             raise ValueError(f"The step times of {variant.name} are not known.")
         self._times: Final[StepTimes] = variant.step_times
@@ -105,7 +105,7 @@ class Carrier:
         state = self.operation(low, replicas)
         return Carried(low, 0.0 if state is None else state.decoding, bound)
 
-    def operation(self, rate: float, replicas: float = 1.0) -> Operation | None:
+    def operation(self, rate: float, replicas: float = 1.0) -> SteadyState | None:
         """The steady state at this rate per replica; None where queues grow without end."""
         if self._role == "prefill":
             return self._prefilling(rate)
@@ -119,9 +119,9 @@ class Carrier:
         if step_s is None:
             return None
         if self._role == "decode":
-            return Operation(decoding, step_s, step_s)
+            return SteadyState(decoding, step_s, step_s)
         ttft_s = self._ttft_s(rate, decoding, step_s)
-        return None if ttft_s is None else Operation(decoding, step_s, ttft_s)
+        return None if ttft_s is None else SteadyState(decoding, step_s, ttft_s)
 
     def _broken(self, rate: float, replicas: float) -> str:
         """What this rate breaks; empty where all holds."""
@@ -221,11 +221,11 @@ class Carrier:
         unequal = (1.0 + self._shape.prompt_cv**2) / 2.0
         return served_s * unequal * math.log(busy / late) / (1.0 - busy)
 
-    def _prefilling(self, rate: float) -> Operation | None:
+    def _prefilling(self, rate: float) -> SteadyState | None:
         prompt_s = self._prompt_s(0.0)
         busy = rate * prompt_s
         if busy >= _BUSY_SHARE:
             return None
         own_s = self._step_s(min(self._shape.new_tokens, self._budget), 0.0)
         ttft_s = max(self._alone_s(0.0), own_s + self._queue_s(busy, prompt_s))
-        return Operation(0.0, own_s, ttft_s)
+        return SteadyState(0.0, own_s, ttft_s)
