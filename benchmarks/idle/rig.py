@@ -6,7 +6,7 @@ from benchmarks.idle.cases import PIPELINE, Case
 from windtunnel.admission.dataset.cells import RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.requests.admission import RequestAdmission
@@ -62,7 +62,7 @@ class Rig:
         model_cap: int | None = None,
     ) -> None:
         """`model_cap` bounds the tasks of each model too; without it only the slots do."""
-        announcer = Announcer(Telemetry(sink) if sink is not None else None)
+        reporter = EventReporter(Telemetry(sink) if sink is not None else None)
         weight = case.weight or case.slots
         resolved = [resolve(one.metadata(weight), [one.name], case.slots) for one in columns]
         per_model = {
@@ -73,7 +73,7 @@ class Rig:
         }
         limits = {SUBMISSION: case.tasks, LLM_WAIT: case.slots} | per_model
         self.columns = columns
-        self.tasks = TaskAdmission("idle", limits, announcer=announcer)
+        self.tasks = TaskAdmission("idle", limits, reporter=reporter)
         self.requests = RequestAdmission("idle", Streams(1), AimdSettings(startup_ramp_s=0.0))
         self.advisory: PressureAdvisory | None = None
         if case.advisory:
@@ -83,7 +83,7 @@ class Rig:
                     self.advisory.watch(self.tasks.demand(one.amounts), *one.request_key)
         guard = rows_guard(case.rows, case.group_rows)
         self.row_groups = RowGroupAdmission(
-            case.groups, case.tasks, guard, adaptive=case.adaptive, announcer=announcer
+            case.groups, case.tasks, guard, adaptive=case.adaptive, reporter=reporter
         )
         self.scheduler = DatasetScheduler(
             ColumnGraph({one.name: one.needs for one in columns}),
@@ -93,7 +93,7 @@ class Rig:
             self.row_groups,
             Stream(1, "retries"),
             advisory=self.advisory,
-            announcer=announcer,
+            reporter=reporter,
         )
 
     def left_over(self) -> int:

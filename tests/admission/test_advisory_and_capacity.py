@@ -6,7 +6,7 @@ import msgspec
 
 from tests.admission.requests.desk import Desk
 from windtunnel.admission.capacity import CapacitySource, capacity_plan
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests.budgets import ObservedLimits
@@ -26,8 +26,8 @@ class Shop:
         self.sink = MemorySink()
         limits = {SUBMISSION: 50, LLM_WAIT: 20} | {f"request:p/{model}": 9 for model in MODELS}
         self.tasks = TaskAdmission("run", limits)
-        announcer = Announcer(Telemetry(self.sink), "run")
-        self.advisory = PressureAdvisory(self.tasks, self.desk.admission, announcer)
+        reporter = EventReporter(Telemetry(self.sink), "run")
+        self.advisory = PressureAdvisory(self.tasks, self.desk.admission, reporter)
         for model in MODELS:
             self.desk.admission.register("p", model, "alias", 1, 0.0)
             lane = self.tasks.demand({SUBMISSION: 1, LLM_WAIT: 1, f"request:p/{model}": 1})

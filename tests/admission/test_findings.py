@@ -8,7 +8,7 @@ import pytest
 
 from tests.admission.requests.desk import Desk
 from windtunnel.admission import events
-from windtunnel.admission.events import KINDS, Announcer, Correlation
+from windtunnel.admission.events import KINDS, Correlation, EventReporter
 from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
@@ -95,7 +95,7 @@ def test_sink_exceptions_swallowed(caplog: pytest.LogCaptureFixture) -> None:
             raise RuntimeError("a slip")
 
     telemetry = Telemetry(Broken())
-    desk = Desk(cap=1, announcer=Announcer(telemetry))
+    desk = Desk(cap=1, reporter=EventReporter(telemetry))
     with caplog.at_level(logging.ERROR):
         lease = desk.take()
         ticket = desk.wait()
@@ -115,8 +115,8 @@ def test_non_json_diagnostics() -> None:
 
 def eventful_run() -> list[Event]:
     sink = MemorySink()
-    announcer = Announcer(Telemetry(sink), run="run-1")
-    desk = Desk(cap=2, announcer=announcer)
+    reporter = EventReporter(Telemetry(sink), run="run-1")
+    desk = Desk(cap=2, reporter=reporter)
     lease, other = desk.take(), desk.take()
     desk.wait(desk.ask(group="g"))
     cancelled, late = desk.wait(), desk.wait(desk.ask(deadline_s=1.0))
@@ -127,7 +127,7 @@ def eventful_run() -> list[Event]:
     desk.admission.release(lease, Outcome.SUCCESS, 1.0)
     desk.end(other, Outcome.RATE_LIMITED, retry_after_s=2.0)
     desk.refusal()
-    tasks = TaskAdmission("run-1", {SUBMISSION: 1}, announcer=announcer)
+    tasks = TaskAdmission("run-1", {SUBMISSION: 1}, reporter=reporter)
     lane = tasks.demand({SUBMISSION: 1})
     for task in ("t1", "t2", "t3"):
         tasks.enqueue(task, GroupShare("g"), lane, 1.0)
@@ -154,7 +154,7 @@ def test_release_telemetry_carries_outcome_and_correlation() -> None:
 def test_every_event_of_a_call_names_run_group_task_attempt_and_lease() -> None:
     """Whatever becomes of a wait, one reader can follow it from the task to the provider."""
     sink = MemorySink()
-    desk = Desk(cap=1, announcer=Announcer(Telemetry(sink), run="run-1"))
+    desk = Desk(cap=1, reporter=EventReporter(Telemetry(sink), run="run-1"))
     ask = RequestAsk("p", "m", Domain.CHAT, correlation=Correlation("column-a", "7/a", "7/a#2"))
     lease = desk.take(ask)
     served, cancelled = desk.wait(ask), desk.wait(ask)
@@ -188,7 +188,7 @@ def test_every_event_of_a_call_names_run_group_task_attempt_and_lease() -> None:
 
 def test_wait_started_is_delivered_after_wait_completed() -> None:
     sink = MemorySink()
-    desk = Desk(cap=1, announcer=Announcer(Telemetry(sink)))
+    desk = Desk(cap=1, reporter=EventReporter(Telemetry(sink)))
     lease = desk.take()
     desk.wait()
     desk.now = 3.0
@@ -211,7 +211,7 @@ def test_wait_started_is_delivered_after_wait_completed() -> None:
 
 def test_soft_ceiling_recovered_fires_on_every_further_increase() -> None:
     sink = MemorySink()
-    desk = Desk(cap=8, announcer=Announcer(Telemetry(sink)))
+    desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
     leases = [desk.take() for _ in range(8)]
     desk.end(leases.pop(), Outcome.RATE_LIMITED)
     for lease in leases:
@@ -226,7 +226,7 @@ def test_soft_ceiling_recovered_fires_on_every_further_increase() -> None:
 
 def test_probes_and_full_recovery_are_told_too() -> None:
     sink = MemorySink()
-    desk = Desk(cap=8, announcer=Announcer(Telemetry(sink)))
+    desk = Desk(cap=8, reporter=EventReporter(Telemetry(sink)))
     leases = [desk.take() for _ in range(8)]
     desk.end(leases.pop(), Outcome.RATE_LIMITED)
     for _ in range(20):
@@ -274,11 +274,11 @@ class Choosy(MemorySink):
 
 def test_request_side_events_are_built_with_no_sink() -> None:
     """Only wanted kinds are built; with no sink, none is."""
-    assert not Announcer().wants_any
-    assert not Announcer(Telemetry()).wants_any
+    assert not EventReporter().wants_any
+    assert not EventReporter(Telemetry()).wants_any
     sink = Choosy()
     telemetry = CountingTelemetry(sink)
-    desk = Desk(cap=1, announcer=Announcer(telemetry))
+    desk = Desk(cap=1, reporter=EventReporter(telemetry))
     desk.end(desk.take())
     assert telemetry.emitted == 0
     desk.end(desk.take(), Outcome.RATE_LIMITED)
@@ -293,7 +293,7 @@ def test_task_side_events_are_built_with_no_sink() -> None:
             return kind == events.TASK_ADMISSION_DENIED
 
     telemetry = CountingTelemetry(OnlyDenials())
-    tasks = TaskAdmission("run", {SUBMISSION: 1}, announcer=Announcer(telemetry))
+    tasks = TaskAdmission("run", {SUBMISSION: 1}, reporter=EventReporter(telemetry))
     lane = tasks.demand({SUBMISSION: 1})
     for task in ("t1", "t2"):
         tasks.enqueue(task, GroupShare("g"), lane, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.live.virtual import VirtualLoop, run, ticks
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.invariants import REQUEST_INVARIANTS
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
@@ -24,9 +24,9 @@ ASK = RequestAsk("p", "m", Domain.CHAT)
 OTHER = RequestAsk("q", "m", Domain.CHAT)
 
 
-def limiter(cap: int = 1, announcer: Announcer | None = None, tokens: int = 0) -> AsyncLimiter:
+def limiter(cap: int = 1, reporter: EventReporter | None = None, tokens: int = 0) -> AsyncLimiter:
     settings = AimdSettings(startup_ramp_s=0.0, jitter_fraction=0.0)
-    made = AsyncLimiter(RequestAdmission("run", Streams(1), settings, announcer=announcer))
+    made = AsyncLimiter(RequestAdmission("run", Streams(1), settings, reporter=reporter))
     made.register("p", "m", "alias", cap, tokens_per_minute=tokens)
     return made
 
@@ -172,7 +172,7 @@ def test_an_ask_with_a_deadline_and_a_timeout_keeps_to_the_earlier() -> None:
 def test_what_leaves_the_block_is_the_outcome(error: BaseException | None, outcome: str) -> None:
     async def main() -> None:
         sink = MemorySink()
-        front = limiter(announcer=Announcer(Telemetry(sink)))
+        front = limiter(reporter=EventReporter(Telemetry(sink)))
         expected = contextlib.nullcontext() if error is None else pytest.raises(type(error))
         with expected:
             async with front.acquire(ASK):

@@ -1,7 +1,7 @@
 """Whether and when work may start: fair queues, leases, adaptive request limits, without I/O."""
 
 from windtunnel.admission.capacity import CapacityPlan, CapacityValue, capacity_plan
-from windtunnel.admission.events import KINDS, Announcer, Correlation
+from windtunnel.admission.events import KINDS, Correlation, EventReporter
 from windtunnel.admission.invariants import REQUEST_INVARIANTS, TASK_INVARIANTS
 from windtunnel.admission.leases import Lease, TaskLease
 from windtunnel.admission.queues.fair_queue import FairQueue, Selection
@@ -38,16 +38,16 @@ from windtunnel.admission.tasks.metadata import (
     WorkKind,
     check_metadata,
     model_metadata,
+    report_fallback,
     resolve,
     task_limits,
-    tell_fallback,
 )
 from windtunnel.admission.tasks.pressure import Pressure, PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupReason, RowGroupView
 from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy, StrictFair
 
 __all__ = [
-    # Who is next.
+    # Queues.
     "FairQueue",
     "GroupShare",
     "QueuedWork",
@@ -71,7 +71,7 @@ __all__ = [
     "model_metadata",
     "resolve",
     "task_limits",
-    "tell_fallback",
+    "report_fallback",
     # Requests.
     "RequestAdmission",
     "RequestAsk",
@@ -93,7 +93,7 @@ __all__ = [
     # Both.
     "Lease",
     "ReleaseResult",
-    "Announcer",
+    "EventReporter",
     "Correlation",
     "KINDS",
     # Above them.

@@ -1,8 +1,8 @@
-"""What admission tells: one vocabulary for tasks and requests, correlated, as plain data.
+"""Events of admission: one vocabulary for tasks and requests, correlated, as plain data.
 
 Every event carries what is known of run, group, task, attempt and lease, so that one reader can
 follow a row from the queue to the provider and back. Which kinds anyone wants is asked once, when
-the controller is built; nothing else is built for a kind that nobody wants.
+the controller is built; nothing is built for other kinds.
 """
 
 from collections.abc import Mapping
@@ -100,8 +100,8 @@ class Correlation:
         self.attempt: Final = attempt
 
 
-class Announcer:
-    """Builds events for those who want them, with the correlation filled in."""
+class EventReporter:
+    """Builds events for sinks that want them, with the correlation filled in."""
 
     def __init__(self, telemetry: Telemetry | None = None, run: str = "") -> None:
         self._telemetry: Final = telemetry
@@ -114,7 +114,7 @@ class Announcer:
     def wants(self, kind: str) -> bool:
         return kind in self._wanted
 
-    def tell(
+    def report(
         self,
         now: float,
         kind: str,

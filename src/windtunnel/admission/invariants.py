@@ -87,10 +87,10 @@ TASK_INVARIANTS: Final = (
     Invariant("task-leases", "what is leased is what leases hold", _leased_is_held),
     Invariant("task-groups", "a group counts the leases that it holds", _groups_add_up),
     Invariant("task-demand", "the demand counted is that of what waits", _demand_is_queued),
-    Invariant("task-debt", "nobody owes more than it holds", _debt_is_covered),
+    Invariant("task-debt", "no group owes more than it holds", _debt_is_covered),
 )
 REQUEST_INVARIANTS: Final = (
     Invariant("request-leases", "what is in flight is what leases hold", _in_flight_is_held),
-    Invariant("request-waiters", "who waits is in one queue", _waiters_are_counted),
+    Invariant("request-waiters", "every queued request is in one queue", _waiters_are_counted),
     Invariant("request-limits", "a limit is between 1 and its cap", _limits_are_within_caps),
 )

@@ -1,7 +1,8 @@
-"""Who holds a lease, and what to say about one that comes back twice, late, or from elsewhere.
+"""Leases, and what to answer to one that comes back twice, late, or from another controller.
 
 Lease ids count up from 1 within a controller's generation, so whether an id was ever handed out is
-known for ever without remembering it: a second release is told from an unknown one however late.
+known for ever without remembering it: a second release is
+never taken for an unknown one.
 """
 
 from typing import Final

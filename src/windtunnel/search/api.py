@@ -145,7 +145,7 @@ def sensitivity(
 SHOWN_OF_PLAN = ("label", "cost_per_hour", "attained", "low", "reason", "why")
 
 
-class Planned(ResultTable):
+class PlanTable(ResultTable):
     """A row for each candidate, or for each load that was tried; and the answer."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
@@ -193,7 +193,7 @@ def plan(
     on: str = LOCAL,
     jobs: int | None = None,
     cache: str | Path | None = None,
-) -> Planned:
+) -> PlanTable:
     """The cheapest deployment of a scenario file that keeps its SLO, or what its servers carry.
 
     `sets` may say what to choose from, as in `{"plan.accelerators": ["h200", "l40s"]}`. Everything
@@ -210,7 +210,7 @@ def plan(
     )
     origin = origin_of(scenario, sets)
     with Workers(on=on, jobs=jobs, cache=None if cache is None else Cache(Path(cache))) as workers:
-        return Planned(answer(origin, question, workers, lambda *_: None))
+        return PlanTable(answer(origin, question, workers, lambda *_: None))
 
 
 def origin_of(scenario: str | Path, sets: Mapping[str, Plain] | None) -> Origin:

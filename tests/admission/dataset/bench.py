@@ -5,8 +5,8 @@ from heapq import heappop, heappush
 
 from windtunnel.admission.dataset.cells import DatasetCell, FailureAction, RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler, RetrySettings
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.dataset.scheduler import CellQueue, CellRetries, DatasetScheduler
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.invariants import TASK_INVARIANTS
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.tasks.admission import TaskAdmission
@@ -33,12 +33,12 @@ class Bench:
         group_rows: int = 8,
         groups_max: int = 8,
         tenants: Mapping[str, int] | None = None,
-        settings: RetrySettings | None = None,
+        settings: CellRetries | None = None,
         service_s: Callable[[DatasetCell], float] = lambda cell: 1.0,
         models: Mapping[str, str] | None = None,
     ) -> None:
         self.sink = MemorySink()
-        announcer = Announcer(Telemetry(self.sink), "run")
+        reporter = EventReporter(Telemetry(self.sink), "run")
         self.graph = ColumnGraph(needs)
         self.answer, self.service_s = answer, service_s
         self.tenants = dict(tenants or {"": 1})
@@ -52,7 +52,7 @@ class Bench:
         ]
         slots = cap * len({one.identity for one in metadata})
         limits = task_limits(slots, list(zip(metadata, resolved, strict=True)))
-        self.tasks = TaskAdmission("run", limits, announcer=announcer)
+        self.tasks = TaskAdmission("run", limits, reporter=reporter)
         places = [
             [
                 CellQueue(
@@ -64,7 +64,7 @@ class Bench:
             for one in resolved
         ]
         self.row_groups = RowGroupAdmission(
-            groups_max, slots, rows_guard(max(1, len(rows)), group_rows), announcer=announcer
+            groups_max, slots, rows_guard(max(1, len(rows)), group_rows), reporter=reporter
         )
         self.scheduler = DatasetScheduler(
             self.graph,
@@ -74,7 +74,7 @@ class Bench:
             self.row_groups,
             Stream(1, "retries"),
             settings,
-            announcer=announcer,
+            reporter=reporter,
         )
         self.now = 0.0
         self.started: list[tuple[float, int, int]] = []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.admission.dataset.bench import BAD, FAILS, OK, RATE_LIMITED, Bench, seeds
 from windtunnel.admission.dataset.cells import DatasetCell, FailureAction, RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import RetrySettings
+from windtunnel.admission.dataset.scheduler import CellRetries
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 
@@ -88,7 +88,7 @@ def test_a_rate_limited_call_is_queued_again_at_once_and_uses_up_no_retry() -> N
 @pytest.mark.parametrize("said", [FAILS, RATE_LIMITED])
 def test_preserved_retryables_loop_for_ever(said: str) -> None:
     """A server that refuses for ever stalls the run when its time is up, whatever it answers."""
-    bench = Bench(CHAIN, seeds(1000), lambda c, t: said, settings=RetrySettings(4, 120.0))
+    bench = Bench(CHAIN, seeds(1000), lambda c, t: said, settings=CellRetries(4, 120.0))
     bench.run()
     assert bench.now == pytest.approx(121.0, abs=2.0)
     assert bench.scheduler.is_stalled(bench.now)
@@ -99,7 +99,7 @@ def test_one_row_that_fails_for_ever_is_given_up_and_the_others_are_not() -> Non
     def answer(cell: DatasetCell, now: float) -> str:
         return RATE_LIMITED if cell.row.seed.row == 3 else OK
 
-    settings = RetrySettings(4, 50.0)
+    settings = CellRetries(4, 50.0)
     bench = Bench({"a": []}, seeds(200), answer, settings=settings, service_s=lambda c: 1.0)
     bench.run()
     assert bench.gave_up == [3]
@@ -108,7 +108,7 @@ def test_one_row_that_fails_for_ever_is_given_up_and_the_others_are_not() -> Non
 
 def test_queueing_behind_others_is_no_failing_time() -> None:
     """Two refusals, and 100 s in line between them; what it was told to wait is 5 s of that."""
-    bench = Bench({"a": []}, seeds(1), always, settings=RetrySettings(4, 60.0))
+    bench = Bench({"a": []}, seeds(1), always, settings=CellRetries(4, 60.0))
     scheduler = bench.scheduler
     now, failing_s = 0.0, []
     for wait_s, in_line_s in ((5.0, 100.0), (5.0, 5.0), (30.0, 300.0)):
@@ -123,7 +123,7 @@ def test_queueing_behind_others_is_no_failing_time() -> None:
 
 
 def test_a_row_whose_waits_and_calls_come_to_the_retry_time_is_given_up() -> None:
-    bench = Bench({"a": []}, seeds(1), always, settings=RetrySettings(4, 60.0))
+    bench = Bench({"a": []}, seeds(1), always, settings=CellRetries(4, 60.0))
     scheduler, now, verdicts = bench.scheduler, 0.0, []
     while not scheduler.is_done:
         cell = scheduler.next_cell(now)
@@ -140,7 +140,7 @@ def test_a_row_that_is_refused_while_others_are_answered_is_not_asked_for_all_th
     def answer(cell: DatasetCell, now: float) -> str:
         return RATE_LIMITED if cell.row.seed.row == 3 else OK
 
-    settings = RetrySettings(4, 600.0)
+    settings = CellRetries(4, 600.0)
     bench = Bench({"a": []}, seeds(9000), answer, settings=settings)
     bench.run()
     assert bench.gave_up == [3]
@@ -164,7 +164,7 @@ def test_a_run_is_not_stalled_while_a_call_is_out_that_may_succeed(
         {"a": []},
         seeds(rows),
         answer,
-        settings=RetrySettings(1000, 60.0),
+        settings=CellRetries(1000, 60.0),
         service_s=lambda cell: long_s if cell.row.seed.row == 0 else 1.0,
     )
     bench.run()
@@ -179,7 +179,7 @@ def test_slow_failures_one_after_another_stall_the_run_all_the_same() -> None:
         {"a": []},
         seeds(1000),
         lambda cell, now: FAILS,
-        settings=RetrySettings(4, 60.0),
+        settings=CellRetries(4, 60.0),
         service_s=lambda cell: 7.0 + cell.row.seed.row % 5,
     )
     bench.run()
@@ -208,7 +208,7 @@ def test_salvage_has_an_end() -> None:
         {"a": []},
         seeds(40),
         lambda cell, now: FAILS if cell.row.seed.row == 7 else OK,
-        settings=RetrySettings(1, 1e9),
+        settings=CellRetries(1, 1e9),
     )
     bench.run()
     assert bench.gave_up == [7]
@@ -301,7 +301,7 @@ def test_every_row_ends_once_whatever_happens(
         cap=cap,
         group_rows=group_rows,
         tenants={"x": 1, "y": 2, "z": 5},
-        settings=RetrySettings(stream.integer(0, 3), 40.0),
+        settings=CellRetries(stream.integer(0, 3), 40.0),
         service_s=lambda cell: stream.exponential(1.0),
         models={"c1": "n", "c3": "n"},
     )

@@ -1,6 +1,6 @@
 """Request admission with one endpoint and a clock, in few words, for tests."""
 
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.budgets import ObservedLimits
@@ -23,7 +23,7 @@ class Desk:
         *,
         requests_per_minute: int = 0,
         tokens_per_minute: int = 0,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
         waiters_max: int = 1000,
         ramp_s: float = 0.0,
     ) -> None:
@@ -32,7 +32,7 @@ class Desk:
             "run-1",
             Streams(1),
             AimdSettings(startup_ramp_s=ramp_s, jitter_fraction=0.0),
-            announcer=announcer,
+            reporter=reporter,
             waiters_max=waiters_max,
         )
         self.admission.register(

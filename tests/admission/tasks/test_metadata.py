@@ -2,7 +2,7 @@
 
 import pytest
 
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
 from windtunnel.admission.tasks.metadata import (
@@ -13,8 +13,8 @@ from windtunnel.admission.tasks.metadata import (
     WorkKind,
     check_metadata,
     model_metadata,
+    report_fallback,
     resolve,
-    tell_fallback,
 )
 from windtunnel.core.telemetry import MemorySink, Telemetry
 
@@ -64,8 +64,8 @@ def test_a_fallback_is_used_and_reported() -> None:
     assert resolved.fell_back is MetadataFault.WEIGHT
     assert resolved.said.startswith("scheduling metadata: -1 is not a weight")
     sink = MemorySink()
-    tell_fallback(Announcer(Telemetry(sink)), resolved, 0.0)
-    tell_fallback(Announcer(Telemetry(sink)), resolve(None, ["a"], 64), 0.0)
+    report_fallback(EventReporter(Telemetry(sink)), resolved, 0.0)
+    report_fallback(EventReporter(Telemetry(sink)), resolve(None, ["a"], 64), 0.0)
     assert [(event.kind, event.reason) for event in sink.events] == [
         ("task_metadata_fell_back", "weight")
     ]

@@ -9,7 +9,7 @@ import pytest
 
 import windtunnel as wt
 from tests.search.plan.plans import SHOP
-from windtunnel.search.api import Planned
+from windtunnel.search.api import PlanTable
 from windtunnel.search.plan.load import loaded
 from windtunnel.search.plan.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_said(shop: Path, asked: dict[str, object], says: str) 
 
 
 def test_a_plan_without_rows_is_a_table_too() -> None:
-    empty = Planned({"find": "load", "name": "x", "curve": [], "carried": None, "not_tried": []})
+    empty = PlanTable({"find": "load", "name": "x", "curve": [], "carried": None, "not_tried": []})
     assert len(empty) == 0
     assert empty.best is None
     assert empty.closest is None

@@ -12,7 +12,7 @@ from windtunnel.admission.gateway.settings import (
     FlowControlSettings,
     GatewaySettings,
     NeverSettings,
-    SaturationSettings,
+    SaturationShedSettings,
     TierShedSettings,
     TokenBucketSettings,
     UtilizationSettings,
@@ -83,7 +83,7 @@ def test_each_policy_has_its_values() -> None:
     assert (lowest.threshold, lowest.min_priority) == (0, 0)
     for more, values in (("", (5.0, 0.8)), (", queue_depth: 2.5, kv_utilization: 1", (2.5, 1.0))):
         shed = plan("{policy: saturation" + more + "}")
-        assert isinstance(shed, SaturationSettings)
+        assert isinstance(shed, SaturationShedSettings)
         assert (shed.queue_depth, shed.kv_utilization) == values
 
 

@@ -115,7 +115,7 @@ class DatasetCell:
         """Since its first failure: calls, and waits of its own; not what it waited for others."""
         self.landed_s = 0.0
         self.own_wait_s = 0.0
-        """How long it had to wait after its last call, whoever else waits: a rest, Retry-After."""
+        """How long it had to wait after its last call, apart from queueing: a rest, Retry-After."""
         self.began_s = NEVER
         """When the call that is out was sent; infinity when none is."""
         self.lease: TaskLease | None = None

@@ -8,7 +8,7 @@ from windtunnel.core.errors import InputError, nearest
 
 
 class ColumnGraph:
-    """Columns by number, in the order in which they were named, with who needs whom."""
+    """Columns by number, in the order in which they were named, with their dependencies."""
 
     def __init__(self, needs: Mapping[str, Iterable[str]]) -> None:
         """`needs` maps each column to the columns that must be there before it."""

@@ -31,8 +31,8 @@ from windtunnel.admission.events import (
     TASK_COMPLETED,
     TASK_DEFERRED,
     TASK_SALVAGED,
-    Announcer,
     Correlation,
+    EventReporter,
 )
 from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.queues.groups import DemandLane, GroupShare, Resource
@@ -57,7 +57,7 @@ REFUSALS_AT_ONCE: Final = 20
 """So many rate limits in a row, and a cell rests as after a failure: it may be alone with them."""
 
 
-class RetrySettings:
+class CellRetries:
     """How often and how long a call that failed is tried again.
 
     retries: failures in one round after which a cell is parked.
@@ -96,10 +96,10 @@ class DatasetScheduler:
         tasks: TaskAdmission,
         row_groups: RowGroupAdmission,
         stream: Stream,
-        settings: RetrySettings | None = None,
+        settings: CellRetries | None = None,
         *,
         advisory: PressureAdvisory | None = None,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
     ) -> None:
         """`places` are those of each column, by the kind of a row.
 
@@ -118,9 +118,9 @@ class DatasetScheduler:
         self._places: Final = tuple(tuple(kinds) for kinds in places)
         self._groups: Final = groups
         self._stream: Final = stream
-        self._settings: Final = settings if settings is not None else RetrySettings()
+        self._settings: Final = settings if settings is not None else CellRetries()
         self._advisory: Final = advisory
-        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._active: Final[dict[int, RowGroup]] = {}
         self._admitted = 0
         self._rests: Final = EventQueue()
@@ -190,7 +190,7 @@ class DatasetScheduler:
         if row.is_closed:
             self._settle(row.group, now)
             return False
-        self._tell(now, TASK_COMPLETED, cell, "", {"tries": cell.tries})
+        self._report(now, TASK_COMPLETED, cell, "", {"tries": cell.tries})
         del row.cells[cell.column]
         row.left -= 1
         for child in self._graph.children[cell.column]:
@@ -269,7 +269,7 @@ class DatasetScheduler:
             rest_s = min(retry_delay_s(before - 1, self._stream), left_s)
             numbers["rest_s"] = rest_s
             self._rest(cell, now, rest_s)
-        self._tell(now, TASK_DEFERRED, cell, reason, numbers)
+        self._report(now, TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
 
@@ -338,9 +338,9 @@ class DatasetScheduler:
             elif self.tasks.discard(cell.id, now):
                 group.queued -= 1
         row.cells.clear()
-        if self._announcer.wants(kind):
+        if self._reporter.wants(kind):
             numbers: dict[str, Plain] = {"row": row.seed.row, "row_group": group.id}
-            self._announcer.tell(now, kind, f"row {row.seed.row}", reason, None, 0, numbers)
+            self._reporter.report(now, kind, f"row {row.seed.row}", reason, None, 0, numbers)
 
     def _settle(self, group: RowGroup, now: float) -> None:
         """Ends a group with no open row, or salvages what is parked when nothing else goes on."""
@@ -349,9 +349,9 @@ class DatasetScheduler:
         if group.open_rows == 0:
             del self._active[group.id]
             self.ended_groups += 1
-            if self._announcer.wants(ROW_GROUP_ENDED):
+            if self._reporter.wants(ROW_GROUP_ENDED):
                 numbers: dict[str, Plain] = {"rows": group.size, "took_s": now - group.admitted_s}
-                self._announcer.tell(
+                self._reporter.report(
                     now, ROW_GROUP_ENDED, f"row group {group.id}", "", None, 0, numbers
                 )
             return
@@ -362,7 +362,7 @@ class DatasetScheduler:
             self._count_deferred(cell, -1)
             cell.round += 1
             cell.attempts = 0
-            self._tell(now, TASK_SALVAGED, cell, "", {"round": cell.round})
+            self._report(now, TASK_SALVAGED, cell, "", {"round": cell.round})
             self._enqueue(cell, now)
 
     def _end_rests(self, now: float) -> None:
@@ -400,8 +400,8 @@ class DatasetScheduler:
         self._admitted += 1
         self._active[group.id] = group
         self.open_rows += group.size
-        if self._announcer.wants(ROW_GROUP_ADMITTED):
-            self._announcer.tell(
+        if self._reporter.wants(ROW_GROUP_ADMITTED):
+            self._reporter.report(
                 now, ROW_GROUP_ADMITTED, f"row group {group.id}", "", None, 0, {"rows": group.size}
             )
         for seed in self._next:
@@ -443,13 +443,13 @@ class DatasetScheduler:
             hint="a bug in Windtunnel: please report it",
         )
 
-    def _tell(
+    def _report(
         self, now: float, kind: str, cell: DatasetCell, reason: str, numbers: dict[str, Plain]
     ) -> None:
-        if self._announcer.wants(kind):
+        if self._reporter.wants(kind):
             spec = self._places[cell.column][cell.row.seed.kind].spec
             correlation = Correlation(spec.key, cell.id, f"{cell.id}#{cell.tries}")
-            self._announcer.tell(now, kind, cell.id, reason, correlation, 0, numbers)
+            self._reporter.report(now, kind, cell.id, reason, correlation, 0, numbers)
 
 
 def _distinct(lanes: list[DemandLane]) -> list[DemandLane]:

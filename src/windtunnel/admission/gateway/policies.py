@@ -24,7 +24,7 @@ from windtunnel.admission.gateway.settings import (
     DetectorSettings,
     FlowControlSettings,
     GatewaySettings,
-    SaturationSettings,
+    SaturationShedSettings,
     TierShedSettings,
     TokenBucketSettings,
     UtilizationSettings,
@@ -149,7 +149,7 @@ def _policy(
         return TokenBucket(settings.capacity, settings.refill_per_s)
     if isinstance(settings, TierShedSettings):
         return TierShed(settings.threshold, settings.min_priority)
-    if isinstance(settings, SaturationSettings):
+    if isinstance(settings, SaturationShedSettings):
         return SaturationShed(settings.queue_depth, settings.kv_utilization)
     assert isinstance(settings, FlowControlSettings)
     detector = _detector(settings.detector, staleness_s)

@@ -121,7 +121,7 @@ class TierShedSettings(GatewayPolicySettings):
     )
 
 
-class SaturationSettings(GatewayPolicySettings):
+class SaturationShedSettings(GatewayPolicySettings):
     """Requests of priority below 0 are rejected while the fleet is saturated.
 
     It is full where the mean over servers of the larger of queue / `queue_depth` and KV use /
@@ -273,7 +273,7 @@ GatewaySettings = Annotated[
     Annotated[AlwaysSettings, variant("always")]
     | Annotated[TokenBucketSettings, variant("token-bucket")]
     | Annotated[TierShedSettings, variant("tier-shed")]
-    | Annotated[SaturationSettings, variant("saturation")]
+    | Annotated[SaturationShedSettings, variant("saturation")]
     | Annotated[FlowControlSettings, variant("flow-control")],
     chosen_by("policy", "always", "token-bucket", "tier-shed", "saturation", "flow-control"),
 ]
@@ -327,7 +327,7 @@ def _nothing_to_shed(settings: GatewaySettings, where: Context) -> Iterator[Faul
     none = "no request has a priority below 0"
     hint = "give a source a class such as `batch`"
     because = (("slo",),)
-    if isinstance(settings, SaturationSettings):
+    if isinstance(settings, SaturationShedSettings):
         what = f"{none}, so that 'saturation' lets everybody in"
         yield where.fault("policy", what, hint=hint, because_of=because)
     if settings.budgets and not settings.reject_all:

@@ -1,13 +1,13 @@
-"""Who is next: weighted virtual time between groups, first in first out within a group.
+"""What is next: weighted virtual time between groups, first in first out within a group.
 
 One queue serves tasks that wait for resources and requests that wait for an endpoint. Whether work
-may start is not asked while selecting, it is told beforehand: work that asks for the same things
+may start is not asked while selecting, but known beforehand: work that asks for the same things
 waits in one *lane*, which is open or blocked as a whole; lanes that ask for the same shared things
 stand in one *bay*, which is open or short as a whole. So a selection looks at the first lane of
 each open bay and costs O(log groups) to commit, however many tasks and groups wait.
 
 Order: groups whose policy lets them go first, then higher priority, then the smaller start tag of
-start-time fair queueing, then who has waited in line longer. `reference_queue.py` is the same thing
+start-time fair queueing, then the group queued longer. `reference_queue.py` is the same thing
 done slowly and obviously.
 """
 
@@ -356,7 +356,7 @@ class FairQueue:
                 self.dirty.append(resource)
 
     def _lane_changed(self, lane: DemandLane) -> None:
-        """Keeps a lane in its bay's order while it is open and somebody in it may go."""
+        """Keeps a lane in its bay's order while it is open and something in it may go."""
         nodes = lane.groups.nodes
         lanes = lane.bay.lanes
         if lane.blocks > 0 or not nodes:

@@ -1,6 +1,6 @@
 """What waits and for what: groups of work, lanes of equal demand, and the resources they want.
 
-State of the fair queue and of the controller that owns it; nobody else changes it.
+State of the fair queue and of the controller that owns it; nothing else changes it.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from windtunnel.core.heap import Node, NodeHeap
 READY: Final = 0
 YIELDING: Final = 1
 REFUSED: Final = 2
-"""How a group stands with the policy: goes in its turn, goes when nobody else can, does not go."""
+"""What the policy says of a group: goes in its turn, goes when no other can, does not go."""
 
 PRIORITY_MAX: Final = 1000
 
@@ -43,7 +43,7 @@ class GroupShare:
 
 
 class Resource:
-    """Something of which only so much may be in use at once, and who wants it."""
+    """Something of which only so much may be in use at once, and the demand for it."""
 
     __slots__ = (
         "contenders",
@@ -113,7 +113,7 @@ class LaneGroup:
 
 
 class DemandLane(Node):
-    """Work that asks for the same amounts of the same things, whoever it belongs to."""
+    """Work of any group that needs the same amounts of the same resources."""
 
     __slots__ = (
         "amounts",

@@ -1,6 +1,6 @@
 """Request admission: whether one outbound call may start now, or waits, or is refused.
 
-Every method takes the time. Whoever frees capacity hands it on: `release`, `cancel`, `register`
+Every method takes the time. A call that frees capacity hands it on: `release`, `cancel`, `register`
 and `advance` give leases to the waiters that may go, and `take_resolved` returns those tickets, so
 that a driver wakes exactly them. `next_wake_s` says when to call `advance` although nothing
 happened: a deadline, the end of a wait, a step of a ramp, room in a budget. Nothing polls.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from windtunnel.admission import events as kinds
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.leases import Lease, Ledger
 from windtunnel.admission.queues.groups import DemandLane, QueuedWork
 from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
@@ -24,13 +24,13 @@ from windtunnel.admission.requests.endpoint import (
     RequestLease,
 )
 from windtunnel.admission.requests.events import (
-    tell_denied,
-    tell_ended_wait,
-    tell_granted,
-    tell_limit,
-    tell_refused_release,
-    tell_release,
-    tell_request,
+    report_denied,
+    report_ended_wait,
+    report_granted,
+    report_limit,
+    report_refused_release,
+    report_release,
+    report_request,
 )
 from windtunnel.admission.requests.limiter import NEVER, AimdLimiter, AimdSettings, RequestLimiter
 from windtunnel.core.errors import InputError
@@ -50,7 +50,7 @@ _SUCCESS: Final = Outcome.SUCCESS
 
 
 class RequestAdmission:
-    """All endpoints of a run: their limits, their leases, and who waits for them."""
+    """All endpoints of a run: their limits, their leases, and their queues."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RequestAdmission:
         maximum_limits: Mapping[str, int] | None = None,
         make_limiter: MakeLimiter | None = None,
         waiters_max: int = WAITERS_MAX,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
     ) -> None:
         """Limits are given by key, `provider/model/domain`; `make_limiter` replaces AIMD."""
         self.ledger: Final = Ledger(generation)
@@ -74,8 +74,8 @@ class RequestAdmission:
         self._maximum_limits: Final[dict[str, int]] = dict(maximum_limits or {})
         self._make_limiter: Final = make_limiter
         self._waiters_max: Final = waiters_max
-        self._announcer: Final = announcer if announcer is not None else Announcer()
-        self._tells: Final = self._announcer.wants_any
+        self._reporter: Final = reporter if reporter is not None else EventReporter()
+        self._reports: Final = self._reporter.wants_any
         self._endpoints: Final[dict[tuple[str, str], ModelEndpoint]] = {}
         self._timers: Final = EventQueue()
         self._resolved: list[QueueTicket] = []
@@ -113,9 +113,9 @@ class RequestAdmission:
         before, endpoint.cap = endpoint.cap, min(endpoint.caps.values())
         for state in endpoint.domains.values():
             state.limiter.set_maximum(self._maximum(endpoint, state.key))
-        if self._tells:
+        if self._reports:
             kind = kinds.REQUEST_CAP_CHANGED if before else kinds.REQUEST_REGISTERED
-            self._announcer.tell(
+            self._reporter.report(
                 now, kind, f"{provider}/{model}", "", None, 0, {"cap": endpoint.cap, "was": before}
             )
         self._catch_up(now)
@@ -153,7 +153,7 @@ class RequestAdmission:
         return self._wait(endpoint, state, ask, now)
 
     def could_start(self, ask: RequestAsk, now: float) -> bool:
-        """Whether `acquire` would give a lease at once; nothing is told or taken."""
+        """Whether `acquire` would give a lease at once; nothing is reported or taken."""
         found = self._find(ask, now)
         if isinstance(found, RequestDenied):
             return False
@@ -169,7 +169,7 @@ class RequestAdmission:
         return state.in_flight / state.limiter.limit if state is not None else 0.0
 
     def cancel(self, ticket: QueueTicket, now: float) -> None:
-        """Whoever waited is gone: its place is given up, or its lease if it has one already."""
+        """The caller is gone: its place is given up, or its lease if it has one already."""
         self._catch_up(now)
         if ticket.is_waiting:
             self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.CANCELLED, NEVER), now)
@@ -191,8 +191,8 @@ class RequestAdmission:
         held = self.ledger.active.get(lease.id)
         result = self.ledger.release(lease)
         if result is not _RELEASED:
-            if self._tells:
-                tell_refused_release(self._announcer, lease, result, now)
+            if self._reports:
+                report_refused_release(self._reporter, lease, result, now)
             return result
         assert isinstance(held, RequestLease)
         self._catch_up(now)
@@ -211,8 +211,8 @@ class RequestAdmission:
             if observed.retry_after_s > retry_after_s:
                 retry_after_s = observed.retry_after_s
         limiter.end(held.admission, outcome, tokens_used, retry_after_s, now)
-        if self._tells:
-            tell_release(self._announcer, held, outcome, now)
+        if self._reports:
+            report_release(self._reporter, held, outcome, now)
         self._admit(endpoint, now)
         return result
 
@@ -295,7 +295,7 @@ class RequestAdmission:
     def _refusal(
         self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, now: float
     ) -> RequestDenied | None:
-        """Why a call could not start now even if nobody waited."""
+        """Why a call could not start now even if nothing were queued."""
         limiter = state.limiter
         if now < limiter.blocked_until_s:
             return RequestDenied(ask, RequestDenial.COOLDOWN, limiter.blocked_until_s)
@@ -335,9 +335,9 @@ class RequestAdmission:
             now,
         )
         self.ledger.active[lease.id] = lease
-        if self._tells:
-            tell_request(self._announcer, kinds.REQUEST_LEASE_ACQUIRED, state, ask, lease.id, now)
-            tell_limit(self._announcer, lease, "", now)
+        if self._reports:
+            report_request(self._reporter, kinds.REQUEST_LEASE_ACQUIRED, state, ask, lease.id, now)
+            report_limit(self._reporter, lease, "", now)
         return lease
 
     def _wait(
@@ -352,10 +352,10 @@ class RequestAdmission:
         waiters = len(endpoint.queue)
         if waiters > endpoint.peak_waiters:
             endpoint.peak_waiters = waiters
-        if self._tells:
+        if self._reports:
             if waiters == 1:
-                tell_request(self._announcer, kinds.REQUEST_QUEUE_FORMED, state, ask, 0, now)
-            tell_request(self._announcer, kinds.REQUEST_WAIT_STARTED, state, ask, 0, now)
+                report_request(self._reporter, kinds.REQUEST_QUEUE_FORMED, state, ask, 0, now)
+            report_request(self._reporter, kinds.REQUEST_WAIT_STARTED, state, ask, 0, now)
         self._admit(endpoint, now)
         lease = ticket.lease
         if lease is not None:
@@ -366,7 +366,7 @@ class RequestAdmission:
         return ticket
 
     def _catch_up(self, now: float) -> None:
-        """Lets what is due happen first: nobody is given a lease after its deadline."""
+        """Lets what is due happen first: no lease is given after a deadline."""
         if self._timers.peek_time() <= now:
             self.advance(now)
 
@@ -399,8 +399,8 @@ class RequestAdmission:
             self._stop_waiting(ticket)
             ticket.lease = self._grant(endpoint, ticket.domain, ticket.ask, ticket.id, now)
             self._resolved.append(ticket)
-            if self._tells:
-                tell_granted(self._announcer, ticket, now)
+            if self._reports:
+                report_granted(self._reporter, ticket, now)
             wake_s = NEVER
         self._plan_wake(endpoint, wake_s)
 
@@ -436,8 +436,8 @@ class RequestAdmission:
         ticket.denied = denied
         if denied.reason is not RequestDenial.CANCELLED:
             self._resolved.append(ticket)
-        if self._tells:
-            tell_ended_wait(self._announcer, ticket, denied, now)
+        if self._reports:
+            report_ended_wait(self._reporter, ticket, denied, now)
 
     def _stop_waiting(self, ticket: QueueTicket) -> None:
         self.waiting -= 1
@@ -446,8 +446,8 @@ class RequestAdmission:
             ticket.deadline = None
 
     def _denied(self, denied: RequestDenied, now: float) -> RequestDenied:
-        if self._tells:
-            tell_denied(self._announcer, denied, now)
+        if self._reports:
+            report_denied(self._reporter, denied, now)
         return denied
 
     def _learn(self, endpoint: ModelEndpoint, observed: ObservedLimits, now: float) -> None:
@@ -467,12 +467,12 @@ class RequestAdmission:
             observed.tokens_window_s,
         ):
             changed = True
-        if changed and self._tells:
+        if changed and self._reports:
             numbers: dict[str, Plain] = {
                 "requests_per_minute": requests.per_minute,
                 "tokens_per_minute": tokens.per_minute,
             }
-            self._announcer.tell(
+            self._reporter.report(
                 now,
                 kinds.REQUEST_BUDGET_CHANGED,
                 f"{endpoint.provider}/{endpoint.model}",

@@ -5,7 +5,7 @@ holds more than the limit. An estimate is put right when the true amount is know
 
 A limit that replies teach may be one of a second, a minute, an hour or a day. Those of a second and
 of a minute are kept to. Longer ones are left to the provider: whether they come back bit by bit or
-all at midnight it does not say, and a client that is silent until tomorrow helps nobody.
+all at midnight it does not say, and a client that is silent until tomorrow is no use.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""One provider's model: its cap, its limits by domain, its budgets, and who waits for it.
+"""One provider's model: its cap, its limits by domain, its budgets, and its queue.
 
 State of request admission, owned by `requests.py`; the two are apart for length only.
 """
@@ -115,8 +115,8 @@ class DomainState:
         "last_outcome",
         "limiter",
         "peak_in_flight",
-        "told_ceiling",
-        "told_limit",
+        "reported_ceiling",
+        "reported_limit",
     )
 
     def __init__(self, key: str, limiter: RequestLimiter, lane: DemandLane) -> None:
@@ -126,8 +126,8 @@ class DomainState:
         self.in_flight = 0
         self.peak_in_flight = 0
         self.last_outcome = ""
-        self.told_limit = limiter.limit
-        self.told_ceiling = 0
+        self.reported_limit = limiter.limit
+        self.reported_ceiling = 0
 
 
 class AnswerSizes:
@@ -277,7 +277,7 @@ class QueueTicket:
         self.lease: RequestLease | None = None
         self.denied: RequestDenied | None = None
         self.user: object = None
-        """Whatever the driver needs to find who waits; admission never looks at it."""
+        """Whatever the driver needs to find the caller; admission never looks at it."""
 
     @property
     def is_waiting(self) -> bool:

@@ -1,7 +1,7 @@
-"""How request admission words its events; called only when somebody wants some."""
+"""Events of request admission; built only where a sink wants them."""
 
 from windtunnel.admission import events as kinds
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.leases import Lease
 from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests.endpoint import (
@@ -30,28 +30,28 @@ def pressure(state: DomainState) -> dict[str, Plain]:
     }
 
 
-def tell_request(
-    announcer: Announcer, kind: str, state: DomainState, ask: RequestAsk, lease: int, now: float
+def report_request(
+    reporter: EventReporter, kind: str, state: DomainState, ask: RequestAsk, lease: int, now: float
 ) -> None:
-    if announcer.wants(kind):
-        announcer.tell(now, kind, state.key, "", ask.correlation, lease, pressure(state))
+    if reporter.wants(kind):
+        reporter.report(now, kind, state.key, "", ask.correlation, lease, pressure(state))
 
 
-def tell_denied(announcer: Announcer, denied: RequestDenied, now: float) -> None:
-    if announcer.wants(kinds.REQUEST_DENIED):
+def report_denied(reporter: EventReporter, denied: RequestDenied, now: float) -> None:
+    if reporter.wants(kinds.REQUEST_DENIED):
         ask = denied.ask
         subject = f"{ask.provider}/{ask.model}/{ask.domain.value}"
-        announcer.tell(
+        reporter.report(
             now, kinds.REQUEST_DENIED, subject, denied.reason.value, ask.correlation, 0, {}
         )
 
 
-def tell_granted(announcer: Announcer, ticket: QueueTicket, now: float) -> None:
+def report_granted(reporter: EventReporter, ticket: QueueTicket, now: float) -> None:
     state, lease = ticket.domain, ticket.lease
     assert lease is not None
-    if announcer.wants(kinds.REQUEST_WAIT_COMPLETED):
+    if reporter.wants(kinds.REQUEST_WAIT_COMPLETED):
         numbers = pressure(state) | {"waited_s": now - ticket.since_s}
-        announcer.tell(
+        reporter.report(
             now,
             kinds.REQUEST_WAIT_COMPLETED,
             state.key,
@@ -60,16 +60,16 @@ def tell_granted(announcer: Announcer, ticket: QueueTicket, now: float) -> None:
             lease.id,
             numbers,
         )
-    _tell_drained(announcer, ticket, now)
+    _report_drained(reporter, ticket, now)
 
 
-def tell_ended_wait(
-    announcer: Announcer, ticket: QueueTicket, denied: RequestDenied, now: float
+def report_ended_wait(
+    reporter: EventReporter, ticket: QueueTicket, denied: RequestDenied, now: float
 ) -> None:
     kind = _ENDS_OF_WAITS.get(denied.reason, kinds.REQUEST_DENIED)
-    if announcer.wants(kind):
+    if reporter.wants(kind):
         numbers = pressure(ticket.domain) | {"waited_s": now - ticket.since_s}
-        announcer.tell(
+        reporter.report(
             now,
             kind,
             ticket.domain.key,
@@ -78,49 +78,51 @@ def tell_ended_wait(
             0,
             numbers,
         )
-    _tell_drained(announcer, ticket, now)
+    _report_drained(reporter, ticket, now)
 
 
-def _tell_drained(announcer: Announcer, ticket: QueueTicket, now: float) -> None:
+def _report_drained(reporter: EventReporter, ticket: QueueTicket, now: float) -> None:
     if len(ticket.endpoint.queue) == 0:
-        tell_request(announcer, kinds.REQUEST_QUEUE_DRAINED, ticket.domain, ticket.ask, 0, now)
+        report_request(reporter, kinds.REQUEST_QUEUE_DRAINED, ticket.domain, ticket.ask, 0, now)
 
 
-def tell_refused_release(
-    announcer: Announcer, lease: Lease, result: ReleaseResult, now: float
+def report_refused_release(
+    reporter: EventReporter, lease: Lease, result: ReleaseResult, now: float
 ) -> None:
-    announcer.tell(
+    reporter.report(
         now, kinds.REQUEST_RELEASE_REFUSED, lease.work_id, result.value, None, lease.id, {}
     )
 
 
-def tell_release(announcer: Announcer, lease: RequestLease, outcome: Outcome, now: float) -> None:
+def report_release(
+    reporter: EventReporter, lease: RequestLease, outcome: Outcome, now: float
+) -> None:
     """The release itself, the refusal if it was one, and what it did to the limit."""
     state, correlation = lease.domain, lease.ask.correlation
     numbers = pressure(state) | {"held_s": now - lease.acquired_s}
-    told = [kinds.REQUEST_LEASE_RELEASED]
+    reported = [kinds.REQUEST_LEASE_RELEASED]
     if outcome is Outcome.RATE_LIMITED:
-        told.append(kinds.REQUEST_RATE_LIMITED)
+        reported.append(kinds.REQUEST_RATE_LIMITED)
         numbers["blocked_until_s"] = state.limiter.blocked_until_s
-    for kind in told:
-        announcer.tell(now, kind, state.key, outcome.value, correlation, lease.id, numbers)
-    tell_limit(announcer, lease, outcome.value, now)
+    for kind in reported:
+        reporter.report(now, kind, state.key, outcome.value, correlation, lease.id, numbers)
+    report_limit(reporter, lease, outcome.value, now)
 
 
-def tell_limit(announcer: Announcer, lease: RequestLease, reason: str, now: float) -> None:
-    """How the limit has moved since that was last told: by an outcome, a ramp or a probe."""
+def report_limit(reporter: EventReporter, lease: RequestLease, reason: str, now: float) -> None:
+    """How the limit has moved since that was last reported: by an outcome, a ramp or a probe."""
     state, limiter = lease.domain, lease.domain.limiter
-    before, was_ceiling = state.told_limit, state.told_ceiling
-    state.told_limit, state.told_ceiling = limiter.limit, limiter.ceiling
-    told = []
+    before, was_ceiling = state.reported_limit, state.reported_ceiling
+    state.reported_limit, state.reported_ceiling = limiter.limit, limiter.ceiling
+    reported = []
     if limiter.limit < before:
-        told.append(kinds.REQUEST_LIMIT_DECREASED)
+        reported.append(kinds.REQUEST_LIMIT_DECREASED)
     elif limiter.limit > before:
-        told.append(kinds.REQUEST_LIMIT_INCREASED)
+        reported.append(kinds.REQUEST_LIMIT_INCREASED)
         if limiter.limit == limiter.ceiling == was_ceiling:
-            told.append(kinds.REQUEST_SOFT_CEILING_RECOVERED)
+            reported.append(kinds.REQUEST_SOFT_CEILING_RECOVERED)
         if was_ceiling and not limiter.ceiling:
-            told.append(kinds.REQUEST_FULLY_RECOVERED)
+            reported.append(kinds.REQUEST_FULLY_RECOVERED)
     numbers = pressure(state) | {"limit_before": before}
-    for kind in told:
-        announcer.tell(now, kind, state.key, reason, lease.ask.correlation, lease.id, numbers)
+    for kind in reported:
+        reporter.report(now, kind, state.key, reason, lease.ask.correlation, lease.id, numbers)

@@ -22,7 +22,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _WHOLE = re.compile(r"\s*(\d{1,15})")
 _LONGEST_WAIT_S = DAY_S
-"""A wait beyond a day is cut to a day: nobody means it."""
+"""A wait beyond a day is cut to a day: it cannot be meant."""
 _UNIX_S = 1e9
 """A reset of so many seconds, or milliseconds, is a moment: some count from 1970."""
 _POLICY_LIMIT = re.compile(r"^\s*(\d{1,15})|[;\s]q=(\d{1,15})")

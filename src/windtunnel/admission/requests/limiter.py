@@ -129,7 +129,7 @@ class Admission:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestLimiter:
-    """A fixed limit that keeps to the waits it is told; what every limiter answers to.
+    """A fixed limit that keeps to the waits it is given; what every limiter can do.
 
     A refusal (a rate limit, an overloaded server) stops everything for Retry-After, or for
     `cooldown_s`, doubled while the refusals go on. A stream prolongs that by up to
@@ -245,7 +245,7 @@ class RequestLimiter:
         self._service_s = took_s if known_s == 0.0 else known_s + 0.1 * (took_s - known_s)
 
     def _rest_s(self) -> float:
-        """How long to rest where nobody says: a part of an answer's time, doubled each time."""
+        """How long to rest where no reply says: a part of an answer's time, doubled each time."""
         first_s = self._cooldown_s
         if 0.0 < self._service_s * _REST_SERVICES < first_s:
             first_s = self._service_s * _REST_SERVICES

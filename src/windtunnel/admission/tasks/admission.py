@@ -17,8 +17,8 @@ from windtunnel.admission.events import (
     TASK_LIMIT_CHANGED,
     TASK_RELEASE_REFUSED,
     TASK_STALE_SELECTION,
-    Announcer,
     Correlation,
+    EventReporter,
 )
 from windtunnel.admission.leases import Lease, Ledger, TaskLease
 from windtunnel.admission.queues.fair_queue import FairQueue, Selection
@@ -74,21 +74,21 @@ class Blocked:
 
 
 class TaskAdmission:
-    """The queue of ready tasks, the resources they need, and who holds a lease on them."""
+    """The queue of ready tasks, the resources they need, and the leases on those."""
 
     def __init__(
         self,
         generation: str,
         limits: Mapping[str, int],
         policy: SharePolicy | None = None,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
     ) -> None:
         self.queue: Final = FairQueue()
         self.ledger: Final = Ledger(generation)
         self.is_shut = False
         self._policy: Final[SharePolicy] = policy if policy is not None else BoundedBorrow()
-        self._announcer: Final = announcer if announcer is not None else Announcer()
-        self._tells: Final = self._announcer.wants_any
+        self._reporter: Final = reporter if reporter is not None else EventReporter()
+        self._reports: Final = self._reporter.wants_any
         self._resources: Final[dict[str, Resource]] = {}
         self._lanes: Final[dict[str, DemandLane]] = {}
         self._bays: Final[dict[str, LaneGroup]] = {}
@@ -127,19 +127,19 @@ class TaskAdmission:
     ) -> bool:
         """Adds a ready task; False when that id waits already."""
         accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload, now))
-        if accepted and self._tells:
-            self._tell(now, TASK_ENQUEUED, task_id, "", group.key, 0)
+        if accepted and self._reports:
+            self._report(now, TASK_ENQUEUED, task_id, "", group.key, 0)
         return accepted
 
     def discard(self, task_id: str, now: float) -> bool:
         """Takes back a task that still waits; False when it does not."""
         item = self.queue.discard(task_id)
-        if item is not None and self._tells:
-            self._tell(now, TASK_DISCARDED, task_id, "", item.group.key, 0)
+        if item is not None and self._reports:
+            self._report(now, TASK_DISCARDED, task_id, "", item.group.key, 0)
         return item is not None
 
     def select(self) -> Selection | None:
-        """Whose turn it is among those who may start; asking again gives the same answer."""
+        """The next task that may start; asking again gives the same answer."""
         if self.is_shut:
             return None
         queue = self.queue
@@ -162,7 +162,9 @@ class TaskAdmission:
         lane = item.lane
         denied = self._lacks(item)
         if denied is not None:
-            self._tell(now, TASK_ADMISSION_DENIED, item.id, denied.reason.value, group.spec.key, 0)
+            self._report(
+                now, TASK_ADMISSION_DENIED, item.id, denied.reason.value, group.spec.key, 0
+            )
             return denied
         accounts = group.accounts_for(lane)
         borrowed = self._policy.borrowed(group, lane, accounts)
@@ -177,15 +179,15 @@ class TaskAdmission:
             if borrowed is not None:
                 accounts[number].debt += borrowed[number]
             self._use(resource, amount)
-        if self._tells:
-            self._tell(now, TASK_LEASE_ACQUIRED, item.id, "", group.spec.key, lease.id)
+        if self._reports:
+            self._report(now, TASK_LEASE_ACQUIRED, item.id, "", group.spec.key, lease.id)
         return lease
 
     def commit(self, selection: Selection, now: float) -> QueuedWork | None:
         """Takes out what was selected; None when the queue has changed since."""
         item = self.queue.commit(selection)
-        if item is None and self._tells:
-            self._tell(
+        if item is None and self._reports:
+            self._report(
                 now, TASK_STALE_SELECTION, selection.item.id, "", selection.group.spec.key, 0
             )
         return item
@@ -202,11 +204,11 @@ class TaskAdmission:
         return lease
 
     def release(self, lease: Lease, now: float) -> ReleaseResult:
-        """Takes a lease back, once; anything else is told apart and changes nothing."""
+        """Takes a lease back, once; anything else is reported and changes nothing."""
         held = self.ledger.active.get(lease.id)
         result = self.ledger.release(lease)
         if result is not _RELEASED:
-            self._tell(
+            self._report(
                 now, TASK_RELEASE_REFUSED, lease.work_id, result.value, lease.group_key, lease.id
             )
             return result
@@ -223,8 +225,8 @@ class TaskAdmission:
             self.queue.release_group(group)
         elif group.standing != READY:
             self._readmit(group)
-        if self._tells:
-            self._tell(now, TASK_LEASE_RELEASED, held.work_id, "", held.group_key, held.id)
+        if self._reports:
+            self._report(now, TASK_LEASE_RELEASED, held.work_id, "", held.group_key, held.id)
         return result
 
     def set_limit(self, name: str, limit: int, now: float) -> None:
@@ -238,7 +240,7 @@ class TaskAdmission:
             if group.held_on is resource or group in resource.refused:
                 self._readmit(group)
         resource.refused.clear()
-        self._announcer.tell(now, TASK_LIMIT_CHANGED, name, "", None, 0, {"limit": limit})
+        self._reporter.report(now, TASK_LIMIT_CHANGED, name, "", None, 0, {"limit": limit})
 
     def shut_down(self) -> None:
         """Nothing more is selected; leases still come back."""
@@ -381,7 +383,7 @@ class TaskAdmission:
         self.queue.set_standing(group, READY)
 
     def _wake(self) -> None:
-        """Readmits groups that gave way to contenders who are fewer now, or refused while alone."""
+        """Readmits groups that gave way to contenders now fewer, or were refused while alone."""
         dirty = self.queue.dirty
         for resource in dirty:
             resource.is_dirty = False
@@ -398,11 +400,13 @@ class TaskAdmission:
                     resource.refused.clear()
         dirty.clear()
 
-    def _tell(
+    def _report(
         self, now: float, kind: str, task_id: str, reason: str, group: str, lease: int
     ) -> None:
-        if self._announcer.wants(kind):
-            self._announcer.tell(now, kind, task_id, reason, Correlation(group, task_id), lease, {})
+        if self._reporter.wants(kind):
+            self._reporter.report(
+                now, kind, task_id, reason, Correlation(group, task_id), lease, {}
+            )
 
 
 def _narrow_first(wanted: tuple[Resource, int]) -> tuple[bool, bool, str]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.admission.events import TASK_METADATA_FELL_BACK, Announcer, Correlation
+from windtunnel.admission.events import TASK_METADATA_FELL_BACK, Correlation, EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
@@ -46,7 +46,7 @@ IDENTITY_PARTS: Final[Mapping[WorkKind, tuple[str, ...]]] = {
 
 
 class SchedulingMetadata(msgspec.Struct, frozen=True):
-    """What kind of work this is, who it is, and its share."""
+    """What kind of work this is, its identity, and its share."""
 
     kind: WorkKind
     identity: tuple[str, ...]
@@ -182,10 +182,10 @@ def resolve(
     )
 
 
-def tell_fallback(announcer: Announcer, resolved: Resolved, now: float) -> None:
+def report_fallback(reporter: EventReporter, resolved: Resolved, now: float) -> None:
     """Reports that a generator's metadata was replaced, and why."""
     if resolved.fell_back is not None:
-        announcer.tell(
+        reporter.report(
             now,
             TASK_METADATA_FELL_BACK,
             resolved.group.key,

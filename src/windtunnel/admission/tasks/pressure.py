@@ -8,7 +8,7 @@ in fair order goes: waiting then happens at the endpoint, and nothing can deadlo
 from enum import StrEnum
 from typing import Final
 
-from windtunnel.admission.events import PRESSURE_ADVISORY_SKIPPED, Announcer, Correlation
+from windtunnel.admission.events import PRESSURE_ADVISORY_SKIPPED, Correlation, EventReporter
 from windtunnel.admission.queues.fair_queue import Selection
 from windtunnel.admission.queues.groups import DemandLane
 from windtunnel.admission.reasons import Domain
@@ -35,11 +35,11 @@ class PressureAdvisory:
         self,
         tasks: TaskAdmission,
         requests: RequestAdmission,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
     ) -> None:
         self._tasks: Final = tasks
         self._requests: Final = requests
-        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._keys: Final[dict[DemandLane, list[tuple[str, str, Domain]]]] = {}
         self.skips = 0
 
@@ -102,10 +102,10 @@ class PressureAdvisory:
 
     def _passed_over(self, selection: Selection, chosen: Selection, now: float) -> None:
         self.skips += 1
-        if self._announcer.wants(PRESSURE_ADVISORY_SKIPPED):
+        if self._reporter.wants(PRESSURE_ADVISORY_SKIPPED):
             reason = self.pressure(selection.item.lane, now)
             assert reason is not None
-            self._announcer.tell(
+            self._reporter.report(
                 now,
                 PRESSURE_ADVISORY_SKIPPED,
                 selection.item.id,

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.admission.events import ROW_GROUP_BLOCKED, ROW_GROUP_TARGET_CHANGED, Announcer
+from windtunnel.admission.events import ROW_GROUP_BLOCKED, ROW_GROUP_TARGET_CHANGED, EventReporter
 from windtunnel.core.errors import InputError
 
 QUEUED_PER_IN_FLIGHT_MAX: Final = 4
@@ -75,7 +75,7 @@ class RowGroupAdmission:
         rows_guard: int,
         *,
         adaptive: bool = True,
-        announcer: Announcer | None = None,
+        reporter: EventReporter | None = None,
     ) -> None:
         for name, value in (
             ("hard_cap", hard_cap),
@@ -91,7 +91,7 @@ class RowGroupAdmission:
         self.peak_target = self.target
         self.blocked: Final[dict[RowGroupReason, int]] = {}
         self._in_flight_max: Final = in_flight_max
-        self._announcer: Final = announcer if announcer is not None else Announcer()
+        self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._hungry_looks = 0
         self._overfed_looks = 0
 
@@ -121,7 +121,7 @@ class RowGroupAdmission:
                 self.peak_target = max(self.peak_target, self.target)
                 reason = RowGroupReason.HORIZON_LIMITED
         decision = RowGroupDecision(self.target, before, reason)
-        self._tell(decision, view, now)
+        self._report(decision, view, now)
         return decision
 
     def _lacks_rows(self, view: RowGroupView) -> bool:
@@ -146,13 +146,13 @@ class RowGroupAdmission:
         )
         return next((reason for holds, reason in tests if holds), None)
 
-    def _tell(self, decision: RowGroupDecision, view: RowGroupView, now: float) -> None:
+    def _report(self, decision: RowGroupDecision, view: RowGroupView, now: float) -> None:
         moved = decision.target != decision.before
         if not moved:
             self.blocked[decision.reason] = self.blocked.get(decision.reason, 0) + 1
         kind = ROW_GROUP_TARGET_CHANGED if moved else ROW_GROUP_BLOCKED
-        if self._announcer.wants(kind):
-            self._announcer.tell(
+        if self._reporter.wants(kind):
+            self._reporter.report(
                 now,
                 kind,
                 "row_groups",

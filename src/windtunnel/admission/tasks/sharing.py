@@ -1,7 +1,7 @@
 """How groups share resources that several of them want: strict shares, or shares with borrowing.
 
 A policy judges a group whose next task would fit. It may say that the group gives way to others
-(*yielding*: it goes only when nobody else can, so that giving way never leaves a resource idle) or
+(*yielding*: it goes only when no other can, so that giving way never leaves a resource idle) or
 that it may not go at all (*refused*: a ceiling that someone asked for). It changes nothing.
 
 What tipped a judgement is left on the policy until the next one: the denial, the resource, and
@@ -72,9 +72,9 @@ class StrictFair(SharePolicy):
 
 
 class BoundedBorrow(SharePolicy):
-    """Shares by weight; a group may borrow what nobody wants, and gives way while in debt.
+    """Shares by weight; a group may borrow unused shares, and gives way while in debt.
 
-    Whoever is beyond its share of a contended resource, or still in debt for it, yields. Debt is
+    A group beyond its share of a contended resource, or still in debt for it, yields. Debt is
     repaid by group (every returned lease pays back, up to what is owed) or by lease (only a
     borrowed lease pays back what it borrowed).
     """
@@ -200,7 +200,7 @@ def newly_borrowed(amount: int, projected: int, strict: int, debt: int) -> int:
 
 
 def reserve(limit: int, fraction: float) -> int:
-    """What nobody may borrow, kept for whoever comes next."""
+    """What may not be borrowed, kept for the next group that comes."""
     exact = limit * fraction
     whole = int(exact)
     return min(RESERVED_MAX, whole if whole == exact else whole + 1)

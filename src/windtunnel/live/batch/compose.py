@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.requests.admission import MakeLimiter, RequestAdmission
 from windtunnel.admission.requests.gradient import GradientLimiter
 from windtunnel.admission.requests.limiter import AimdSettings, RequestLimiter
@@ -173,7 +173,7 @@ def _runner(
     streams: Streams,
 ) -> Runner:
     _, rows, store, resumed = prepared
-    announcer = Announcer(telemetry, RUN)
+    reporter = EventReporter(telemetry, RUN)
     endpoints = {one.name: one for one in plan.endpoints}
     limiter = AsyncLimiter(
         RequestAdmission(
@@ -181,7 +181,7 @@ def _runner(
             streams,
             AimdSettings(),
             make_limiter=_make_limiter(plan.limiter, streams),
-            announcer=announcer,
+            reporter=reporter,
         )
     )
     caps = caps_of(routes, endpoints)
@@ -199,7 +199,7 @@ def _runner(
         store.finish_row(row_line(row, has_columns=bool(plan.columns)))
         resumed.finished += 1
     scheduler = build_scheduler(
-        plan, rows, routes, resumed, limiter.admission, announcer, streams["batch.retries"]
+        plan, rows, routes, resumed, limiter.admission, reporter, streams["batch.retries"]
     )
     parts = Parts(
         rows=rows,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windtunnel.admission.dataset.cells import RowSeed
-from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler, RetrySettings
-from windtunnel.admission.events import Announcer
+from windtunnel.admission.dataset.scheduler import CellQueue, CellRetries, DatasetScheduler
+from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.tasks.admission import TaskAdmission
@@ -47,7 +47,7 @@ def build_scheduler(
     routes: Routes,
     resumed: Resumed,
     requests: RequestAdmission,
-    announcer: Announcer,
+    reporter: EventReporter,
     stream: Stream,
 ) -> DatasetScheduler:
     endpoints = {one.name: one for one in plan.endpoints}
@@ -60,10 +60,8 @@ def build_scheduler(
             identity = ("model", route.pool, route.model, route.api.domain.value)
             metadata = SchedulingMetadata(WorkKind.MODEL, identity, cap)
             scheduled[name, route] = (metadata, resolve(metadata, [name], slots))
-    tasks = TaskAdmission(
-        "batch", task_limits(slots, list(scheduled.values())), announcer=announcer
-    )
-    advisory = PressureAdvisory(tasks, requests, announcer)
+    tasks = TaskAdmission("batch", task_limits(slots, list(scheduled.values())), reporter=reporter)
+    advisory = PressureAdvisory(tasks, requests, reporter)
     places = []
     for column, name in enumerate(names):
         of_kinds = []
@@ -84,11 +82,11 @@ def build_scheduler(
         places,
         _groups(plan, rows, resumed),
         tasks,
-        RowGroupAdmission(GROUPS_MAX, slots, guard, announcer=announcer),
+        RowGroupAdmission(GROUPS_MAX, slots, guard, reporter=reporter),
         stream,
-        RetrySettings(plan.retries, plan.retry_time_s),
+        CellRetries(plan.retries, plan.retry_time_s),
         advisory=advisory,
-        announcer=announcer,
+        reporter=reporter,
     )
 
 

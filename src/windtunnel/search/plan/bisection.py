@@ -169,7 +169,7 @@ class KneeSearch:
     """The load at which latency is twice that of a light load, for each seed by itself."""
 
     def __init__(self, seeds: Sequence[int], budget: float) -> None:
-        self._walks = [_Walk(seed) for seed in seeds]
+        self._walks = [_LoadWalk(seed) for seed in seeds]
         self._budget = budget
         self._spent = 0.0
         self.out_of_budget = False
@@ -194,7 +194,7 @@ class KneeSearch:
         return [walk.knee for walk in self._walks if walk.knee is not None]
 
 
-class _Walk:
+class _LoadWalk:
     """Down to a light load, up to twice its latency, and then by halves between."""
 
     def __init__(self, seed: int) -> None:
