@@ -15,6 +15,8 @@ class Changes:
         """By set, the replicas of which a part changed."""
         self.groups: Final[dict[str, None]] = {}
         self.cliques: Final[dict[str, None]] = {}
+        self.members: Final[dict[str, dict[int, None]]] = {}
+        """By scaling group, the replicas of which a clique changed."""
         self.gangs: Final[dict[str, None]] = {}
         self.pods: Final[dict[str, None]] = {}
         self.nodes: Final[dict[str, None]] = {}
@@ -45,6 +47,7 @@ class Changes:
         self.parts.clear()
         self.groups.clear()
         self.cliques.clear()
+        self.members.clear()
         self.gangs.clear()
         self.pods.clear()
         self.nodes.clear()
@@ -89,6 +92,11 @@ class Feed:
             watcher.part(clique.set_name, clique.replica)
             if clique.group:
                 watcher.groups[clique.group] = None
+                members = watcher.members.get(clique.group)
+                if members is None:
+                    watcher.members[clique.group] = {clique.group_replica: None}
+                else:
+                    members[clique.group_replica] = None
 
     def gang_changed(self, gang: PodGang) -> None:
         for watcher in self._watchers:

@@ -16,6 +16,7 @@ from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
 from windtunnel.gangs.expectations import Expectations
 from windtunnel.gangs.generation import Outline, scaled_of
+from windtunnel.gangs.groups import GroupTally
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
@@ -27,7 +28,7 @@ from windtunnel.gangs.objects import (
     Replica,
     ScalingGroup,
 )
-from windtunnel.gangs.replicas import Standing
+from windtunnel.gangs.replicas import GangsKey, Standing
 from windtunnel.gangs.rollout import has_turn
 from windtunnel.gangs.view import View
 
@@ -42,7 +43,7 @@ SET_REPLICA_DELETED: Final = "PodCliqueSetReplicaDeleteSuccessful"
 class Known:
     """What a controller keeps of a set between passes; all of it can be worked out again."""
 
-    __slots__ = ("clashes", "generation", "outlines", "replicas", "standings", "uid")
+    __slots__ = ("clashes", "complete", "generation", "outlines", "replicas", "standings", "uid")
 
     def __init__(self, owner: PodCliqueSet) -> None:
         self.uid: Final = owner.uid
@@ -50,6 +51,7 @@ class Known:
         self.replicas = -1
         self.outlines: Final[dict[int, Outline]] = {}
         self.standings: Final[dict[int, Standing]] = {}
+        self.complete: Final[dict[int, GangsKey]] = {}
         self.clashes: Final[dict[str, str]] = {}
         """What of it cannot be made, by where it was missed, because it is another set's."""
 
@@ -71,6 +73,8 @@ class Controller:
         self._view: Final = view
         self._changes: Final = view.watch()
         self._known: Final[dict[str, Known]] = {}
+        self._tallies: Final[dict[str, GroupTally]] = {}
+        """By scaling group; these can be worked out again, too."""
         self._timers: Final[list[tuple[float, str, str, int]]] = []
         """(when, kind, name, replica): to be looked at then."""
         self._expected: Final = Expectations(view)
@@ -108,6 +112,11 @@ class Controller:
         self._wake(now_s)
         changes = self._changes
         commands: list[Command] = []
+        for name, indices in changes.members.items():
+            tally = self._tallies.get(name)
+            if tally is not None:
+                tally.stale.update(indices)
+        changes.members.clear()
         if len(self._expected):
             if self._expected.settle(now_s):
                 changes.take_all(self._aside)
@@ -196,6 +205,7 @@ class Controller:
                 continue
             if known.generation != owner.generation:
                 known.outlines.clear()
+                known.complete.clear()
                 known.standings.clear()
             known.generation, known.replicas = owner.generation, owner.replicas
             for replica in range(owner.replicas):
@@ -210,6 +220,15 @@ class Controller:
         if outline is None:
             outline = outlines[replica] = Outline(owner, replica)
         return outline
+
+    def _tally(self, owner: PodCliqueSet, group: ScalingGroup) -> GroupTally:
+        """What the replicas of a group count for now."""
+        tally = self._tallies.get(group.name)
+        if tally is None or not tally.is_of(owner, group):
+            tally = self._tallies[group.name] = GroupTally(owner, group)
+        elif tally.stale:
+            tally.refresh()
+        return tally
 
     # What is seen.
 
@@ -249,12 +268,13 @@ class Controller:
             group = view.groups.get(name)
             owner = None if group is None else view.set_of_group(group)
             if group is None or owner is None:
+                self._tallies.pop(name, None)
                 continue
             if (group.set_name, group.replica) in moved:
                 waiting.append(name)
                 continue
             before = len(commands)
-            groups.observe(owner, group, now_s, commands)
+            groups.observe(owner, group, self._tally(owner, group), now_s, commands)
             if len(commands) > before:
                 moved.add((group.set_name, group.replica))
         return waiting
@@ -318,7 +338,7 @@ class Controller:
                         changes.sets[name] = None
                     continue
                 outline = self._outline(owner, replica)
-                clash = replicas.keep(self._view, owner, outline, commands)
+                clash = replicas.keep(self._view, owner, outline, known.complete, commands)
                 if known.clash(outline.base, clash):
                     changes.sets[name] = None
                 if has_turn(owner, replica):
@@ -347,14 +367,18 @@ class Controller:
         now_s: float,
     ) -> None:
         name, replica = owner.name, outline.replica
-        standing = replicas.standing(owner, outline)
+        part = owner.parts.get(replica)
+        found = [] if part is None else list(part.groups.values())
+        tallies = {group.name: self._tally(owner, group) for group in found}
+        standing = replicas.standing(owner, outline, tallies)
         if not standing.same(known.standings.get(replica)):
             known.standings[replica] = standing
             changes.sets[name] = None
         if replica in owner.status.recycled:
             changes.sets[name] = None  # it may be over
             return
-        due = termination.due_in_replica(owner, replica, now_s)
+        breached = {group: tally.breached for group, tally in tallies.items()}
+        due = termination.due_in_replica(owner, replica, now_s, breached)
         self._plan(due.again_s, SET, name, replica)
         if due.replicas:
             fires.setdefault(name, {})[replica] = due.why
@@ -422,7 +446,7 @@ class Controller:
                 owner, group, now_s, commands
             ):
                 continue
-            clash = groups.act(view, owner, group, commands)
+            clash = groups.act(view, owner, group, self._tally(owner, group), commands)
             if self._known[owner.name].clash(name, clash):
                 view.set_changed(owner.name)
 
@@ -432,7 +456,8 @@ class Controller:
         """Writes the termination of group replicas that are due; says whether any is."""
         if group.replica in owner.status.recycled:
             return False
-        due = termination.due_in_group(owner, group, groups.template_of(owner, group), now_s)
+        template, breached = groups.template_of(owner, group), self._tally(owner, group).breached
+        due = termination.due_in_group(owner, group, template, now_s, breached)
         self._plan(due.again_s, GROUP, group.name, -1)
         if not due.replicas:
             return False

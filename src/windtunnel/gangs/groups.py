@@ -1,5 +1,7 @@
 """The controller of one scaling group: what its replicas look like, which come and which go."""
 
+from typing import Final
+
 from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import Command, Delete, Emit, PatchGroupStatus
 from windtunnel.gangs.generation import create, new_member
@@ -26,7 +28,7 @@ from windtunnel.gangs.rollout import (
     unavailable,
 )
 from windtunnel.gangs.templates import COHERENT, GroupTemplate
-from windtunnel.gangs.termination import is_condemned
+from windtunnel.gangs.termination import clique_breached, clique_deadline_s, is_condemned
 from windtunnel.gangs.view import View
 
 
@@ -50,12 +52,102 @@ def is_available(members: dict[str, PodClique]) -> bool:
     )
 
 
+class _Counted:
+    """What one replica of a group counts for."""
+
+    __slots__ = ("available", "complete", "healthy", "old", "scheduled", "updated")
+
+    def __init__(self, owner: PodCliqueSet, group: ScalingGroup, index: int) -> None:
+        members = group.cliques.get(index, {})
+        wanted = index < group.replicas
+        self.old: Final = is_old(owner, members)
+        self.complete: Final = wanted and len(members) >= len(group.members)
+        self.scheduled: Final = self.complete and is_scheduled(members)
+        self.healthy: Final = self.scheduled and not any(
+            conditions.breached(clique) for clique in members.values()
+        )
+        self.available: Final = self.scheduled and is_available(members)
+        self.updated: Final = (
+            self.available
+            and not self.old
+            and all(
+                clique.status.updated_ready >= clique.min_available for clique in members.values()
+            )
+        )
+
+
+class GroupTally:
+    """The replicas of a group by what they count for, kept at the cost of those that changed.
+
+    It can be worked out again at any time, and is when the spec or the scale changes.
+    """
+
+    def __init__(self, owner: PodCliqueSet, group: ScalingGroup) -> None:
+        self._owner: Final = owner
+        self._group: Final = group
+        self._generation: Final = owner.generation
+        self._replicas: Final = group.replicas
+        self._delay_s: Final = owner.spec.delay_s(template_of(owner, group))
+        self._counted: Final[dict[int, _Counted]] = {}
+        self.stale: Final[dict[int, None]] = dict.fromkeys(group.cliques)
+        self.complete = 0
+        self.scheduled = 0
+        self.healthy = 0
+        self.available = 0
+        self.updated = 0
+        self.old = 0
+        self.breached: Final[dict[int, float]] = {}
+        """Replicas of which a clique is breached that was once scheduled: when they are due."""
+        self.refresh()
+
+    def is_of(self, owner: PodCliqueSet, group: ScalingGroup) -> bool:
+        return (
+            self._group is group
+            and self._owner is owner
+            and self._generation == owner.generation
+            and self._replicas == group.replicas
+        )
+
+    def refresh(self) -> None:
+        """Counts the replicas that changed."""
+        for index in self.stale:
+            known = self._counted.pop(index, None)
+            if known is not None:
+                self._add(known, -1)
+            self.breached.pop(index, None)
+            members = self._group.cliques.get(index)
+            if members is None:
+                continue
+            counted = self._counted[index] = _Counted(self._owner, self._group, index)
+            self._add(counted, 1)
+            due_s = min(clique_deadline_s(clique, self._delay_s) for clique in members.values())
+            if any(clique_breached(clique) for clique in members.values()):
+                self.breached[index] = due_s
+        self.stale.clear()
+
+    def _add(self, counted: _Counted, by: int) -> None:
+        self.complete += by * counted.complete
+        self.scheduled += by * counted.scheduled
+        self.healthy += by * counted.healthy
+        self.available += by * counted.available
+        self.updated += by * counted.updated
+        self.old += by * counted.old
+
+
 def observe(
-    owner: PodCliqueSet, group: ScalingGroup, now_s: float, commands: list[Command]
+    owner: PodCliqueSet,
+    group: ScalingGroup,
+    tally: GroupTally,
+    now_s: float,
+    commands: list[Command],
 ) -> None:
     """Looks at the replicas of a group and adds what must be written; the status comes last."""
     before = group.status
-    status = _count(owner, group)
+    status = GroupStatus()
+    status.observed = True
+    status.replicas = group.replicas
+    status.scheduled, status.healthy = tally.scheduled, tally.healthy
+    status.available, status.updated = tally.available, tally.updated
     status.lost_rule = owner.spec.on_all_scheduled_lost
     status.incarnations = before.incarnations
     status.recycled = _still_recycled(owner, group)
@@ -66,7 +158,7 @@ def observe(
         status.first_scheduled_s = NEVER  # what wakes up again was never scheduled
     lost = before.scheduled > 0 and status.scheduled == 0 and group.replicas > 0
     status.losses = before.losses + 1 if lost else before.losses
-    _follow_update(owner, group, before, status, now_s)
+    _follow_update(owner, group, tally, before, status, now_s)
     if before.same(status):
         if conditions.TERMINATING in group.conditions and not conditions.breached(group):
             conditions.clear(commands, GROUP, group, conditions.TERMINATING, now_s)
@@ -75,29 +167,6 @@ def observe(
         commands.append(Emit(_lost(group, status.losses, now_s)))
     _judge(group, status, now_s, commands)
     commands.append(PatchGroupStatus(group.name, status, group.uid))
-
-
-def _count(owner: PodCliqueSet, group: ScalingGroup) -> GroupStatus:
-    status = GroupStatus()
-    status.observed = True
-    status.replicas = group.replicas
-    for index in range(group.replicas):
-        members = group.cliques.get(index)
-        if members is None or len(members) < len(group.members):
-            continue
-        if not is_scheduled(members):
-            continue
-        status.scheduled += 1
-        if not any(conditions.breached(clique) for clique in members.values()):
-            status.healthy += 1
-        if not is_available(members):
-            continue
-        status.available += 1
-        if not is_old(owner, members) and all(
-            clique.status.updated_ready >= clique.min_available for clique in members.values()
-        ):
-            status.updated += 1
-    return status
 
 
 def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
@@ -112,6 +181,7 @@ def _still_recycled(owner: PodCliqueSet, group: ScalingGroup) -> dict[int, int]:
 def _follow_update(
     owner: PodCliqueSet,
     group: ScalingGroup,
+    tally: GroupTally,
     before: GroupStatus,
     status: GroupStatus,
     now_s: float,
@@ -121,10 +191,7 @@ def _follow_update(
     status.update_peak = before.update_peak
     status.revision = before.revision
     turn = has_turn(owner, group.replica)
-    complete = all(
-        len(group.cliques.get(index, {})) == len(group.members) for index in range(group.replicas)
-    )
-    old = any(is_old(owner, members) for members in group.cliques.values())
+    complete, old = tally.complete == group.replicas, tally.old > 0
     if before.updating:
         enough = status.updated >= min(group.min_available, group.replicas)
         done = not old and complete and enough and len(group.cliques) == group.replicas
@@ -172,10 +239,19 @@ def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command])
     conditions.put(commands, GROUP, group, conditions.TERMINATING, verdict, now_s)
 
 
-def act(view: View, owner: PodCliqueSet, group: ScalingGroup, commands: list[Command]) -> str:
+def act(
+    view: View,
+    owner: PodCliqueSet,
+    group: ScalingGroup,
+    tally: GroupTally,
+    commands: list[Command],
+) -> str:
     """Adds the cliques that are to come and to go; the answer is one that is another set's."""
     template = template_of(owner, group)
     extent = group_extent(owner, group, template)
+    recycled = group.status.recycled or group.replica in owner.status.recycled
+    if tally.complete == extent == len(group.cliques) and not recycled and not tally.old:
+        return ""
     for index, members in group.cliques.items():
         if index >= extent:
             _delete(members, "its scaling group has fewer replicas", commands)

@@ -708,9 +708,11 @@ class Attachment(Thing):
 class Replica:
     """The parts of one set replica that exist; kept by the view."""
 
-    __slots__ = ("attachments", "cliques", "gangs", "groups")
+    __slots__ = ("attachments", "cliques", "gangs", "groups", "turnover")
 
     def __init__(self) -> None:
+        self.turnover = 0
+        """Counts the gangs that came and went."""
         self.attachments: Final[dict[str, Attachment]] = {}
         """By kind and name: `Service/web-0`."""
         self.cliques: Final[dict[str, PodClique]] = {}
@@ -739,6 +741,7 @@ class Replica:
         elif isinstance(thing, PodGang):
             if self.gangs.get(thing.name) is thing:
                 del self.gangs[thing.name]
+                self.turnover += 1
         elif isinstance(thing, Attachment) and self.attachments.get(thing.key) is thing:
             del self.attachments[thing.key]
 

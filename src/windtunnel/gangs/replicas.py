@@ -7,16 +7,21 @@ from windtunnel.gangs.commands import Command, Delete, PatchClique
 from windtunnel.gangs.generation import (
     Outline,
     create,
+    extent,
     gang_names,
     new_clique,
     new_gang,
     new_group,
 )
+from windtunnel.gangs.groups import GroupTally
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
-from windtunnel.gangs.rollout import has_turn, is_old, target
+from windtunnel.gangs.rollout import has_turn, target
 from windtunnel.gangs.templates import ON_DELETE
 from windtunnel.gangs.termination import is_condemned
 from windtunnel.gangs.view import View
+
+GangsKey = tuple[int, list[int]]
+"""Of a set replica: how many gangs came and went, and how far each scaling group extends."""
 
 
 class Standing:
@@ -52,10 +57,17 @@ def drop(view: View, owner: PodCliqueSet, replica: int, commands: list[Command])
     attachments.drop_replica(view, owner, replica, commands)
 
 
-def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Command]) -> str:
+def keep(
+    view: View,
+    owner: PodCliqueSet,
+    outline: Outline,
+    complete: dict[int, GangsKey],
+    commands: list[Command],
+) -> str:
     """Adds what is missing of a replica, and takes away what is too much.
 
-    The answer is what cannot be made because it is another set's; mostly nothing.
+    `complete` says when all gangs of a replica were last there. The answer is what cannot be made
+    because it is another set's; mostly nothing.
     """
     replica = outline.replica
     part = owner.parts.get(replica)
@@ -76,7 +88,14 @@ def keep(view: View, owner: PodCliqueSet, outline: Outline, commands: list[Comma
             whose = create(view, owner, new_group(owner, replica, group), commands)
             clash = clash or whose
     _renew(owner, there, replica, commands)
-    return _keep_gangs(view, owner, outline, there, commands) or clash
+    key = (there.turnover, [extent(view, name, template) for template, name in outline.groups])
+    if complete.get(replica) == key:
+        return clash
+    before = len(commands)
+    whose = _keep_gangs(view, owner, outline, there, commands)
+    if not whose and len(commands) == before:
+        complete[replica] = key
+    return whose or clash
 
 
 def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Command]) -> None:
@@ -112,7 +131,7 @@ def _keep_gangs(
     return clash
 
 
-def standing(owner: PodCliqueSet, outline: Outline) -> Standing:
+def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTally]) -> Standing:
     """How a replica stands by what was last seen of its parts."""
     part = owner.parts.get(outline.replica)
     spec = owner.spec
@@ -138,11 +157,7 @@ def standing(owner: PodCliqueSet, outline: Outline) -> Standing:
         breached = breached or conditions.breached(group)
         if not state.observed or state.available < minimum:
             available = updated = False
-        if (
-            state.updating
-            or state.updated < minimum
-            or any(is_old(owner, members) for members in group.cliques.values())
-        ):
+        if state.updating or state.updated < minimum or tallies[group.name].old > 0:
             updated = False
     return Standing(available=available, updated=updated, breached=breached, idle=idle)
 

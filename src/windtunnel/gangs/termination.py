@@ -11,6 +11,7 @@ earlier incarnation has to go. A controller that stops in between carries on fro
 clique that was created since is touched.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from windtunnel.gangs import conditions
@@ -58,47 +59,53 @@ def clique_deadline_s(clique: PodClique, delay_s: float) -> float:
     return _deadline_s(clique, delay_s)
 
 
-def group_deadline_s(group: ScalingGroup, delay_s: float) -> float:
+def group_deadline_s(
+    group: ScalingGroup, delay_s: float, breached: Mapping[int, float] | None = None
+) -> float:
     """The same of a scaling group; one whose set replica was just terminated is not due again.
 
     A group of which too few replicas are whole is due by its own condition. Where that says nothing
     because no replica at all is whole, the replicas that still hold something count themselves: the
-    group fell below its minimum when the last of those broke that it could do without.
+    group fell below its minimum when the last of those broke that it could do without. `breached`
+    are the replicas of which a clique is breached, each with when it is due.
     """
     if conditions.TERMINATING in group.conditions or group.status.updating:
         return NEVER_DUE
     if conditions.breached(group) and group.status.first_scheduled_s >= 0.0:
         return _deadline_s(group, delay_s)
-    broken = [
-        min(clique_deadline_s(clique, delay_s) for clique in members.values())
-        for index, members in group.cliques.items()
-        if index < group.replicas
-    ]
-    broken = sorted(deadline_s for deadline_s in broken if deadline_s < NEVER_DUE)
+    due = breached_in(group, delay_s) if breached is None else breached
+    broken = sorted(due_s for index, due_s in due.items() if index < group.replicas)
     spare = max(0, group.replicas - group.min_available)
     return broken[spare] if spare < len(broken) else NEVER_DUE
 
 
+def breached_in(group: ScalingGroup, delay_s: float) -> dict[int, float]:
+    """The replicas of a group of which a clique is breached, each with when it is due."""
+    return {
+        index: min(clique_deadline_s(clique, delay_s) for clique in members.values())
+        for index, members in group.cliques.items()
+        if any(clique_breached(clique) for clique in members.values())
+    }
+
+
 def due_in_group(
-    owner: PodCliqueSet, group: ScalingGroup, template: GroupTemplate, now_s: float
+    owner: PodCliqueSet,
+    group: ScalingGroup,
+    template: GroupTemplate,
+    now_s: float,
+    breached: Mapping[int, float] | None = None,
 ) -> Due:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
     if group.status.updating or group.status.recycled:
         return Due([], NEVER_DUE)
     delay_s = owner.spec.delay_s(template)
-    if group_deadline_s(group, delay_s) < NEVER_DUE:
+    found = breached_in(group, delay_s) if breached is None else breached
+    if group_deadline_s(group, delay_s, found) < NEVER_DUE:
         return Due([], NEVER_DUE)
-    due, breached, again_s = [], 0, NEVER_DUE
-    for index, members in group.cliques.items():
-        deadline_s = min(clique_deadline_s(clique, delay_s) for clique in members.values())
-        if any(clique_breached(clique) for clique in members.values()):
-            breached += 1
-        if deadline_s <= now_s:
-            due.append(index)
-        else:
-            again_s = min(again_s, deadline_s)
-    if group.replicas - breached < group.min_available:
+    if group.replicas - len(found) < group.min_available:
         return Due([], NEVER_DUE)
+    due = [index for index, due_s in found.items() if due_s <= now_s]
+    again_s = min((due_s for due_s in found.values() if due_s > now_s), default=NEVER_DUE)
     return Due(sorted(due), again_s, f"breached for {delay_s:g} s")
 
 
@@ -107,8 +114,13 @@ def clique_breached(clique: PodClique) -> bool:
     return conditions.breached(clique) and clique.status.first_scheduled_s >= 0.0
 
 
-def due_in_replica(owner: PodCliqueSet, replica: int, now_s: float) -> Due:
-    """Level B: a set replica is due, or when it will be."""
+def due_in_replica(
+    owner: PodCliqueSet,
+    replica: int,
+    now_s: float,
+    breached: Mapping[str, Mapping[int, float]] | None = None,
+) -> Due:
+    """Level B: a set replica is due, or when it will be; `breached` is by group."""
     part = owner.parts.get(replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
@@ -116,7 +128,8 @@ def due_in_replica(owner: PodCliqueSet, replica: int, now_s: float) -> Due:
     first_s, why = NEVER_DUE, ""
     for group in part.groups.values():
         delay_s = spec.delay_s(spec.group_of[group.members[0]])
-        deadline_s = group_deadline_s(group, delay_s)
+        found = None if breached is None else breached[group.name]
+        deadline_s = group_deadline_s(group, delay_s, found)
         if deadline_s < first_s:
             first_s, why = deadline_s, f"the scaling group {group.name} is breached"
     for clique in part.cliques.values():

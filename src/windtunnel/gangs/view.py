@@ -296,6 +296,7 @@ class View(Feed):
             part.groups[thing.short] = thing
         elif isinstance(thing, PodGang):
             part.gangs[thing.name] = thing
+            part.turnover += 1
         else:
             part.attachments[thing.key] = thing
 
