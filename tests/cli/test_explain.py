@@ -131,7 +131,7 @@ def test_a_decision_of_the_autoscaler(surge: Path) -> None:
     assert found["headline"] == "main: 2 -> 4, decided at 1 min 15 s"
     assert any(line.startswith("Seen at 1 min 15 s: ") for line in found["based_on"])
     applied, first, second, total = found["steps"]
-    assert applied["says"] == "main was to have 4 instead of 2"
+    assert applied["says"] == "main was set to 4 instead of 2"
     for server in (first, second):
         assert server["ids"] == ["fleet-1"]
         assert server["seconds"]["ready"] - server["seconds"]["placed"] == pytest.approx(30.0)
@@ -146,7 +146,7 @@ def test_a_decision_of_the_fleet_leads_back_to_the_autoscaler(surge: Path) -> No
     for one in servers:
         before, after = found["time"] - one["time"], one["seconds"]["placed"]
         assert (
-            f": asked for {before:.1f} s before the decision, placed {after:.1f} s after it"
+            f": requested {before:.1f} s before the decision, placed {after:.1f} s after it"
             in (one["says"])
         )
     assert [one["says"].partition(":")[0] for one in servers] == [
@@ -161,7 +161,7 @@ def test_a_moment_tells_of_every_layer(surge: Path) -> None:
     assert list(dict.fromkeys(layers)) == ["traffic", "server", "pool", "gang", "machine"]
     says = {step["layer"]: step["says"] for step in reversed(found["layers"])}
     assert says["pool"].startswith("main: 2 pending, 2 ready, main 2 requested 15.0 s before")
-    assert says["gang"] == "pods in main: 2 waiting, 2 ready; pods of 1 gang pending"
+    assert says["gang"] == "pods in main: 2 pending, 2 ready; pods of 1 gang pending"
     assert says["machine"] == "big: 1 creating, 1 configured; $36.00 an hour"
     (decided,) = found["decisions"]
     assert decided["time"] <= 90.0

@@ -1,17 +1,24 @@
-"""`windtunnel calibrate`: fits step-time models to measurements, or holds them against them."""
+"""`windtunnel calibrate`: fits step-time models to measurements, or checks them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from windtunnel.cli.places import keep_apart
 from windtunnel.core.errors import InputError, OutputError
+from windtunnel.engine.replay import (
+    RecordedRun,
+    compare,
+    fit_per_step,
+    insist_on_setting,
+    read_run,
+)
 from windtunnel.models.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.calibrate import (
     FEWEST_TO_FIT,
@@ -21,7 +28,12 @@ from windtunnel.models.calibrate import (
     predictions_ms,
     read_measurements,
 )
+from windtunnel.models.catalog import resolve_model
 from windtunnel.models.profile import ErrorFigures, Profile, load_profile, profile_for
+from windtunnel.models.table_files import read_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 TERMINAL = "-"
 
@@ -34,7 +46,7 @@ TERMINAL = "-"
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
               help="Write the fitted profile here.")  # fmt: skip
 @click.option("--evaluate", "evaluated", metavar="FILE", type=click.Path(path_type=Path),
-              help="Fit nothing: hold a profile against these measurements.")  # fmt: skip
+              help="Fit nothing: check a profile against these measurements.")  # fmt: skip
 @click.option("--profile", "profile_name", metavar="NAME|FILE",
               help="The profile to evaluate. [default: the accelerator's]")  # fmt: skip
 @click.option("--replay", metavar="DIR", type=click.Path(path_type=Path),
@@ -140,16 +152,15 @@ def _replay(
     scheduling: str | None,
     json_to: str | None,
 ) -> None:
-    from windtunnel.cli.replay import replay_run, show_replay
 
     if folder is None:
         what = "--tables, --model, --kv-blocks and --scheduling describe a recorded run"
         raise InputError(what, hint="add --replay DIR")
-    outcome = replay_run(folder, tables or folder, model, kv_blocks, scheduling)
+    outcome = _replay_run(folder, tables or folder, model, kv_blocks, scheduling)
     if json_to is not None:
         _write_json(json_to, outcome)
     if json_to != TERMINAL:
-        show_replay(outcome, tables or folder)
+        _show_replay(outcome, tables or folder)
 
 
 def _profile(name: str | None, accelerator: str | None) -> Profile:
@@ -233,3 +244,71 @@ def _show_regimes(rows: Sequence[Measurement], hardware: Accelerator, profile: P
         table.add_row(error.shape, error.regime, str(error.points), *figures)
     click.echo()
     print_fitting(screen(), [table])
+
+
+# --replay: a recorded vLLM run against its simulation
+
+
+def _replay_run(
+    folder: Path,
+    tables: Path,
+    model: str | None,
+    kv_blocks: int | None,
+    scheduling: str | None,
+) -> dict[str, Any]:
+    """Fits the time per step and compares; what is given overrides what was recorded."""
+    run = _recorded(read_run(folder), kv_blocks, scheduling)
+    name = model or run.model
+    if not name:
+        raise InputError("meta.json names no model", where=str(folder), hint="add --model NAME")
+    table = read_table(tables, resolve_model(name))
+    per_step_s = fit_per_step(run, table.with_per_step)
+    comparison = compare(run, table.with_per_step(per_step_s), per_step_s)
+    settings = msgspec.to_builtins(run)
+    del settings["requests"]
+    return {"settings": settings | {"model": name}, **msgspec.to_builtins(comparison)}
+
+
+def _recorded(run: RecordedRun, kv_blocks: int | None, scheduling: str | None) -> RecordedRun:
+    if kv_blocks is not None:
+        insist_on_setting("--kv-blocks", kv_blocks)
+        run = msgspec.structs.replace(run, kv_blocks=kv_blocks)
+    if scheduling is not None:
+        run = msgspec.structs.replace(run, async_scheduling=scheduling == "async")
+    return run
+
+
+def _show_replay(outcome: dict[str, Any], tables: Path) -> None:
+    """Prints how a replay came out, and how a scenario uses what was fitted."""
+    from windtunnel.report.terminal.layout import print_fitting, screen
+
+    console = screen()
+    settings = outcome["settings"]
+    mode = "asynchronous" if settings["async_scheduling"] else "synchronous"
+    blocks = settings["kv_blocks"]
+    memory = f"{blocks} KV blocks" if blocks else "KV memory taken to be no limit"
+    served = f"{outcome['requests']} requests of {settings['model']}"
+    per_step = f"{1e3 * outcome['per_step_s']:.3f}"
+    console.print(f"{served}, {mode} scheduling, {memory}")
+    console.print(f"fitted: {per_step} ms per step beyond the tables\n")
+    print_fitting(console, (_replayed_latencies(outcome["latency"], short) for short in (0, 1)))
+    console.print(
+        f"\nscheduled in the same order: {outcome['order_agreement']:.1%} of the requests; "
+        f"{outcome['preemptions']} preemptions simulated"
+    )
+    # Not wrapped: a line that is broken in two cannot be copied.
+    use = f"use it: step_time: {{model: table, path: {tables}, per_step: {per_step}ms}}"
+    console.print(use, soft_wrap=True)
+
+
+def _replayed_latencies(latency: dict[str, dict[str, Any]], short: int) -> Table:
+    from windtunnel.analysis.figures import LATENCIES
+    from windtunnel.core.units import duration_cell
+    from windtunnel.report.terminal.layout import plain_table
+
+    table = plain_table("latency", "", "measured", "simulated", "error", words=2)
+    for name, figures in latency.items():
+        for title, figure in figures.items():
+            times = (duration_cell(figure["measured"]), duration_cell(figure["simulated"]))
+            table.add_row(LATENCIES[name][short], title, *times, f"{figure['error']:+.1%}")
+    return table

@@ -178,7 +178,7 @@ def _came(
     if decision is not None:
         steps.append(_decided(decision, wait))
     elif first.instead_of is None:
-        steps.append(CauseStep(first.asked_s, POOL, f"asked for: {first.reason}"))
+        steps.append(CauseStep(first.asked_s, POOL, f"requested: {first.reason}"))
     steps.append(_way(first))
     steps += _unplaced(history, first)
     for came in arrivals_of(history, first):
@@ -270,15 +270,15 @@ def _parts(history: ControlHistory, life: ReplicaLife, wait: CapacityWait) -> li
     if decision is not None:
         seen_s = decision.data["seen"]
         parts.append(
-            DelayPart(seen_s - wait.start_s, AUTOSCALER, "until it looked", wait.start_s, ids)
+            DelayPart(
+                seen_s - wait.start_s, AUTOSCALER, "until its next evaluation", wait.start_s, ids
+            )
         )
         parts.append(
-            DelayPart(decision.time - seen_s, AUTOSCALER, "for metrics to reach it", seen_s)
+            DelayPart(decision.time - seen_s, AUTOSCALER, "until metrics reached it", seen_s)
         )
         delay_s = life.asked_s - decision.time
-        parts.append(
-            DelayPart(delay_s, AUTOSCALER, "for its order to be carried out", decision.time)
-        )
+        parts.append(DelayPart(delay_s, AUTOSCALER, "until its order was applied", decision.time))
     placed_s = life.since.get(STARTING, life.since[READY])
     at_s = life.asked_s
     for came in arrivals_of(history, life)[-1:]:
@@ -299,7 +299,7 @@ def _longest(parts: list[DelayPart], life: ReplicaLife) -> CauseStep:
     total_s = sum(part.seconds for part in parts)
     longest = max(parts, key=lambda part: part.seconds)
     says = (
-        f"{took(longest.seconds)} of the {took(total_s)} that it took to have {life.title} were "
+        f"{took(longest.seconds)} of the {took(total_s)} until {life.title} was ready: "
         f"{longest.says}"
     )
     seconds = {part.says: part.seconds for part in parts}
@@ -352,10 +352,12 @@ def _none_starting(
     history: ControlHistory, result: dict[str, Any], wait: CapacityWait
 ) -> CauseStep:
     if result["scaling"] is None:
-        says = f"{wait.pool} has a fixed number of servers, and requests came faster than they end"
+        says = (
+            f"{wait.pool} has a fixed number of servers, and requests arrive faster than they end"
+        )
         return CauseStep(wait.start_s, POOL, says)
     found = history.last_decision(wait.pool, wait.end_s)
     if found is None:
-        return CauseStep(wait.start_s, AUTOSCALER, "the autoscaler had decided nothing yet")
+        return CauseStep(wait.start_s, AUTOSCALER, "the autoscaler had made no decision yet")
     says = f"{found.id} at {moment(found.time)} kept {found.data['target']}: {found.reason}"
     return CauseStep(found.time, AUTOSCALER, says, [found.id])

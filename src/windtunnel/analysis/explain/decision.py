@@ -93,20 +93,18 @@ def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
         steps.append(CauseStep(applied.time, POOL, says))
     elif applied is not None:
         delay = f"{took(applied.time - one.time)} later " if applied.time > one.time else ""
-        says = (
-            f"{delay}{one.name} was to have {data['target']} instead of {applied.data['current']}"
-        )
+        says = f"{delay}{one.name} was set to {data['target']} instead of {applied.data['current']}"
         steps.append(CauseStep(applied.time, POOL, says))
     elif changes:
-        steps.append(CauseStep(run.end_s, POOL, "the run ended before it was carried out"))
+        steps.append(CauseStep(run.end_s, POOL, "the run ended before it was applied"))
     lives = [life for life in history.lives if life.by == one.id and life.instead_of is None]
     steps += [_life(history, life, one.time, DECISION) for life in lives[:MOST_LIVES]]
     if lives:
         steps.append(_sum(lives, one.time, run.end_s))
-    gone = _let_go(history, one, applied)
+    gone = _drained(history, one, applied)
     if gone:
         titles = ", ".join(life.title for life in gone[:MOST_LIVES])
-        steps.append(CauseStep(gone[0].since["draining"], SERVER, f"let go: {titles}"))
+        steps.append(CauseStep(gone[0].since["draining"], SERVER, f"drained: {titles}"))
     head = f"{one.name}: {size}, decided at {moment(one.time)}"
     return ExplainedDecision(one.id, one.time, one.kind, head, decision_lines(one), steps, [])
 
@@ -114,15 +112,15 @@ def _of_scaling(run: RunReader, one: LoggedEvent) -> ExplainedDecision:
 def _life(history: ControlHistory, life: ReplicaLife, since_s: float, cause: str) -> CauseStep:
     """From a cause to a replica that serves, with the machine that it waited for.
 
-    The step has the time at which the replica was asked for; what is said counts from the cause.
+    The step has the time at which the replica was requested; durations count from the cause.
     """
     parts = []
     seconds = {}
     if life.asked_s < since_s:
-        parts.append(f"asked for {took(since_s - life.asked_s)} before {cause}")
+        parts.append(f"requested {took(since_s - life.asked_s)} before {cause}")
         cause = "it"
     elif life.asked_s > since_s:
-        parts.append(f"asked for {took(life.asked_s - since_s)} after {cause}")
+        parts.append(f"requested {took(life.asked_s - since_s)} after {cause}")
         cause = "it"
     for state, word in ((STARTING, "placed"), (READY, "ready"), (GONE, "gone")):
         if state in life.since:
@@ -151,10 +149,10 @@ def _sum(lives: list[ReplicaLife], since_s: float, end_s: float) -> CauseStep:
     )
 
 
-def _let_go(
+def _drained(
     history: ControlHistory, one: LoggedEvent, applied: LoggedEvent | None
 ) -> list[ReplicaLife]:
-    """Who drained because of it: those that began to between it and the next that was applied."""
+    """The servers that began to drain between it and the next decision that was applied."""
     if applied is None or applied.data["target"] >= applied.data["current"]:
         return []
     later = [

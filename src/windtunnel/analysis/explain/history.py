@@ -62,7 +62,7 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class ReplicaLife(msgspec.Struct):
-    """A replica from when it was asked for: when it came to each state, and what it stood on."""
+    """A replica from its request on: when it reached each state, its gangs, pods and machines."""
 
     pool: str
     number: int
@@ -72,7 +72,7 @@ class ReplicaLife(msgspec.Struct):
     ended: str = ""
     """Why it ended."""
     by: str = ""
-    """The decision that asked for it."""
+    """The decision that requested it."""
     instead_of: "ReplicaLife | None" = None
     """The one that was lost and that it takes the place of."""
     gangs: list[str] = []
@@ -103,7 +103,7 @@ class ReplicaLife(msgspec.Struct):
         return any(self.asked_s <= failed_s <= gone_s for failed_s in failed)
 
     def state_at(self, time_s: float) -> str | None:
-        """None before it was asked for."""
+        """None before it was requested."""
         found = None
         for state in STATES:
             if self.since.get(state, float("inf")) <= time_s:
@@ -137,7 +137,7 @@ class FaultHistory(msgspec.Struct):
 
 
 class Credit(msgspec.Struct):
-    """Replicas that a decision has asked for and that have not been seen yet."""
+    """Replicas that a decision has requested and that have not been seen yet."""
 
     by: str
     left: int
@@ -218,7 +218,7 @@ class ControlHistory:
             self._servers[server] = life
             self.lives.append(life)
             if one.time > 0.0 or one.reason != RUN_BEGINS:
-                self._whence(life)
+                self._attribute(life)
         life.since = {**life.since, state: one.time}
         life.gangs = data.get("gangs", life.gangs)
         life.pods = data.get("pods", life.pods)
@@ -229,8 +229,8 @@ class ControlHistory:
             if lost is not None and (life.was_lost or READY not in life.since):
                 self._lost.setdefault(life.pool, deque()).append(lost)  # it is still to be replaced
 
-    def _whence(self, life: ReplicaLife) -> None:
-        """Who asked for it: a decision that has not all that it asked for, or a loss before it."""
+    def _attribute(self, life: ReplicaLife) -> None:
+        """What requested it: a decision with replicas still to come, or a loss before it."""
         asked = self._credits.get(life.pool)
         if asked:
             life.by = asked[0].by

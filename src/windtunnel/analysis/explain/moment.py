@@ -26,7 +26,7 @@ from windtunnel.core.units import format_duration
 
 MOST_NAMED = 6
 MACHINE_STATES = ("creating", "idle", "configuring", "configured", "draining", "deleting", "failed")
-PODS = ("waiting", "starting", "ready", "ending")
+PODS = ("pending", "starting", "ready", "terminating")
 
 
 class ExplainedMoment(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ def _fleet(run: RunReader, at_s: float) -> list[CauseStep]:
             order = next((one for one in reversed(before) if one.id), None)
             ids = [order.id] if order is not None else []
             state = before[-1].kind.removeprefix("machine.")
-            says = f"{machine} is {state} since {moment(before[-1].time)}"
+            says = f"{machine} {state} since {moment(before[-1].time)}"
             steps.append(CauseStep(before[-1].time, MACHINE, says, ids))
     for one in run.history.short(at_s)[:MOST_NAMED]:
         says = f"{one.name} is short since {moment(one.time)}: {one.reason}"

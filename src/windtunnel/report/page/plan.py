@@ -32,7 +32,7 @@ LOOKS = {"best": "best", "runner-up": "next", "misses-slo": "misses", "not-sure-
 KEYS = (
     ("best", "the answer"),
     ("next", "runners-up"),
-    ("unsure", "attains it, not surely enough"),
+    ("unsure", "attains it, with too little confidence"),
     ("misses", "misses"),
     ("other", "not judged to the end"),
 )
@@ -124,7 +124,7 @@ def _point(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _goal(found: Mapping[str, Any]) -> str:
-    """`critical: TTFT up to 500 ms, TPOT up to 50 ms; 95% of its requests, 95% sure`."""
+    """`critical: TTFT up to 500 ms, TPOT up to 50 ms; 95% of its requests, 95% confidence`."""
     goal = found.get("goal")
     if goal is None:
         return str(found["definition"])
@@ -132,7 +132,7 @@ def _goal(found: Mapping[str, Any]) -> str:
     for name, targets in goal["classes"].items():
         kept = [f"{k.upper()} up to {format_duration(v)}" for k, v in targets.items() if v]
         parts.append(f"{name}: {', '.join(kept)}")
-    asked = f"{share(goal['attained'])} of the requests, {share(goal['confidence'])} sure"
+    asked = f"{share(goal['attained'])} of the requests, {share(goal['confidence'])} confidence"
     return f"{'; '.join(parts)}; {asked}"
 
 
@@ -151,7 +151,7 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         per_s = "" if rate is None else f"{rate:.3g} requests/s"
         return [
             ("carries", f"{carried['load']:.3g} x", per_s),
-            ("attained there", share(carried["attained"]), f"surely {share(carried['low'])}"),
+            ("attained there", share(carried["attained"]), f"at least {share(carried['low'])}"),
             runs,
         ]
     if found["find"] == "knee" and found["knee"] is not None:
@@ -167,7 +167,7 @@ def _tiles(found: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         best = found["best"]
         return [
             ("cost", cost(best, found), best["label"].partition(",")[0]),
-            ("attained", share(best["attained"]), f"surely {share(best['low'])}"),
+            ("attained", share(best["attained"]), f"at least {share(best['low'])}"),
             ("candidates", str(of["candidates"]), f"{of['ruled_out_by_bounds']} ruled out unrun"),
             ("simulated", str(of["simulated"]), f"{of['runs']} runs"),
         ]

@@ -63,9 +63,9 @@ def _decision(one: ExplainedDecision, console: Console) -> None:
     for line in one.based_on:
         _line(line, console)
     if one.behind:
-        _line(f"Behind it: {', '.join(one.behind)}.", console)
+        _line(f"Caused by: {', '.join(one.behind)}.", console)
     console.print()
-    console.print(Text("what came of it", "bold"))
+    console.print(Text("consequences", "bold"))
     for step in one.steps:
         _step(step, console)
     if not one.steps:
@@ -79,7 +79,7 @@ def _overview(one: Overview, folder: str, console: Console) -> None:
     if not one.requests:
         _line("there were none", console)
     console.print()
-    console.print(Text("decisions that mattered", "bold"))
+    console.print(Text("largest decisions", "bold"))
     for step in one.decisions:
         _step(step, console)
     if not one.decisions:

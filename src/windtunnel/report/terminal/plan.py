@@ -24,7 +24,7 @@ REASONS = {
     "runner-up": "runners-up",
     "dearer": "cost more than the answer",
     "misses-slo": "miss the SLO in simulation",
-    "not-sure-enough": "may attain it, but not surely enough",
+    "not-sure-enough": "may attain it, with too little confidence",
     "fewer-servers": "have fewer servers than one that misses",
     "too-little-throughput": "cannot do the work in time, however well they are used",
     "ttft-floor": "are too slow to the first token even when empty",
@@ -95,10 +95,10 @@ def _deployment_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _attains(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """`attains critical 97.1% (95% sure of at least 96.2%)`."""
-    sure = f"{share(found['goal']['confidence'])} sure of at least {share(row['low'])}"
+    """`attains critical 97.1% (at least 96.2% with 95% confidence)`."""
+    sure = f"at least {share(row['low'])} with {share(found['goal']['confidence'])} confidence"
     if row["low"] == row["high"]:
-        sure = "nothing is left to chance"
+        sure = "nothing is random"
     return f"attains {_classes(found)} {share(row['attained'])} ({sure})"
 
 
@@ -129,7 +129,7 @@ def _knee_lines(found: Mapping[str, Any]) -> list[str]:
     between = ""
     if knee["confidence"] is not None:
         sure = share(knee["confidence"])
-        between = f" ({sure} sure: {knee['low']:.3g} to {knee['high']:.3g} x)"
+        between = f" ({sure} confidence: {knee['low']:.3g} to {knee['high']:.3g} x)"
     low_s, high_s = format_duration(light["ttft_p95"]), format_duration(knee["ttft_p95"])
     return [
         f"Latency turns at {_load(knee)}{between}",
@@ -184,7 +184,7 @@ def command_of(row: Mapping[str, Any], asked: PlannedScenario) -> str:
 
 def _runners_up(found: Mapping[str, Any]) -> Table:
     unit = "$/h" if found["cost_unit"] == "$" else found["cost_unit"]
-    table = plain_table("runners-up", unit, "dearer", "attained", "surely")
+    table = plain_table("runners-up", unit, "more", "attained", "at least")
     best = found["best"]
     for row in found["runners_up"]:
         more = row["cost_per_hour"] / best["cost_per_hour"] - 1.0 if best["cost_per_hour"] else 0.0

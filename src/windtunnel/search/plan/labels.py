@@ -126,5 +126,5 @@ class CandidateLabels:
             return f"attains {share} ({low} to {most}): not sure enough"
         assert verdict.reason in (BEST, RUNNER_UP), verdict.reason
         if verdict.low == verdict.high:
-            return f"attains {share}; nothing is left to chance"
-        return f"attains {share}, and surely {low}"
+            return f"attains {share}; nothing is random"
+        return f"attains {share}, at least {low}"

@@ -1,4 +1,4 @@
-"""A measured server held against the simulation of it: how far apart, and what would mend it.
+"""A measured server compared with its simulation: how far apart, and what to recalibrate.
 
 The requests of a measured trace are simulated on a scenario's servers as they were sent. Each has
 then two TTFTs and two E2Es, and their differences say more than those of the averages: what every
@@ -29,15 +29,15 @@ from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
 
 KINDS = ("ttft", "tpot", "e2e")
-WORTH_MENDING = 0.03
-"""Errors below it are within what measuring twice would show."""
-CALM_STEPS = 3
-"""A request is calm that waits no longer than this many usual steps: it found a place at once."""
-FEWEST_CALM = 10
+WORTH_CORRECTING = 0.03
+"""Smaller errors are within the noise of a measurement."""
+UNQUEUED_STEPS = 3
+"""A request counts as not queued if it waits no longer than this many median steps."""
+FEWEST_UNQUEUED = 10
 CLEAR = 3.0
 """A slope must be so many times its standard error to be more than noise."""
 FEW_TOKENS = 0.05
-"""Prefix hits may differ by this share of all prompt tokens before something is said of it."""
+"""Prefix hits may differ by this share of all prompt tokens without advice."""
 
 
 class Pair(NamedTuple):
@@ -74,9 +74,9 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
     rows = _measured_rows(trace)
     replay = _Replay(plan, trace, rows)
     late = lateness(trace)
-    mending = _Mending(plan, trace, rows, is_late=late is not None and late.matters)
-    mended = mending.look(replay.pairs)
-    advice = mending.advice
+    recalibration = _Recalibration(plan, trace, rows, is_late=late is not None and late.matters)
+    corrected = recalibration.look(replay.pairs)
+    advice = recalibration.advice
     hits = replay.hit_share()
     measured_hits = cached_share(trace)
     if measured_hits is not None and abs(measured_hits - hits) > FEW_TOKENS:
@@ -87,7 +87,9 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
             "compared": len(replay.pairs),
             "not_completed_when_simulated": replay.others,
         },
-        "sent_late": {"p99": late.p99_s, "max": late.max_s} if mending.is_late and late else None,
+        "sent_late": {"p99": late.p99_s, "max": late.max_s}
+        if recalibration.is_late and late
+        else None,
         "latency": _latency(replay.pairs),
         "goodput": {
             "measured": _good(replay.pairs, plan.slos, real=True),
@@ -97,8 +99,8 @@ def compare_with_reality(plan: ScenarioPlan, trace: Path) -> dict[str, Any]:
         "advice": [{"about": one.about, "says": one.says, "set": list(one.sets)} for one in advice],
         "with_advice": None,
     }
-    if mending.mended:
-        again = _latency(mended)
+    if recalibration.corrected:
+        again = _latency(corrected)
         result["with_advice"] = {kind: again[kind]["mean"]["error"] for kind in KINDS}
     return result
 
@@ -226,8 +228,8 @@ def _good(pairs: Sequence[Pair], slos: dict[str, SloPlan], *, real: bool) -> flo
 # What to do about it
 
 
-class _Mending:
-    """Looks for what is wrong, one thing after the other: what was found is mended first.
+class _Recalibration:
+    """Looks for what is wrong, one thing after the other: what was found is corrected first.
 
     Slow steps also delay first tokens, and slow prompts the tokens of others, so each is looked for
     in a simulation that has the ones before put right.
@@ -236,23 +238,23 @@ class _Mending:
     def __init__(
         self, plan: ScenarioPlan, trace: Path, rows: list[TraceRequest], *, is_late: bool
     ) -> None:
-        """`is_late`: whoever measured was too slow to send in time, and so to read in time."""
+        """`is_late`: the measuring client was too slow to send, and so to read, in time."""
         self._trace = trace
         self._rows = rows
         self.is_late = is_late
         self.plan = plan
         self.advice: list[Advice] = []
-        self.mended = False
+        self.corrected = False
 
     def look(self, pairs: list[Pair]) -> list[Pair]:
-        """The pairs with everything mended that can be."""
+        """The pairs with everything corrected that can be."""
         for part in (self._steps, self._prefill, self._overheads):
             pool = part(pairs)
             if pool is None:
                 break
             if pool is not self._pool:
                 self.plan = self.plan.with_pools([pool])
-                self.mended = True
+                self.corrected = True
                 pairs = _Replay(self.plan, self._trace, self._rows).pairs
         return pairs
 
@@ -274,7 +276,7 @@ class _Mending:
             return self._pool
         real_s, ours_s = _median([real for real, _ in times]), _median([ours for _, ours in times])
         more_s = _median([real - ours for real, ours in times])
-        if abs(more_s) <= WORTH_MENDING * real_s:
+        if abs(more_s) <= WORTH_CORRECTING * real_s:
             return self._pool
         slower = "slower" if more_s > 0 else "faster"
         says = (
@@ -293,14 +295,14 @@ class _Mending:
         return None
 
     def _prefill(self, pairs: Sequence[Pair]) -> PoolSettings | None:
-        calm = self._calm(pairs)
-        if calm is None:
+        unqueued = self._unqueued(pairs)
+        if unqueued is None:
             return None
-        prompts = [float(pair.computed_tokens) for pair in calm]
-        more_s, error_s = _slope(prompts, [pair.real_ttft_s - pair.ttft_s for pair in calm])
-        ours_s, _ = _slope(prompts, [pair.ttft_s for pair in calm])
-        mean_s = _mean([pair.real_ttft_s for pair in calm])
-        small = abs(more_s) * _mean(prompts) <= WORTH_MENDING * mean_s
+        prompts = [float(pair.computed_tokens) for pair in unqueued]
+        more_s, error_s = _slope(prompts, [pair.real_ttft_s - pair.ttft_s for pair in unqueued])
+        ours_s, _ = _slope(prompts, [pair.ttft_s for pair in unqueued])
+        mean_s = _mean([pair.real_ttft_s for pair in unqueued])
+        small = abs(more_s) * _mean(prompts) <= WORTH_CORRECTING * mean_s
         if small or ours_s <= 0.0 or abs(more_s) <= CLEAR * error_s:
             return self._pool
         slower = "slower" if more_s > 0 else "faster"
@@ -313,16 +315,16 @@ class _Mending:
         return None
 
     def _overheads(self, pairs: Sequence[Pair]) -> PoolSettings | None:
-        calm = self._calm(pairs)
-        if calm is None:
+        unqueued = self._unqueued(pairs)
+        if unqueued is None:
             return None
-        more_s = _median([pair.real_ttft_s - pair.ttft_s for pair in calm])
-        if abs(more_s) <= WORTH_MENDING * _mean([pair.real_ttft_s for pair in calm]):
+        more_s = _median([pair.real_ttft_s - pair.ttft_s for pair in unqueued])
+        if abs(more_s) <= WORTH_CORRECTING * _mean([pair.real_ttft_s for pair in unqueued]):
             return self._pool
         later = "later" if more_s > 0 else "sooner"
         says = f"every first token comes {format_duration(abs(more_s))} {later} than simulated"
         if self.is_late:
-            why = "requests were sent late, so it may be who measured that was slow"
+            why = "requests were sent late, so the measuring client may have been slow"
             self.advice.append(Advice("overheads", f"{says}; {why}: measure again first"))
             return None
         wanted_s = self._pool.overheads.queueing_s + more_s
@@ -334,13 +336,13 @@ class _Mending:
         changed = self._pool.overheads.model_copy(update={"queueing_s": wanted_s})
         return self._pool.model_copy(update={"overheads": changed})
 
-    def _calm(self, pairs: Sequence[Pair]) -> list[Pair] | None:
-        """Requests whose first token says nothing of the queue; None, and why, if there are few."""
+    def _unqueued(self, pairs: Sequence[Pair]) -> list[Pair] | None:
+        """Requests that were not queued; None, with advice, if there are few."""
         steps = [ours for _, ours in _times(pairs)["tpot"]]
-        patience_s = CALM_STEPS * _median(steps) if steps else 0.0
-        calm = [pair for pair in pairs if pair.queue_s <= patience_s]
-        if len(calm) >= FEWEST_CALM:
-            return calm
+        patience_s = UNQUEUED_STEPS * _median(steps) if steps else 0.0
+        unqueued = [pair for pair in pairs if pair.queue_s <= patience_s]
+        if len(unqueued) >= FEWEST_UNQUEUED:
+            return unqueued
         says = "nearly all requests waited, so overheads and prefill cannot be told from the queue"
         self.advice.append(Advice("queue", f"{says}: measure at a lower rate first"))
         return None
