@@ -71,7 +71,7 @@ class PoolBounds(Section):
 
     min: Replicas = Field(
         default=1,
-        description="The fewest replicas; 0 lets it go away altogether, and come back when "
+        description="The fewest replicas; 0 lets it scale to zero, and come back when "
         "requests wait.",
     )
     max: Replicas = Field(default=MOST_REPLICAS, description="The most replicas.")
@@ -130,12 +130,10 @@ class ScalerTiming(Section):
     interval_s: Period = Field(
         default=15.0, description="How often it looks at the fleet and decides; as Kubernetes does."
     )
-    scrape_delay_s: Delay = Field(
-        default=0.0, description="How old what it sees is when it decides: metrics take their time."
-    )
+    scrape_delay_s: Delay = Field(default=0.0, description="Age of the metrics when it decides.")
     freshness_s: Period | None = Field(
         default=None,
-        description="What is older than this is not believed, and nothing changes; "
+        description="Metrics older than this are ignored, and nothing changes; "
         "left out: the scrape delay and three intervals.",
     )
     actuation_delay: ActuationDelay = Field(
@@ -186,15 +184,16 @@ class PolicySettings(ScalerTiming, PolicyKey):
     )
     stabilization: Stabilization | None = Field(
         default=None,
-        description="Patience before it acts; left out: as the policy has it.",
+        description="How long a direction must be recommended before it is taken; "
+        "left out: as the policy has it.",
     )
     rate: RateSettings | None = Field(
-        default=None, description="How fast sizes may change; left out: at any rate."
+        default=None, description="How fast sizes may change; left out: without a limit."
     )
     zero_after_s: Annotated[float, Duration("0s", LONGEST_RUN)] | None = Field(
         default=None,
-        description="How long nothing must have arrived or be there before the last replica of a "
-        "pool with `min: 0` goes; left out: as soon as the policy says so.",
+        description="How long a pool with `min: 0` must have been idle before its last replica "
+        "goes; left out: as soon as the policy says so.",
     )
     matched_roles: Switch = Field(
         default=False,
@@ -244,18 +243,13 @@ class PolicySettings(ScalerTiming, PolicyKey):
     def bounds_of(self, pool: str) -> PoolBounds:
         return self.pools.get(pool, PoolBounds())
 
-    def minds_accelerators(self) -> bool:
-        """Whether it grows only onto accelerators that are free."""
-        optimizer = self._optimizer(self.parts())
-        return isinstance(optimizer, CostOrdered) and optimizer.greedy
-
     def _optimizer(self, own: PolicyParts) -> Optimizer:
         if self.optimizer is None:
             return own.optimizer
         return CostOrdered(order=self.optimizer.order, engine=self.optimizer.engine)
 
     def check(self, where: Context) -> Iterator[Fault]:
-        """Names of nobody, values that contradict each other, and options without a use."""
+        """Unknown names, values that contradict each other, and options without an effect."""
         yield from super().check(where)
         pools: Sequence[ScaledPool] = where.root.serving.pools
         starts = {pool.name: pool.replicas for pool in pools}
@@ -267,23 +261,24 @@ class PolicySettings(ScalerTiming, PolicyKey):
         yield from self._bound_faults(where, pools, starts)
         for alike in by_model.values():
             yield from self._nobody_serves(where, alike)
-        counted = list(self._accelerator_faults(where, pools, starts))
-        yield from counted
+        yield from self._accelerator_faults(where, pools, starts)
         yield from self._useless(where, list(by_model.values()))
         own = list(self.faults(where, list(starts)))
         yield from own
-        if self.accelerators and not own and not self._minds():
+        if self.accelerators and not own and not self._minds_accelerators():
             what = f"{self.policy} grows whether accelerators are free or not"
             hint = "set optimizer: {engine: greedy}, or leave it out"
             yield where.fault(
                 "accelerators", what, hint="leave it out" if "optimizer" in self.unused else hint
             )
 
-    def _minds(self) -> bool:
+    def _minds_accelerators(self) -> bool:
+        """Whether it grows only onto accelerators that are free."""
         try:
-            return self.minds_accelerators()
+            optimizer = self._optimizer(self.parts())
         except InputError:  # a metric that is not measured, which is told where it is
             return True
+        return isinstance(optimizer, CostOrdered) and optimizer.greedy
 
     def _within(self, pool: str, size: int) -> int:
         bounds = self.bounds_of(pool)

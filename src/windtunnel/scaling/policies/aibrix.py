@@ -30,16 +30,20 @@ class AibrixSettings(PolicySettings):
 
     policy: Literal["aibrix"]
     metrics: dict[MetricName, MetricTarget] = Field(
-        description="What the mean over replicas should be, by metric; the largest answer wins."
+        description="Target of each metric's mean over replicas; the one that asks for most "
+        "replicas wins."
     )
     strategy: Literal["APA", "KPA"] = Field(
         default="APA",
         description="Whether the size is multiplied by the ratio (`APA`), or is the mean over the "
         "target (`KPA`), which only fits totals.",
     )
-    up_cooldown_s: HpaWindow = Field(default=0.0, description="The highest of so long counts.")
+    up_cooldown_s: HpaWindow = Field(
+        default=0.0, description="Window of recommendations; it grows to the highest of them."
+    )
     down_cooldown_s: HpaWindow = Field(
-        default=300.0, description="The lowest of so long counts when it shrinks, as shipped."
+        default=300.0,
+        description="Window of recommendations; it shrinks to the lowest of them, as shipped.",
     )
 
     def parts(self) -> PolicyParts:

@@ -32,20 +32,19 @@ class DynamoSettings(PolicySettings):
 
     policy: Literal["dynamo"]
     adjustment_s: Annotated[float, Duration("0s", "1h", above=True)] = Field(
-        default=180.0, description="How often it sizes; it only gathers at the looks between."
+        default=180.0,
+        description="How often it decides; at the ticks between it only gathers metrics.",
     )
-    ttft_s: Promise = Field(
-        default=0.5, description="The time to the first token that it promises."
-    )
-    itl_s: Promise = Field(default=0.05, description="The time between tokens that it promises.")
+    ttft_s: Promise = Field(default=0.5, description="Target of the time to the first token.")
+    itl_s: Promise = Field(default=0.05, description="Target of the time between tokens.")
     accelerator_budget: Step = Field(default=8, description="Accelerators for all roles together.")
-    least: Replicas = Field(default=1, description="The least size of a role.")
+    least: Replicas = Field(default=1, description="The fewest replicas of a role.")
     predictor: Literal["constant", "kalman"] = Field(
         default="constant",
         description="The next interval is as the last, or a level and a trend are filtered.",
     )
     correct: Switch = Field(
-        default=True, description="Whether latencies that were seen correct the profile."
+        default=True, description="Whether observed latencies correct the profile."
     )
 
     def parts(self) -> PolicyParts:

@@ -34,10 +34,10 @@ Tolerance = Annotated[float, Number(0, 1)]
 
 
 class HpaRule(Section):
-    """So many pods, or so many percent of them, within a period."""
+    """How many pods may be added or removed within a period: a number, or a percentage."""
 
     pods: Annotated[int, Whole(1, MOST_REPLICAS)] | None = Field(
-        default=None, description="So many; this or `percent`."
+        default=None, description="A number of pods; this or `percent`."
     )
     percent: Annotated[int, Whole(1, 10**6)] | None = Field(
         default=None, description="Percent of the size at the start of the period; this or `pods`."
@@ -62,7 +62,7 @@ class HpaDirection(Section):
     tolerance: Tolerance | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="So far beyond a target nothing changes in this direction; "
+        description="Relative deviation from a target that is tolerated in this direction; "
         "left out: `tolerance` of the policy.",
     )
 
@@ -109,7 +109,7 @@ class HpaMetric(Section):
     """A metric of an HPA."""
 
     name: MetricName = Field(description="Such as `vllm:num_requests_waiting`.")
-    target: MetricTarget = Field(description="What it should be.")
+    target: MetricTarget = Field(description="Its target.")
     type: Literal["average", "total", "value"] = Field(
         default="average",
         description="The mean of ready replicas (`average`: Pods and Resource metrics), so much of "
@@ -130,10 +130,12 @@ class HpaSettings(PolicySettings):
 
     policy: Literal["hpa"]
     metrics: list[HpaMetric] = Field(
-        description="What each should be; the one that asks for most wins.",
+        description="Metrics and their targets; the one that asks for most replicas wins.",
         examples=[[{"name": "vllm:num_requests_waiting", "target": 10}]],
     )
-    tolerance: Tolerance = Field(default=0.1, description="So far around a target nothing changes.")
+    tolerance: Tolerance = Field(
+        default=0.1, description="Relative deviation from a target that is tolerated."
+    )
     up: HpaUp = Field(default_factory=HpaUp, description="`scaleUp`.")
     down: HpaDown = Field(default_factory=HpaDown, description="`scaleDown`.")
 

@@ -16,22 +16,23 @@ from windtunnel.settings.limits import LONGEST_RUN
 
 
 class KedaSettings(HpaSettings):
-    """KEDA's ScaledObject: an HPA, and a switch between none and one by its first metric."""
+    """KEDA's ScaledObject: an HPA, and a switch between zero and one by its metrics."""
 
     policy: Literal["keda"]  # type: ignore[assignment]  # the word that chooses it
     activation: Annotated[float, Number(-(10**9), 10**9)] = Field(
-        default=0.0, description="It is active while its first metric is above this."
+        default=0.0, description="It is active while any of its metrics is above this."
     )
     cooldown_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
-        default=300.0, description="How long it must not have been active before it goes to none."
+        default=300.0,
+        description="How long it must have been inactive before it scales to zero, or to `idle`.",
     )
     idle: Replicas | None = Field(
-        default=None, description="The size while it is not active; left out: the least size."
+        default=None, description="Replicas while it is inactive; left out: the `min` of the pool."
     )
     least: Step = Field(
         default=1,
         exclude_if=lambda value: value == 1,
-        description="The smallest size while it is active.",
+        description="The fewest replicas while it is active.",
     )
 
     def parts(self) -> PolicyParts:

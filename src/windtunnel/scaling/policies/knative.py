@@ -27,28 +27,35 @@ class KnativeSettings(PolicySettings):
     """
 
     policy: Literal["knative"]
-    metric: MetricName = Field(default="concurrency", description="What is averaged.")
+    metric: MetricName = Field(default="concurrency", description="The metric that is averaged.")
     target: Annotated[float, Number(0.01, 10**9)] = Field(
-        default=100.0, description="Of one replica."
+        default=100.0, description="Target of the metric per replica."
     )
     utilization_percent: Annotated[float, Number(1, 100)] = Field(
-        default=70.0, description="The share of the target that is aimed at."
+        default=70.0, description="Percentage of the target that is aimed at."
     )
     window_s: Annotated[float, Duration("6s", "1h")] = Field(
         default=60.0, description="The stable window."
     )
     panic_window_percent: Annotated[float, Number(1, 100)] = Field(
-        default=10.0, description="The panic window, as a share of the stable one."
+        default=10.0, description="The panic window, as a percentage of the stable one."
     )
     panic_threshold_percent: Annotated[float, Number(110, 1000)] = Field(
-        default=200.0, description="Of what is ready: load as high is a panic."
+        default=200.0,
+        description="Load that starts a panic, as a percentage of what ready replicas carry.",
     )
-    max_scale_up_rate: Factor = Field(default=1000.0, description="Most times as many at once.")
-    max_scale_down_rate: Factor = Field(default=2.0, description="At most divided by this at once.")
+    max_scale_up_rate: Factor = Field(
+        default=1000.0, description="The largest factor by which it may grow at once."
+    )
+    max_scale_down_rate: Factor = Field(
+        default=2.0, description="The largest factor by which it may shrink at once."
+    )
     scale_down_delay_s: HpaWindow = Field(
-        default=0.0, description="The largest size of so long is kept."
+        default=0.0, description="Window of recommendations; it shrinks to the highest of them."
     )
-    activation_scale: Step = Field(default=1, description="The least size while there is any load.")
+    activation_scale: Step = Field(
+        default=1, description="The fewest replicas while there is any load."
+    )
 
     def parts(self) -> PolicyParts:
         return PolicyParts([Knative(self)], grouping=BY_VARIANT)

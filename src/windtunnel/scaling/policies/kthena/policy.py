@@ -36,8 +36,8 @@ class KthenaSettings(PolicySettings):
     }
 
     metrics: Metrics = Field(
-        description="What one replica should have of each metric, by its name, such as "
-        "`vllm:num_requests_waiting: 10`. The metric that asks for most wins.",
+        description="Target of each metric per replica, by name, such as "
+        "`vllm:num_requests_waiting: 10`. The metric that asks for most replicas wins.",
     )
     queries: dict[str, Literal["sum", "avg", "max"]] = Field(
         default_factory=dict,
@@ -47,7 +47,7 @@ class KthenaSettings(PolicySettings):
         "Left out: every replica is asked.",
     )
     tolerance_percent: Annotated[int, Whole(0, 100)] = Field(
-        default=10, description="So far around the targets nothing changes."
+        default=10, description="Deviation from the targets that is tolerated, in percent."
     )
     tolerance: Literal["per-pod", "summed"] = Field(
         default="per-pod",
@@ -132,7 +132,7 @@ class KthenaHeterogeneousSettings(KthenaSettings):
     policy: Literal["kthena-heterogeneous"]
     costs: dict[PoolName, Cost] = Field(
         default_factory=dict,
-        description="What a replica counts by the name of a pool; left out: its price.",
+        description="Cost of a replica, by the name of its pool; left out: its price.",
     )
     cost_expansion_percent: Annotated[int, Whole(0, 10_000)] = Field(
         default=200,
@@ -179,7 +179,7 @@ class KthenaDisaggregatedSettings(KthenaSettings):
         description="Metrics of single pools, by name, in place of `metrics`.",
     )
     ratio: Ratio | None = Field(
-        default=None, description="Between which sizes of another pool one stays; left out: any."
+        default=None, description="Limits on the ratio of the sizes of two pools; left out: none."
     )
 
     def parts(self) -> PolicyParts:

@@ -28,7 +28,7 @@ class BehaviorPace(Section):
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)]
     percent: Percent = Field(
-        default=100, description="So many percent of the size within a period."
+        default=100, description="Percent of the size by which it may change within a period."
     )
     period_s: PaceWindow = Field(default=60.0, description="The period. 0s sets no limit.")
     select: Literal["Or", "And"] = Field(
@@ -59,11 +59,11 @@ class PaceUp(BehaviorPace):
     """How fast a size may grow."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
-        default=4, description="So many replicas within a period."
+        default=4, description="Replicas that may be added within a period."
     )
     window_s: PaceWindow = Field(
         default=0.0,
-        description="How long a recommendation is remembered: the lowest of it holds the size.",
+        description="Window of recommendations; the size grows to the lowest of them.",
     )
 
 
@@ -71,11 +71,11 @@ class PaceDown(BehaviorPace):
     """How fast a size may shrink."""
 
     instances: Annotated[int, Whole(0, MOST_REPLICAS)] = Field(
-        default=0, description="So many replicas within a period."
+        default=0, description="Replicas that may be removed within a period."
     )
     window_s: PaceWindow = Field(
         default=300.0,
-        description="How long a recommendation is remembered: the highest of it holds the size.",
+        description="Window of recommendations; the size shrinks to the highest of them.",
     )
 
 
@@ -83,13 +83,16 @@ class Panic(Section):
     """Up at once when load outruns the size, and not down for a while."""
 
     hold_s: Annotated[float, Duration("0s", "30m", above=True)] = Field(
-        default=60.0, description="How long it lasts after the last time that it was called for."
+        default=60.0,
+        description="How long a panic lasts after the last recommendation that would start one.",
     )
     threshold: Annotated[int, Whole(110, 1000)] = Field(
-        default=200, description="Percent of the size: a recommendation as high calls for it."
+        default=200,
+        description="A recommendation of at least this percentage of the size starts a panic.",
     )
     percent: Percent = Field(
-        default=1000, description="So many percent may be added within a period."
+        default=1000,
+        description="Percent of the size that may be added within a period during a panic.",
     )
     period_s: PaceWindow = Field(default=0.0, description="That period; 0s sets no limit.")
 
@@ -123,7 +126,9 @@ class Coordination(Section):
     moved, never the total, and not in a panic.
     """
 
-    mode: Literal["Off", "Preferred"] = Field(default="Off", description="Whether it is done.")
+    mode: Literal["Off", "Preferred"] = Field(
+        default="Off", description="Off, or to the preferred ratios."
+    )
     preferredRatio: dict[str, Band] = Field(  # noqa: N815 - as Kthena's users write it
         default_factory=dict, description="The band of a pool's share, by its name."
     )
@@ -136,14 +141,15 @@ class Ratio(Section):
         description="The pool that is counted, such as the prefill pool."
     )
     denominator: Annotated[str, Name()] = Field(description="The pool that it is counted by.")
-    min: Factor = Field(description="At least so many.")
+    min: Factor = Field(description="The smallest ratio.")
     max: Annotated[float, Number(0, LARGEST_FACTOR, above=True)] = Field(
-        description="At most so many."
+        description="The largest ratio."
     )
     rule: Literal["exact", "as-shipped"] = Field(
         default="exact",
         description="Whether the nearest whole numbers inside the band are found, within the rates "
-        "(`exact`), or the short side is raised once, whatever the rates, and may miss the band.",
+        "(`exact`), or the short side is raised once, whatever the rates, and may miss the band "
+        "(`as-shipped`).",
     )
 
     def check(self, where: Context) -> Iterator[Fault]:

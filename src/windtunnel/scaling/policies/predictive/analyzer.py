@@ -51,11 +51,12 @@ class PredictiveSettings(PolicySettings):
     policy: Literal["predictive"]
     probability: Annotated[float, Number(0.5, 0.999)] = Field(
         default=0.9,
-        description="That no more arrives than is planned for: higher is safer and costs more.",
+        description="Probability that no more arrives than is planned for: higher is safer and "
+        "costs more.",
     )
     season_s: Annotated[float, Duration("0s", LONGEST_RUN)] = Field(
         default=86_400.0,
-        description="After how long traffic repeats itself; 0s: it does not.",
+        description="Period after which traffic repeats itself; 0s: it does not.",
     )
     headroom: Annotated[float, Number(0, 100)] = Field(
         default=0.0,
@@ -63,10 +64,10 @@ class PredictiveSettings(PolicySettings):
         "such as the first spike of a day. It is paid for at all times.",
     )
     drain_s: Annotated[float, Duration("1s", "1h")] = Field(
-        default=60.0, description="In how long what waits should be worked off."
+        default=60.0, description="Time in which a queue should be worked off."
     )
     output_tokens: Annotated[float, Number(1, MOST_TOKENS)] = Field(
-        default=256.0, description="Tokens of an answer until some have been seen."
+        default=256.0, description="Output tokens of a request until some have been measured."
     )
 
     def parts(self) -> PolicyParts:
