@@ -8,10 +8,11 @@ import os
 from pathlib import Path
 
 from windtunnel.core.clock import cpu_s
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.calibrate import evaluate, fit_profile, read_measurements
-from windtunnel.models.operators import fit_operators
-from windtunnel.models.profile import ErrorFigures, load_profile
+from windtunnel.models.calibration.calibrate import evaluate, fit_profile
+from windtunnel.models.calibration.operators import fit_operators
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.step_time.measurements import read_measurements
+from windtunnel.models.step_time.profile import ErrorFigures, load_profile
 
 MAPE_TARGET = 0.05
 P90_TARGET = 0.12

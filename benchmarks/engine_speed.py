@@ -13,9 +13,9 @@ from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.profile import physics_model
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.profile import physics_model
 from windtunnel.twin.run import simulate
 from windtunnel.workload.traffic import Traffic
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from benchmarks.claim import Claim, report
 from windtunnel.core.random import Streams
-from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA
-from windtunnel.models.catalog import resolve_model
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.blis import DEFAULT_ALPHA_US, DEFAULT_BETA
 
 HORIZON_US = 9 * 10**15
 SERVERS = (1, 4, 16)

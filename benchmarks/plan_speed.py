@@ -117,7 +117,7 @@ def exhaustive(path: Path) -> float:
 
 
 def _price(accelerator: str | None) -> float:
-    from windtunnel.models.accelerators import resolve_accelerator
+    from windtunnel.models.catalog.accelerators import resolve_accelerator
 
     assert accelerator is not None
     return resolve_accelerator(accelerator).price_per_hour

@@ -11,8 +11,8 @@ from pathlib import Path
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import cpu_s
 from windtunnel.engine.replay import compare, fit_per_step, read_run
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.table_files import read_table
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.table_files import read_table
 
 RUN = Path("vllm-runs", "rtxpro6000-llama-3.1-8b")
 TARGETS = {

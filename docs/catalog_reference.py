@@ -5,10 +5,10 @@ Run it after a change of either: `python docs/catalog_reference.py`. A test hold
 
 from pathlib import Path
 
-from windtunnel.models.accelerators import ACCELERATORS, GIB, GIGA, TERA, Accelerator
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.profile import Profile, profile_for
-from windtunnel.models.shapes import ModelShape
+from windtunnel.models.catalog.accelerators import ACCELERATORS, GIB, GIGA, TERA, Accelerator
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.profile import Profile, profile_for
 
 PAGE = Path(__file__).parent / "reference" / "catalog.md"
 KIB = 1024

@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 from windtunnel.cli.calibrate import calibrate
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.calibrate import Measurement, predictions_ms
-from windtunnel.models.profile import load_profile
+from windtunnel.models.calibration.calibrate import predictions_ms
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.step_time.measurements import Measurement
+from windtunnel.models.step_time.profile import load_profile
 
 
 @pytest.fixture

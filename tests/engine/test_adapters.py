@@ -9,7 +9,7 @@ from tests.engine.test_equivalence import adapters_of
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, limits, serve
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.linear import Linear
+from windtunnel.models.step_time.linear import Linear
 from windtunnel.workload.request import Request
 
 

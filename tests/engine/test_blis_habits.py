@@ -14,9 +14,9 @@ from tests.engine.test_schedule import (
 )
 from windtunnel.core.errors import InputError
 from windtunnel.engine.limits import TierLimits
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.blis import BlisTrainedPhysics
-from windtunnel.models.catalog import resolve_model
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.blis import BlisTrainedPhysics
 
 __all__ = ["engine"]
 

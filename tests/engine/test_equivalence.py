@@ -17,14 +17,14 @@ from windtunnel.engine.limits import (
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import LoraSettings
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.blis import BlisTrainedPhysics
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.linear import Linear
-from windtunnel.models.profile import physics_model
-from windtunnel.models.roofline import Roofline
-from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
-from windtunnel.models.table import Curve, Grid, Table
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.blis import BlisTrainedPhysics
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.profile import physics_model
+from windtunnel.models.step_time.roofline import Roofline
+from windtunnel.models.step_time.table import Curve, Grid, Table
 from windtunnel.workload.request import PrefixChain, Request
 
 TICK = 2.0**-20

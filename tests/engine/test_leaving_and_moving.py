@@ -24,7 +24,7 @@ from tests.engine.test_schedule import limits as settings
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import UNSET, Request
 
 PLAIN, KEPT, MOVED = range(3)

@@ -17,7 +17,7 @@ from windtunnel.engine.replay import (
     read_run,
     simulate,
 )
-from windtunnel.models.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Curve, Grid, Table
 
 CLOCKS_APART_S = 1234.5
 PER_STEP_S = 2.5e-3

@@ -9,8 +9,8 @@ from tests.engine.limits import engine_limits
 from windtunnel.engine.limits import LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.linear import Linear
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import PrefixChain, Request
 
 Engine = Server | ReferenceServer

@@ -10,7 +10,7 @@ from tests.engine.test_equivalence import TICK, Shape, limits, models, outcome, 
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
 from windtunnel.workload.request import Request
 
 

@@ -25,7 +25,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.engine.limits import SCHEDULING, EngineLimits, TierLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import PrefixChain
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.models.accelerators import ACCELERATORS
-from windtunnel.models.catalog import MODELS
+from windtunnel.models.catalog.accelerators import ACCELERATORS
+from windtunnel.models.catalog.models import MODELS
 
 pytestmark = pytest.mark.once
 

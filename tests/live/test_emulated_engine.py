@@ -15,8 +15,8 @@ from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.reference_step import PlannedStep
 from windtunnel.engine.server import Server
 from windtunnel.live.emulate.engine import Answer, Around, Engine
-from windtunnel.models.linear import Linear
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.routing.load_balancing import RoundRobin
 from windtunnel.workload.request import Request
 

@@ -3,8 +3,8 @@
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
-from windtunnel.models.collectives import all_reduce_s
+from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
+from windtunnel.models.step_time.roofline import all_reduce_s
 
 
 @pytest.mark.parametrize("accelerator", ACCELERATORS.values(), ids=lambda a: a.name)

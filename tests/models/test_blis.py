@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
-from windtunnel.models.blis_capacity import blis_kv_blocks
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.steptime import StepWork
+from windtunnel.models.capacity import blis_kv_blocks
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.step_time.blis import DEFAULT_ALPHA_US, DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.step_time.model import StepWork
 
 LLAMA = MODELS["llama-3.1-8b"]
 H100 = resolve_accelerator("h100")

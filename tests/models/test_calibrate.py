@@ -6,19 +6,18 @@ import msgspec
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.calibrate import (
+from windtunnel.models.calibration.calibrate import (
     FEWEST_TO_FIT,
-    Measurement,
     error_of,
     evaluate,
     fit_profile,
     measured_range,
     predictions_ms,
-    read_measurements,
     regime,
 )
-from windtunnel.models.profile import Profile, load_profile
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.step_time.measurements import Measurement, read_measurements
+from windtunnel.models.step_time.profile import Profile, load_profile
 
 H200 = resolve_accelerator("h200")
 GOOD = '{"shape": "llama-3.1-8b", "prefill": 0, "prior": 0, "decodes": 4, "context": 9, "ms": 5.0}'

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.models.capacity import kv_capacity
-from windtunnel.models.catalog import MODELS
+from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.models import MODELS
 
 H100 = resolve_accelerator("h100")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog import MODELS, resolve_model
+from windtunnel.models.catalog.models import MODELS, resolve_model
 
 # Billions, as published: model cards, technical reports, and the checkpoints' own tensor counts.
 # Language model only: multimodal checkpoints also have an encoder. DeepSeek-V3 without its

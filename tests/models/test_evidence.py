@@ -6,9 +6,7 @@ import msgspec
 import pytest
 
 from tests.models.test_table import kernel_tables, whole_steps
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.catalog import MODELS, resolve_model
-from windtunnel.models.evidence import (
+from windtunnel.models.calibration.evidence import (
     BASES,
     FITTED,
     LEFT_OUT,
@@ -19,9 +17,11 @@ from windtunnel.models.evidence import (
     profile_evidence,
     table_evidence,
 )
-from windtunnel.models.profile import load_profile, profile_for
-from windtunnel.models.table import Curve, Grid, Table
-from windtunnel.models.table_files import read_table
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import MODELS, resolve_model
+from windtunnel.models.step_time.profile import load_profile, profile_for
+from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table_files import read_table
 
 H200 = load_profile("h200")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.hf_config import MAX_FILE_BYTES, parse_hf_config, read_hf_config
-from windtunnel.models.shapes import ModelShape
+from windtunnel.models.catalog.hf_config import MAX_FILE_BYTES, parse_hf_config, read_hf_config
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.catalog.shapes import ModelShape
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

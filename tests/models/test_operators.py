@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.kernels import Kernels
-from windtunnel.models.operators import fit_operators
-from windtunnel.models.profile import Profile, load_profile
+from windtunnel.models.calibration.operators import fit_operators
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.step_time.kernels import Kernels
+from windtunnel.models.step_time.profile import Profile, load_profile
 
 A100 = resolve_accelerator("a100")
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.models.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
-from windtunnel.models.catalog import MODELS, resolve_model
-from windtunnel.models.physics import Physics
-from windtunnel.models.profile import load_profile, physics_model
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepWork
+from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import MODELS, resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.profile import load_profile, physics_model
 
 MODEL_NAMES = sorted(MODELS)
 ACCELERATOR_NAMES = sorted(ACCELERATORS)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.profile import (
+from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.profile import (
     BUNDLED,
     PARAMETERS,
     bundled_profiles,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog import MODELS
+from windtunnel.models.catalog.models import MODELS
 
 DEGREES = (1, 2, 4, 8)
 

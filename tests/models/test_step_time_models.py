@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
-from windtunnel.models.blis import DEFAULT_BETA, BlisTrainedPhysics
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.collectives import all_reduce_s
-from windtunnel.models.linear import Linear
-from windtunnel.models.roofline import Roofline, causal_pairs, upper_line
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.catalog.accelerators import ACCELERATORS, Accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.blis import DEFAULT_BETA, BlisTrainedPhysics
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
+from windtunnel.models.step_time.roofline import Roofline, all_reduce_s, causal_pairs, upper_line
 
 H100 = resolve_accelerator("h100")
 LLAMA = MODELS["llama-3.1-8b"]

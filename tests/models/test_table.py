@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.steptime import StepWork
-from windtunnel.models.table import Curve, Grid, Table
-from windtunnel.models.table_files import read_table
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table_files import read_table
 
 SHAPE = msgspec.structs.replace(MODELS["llama-3.1-8b"], layers=2)
 DENSE = ("embedding", "layernorm", "qkv_proj", "o_proj", "gate_up_proj", "act_fn", "down_proj")
@@ -271,7 +271,7 @@ def test_missing_and_oversized_files_are_sentences(
     with pytest.raises(InputError, match=r"steps\.jsonl: the file cannot be read"):
         read_table(tmp_path / "steps.jsonl", SHAPE)
     kernel_tables(tmp_path)
-    monkeypatch.setattr("windtunnel.models.table_files.MOST_BYTES", 100)
+    monkeypatch.setattr("windtunnel.models.step_time.table_files.MOST_BYTES", 100)
     with pytest.raises(InputError, match="the file is too large"):
         read_table(tmp_path, SHAPE)
 

@@ -7,7 +7,7 @@ from windtunnel.core.random import Stream
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
 from windtunnel.engine.views import ServerCaches
-from windtunnel.models.linear import Linear
+from windtunnel.models.step_time.linear import Linear
 from windtunnel.routing.build import RouterInputs, build_router
 from windtunnel.routing.custom import RequestLabels
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal

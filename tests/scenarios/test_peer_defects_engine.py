@@ -11,12 +11,12 @@ from tests.twin.runs import one_server, run
 from windtunnel.engine.limits import LENGTH_CAPPED, TierLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.linear import Linear
-from windtunnel.models.profile import physics_model
-from windtunnel.models.roofline import Roofline
-from windtunnel.models.steptime import StepWork
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.profile import physics_model
+from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.workload.request import UNSET, Request
 
 HOST = TierLimits("cpu", blocks=1000, block_s=0.01, latency_s=0.05)

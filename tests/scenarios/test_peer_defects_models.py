@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.catalog import MODELS
-from windtunnel.models.roofline import Roofline
-from windtunnel.models.steptime import StepWork
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.models import MODELS
+from windtunnel.models.step_time.model import StepWork
+from windtunnel.models.step_time.roofline import Roofline
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 

@@ -6,7 +6,7 @@ import pytest
 
 import windtunnel
 from tests.twin.runs import BUSY, one_server, run
-from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.twin.scenario.load import load_text
 
 FIGURES = {"mean", "p50", "p90", "p95", "p99", "max"}

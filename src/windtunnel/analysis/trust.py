@@ -15,8 +15,8 @@ from windtunnel.analysis.saturation import RunSample, Stretch, stretches
 from windtunnel.analysis.steadiness import Steadiness, steadiness
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.units import format_duration
-from windtunnel.models.evidence import OPERATORS, Evidence
-from windtunnel.models.steptime import Bounds
+from windtunnel.models.calibration.evidence import OPERATORS, Evidence
+from windtunnel.models.step_time.model import Bounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
 from windtunnel.workload.plan import Source, lengths_of
 from windtunnel.workload.traces.opening import LeftOut

@@ -19,18 +19,17 @@ from windtunnel.engine.replay import (
     insist_on_setting,
     read_run,
 )
-from windtunnel.models.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.calibrate import (
+from windtunnel.models.calibration.calibrate import (
     FEWEST_TO_FIT,
-    Measurement,
     evaluate,
     fit_profile,
     predictions_ms,
-    read_measurements,
 )
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.profile import ErrorFigures, Profile, load_profile, profile_for
-from windtunnel.models.table_files import read_table
+from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.step_time.measurements import Measurement, read_measurements
+from windtunnel.models.step_time.profile import ErrorFigures, Profile, load_profile, profile_for
+from windtunnel.models.step_time.table_files import read_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -177,7 +176,7 @@ def _fit(
         )
     rest = profile_for(hardware)
     if operators is not None:
-        from windtunnel.models.operators import fit_operators
+        from windtunnel.models.calibration.operators import fit_operators
 
         origin = f"Operator timings in {operators.name}."
         rest = fit_operators(operators, hardware, rest, name=hardware.name, origin=origin)

@@ -8,7 +8,7 @@ import click
 
 from windtunnel.core.errors import InputError
 from windtunnel.live.profile_gpu import DecoderShape, measure
-from windtunnel.models.catalog import resolve_model
+from windtunnel.models.catalog.models import resolve_model
 
 
 @click.command(short_help="Measure this machine's GPU.")

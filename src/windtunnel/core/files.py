@@ -1,8 +1,14 @@
 """Reads a whole input file, bounded: a pipe or a device never ends, and its size reads as 0."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from windtunnel.core.errors import InputError
+from windtunnel.core.errors import InputError, one_sentence_per
+
+MOST_FAULTS_SHOWN = 10
+
+T = TypeVar("T")
 
 
 def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> bytes:
@@ -21,3 +27,24 @@ def read_bounded(path: Path, most_bytes: int, *, subject: str = "the file") -> b
         what = f"{subject} is too large"
         raise InputError(what, where=where, allowed=f"up to {largest}")
     return data
+
+
+def read_lines(path: Path, most_bytes: int, read: Callable[[bytes, str], T]) -> list[T]:
+    """What `read(line, "file:line")` makes of each line that is not blank.
+
+    The first bad lines are reported together, each with its number.
+    """
+    found: list[T] = []
+    faults: list[InputError] = []
+    for number, line in enumerate(read_bounded(path, most_bytes).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(read(line, f"{path}:{number}"))
+        except InputError as fault:
+            faults.append(fault)
+            if len(faults) == MOST_FAULTS_SHOWN:
+                break
+    if faults:
+        raise one_sentence_per(faults)
+    return found

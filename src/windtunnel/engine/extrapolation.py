@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.engine.step import Step, StepClock
-from windtunnel.models.steptime import Bounds
+from windtunnel.models.step_time.model import Bounds
 
 
 class Extrapolation:

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from windtunnel.engine.closing import Closing
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.schedule import Schedule
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import KEPT, Request
 
 

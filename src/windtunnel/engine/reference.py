@@ -15,7 +15,7 @@ from windtunnel.engine.reference_blocks import Block, ReferenceBlocks
 from windtunnel.engine.reference_slots import ReferenceSlots
 from windtunnel.engine.reference_step import Beyond, PlannedStep
 from windtunnel.engine.step import on_tick
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.workload.request import UNSET, Request
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from windtunnel.models.steptime import Bounds
+from windtunnel.models.step_time.model import Bounds
 from windtunnel.workload.request import Request
 
 

@@ -21,12 +21,12 @@ from typing import Annotated
 import msgspec
 
 from windtunnel.core.distribution import Distribution
-from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.core.files import read_bounded
+from windtunnel.core.errors import InputError
+from windtunnel.core.files import read_bounded, read_lines
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import Request
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 MOST_BYTES = 256 << 20
-MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**8
 LARGEST_SETTING = 1 << 40
 LATEST_S = 1e10  # of either clock: three centuries after 1970
@@ -142,20 +141,7 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def _read_requests(path: Path) -> tuple[RecordedRequest, ...]:
-    lines = read_bounded(path, MOST_BYTES).splitlines()
-    found: list[RecordedRequest] = []
-    faults: list[InputError] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(_read_request(line, f"{path}:{number}"))
-        except InputError as fault:
-            faults.append(fault)
-            if len(faults) == MOST_FAULTS_SHOWN:
-                break
-    if faults:
-        raise one_sentence_per(faults)
+    found = read_lines(path, MOST_BYTES, _read_request)
     if not any(request.output_toks > 1 for request in found):
         what = "no request has two output tokens"
         raise InputError(what, where=str(path), allowed="at least one with time between tokens")

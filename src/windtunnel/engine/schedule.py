@@ -19,7 +19,7 @@ from windtunnel.engine.limits import PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
 from windtunnel.engine.step import Step, StepClock
 from windtunnel.engine.tiers import Load, Tiers
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.workload.request import (
     ENDING,
     FETCHING,

@@ -18,7 +18,7 @@ from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, EngineLimits
 from windtunnel.engine.occupancy import Occupancy
 from windtunnel.engine.step import Step
 from windtunnel.engine.tiers import Load
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import (
     AWAY,
     CLOSING,

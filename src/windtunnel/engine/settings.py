@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from windtunnel.core.units import format_size
-from windtunnel.models.accelerators import is_accelerator, resolve_accelerator
+from windtunnel.models.catalog.accelerators import is_accelerator, resolve_accelerator
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Bandwidth, Duration, Flag, Number, Size, Whole
 from windtunnel.settings.limits import (

@@ -11,7 +11,7 @@ from typing import Final
 
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.workload.request import Request
 
 NEVER: Final = math.inf

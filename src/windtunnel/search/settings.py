@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.models.settings import LinearStepTime, TableStepTime
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSection

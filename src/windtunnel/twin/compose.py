@@ -11,7 +11,7 @@ from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.views import ServerCaches
 from windtunnel.models.capacity import kv_bytes_per_token
-from windtunnel.models.scaled import Scaled
+from windtunnel.models.step_time.model import Scaled
 from windtunnel.routing.build import RouterInputs, build_counterfactual, build_router
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import RequestLabels

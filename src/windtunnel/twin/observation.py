@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.snapshot import (
     Flow,

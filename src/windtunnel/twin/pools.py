@@ -9,21 +9,16 @@ from windtunnel.core.errors import InputError, InputFaults
 from windtunnel.core.units import format_size
 from windtunnel.engine.limits import EngineLimits, TierLimits
 from windtunnel.engine.settings import EngineSettings
-from windtunnel.models.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.blis import (
-    DEFAULT_ALPHA_US,
-    DEFAULT_BETA,
-    TICKS_PER_S,
-    BlisTrainedPhysics,
+from windtunnel.models.calibration.evidence import (
+    Evidence,
+    profile_evidence,
+    table_evidence,
+    without,
 )
-from windtunnel.models.blis_capacity import blis_kv_blocks
-from windtunnel.models.capacity import kv_bytes_per_token, kv_capacity
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.evidence import Evidence, profile_evidence, table_evidence, without
-from windtunnel.models.linear import Linear
-from windtunnel.models.profile import Profile, load_profile, physics_model, profile_for
-from windtunnel.models.roofline import Roofline
-from windtunnel.models.scaled import Scaled
+from windtunnel.models.capacity import blis_kv_blocks, kv_bytes_per_token, kv_capacity
+from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.settings import (
     BlisTrainedPhysicsStepTime,
     LinearStepTime,
@@ -31,10 +26,18 @@ from windtunnel.models.settings import (
     RooflineStepTime,
     TableStepTime,
 )
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepTimeModel
-from windtunnel.models.table import Table
-from windtunnel.models.table_files import read_table
+from windtunnel.models.step_time.blis import (
+    DEFAULT_ALPHA_US,
+    DEFAULT_BETA,
+    TICKS_PER_S,
+    BlisTrainedPhysics,
+)
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import Scaled, StepTimeModel
+from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
+from windtunnel.models.step_time.roofline import Roofline
+from windtunnel.models.step_time.table import Table
+from windtunnel.models.step_time.table_files import read_table
 from windtunnel.routing.build import POLICIES
 from windtunnel.routing.custom import policy_class
 from windtunnel.twin.recorder import Overheads

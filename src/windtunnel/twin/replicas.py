@@ -13,7 +13,7 @@ from windtunnel.core.loop import Entry
 from windtunnel.core.vocabulary import REPLICA_STATES
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.server import Server
-from windtunnel.models.steptime import StepTimeModel
+from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.twin.recorder import Overheads
 
 PENDING: Final = 0  # asked for, and on no machine yet

@@ -7,7 +7,7 @@ from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
 from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
-from windtunnel.models.table import Table
+from windtunnel.models.step_time.table import Table
 from windtunnel.routing.counterfactual import regret_of
 from windtunnel.twin.breakdown import (
     adapters_of,

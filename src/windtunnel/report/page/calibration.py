@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from windtunnel.models.calibrate import Measurement, error_of, regime
-from windtunnel.models.profile import Profile
+from windtunnel.models.calibration.calibrate import error_of, regime
+from windtunnel.models.step_time.measurements import Measurement
+from windtunnel.models.step_time.profile import Profile
 
 __all__ = ["RegimeError", "by_regime", "scatter_page"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.search.plan.demand import ClassDemand, KnownRequest
 from windtunnel.twin.scenario.plan import SloPlan
 

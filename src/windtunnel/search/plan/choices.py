@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import ACCELERATORS, resolve_accelerator
+from windtunnel.models.catalog.accelerators import ACCELERATORS, resolve_accelerator
 from windtunnel.models.settings import PhysicsStepTime
 from windtunnel.search.settings import CountRange, PlanSettings
 from windtunnel.twin.scenario.plan import ScenarioPlan

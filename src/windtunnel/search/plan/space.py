@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import resolve_accelerator
-from windtunnel.models.shapes import ModelShape
+from windtunnel.models.catalog.accelerators import resolve_accelerator
+from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.search.plan.bounds import EngineBounds, Ruled, fewest_servers, ruled_out
 from windtunnel.search.plan.choices import Choices, Section, template_of
 from windtunnel.search.plan.demand import ClassDemand

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from windtunnel.core.errors import InputError
 from windtunnel.fleet.settings import FleetPool, FleetSettings
-from windtunnel.models.accelerators import resolve_accelerator
+from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.twin.settings import PoolSettings
 
 

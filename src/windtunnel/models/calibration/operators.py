@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import Accelerator
-from windtunnel.models.calibrate import error_of
-from windtunnel.models.kernels import Kernels, PhysicsParameters
-from windtunnel.models.profile import PARAMETERS, ErrorFigures, Profile
+from windtunnel.models.calibration.calibrate import error_of
+from windtunnel.models.catalog.accelerators import Accelerator
+from windtunnel.models.step_time.kernels import Kernels, PhysicsParameters
+from windtunnel.models.step_time.profile import PARAMETERS, ErrorFigures, Profile
 
 __all__ = ["fit_operators"]
 

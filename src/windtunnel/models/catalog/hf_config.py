@@ -13,8 +13,8 @@ import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.core.files import read_bounded
-from windtunnel.models.hf_quantization import Precisions, read_precisions
-from windtunnel.models.shapes import ModelShape
+from windtunnel.models.catalog.hf_quantization import Precisions, read_precisions
+from windtunnel.models.catalog.shapes import ModelShape
 
 __all__ = ["parse_hf_config", "read_hf_config"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from windtunnel.models.accelerators import Accelerator
+from windtunnel.models.catalog.accelerators import Accelerator
 
 __all__ = ["Kernels", "PhysicsParameters"]
 

@@ -20,16 +20,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.core.files import read_bounded
-from windtunnel.models.calibrate import MOST_BYTES, read_measurements
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import Bounds
-from windtunnel.models.table import Curve, Grid, Table
+from windtunnel.core.files import MOST_FAULTS_SHOWN, read_bounded
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.measurements import MOST_BYTES, read_measurements
+from windtunnel.models.step_time.model import Bounds
+from windtunnel.models.step_time.table import Curve, Grid, Table
 
 __all__ = ["read_table"]
 
-MOST_FAULTS_SHOWN = 10
 LARGEST_SIZE = 10**9
 SHORTEST_CALL_US = 1e-3
 LONGEST_CALL_US = 3.6e9

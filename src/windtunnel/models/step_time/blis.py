@@ -11,9 +11,9 @@ import math
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.accelerators import Accelerator
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.catalog.accelerators import Accelerator
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 
 __all__ = ["DEFAULT_ALPHA_US", "DEFAULT_BETA", "BlisTrainedPhysics"]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from windtunnel.models.accelerators import Accelerator
-from windtunnel.models.kernels import (
+from windtunnel.models.catalog.accelerators import Accelerator
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.kernels import (
     SPLIT_KEYS,
     SPLIT_ROWS,
     Kernels,
     PhysicsParameters,
 )
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
 
 __all__ = ["Physics"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["NO_BOUND", "Bounds", "StepTimeModel", "StepWork"]
+__all__ = ["NO_BOUND", "Bounds", "Scaled", "StepTimeModel", "StepWork"]
 
 NO_BOUND: Final = 1 << 40
 """More than any step has of anything, and small enough to be multiplied."""
@@ -70,3 +70,22 @@ class StepTimeModel:
     def measured(self) -> Bounds | None:
         """How far measurements stand behind the model; None where there are none."""
         return None
+
+
+class Scaled(StepTimeModel):
+    """Another model with every step time multiplied by `factor`: what if its times are off?"""
+
+    def __init__(self, inner: StepTimeModel, factor: float) -> None:
+        assert factor > 0.0
+        self.inner: Final = inner
+        self.factor: Final = factor
+
+    def step_s(self, work: StepWork) -> float:
+        return self.factor * self.inner.step_s(work)
+
+    def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
+        base, slope, until = self.inner.decode_line(decodes, context)
+        return self.factor * base, self.factor * slope, until
+
+    def measured(self) -> Bounds | None:
+        return self.inner.measured()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from windtunnel.core.errors import InputError
-from windtunnel.models.steptime import StepTimeModel, StepWork
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
 
 __all__ = ["Linear"]
 

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.models.hf_config import read_hf_config
-from windtunnel.models.hf_quantization import MXFP4_BYTES
-from windtunnel.models.shapes import ModelShape
+from windtunnel.models.catalog.hf_config import read_hf_config
+from windtunnel.models.catalog.hf_quantization import MXFP4_BYTES
+from windtunnel.models.catalog.shapes import ModelShape
 
 __all__ = ["MODELS", "resolve_model"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from windtunnel.models.steptime import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
 
 __all__ = ["Curve", "Grid", "Table"]
 

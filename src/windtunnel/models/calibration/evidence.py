@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from windtunnel.models.calibrate import error_of
-from windtunnel.models.profile import ErrorFigures, Profile
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.table import Curve, Grid, Table
+from windtunnel.models.calibration.calibrate import error_of
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.profile import ErrorFigures, Profile
+from windtunnel.models.step_time.table import Curve, Grid, Table
 
 __all__ = ["BASES", "Evidence", "profile_evidence", "table_evidence", "without"]
 

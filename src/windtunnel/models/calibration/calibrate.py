@@ -1,121 +1,42 @@
 """Fits the `physics` step-time model to measured steps, and says how far its predictions are off.
 
-Measurements are JSON lines as `windtunnel profile` writes them: `shape` (a catalog name or a
-`...-tpN-slice` of one), `prefill` new prompt tokens of one sequence with `prior` cached tokens,
-`decodes` sequences of `context` cached tokens each, and the step's time in `ms`. All errors are
-fractions: 0.05 is 5 %.
+All errors are fractions: 0.05 is 5 %.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
-from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.core.files import read_bounded
-from windtunnel.models.accelerators import Accelerator
-from windtunnel.models.catalog import resolve_model
-from windtunnel.models.kernels import PhysicsParameters
-from windtunnel.models.physics import Physics
-from windtunnel.models.profile import (
+from windtunnel.core.errors import InputError
+from windtunnel.models.catalog.accelerators import Accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.kernels import PhysicsParameters
+from windtunnel.models.step_time.measurements import Measurement
+from windtunnel.models.step_time.physics import Physics
+from windtunnel.models.step_time.profile import (
     PARAMETERS,
     ErrorFigures,
     Profile,
     physics_model,
     profile_for,
 )
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import StepWork
 
 __all__ = [
     "FEWEST_TO_FIT",
-    "Measurement",
     "evaluate",
     "fit_profile",
     "predictions_ms",
-    "read_measurements",
     "regime",
 ]
 
 FEWEST_TO_FIT = 20
-MOST_BYTES = 64 << 20
-MOST_FAULTS_SHOWN = 10
-LARGEST_COUNT = 10**9
-SHORTEST_STEP_MS = 1e-3
-LONGEST_STEP_MS = 3.6e6
 ERROR_SCALE = 0.03  # relative error of a good fit; beyond it an outlier counts less than its square
 SMALL_BATCH = 16
 LARGE_PREFILL = 256
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
-
-
-class Measurement(msgspec.Struct, frozen=True):
-    """One measured step; further fields of the line, such as the spread, are not needed here."""
-
-    shape: str
-    ms: float
-    prefill: Count = 0
-    prior: Count = 0
-    decodes: Count = 0
-    context: Count = 0  # of each decoding sequence
-
-    def work(self) -> StepWork:
-        """The step as the engine would describe it."""
-        chunks = [(self.prefill, self.prior, self.prefill + self.prior)] if self.prefill else []
-        samples = self.decodes + len(chunks)
-        return StepWork(chunks, self.decodes, self.decodes * self.context, samples)
-
-
-def read_measurements(path: Path, *, fewest: int = 1) -> list[Measurement]:
-    """The measurements of a file; every bad line is an `InputError` with its number."""
-    lines = read_bounded(path, MOST_BYTES).splitlines()
-    found: list[Measurement] = []
-    faults: list[InputError] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(_read_line(line, f"{path}:{number}"))
-        except InputError as fault:
-            faults.append(fault)
-            if len(faults) == MOST_FAULTS_SHOWN:
-                break
-    if faults:
-        raise one_sentence_per(faults)
-    if len(found) < fewest:
-        what = f"the file holds {len(found)} measurements"
-        raise InputError(what, where=str(path), allowed=f"{fewest} or more")
-    return found
-
-
-def _read_line(line: bytes, where: str) -> Measurement:
-    try:
-        row = msgspec.json.decode(line, type=Measurement)
-    except msgspec.ValidationError as error:
-        what = str(error)[0].lower() + str(error)[1:]
-        raise InputError(f"not a measurement: {what}", where=where) from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        hint = "NaN and Infinity are not numbers in JSON"
-        raise InputError("the line is not JSON", where=where, hint=hint) from error
-    if not SHORTEST_STEP_MS <= row.ms <= LONGEST_STEP_MS:
-        allowed = (
-            f"a step of {SHORTEST_STEP_MS:g} (a microsecond) to {LONGEST_STEP_MS:.0f} (an hour)"
-        )
-        raise InputError(f"ms is {row.ms:g}", where=where, allowed=allowed)
-    if row.prefill + row.decodes == 0:
-        what = "the step has neither prefill tokens nor decodes"
-        raise InputError(what, where=where, allowed="prefill or decodes of 1 or more")
-    try:
-        resolve_model(row.shape)
-    except InputError as error:
-        what = f"shape: {error.what}"
-        raise InputError(what, where=where, allowed=error.allowed, hint=error.hint) from error
-    return row
 
 
 def regime(row: Measurement) -> str:

@@ -15,11 +15,11 @@ import msgspec
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.core.files import read_bounded
-from windtunnel.models.accelerators import Accelerator, resolve_accelerator
-from windtunnel.models.kernels import PhysicsParameters
-from windtunnel.models.physics import Physics
-from windtunnel.models.shapes import ModelShape
-from windtunnel.models.steptime import NO_BOUND, Bounds
+from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.step_time.kernels import PhysicsParameters
+from windtunnel.models.step_time.model import NO_BOUND, Bounds
+from windtunnel.models.step_time.physics import Physics
 
 __all__ = [
     "FORMAT",

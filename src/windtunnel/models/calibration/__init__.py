@@ -1,0 +1,1 @@
+"""Fitting step-time models to measurements, and how far their predictions are off."""

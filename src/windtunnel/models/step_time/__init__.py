@@ -1,0 +1,1 @@
+"""Step-time models: how long one engine step takes on the GPU."""
