@@ -18,7 +18,7 @@ T = TypeVar("T")
 Want = Callable[[dict[str, Any]], T]
 """What is kept of a result. A worker imports it, so it must be a function of a module."""
 Progress = Callable[[int, int], None]
-"""Is told how many of how many runs have ended."""
+"""Called with the number of runs that have ended, and with that of all runs."""
 
 PAYS_FROM_S = 3.0
 """CPU time still to come from which on other processes are worth starting."""
@@ -30,7 +30,7 @@ class Repeat(NamedTuple):
     plan: ScenarioPlan
     step_scales: Mapping[str, float] = {}
     name: str | None = None
-    """Whose run it is, for errors to say."""
+    """The name of the design, for errors."""
 
 
 def run_all(
@@ -39,9 +39,9 @@ def run_all(
     done: Progress,
     workers: int | None = None,
 ) -> list[T]:
-    """Runs all, with as many `workers` or, if that is not said, as many as pay.
+    """Runs all, with as many `workers` as given, or with as many as pay.
 
-    Unless they are told, the first runs here, and its time tells what the others will take.
+    Without a number, the first runs in this process, and its time estimates that of the others.
     """
     most = processors() if workers is None else workers
     first = len(repeats) if most == 1 else 1 if workers is None else 0
@@ -78,7 +78,7 @@ def _one(repeat: Repeat, want: Want[T]) -> T:
 def _elsewhere(
     repeats: Sequence[Repeat], want: Want[T], done: Callable[[int], None], workers: int
 ) -> list[T]:
-    """Runs all in worker processes; whatever ends this ends them too."""
+    """Runs all in worker processes; they end with this process."""
     answers: dict[int, T] = {}
     with Processes(partial(_one, want=want), min(workers, len(repeats))) as processes:
         for number, answer in processes.map(repeats):
