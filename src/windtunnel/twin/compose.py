@@ -118,6 +118,7 @@ def _settle(
     sizes = [pool.replicas for pool in plan.pools]
     telling = Telling(ground, told)
     lifecycle.replica_log.placement = telling.replica
+    lifecycle.settle()
     ground.begin(list(zip(cluster.pools, sizes, strict=True)))
     lifecycle.begin()
     telling.follow()

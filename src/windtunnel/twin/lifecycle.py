@@ -60,6 +60,8 @@ class Lifecycle(Component):
         self._streams: Final = streams
         self.replica_log: Final = replica_log
         self._startups: Final = EventQueue()
+        self._settling = False  # before the run: nobody chooses among servers yet
+        self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed meanwhile
         self.inside = Inside()  # the loop itself, once it is there
         self.ground: Footing | None = None  # what replicas stand on, if on anything
         for model, service in enumerate(services):
@@ -88,8 +90,15 @@ class Lifecycle(Component):
             for replica in pool.replicas:
                 self.replica_log.add(0.0, replica, RUN_BEGINS)
 
+    def settle(self) -> None:
+        """Until `begin`, servers come and go before the run: routers learn of the last state."""
+        self._settling = True
+
     def begin(self) -> None:
         """The replicas that a run begins with are there."""
+        self._settling = False
+        for changed in self._changed.values():
+            self._choose_anew(changed)
         for pool in self._cluster.pools:
             pool.note_size(0.0)
 
@@ -254,6 +263,9 @@ class Lifecycle(Component):
 
         All of them do, since they share a journal.
         """
+        if self._settling:
+            self._changed[pool.model] = pool
+            return
         cluster, service = self._cluster, self._services[pool.model]
         service.choose_among(cluster.decoders(pool.model))
         for site, router in enumerate(service.prefill_routers):
