@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.random import Stream
-from windtunnel.workload.traces.mooncake import BLOCK_TOKENS
+from windtunnel.workload.traces.formats.mooncake import BLOCK_TOKENS
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import write_trace

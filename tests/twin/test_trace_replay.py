@@ -16,7 +16,7 @@ from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe, run, simulate
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.workload.request import Request
-from windtunnel.workload.traces.opening import LeftOut
+from windtunnel.workload.traces.reading import LeftOut
 
 SCENARIO = """\
 name: replay

@@ -67,7 +67,7 @@ def test_the_closed_form_is_the_sum_of_what_lies_above(
     assume(lengths.distribution in ("normal", "lognormal", "exponential") and lengths.cv > 0.1)
     import numpy as np
 
-    from windtunnel.workload.traces.lengths import cdf
+    from windtunnel.workload.traces.fitting.lengths import cdf
 
     held = Lengths(lengths.distribution, lengths.mean, lengths.cv, low, low + width)
     grid = np.linspace(low, low + width, 20_001)

@@ -19,7 +19,7 @@ from windtunnel.models.calibration.evidence import OPERATORS, Evidence
 from windtunnel.models.step_time.model import Bounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
 from windtunnel.workload.plan import Source, lengths_of
-from windtunnel.workload.traces.opening import LeftOut
+from windtunnel.workload.traces.reading import LeftOut
 
 GOOD, CAUTION, DOUBT = "good", "caution", "doubt"
 SEVERITIES = (GOOD, CAUTION, DOUBT)

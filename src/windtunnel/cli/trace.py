@@ -40,9 +40,9 @@ class Opening:
     def __call__(self) -> Iterator[TraceRequest]:
         """The requests; each time the trace is read again, and noted again."""
         from windtunnel.core.units import parse_duration, parse_rate
+        from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
         from windtunnel.workload.traces.notes import TraceNotes
         from windtunnel.workload.traces.reading import open_trace
-        from windtunnel.workload.traces.sharegpt import AssignedArrivals
 
         options, arrivals = self._options, None
         self.notes = TraceNotes(str(self.path), options["skip_bad"])
@@ -117,7 +117,7 @@ def trace() -> None:
 @reading_options
 def describe(file: Path, json_to: str | None, **options: Any) -> None:
     """Describe a trace: rates, bursts, lengths, shared prefixes."""
-    from windtunnel.workload.traces.formats import FORMATS, named
+    from windtunnel.workload.traces.formats.registry import FORMATS, named
     from windtunnel.workload.traces.summary import summarise
 
     keep_apart({"the trace": file}, {"--json": json_to})
@@ -141,7 +141,7 @@ def describe(file: Path, json_to: str | None, **options: Any) -> None:
 @reading_options
 def head(file: Path, count: int, **options: Any) -> None:
     """Print the first requests, one JSON object a line, as Windtunnel understands them."""
-    from windtunnel.workload.traces.windtunnel import line
+    from windtunnel.workload.traces.formats.windtunnel import line
 
     for request in islice(Opening(file, options)(), count):
         click.echo(line(request), nl=False)
@@ -248,7 +248,7 @@ def fit(
     from windtunnel.core.units import parse_duration
     from windtunnel.report.terminal.layout import screen
     from windtunnel.report.terminal.traces import show_fit
-    from windtunnel.workload.traces.fit import fit_trace
+    from windtunnel.workload.traces.fitting.traffic import fit_trace
 
     if window is not None and not curve:
         raise InputError("--window: there is no curve whose windows these are", hint="add --curve")

@@ -12,7 +12,7 @@ from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT, PrefixChain, Request
 from windtunnel.workload.sessions import Sessions
 from windtunnel.workload.sources import RequestSource
-from windtunnel.workload.traces.opening import LeftOut, Opened
+from windtunnel.workload.traces.reading import LeftOut, OpenTrace
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
 
 PRIME: Final = 2**61 - 1
@@ -27,7 +27,7 @@ class Replay(RequestSource):
         super().__init__(entry)
         self._entry: Final = entry
         self._register: Final = register
-        self._opened: Final = Opened(plan, register.classes.names)
+        self._opened: Final = OpenTrace(plan, register.classes.names)
         self._rows: Final[Iterator[TraceRequest]] = self._opened.requests
         self._speedup: Final[float] = plan.speedup
         self._left: int = plan.count if plan.count is not None else -1

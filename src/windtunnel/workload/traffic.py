@@ -14,7 +14,7 @@ from windtunnel.workload.request import Request
 from windtunnel.workload.sessions import Sessions, SessionSource
 from windtunnel.workload.sources import ClosedSource, OpenSource, RequestSource
 from windtunnel.workload.trace_source import Replay, SessionReplay, TraceSource
-from windtunnel.workload.traces.opening import LeftOut
+from windtunnel.workload.traces.reading import LeftOut
 
 
 class Traffic:

@@ -24,7 +24,7 @@ from windtunnel.workload.plan import (
 )
 from windtunnel.workload.sessions import MOST_TURNS
 from windtunnel.workload.settings.sources import TraceSettings
-from windtunnel.workload.traces.formats import NAMES
+from windtunnel.workload.traces.formats.registry import NAMES
 
 SIX = Lengths("constant", 6.0, 0.0, 6, 6)
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from tests.workload.traces.trace_files import AZURE, BLIS, BURSTGPT, MOONCAKE, requests_of, written
 from windtunnel.core.errors import InputError
-from windtunnel.workload.traces import lines, reading, sharegpt
-from windtunnel.workload.traces.formats import FORMATS
+from windtunnel.workload.traces import lines, reading
+from windtunnel.workload.traces.formats import sharegpt
+from windtunnel.workload.traces.formats.registry import FORMATS
+from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.reading import open_trace
-from windtunnel.workload.traces.sharegpt import AssignedArrivals
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 OWN = "arrived,prompt_tokens,output_tokens,id,prefix_keys,prefix_ends\n"

@@ -14,9 +14,9 @@ from windtunnel.core.units import parse_rate
 from windtunnel.settings.limits import FASTEST_RATE
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.plan import Arrivals, Curve, Lengths, Prefix, Source
-from windtunnel.workload.traces import fit
-from windtunnel.workload.traces.fit import TrafficFit, fit_trace
-from windtunnel.workload.traces.lengths import MOST_SEEN, fit_lengths, uniform
+from windtunnel.workload.traces.fitting import traffic
+from windtunnel.workload.traces.fitting.lengths import MOST_SEEN, fit_lengths, uniform
+from windtunnel.workload.traces.fitting.traffic import TrafficFit, fit_trace
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traffic import Traffic
 
@@ -273,6 +273,6 @@ def test_batches_that_really_come_at_once_stay_together() -> None:
 
 
 def test_more_requests_than_can_be_fitted_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "MOST_TIMES", 30)
+    monkeypatch.setattr(traffic, "MOST_TIMES", 30)
     with pytest.raises(InputError, match="more than 30 requests are too many to fit"):
         fitted([TraceRequest(float(number), 1, 1) for number in range(31)])

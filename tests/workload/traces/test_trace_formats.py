@@ -17,11 +17,11 @@ from tests.workload.traces.trace_files import (
     written,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.workload.traces.formats import detected
+from windtunnel.workload.traces.formats.registry import detected
+from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
-from windtunnel.workload.traces.sharegpt import AssignedArrivals
 
 
 def test_azure_of_2023_keeps_seven_digits(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.empirical import read_lengths
 from windtunnel.workload.plan import Entry, TraceReplay, lengths_of
-from windtunnel.workload.traces.formats import named
+from windtunnel.workload.traces.formats.registry import named
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
 

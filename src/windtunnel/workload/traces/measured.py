@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from windtunnel.core.errors import InputError, OutputError
-from windtunnel.workload.traces import parquet
+from windtunnel.workload.traces.formats import parquet
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.writing import cannot_write, place_of
 
@@ -209,36 +209,28 @@ class Lateness(NamedTuple):
 
 
 def lateness(path: Path) -> Lateness | None:
-    """Of a measured trace; None of one that does not say when its requests were due."""
-    lags: list[float] = []
-    try:
-        with parquet.opened(path) as file:
-            if "due" not in file.schema_arrow.names:
-                return None
-            for batch in file.iter_batches(columns=["arrived", "due"]):
-                both = zip(*(batch.column(name).to_pylist() for name in ("arrived", "due")),
-                           strict=True)  # fmt: skip
-                lags += [sent - due for sent, due in both if sent is not None and due is not None]
-    except InputError:
-        return None  # no Parquet
-    lags.sort()
+    """Of a measured trace; None for one that does not say when its requests were due."""
+    lags = sorted(sent - due for sent, due in _pairs(path, "arrived", "due"))
     return Lateness(lags[int(0.99 * (len(lags) - 1))], lags[-1]) if lags else None
 
 
 def cached_share(path: Path) -> float | None:
-    """The share of prompt tokens that a server said it had cached; None when it did not say."""
-    wanted = ["prompt_tokens", "cached_tokens"]
-    known: list[tuple[int, int]] = []
-    try:
-        with parquet.opened(path) as file:
-            if wanted[1] not in file.schema_arrow.names:
-                return None
-            for batch in file.iter_batches(columns=wanted):
-                both = zip(*(batch.column(name).to_pylist() for name in wanted), strict=True)
-                known += [
-                    (prompt, cached) for prompt, cached in both if prompt and cached is not None
-                ]
-    except InputError:
-        return None  # no Parquet: other traces say nothing of it
+    """The share of prompt tokens that a server reported as cached; None when it did not say."""
+    known = _pairs(path, "prompt_tokens", "cached_tokens")
     prompts = sum(prompt for prompt, _ in known)
     return sum(cached for _, cached in known) / prompts if prompts else None
+
+
+def _pairs(path: Path, first: str, second: str) -> list[tuple[Any, Any]]:
+    """Two columns of a measured trace, where both are known; none for any other file."""
+    known: list[tuple[Any, Any]] = []
+    try:
+        with parquet.opened(path) as file:
+            if second not in file.schema_arrow.names:
+                return []
+            for batch in file.iter_batches(columns=[first, second]):
+                both = (batch.column(name).to_pylist() for name in (first, second))
+                known += [pair for pair in zip(*both, strict=True) if None not in pair]
+    except InputError:
+        return []  # not Parquet, so not measured
+    return known

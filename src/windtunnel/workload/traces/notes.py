@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.workload.traces.record import LONGEST_NAME
+from windtunnel.workload.traces.record import LONGEST_NAME, TraceRequest, fault_of
 
 MOST_FAULTS_KEPT = 5
 MOST_IDS_REMEMBERED = 1_000_000
@@ -102,6 +102,20 @@ class TraceNotes:
         found = self.repairs
         first = found.first_blank if found.blank else line
         self.repairs = found._replace(blank=found.blank + 1, first_blank=first)
+
+    def accepts(self, request: TraceRequest, line: int, earliest_s: float = 0.0) -> bool:
+        """Whether a request is good and not empty; one that is not is counted and left out."""
+        fault = fault_of(request, earliest_s)
+        if fault:
+            self.skip(fault, line)
+            return False
+        if not request.prompt_tokens or not request.output_tokens:
+            self.empty += 1
+            return False
+        if request.slo is not None:
+            self.check_class(request.slo, line)
+        self.line = line
+        return True
 
     def check_class(self, slo: str, line: int) -> None:
         """Refuses a class of service that nobody has defined."""

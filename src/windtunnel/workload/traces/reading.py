@@ -1,18 +1,20 @@
 """Opens a trace of any format as a stream of requests in order of arrival."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.core.errors import InputError
-from windtunnel.workload.traces import parquet, sharegpt
-from windtunnel.workload.traces.formats import FORMATS, named
-from windtunnel.workload.traces.notes import COMMAND_WORDS, TraceNotes
+from windtunnel.workload.plan import TraceReplay
+from windtunnel.workload.traces.formats import parquet, sharegpt
+from windtunnel.workload.traces.formats.registry import FORMATS, named
+from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
+from windtunnel.workload.traces.lines import unpacked_name
+from windtunnel.workload.traces.notes import COMMAND_WORDS, SCENARIO_WORDS, Repairs, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, shifted
-from windtunnel.workload.traces.sharegpt import AssignedArrivals
 
 REORDER_WINDOW = 8_192
 """A request may come this many rows too late in a file that is read as it streams."""
@@ -128,3 +130,38 @@ def _from_first(requests: Iterator[TraceRequest]) -> Iterator[TraceRequest]:
     yield shifted(first, start_s)
     for request in requests:
         yield shifted(request, start_s)
+
+
+class LeftOut(NamedTuple):
+    """Rows of a trace that were not replayed."""
+
+    path: str
+    empty: int
+    """Requests without a prompt or an output."""
+    bad: int
+    """Rows that could not be read."""
+    adapters: int
+    """Requests for adapters that nobody has slots for, served by the base model."""
+    prefix_tokens: int = 0
+    """Of a run's own requests: tokens it found in its caches, which a replay cannot find."""
+    repairs: Repairs = Repairs()
+
+
+class OpenTrace:
+    """The trace of a workload while it is read; faults name options of the scenario."""
+
+    def __init__(self, plan: TraceReplay, classes: Sequence[str]) -> None:
+        path = Path(plan.path)
+        self._notes = TraceNotes(plan.path, plan.skip_bad, SCENARIO_WORDS)
+        if plan.slo is None:
+            self._notes.classes = frozenset(classes)
+        self.name = unpacked_name(path).stem
+        self.requests: Iterator[TraceRequest] = open_trace(
+            path, plan.format, sort=plan.sort, notes=self._notes
+        )
+
+    def left_out(self, adapters: int) -> LeftOut:
+        """What was left out so far; `adapters` counts requests served without their adapter."""
+        notes = self._notes
+        counts = notes.empty, notes.bad, adapters, notes.prefix_tokens, notes.repairs
+        return LeftOut(notes.path, *counts)

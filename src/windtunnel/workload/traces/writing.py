@@ -4,13 +4,14 @@ import gzip
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from windtunnel.core.errors import InputError, OutputError, nearest
-from windtunnel.workload.traces import azure, blis, burstgpt, mooncake, parquet, windtunnel
-from windtunnel.workload.traces.formats import OWN, by_ending
+from windtunnel.workload.traces.formats import azure, blis, burstgpt, mooncake, parquet, windtunnel
+from windtunnel.workload.traces.formats.registry import OWN, by_ending
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 TEXT_FORMATS: dict[str, tuple[str, Callable[[TraceRequest, int], str | bytes]]] = {
@@ -134,20 +135,7 @@ def _packing(file: Any, ending: str) -> Any:
         import pyarrow as pa
 
         return pa.CompressedOutputStream(file, "zstd")
-    return _Open(file)
-
-
-class _Open:
-    """A file that somebody else closes."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def __enter__(self) -> IO[bytes]:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._file.flush()
+    return nullcontext(file)
 
 
 def _write_parquet(requests: Iterator[TraceRequest], file: Any) -> int:

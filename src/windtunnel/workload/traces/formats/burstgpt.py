@@ -1,13 +1,11 @@
 """BurstGPT traces: seconds, model and token counts, with or without session and elapsed time."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.notes import Names, TraceNotes, seconds, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest
+from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_line, csv_requests
 
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens")
 SESSION, ELAPSED, LOG = OPTIONAL = ("Session ID", "Elapsed time", "Log Type")
@@ -60,6 +58,4 @@ def row(request: TraceRequest) -> str:
         prompt + output,
         request.source,
     )
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
-    return text.getvalue()
+    return csv_line(fields)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.workload.traces import azure, blis, burstgpt, mooncake, parquet, windtunnel
+from windtunnel.workload.traces.formats import azure, blis, burstgpt, mooncake, parquet, windtunnel
 from windtunnel.workload.traces.lines import first_bytes, unpacked_name
 from windtunnel.workload.traces.notes import COMMAND_WORDS, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest

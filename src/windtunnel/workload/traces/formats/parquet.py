@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.workload.traces.lines import refuse_irregular
-from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
-from windtunnel.workload.traces.record import TraceRequest, fault_of
-from windtunnel.workload.traces.windtunnel import (
+from windtunnel.workload.traces.formats.windtunnel import (
     ANSWER,
     COLUMNS,
     MEDIA,
@@ -19,6 +16,9 @@ from windtunnel.workload.traces.windtunnel import (
     TURN,
     once,
 )
+from windtunnel.workload.traces.lines import refuse_irregular
+from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
+from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 STREAM_MARK = b"\xff\xff\xff\xff"
 """What an Arrow stream begins with: a trace that is being measured."""

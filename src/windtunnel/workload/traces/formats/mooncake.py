@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.workload.traces.json_lines import json_requests
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.record import LARGEST_KEY, MOST_TOKENS, TraceRequest
+from windtunnel.workload.traces.rows import json_requests
 
 BLOCK_TOKENS = 512
 _ENDS = tuple(range(BLOCK_TOKENS, 1024 * BLOCK_TOKENS + 1, BLOCK_TOKENS))

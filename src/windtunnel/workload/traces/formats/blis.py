@@ -1,15 +1,13 @@
 """BLIS TraceV2: a CSV of requests and, beside it, a YAML header of the same name."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.lines import first_bytes
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest, key_of
+from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_line, csv_requests
 
 COLUMNS = ("request_id", "input_tokens", "output_tokens", "arrival_time_us")
 NAMES = (
@@ -182,6 +180,4 @@ def row(request: TraceRequest, number: int) -> str:
         after(request.e2e_s), 0, "ok", None, None, request.adapter,
         round((request.think_s or 0.0) * 1e6),
     )  # fmt: skip
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
-    return text.getvalue()
+    return csv_line(fields)

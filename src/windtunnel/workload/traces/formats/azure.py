@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
 from windtunnel.workload.traces.notes import TraceNotes, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest
+from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_requests
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 WRITTEN_FROM = datetime(2000, 1, 1, tzinfo=UTC)

@@ -1,15 +1,19 @@
-"""Reads comma-separated files by the names of their columns."""
+"""Reads the rows of text files: CSV by the names of its columns, or one JSON object per line."""
 
 import csv
+import io
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.workload.traces.lines import Lines
 from windtunnel.workload.traces.notes import TraceNotes
-from windtunnel.workload.traces.record import TraceRequest, fault_of
+from windtunnel.workload.traces.record import TraceRequest
 
 MOST_COLUMNS = 1_000
 
@@ -42,6 +46,7 @@ class Columns:
 
 Row = Sequence[str]
 RowParser = Callable[[Row], TraceRequest]
+Line = TypeVar("Line")
 
 
 def csv_requests(
@@ -73,16 +78,8 @@ def csv_requests(
         except (ValueError, csv.Error, OverflowError) as error:
             notes.skip(str(error) or "the row cannot be read", rows.number)
             continue
-        fault = fault_of(request, earliest_s)
-        if fault:
-            notes.skip(fault, rows.number)
-        elif request.prompt_tokens and request.output_tokens:
-            if request.slo is not None:
-                notes.check_class(request.slo, rows.number)
-            notes.line = rows.number
+        if notes.accepts(request, rows.number, earliest_s):
             yield request
-        else:
-            notes.empty += 1
 
 
 class Rows:
@@ -149,3 +146,37 @@ def _even(row: list[str], width: int) -> list[str]:
         cut = ", perhaps cut off" if len(row) < width else ""
         raise ValueError(f"the row has {len(row)} columns, not {width}{cut}")
     return row
+
+
+def csv_line(fields: Iterable[object]) -> str:
+    """A row as a line of CSV; what is None is left empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow("" if one is None else one for one in fields)
+    return text.getvalue()
+
+
+def json_requests(
+    path: Path, notes: TraceNotes, kind: type[Line], parse: Callable[[Line], TraceRequest]
+) -> Iterator[TraceRequest]:
+    """The requests of a file; a line that is no `kind`, or no good one, is a bad row."""
+    lines = Lines(path, notes)
+    decode = msgspec.json.Decoder(kind).decode
+    for line in lines.raw():
+        try:
+            request = parse(decode(line))
+        except (ValueError, RecursionError, OverflowError) as error:
+            notes.skip(_reason(error), lines.number)
+            continue
+        if notes.accepts(request, lines.number):
+            yield request
+    if not lines.number:
+        raise notes.fault("the file is empty")
+
+
+def _reason(error: Exception) -> str:
+    """What keeps a line from being read, as a sentence."""
+    if isinstance(error, msgspec.ValidationError):
+        return f"not such a request: {str(error)[0].lower()}{str(error)[1:200]}"
+    if isinstance(error, msgspec.DecodeError | RecursionError | UnicodeDecodeError):
+        return "the line is not JSON, perhaps cut off"
+    return str(error)[:200] or "the line cannot be read"

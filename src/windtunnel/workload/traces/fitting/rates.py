@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.workload.arrivals import weibull_shape
 from windtunnel.workload.plan import Arrivals, Curve
-from windtunnel.workload.traces.lengths import LARGEST_CV, rounded
+from windtunnel.workload.traces.fitting.lengths import LARGEST_CV, rounded
 
 SMALLEST_CV = 0.01
 POISSON_WITHIN = 0.05

@@ -1,17 +1,21 @@
 """Windtunnel's own traces as text: CSV, or a JSON object a line, with the same columns."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from windtunnel.workload.traces.columns import Columns, Row, RowParser, csv_requests
-from windtunnel.workload.traces.json_lines import json_requests
 from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, seconds, whole
 from windtunnel.workload.traces.record import TraceRequest
+from windtunnel.workload.traces.rows import (
+    Columns,
+    Row,
+    RowParser,
+    csv_line,
+    csv_requests,
+    json_requests,
+)
 
 NEEDED = ("arrived", "prompt_tokens", "output_tokens")
 NAMES = ("id", "source", "tenant", "slo", "session")
@@ -133,12 +137,10 @@ def header() -> str:
 
 def row(request: TraceRequest) -> str:
     """A request as a line of CSV."""
-    fields = ["" if field is None else field for field in msgspec.structs.astuple(request)]
+    fields = list(msgspec.structs.astuple(request))
     fields[0] = repr(float(request.arrived_s))
     fields[-2:] = " ".join(map(str, request.prefix_keys)), " ".join(map(str, request.prefix_ends))
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(fields)
-    return text.getvalue()
+    return csv_line(fields)
 
 
 def line(request: TraceRequest) -> bytes:

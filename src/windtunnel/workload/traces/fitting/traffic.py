@@ -11,16 +11,16 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.workload.plan import Prefix, Source
-from windtunnel.workload.traces.lengths import AUTO, fit_lengths
-from windtunnel.workload.traces.rates import (
+from windtunnel.workload.traces.fitting.lengths import AUTO, fit_lengths
+from windtunnel.workload.traces.fitting.rates import (
     dispersion,
     fit_arrivals,
     rate_steps,
     spread_out,
     step_of,
 )
+from windtunnel.workload.traces.fitting.section import section_of
 from windtunnel.workload.traces.record import TraceRequest
-from windtunnel.workload.traces.section import section_of
 from windtunnel.workload.traces.summary import Distinct, TraceSummary
 from windtunnel.workload.traffic import Traffic
 

@@ -1,0 +1,1 @@
+"""Fits a synthetic workload to a trace."""

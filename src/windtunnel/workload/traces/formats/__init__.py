@@ -1,0 +1,1 @@
+"""Trace formats: one module per format, and the registry that names and recognises them."""
