@@ -67,7 +67,7 @@ class QueueAgainstList(RuleBasedStateMachine):
     def agree(self) -> None:
         assert len(self.queue) == len(self.reference)
         assert self.queue.popped == self.popped
-        assert self.queue.peek_time() == min(self.reference, default=(INFINITY,))[0]
+        assert self.queue.next_s == min(self.reference, default=(INFINITY,))[0]
 
 
 TestQueueAgainstList = QueueAgainstList.TestCase

@@ -56,6 +56,7 @@ class EventQueue:
         self._waiting: Final[set[int]] = set()
         self._sequence = 0
         self._now = -INFINITY
+        self.next_s = INFINITY  # when the next event happens; infinity: there is none
         self.popped = 0
 
     def __len__(self) -> int:
@@ -69,6 +70,8 @@ class EventQueue:
         self._waiting.add(self._sequence)
         self._sequence += 1
         heappush(self._heap, entry)
+        if time < self.next_s:
+            self.next_s = time
         return entry
 
     def cancel(self, entry: Entry) -> None:
@@ -79,12 +82,14 @@ class EventQueue:
         if len(self._heap) > 2 * len(self._waiting) + 16:
             self._heap = [kept for kept in self._heap if kept[2] in self._waiting]
             heapify(self._heap)
+        if entry[0] == self.next_s:
+            self._look()
 
-    def peek_time(self) -> float:
-        """When the next event happens; infinity when there is none."""
+    def _look(self) -> None:
+        """Drops cancelled events from the top, and sets `next_s`."""
         while self._heap and self._heap[0][2] not in self._waiting:
             heappop(self._heap)
-        return self._heap[0][0] if self._heap else INFINITY
+        self.next_s = self._heap[0][0] if self._heap else INFINITY
 
     def pop(self) -> Entry | None:
         """Removes and returns the next event; None when there is none."""
@@ -95,6 +100,7 @@ class EventQueue:
             self._waiting.remove(entry[2])
             self._now = entry[0]
             self.popped += 1
+            self._look()
             return entry
         return None
 

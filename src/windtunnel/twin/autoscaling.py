@@ -55,7 +55,7 @@ class Autoscaling(Component):
         self._planned.push(loop.next_tick_s, TICK, None)
 
     def next_s(self) -> float:
-        return self._planned.peek_time()
+        return self._planned.next_s
 
     def advance(self, now_s: float) -> None:
         entry = self._planned.pop()

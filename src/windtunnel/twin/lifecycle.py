@@ -71,7 +71,7 @@ class Lifecycle(Component):
 
     def next_s(self) -> float:
         """When the next start-up ends."""
-        return self._startups.peek_time()
+        return self._startups.next_s
 
     def advance(self, now_s: float) -> None:
         entry = self._startups.pop()

@@ -519,7 +519,7 @@ class RequestTimers(Component):
         self._timers: Final = requests.timers
 
     def next_s(self) -> float:
-        return self._timers.peek_time()
+        return self._timers.next_s
 
     def advance(self, now_s: float) -> None:
         entry = self._timers.pop()

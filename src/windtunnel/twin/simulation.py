@@ -123,11 +123,9 @@ class Simulation:
         self.faults: Final = control.faults
         self._patience: Final = Patience(control)
         # An arrival in the instant in which a step ends is seen by the next step: it goes first.
-        self._work: Final[list[Component]] = [
-            Arrivals(requests),
-            RequestTimers(requests),
-            ServerSteps(requests),
-        ]
+        self._arrivals: Final = Arrivals(requests)
+        self._timers: Final = RequestTimers(requests)
+        self._steps: Final = ServerSteps(requests)
         control.lifecycle.inside = requests
         if self.faults is not None:
             requests.rate_limits = self.faults.world.rate_limits
@@ -164,12 +162,14 @@ class Simulation:
 
     def _next(self) -> tuple[Component, float]:
         """Which component acts next, and when."""
-        first = self._work[0]
-        next_s = first.next_s()
-        for one in self._work:
-            one_s = one.next_s()
-            if one_s < next_s:
-                first, next_s = one, one_s
+        first: Component = self._arrivals
+        next_s = self._arrivals.next_s()
+        timers_s = self._timers.next_s()
+        if timers_s < next_s:
+            first, next_s = self._timers, timers_s
+        steps_s = self._steps.next_s()
+        if steps_s < next_s:
+            first, next_s = self._steps, steps_s
         work, work_s = first, next_s
         for one in self.control.components:
             one_s = one.next_s()

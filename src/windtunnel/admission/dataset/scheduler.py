@@ -173,7 +173,7 @@ class DatasetScheduler:
 
     def next_wake_s(self) -> float:
         """When to ask again although nothing happened; infinity when there is no need."""
-        return min(self._rests.peek_time(), self._stalls_at_s())
+        return min(self._rests.next_s, self._stalls_at_s())
 
     def began(self, cell: DatasetCell, now: float) -> None:
         """The call for a cell is sent, after whatever it waited for since it got its lease."""
@@ -366,7 +366,7 @@ class DatasetScheduler:
             self._enqueue(cell, now)
 
     def _end_rests(self, now: float) -> None:
-        while self._rests.peek_time() <= now:
+        while self._rests.next_s <= now:
             entry = self._rests.pop()
             assert entry is not None
             cell = entry[3]

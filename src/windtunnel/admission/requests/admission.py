@@ -219,7 +219,7 @@ class RequestAdmission:
     def advance(self, now: float) -> None:
         """Does what time alone brings: deadlines pass, waits end, budgets refill."""
         due: dict[tuple[str, str], ModelEndpoint] = {}
-        while self._timers.peek_time() <= now:
+        while self._timers.next_s <= now:
             entry = self._timers.pop()
             assert entry is not None
             waited = entry[3]
@@ -238,7 +238,7 @@ class RequestAdmission:
 
     def next_wake_s(self) -> float:
         """When to call `advance` if nothing happens before; infinity when there is no need."""
-        return self._timers.peek_time()
+        return self._timers.next_s
 
     def take_resolved(self) -> list[QueueTicket]:
         """The tickets that were given a lease or a denial since this was last asked."""
@@ -367,7 +367,7 @@ class RequestAdmission:
 
     def _catch_up(self, now: float) -> None:
         """Lets what is due happen first: no lease is given after a deadline."""
-        if self._timers.peek_time() <= now:
+        if self._timers.next_s <= now:
             self.advance(now)
 
     def _is_someone_ahead(self, endpoint: ModelEndpoint, state: DomainState) -> bool:

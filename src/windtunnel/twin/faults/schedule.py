@@ -33,7 +33,7 @@ class Schedule(Component):
         self._queue.push(time_s, 0, Due(do, helps=helps))
 
     def next_s(self) -> float:
-        return self._queue.peek_time()
+        return self._queue.next_s
 
     def advance(self, now_s: float) -> None:
         entry = self._queue.pop()

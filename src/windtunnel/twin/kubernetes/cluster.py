@@ -96,12 +96,12 @@ class SimCluster:
 
     def next_s(self) -> float:
         """When something happens by itself; infinity: never."""
-        return self._queue.peek_time()
+        return self._queue.next_s
 
     def advance(self, now_s: float) -> None:
         """Does everything that is due by now."""
         self.absorb(now_s)
-        while self._queue.peek_time() <= now_s:
+        while self._queue.next_s <= now_s:
             entry = self._queue.pop()
             assert entry is not None
             due = entry[3]
