@@ -85,7 +85,7 @@ def test_without_a_sound_manifest_no_binary_runs(site: Site, content: str | None
     assert "nothing was compiled for this Python" in refused.stderr
 
 
-@pytest.mark.parametrize("binary", [LIBRARY, f"windtunnel/core/events{BINARY_SUFFIX}"])
+@pytest.mark.parametrize("binary", [LIBRARY, f"windtunnel/core/loop{BINARY_SUFFIX}"])
 def test_a_missing_binary_makes_all_of_it_interpreted(site: Site, binary: str) -> None:
     site.only(binary).unlink()
     said, warned = run(site)
@@ -98,7 +98,7 @@ def test_a_library_of_another_build_is_not_taken_for_this_one(site: Site) -> Non
     library = site.only(LIBRARY)
     name = library.name.removesuffix(BINARY_SUFFIX)
     other = name.replace(name[11:27], "0" * 16)
-    binary = site.only(f"windtunnel/core/events{BINARY_SUFFIX}")
+    binary = site.only(f"windtunnel/core/loop{BINARY_SUFFIX}")
     content = binary.read_bytes()
     assert name.encode() in content
     binary.write_bytes(content.replace(name.encode(), other.encode()))
@@ -125,7 +125,7 @@ def test_binaries_of_another_python_are_other_files(site: Site) -> None:
 
 
 def test_a_left_over_binary_is_never_loaded(site: Site) -> None:
-    binary = site.only(f"windtunnel/core/events{BINARY_SUFFIX}")
+    binary = site.only(f"windtunnel/core/loop{BINARY_SUFFIX}")
     for name in ("units", "gone"):
         binary.with_name(name + BINARY_SUFFIX).write_bytes(binary.read_bytes())
     done = site.python("-c", "import windtunnel.core.units as units; print(units.__file__)")

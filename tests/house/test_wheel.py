@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.once, pytest.mark.xdist_group("builds")]
 def test_the_wheel_carries_both_forms(compiled_build: Build) -> None:
     names = compiled_build.names()
     binaries = sorted(name for name in names if name.endswith(BINARY_SUFFIX))
-    assert binaries[0] == f"windtunnel/core/events{BINARY_SUFFIX}"
+    assert binaries[0] == f"windtunnel/core/loop{BINARY_SUFFIX}"
     assert binaries[1].startswith("windtunnel_")
     assert binaries[1].endswith(LIBRARY_SUFFIX + BINARY_SUFFIX)
     assert len(binaries) == 2

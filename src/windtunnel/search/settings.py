@@ -23,7 +23,7 @@ from windtunnel.settings.limits import (
 )
 from windtunnel.settings.section import Context, Section
 from windtunnel.twin.settings import PoolSettings
-from windtunnel.workload.settings.sources import SloClass
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.sections import Scenario
@@ -180,9 +180,6 @@ class PlanSettings(Section):
         yield from self._repeated(where)
 
     def _class_faults(self, where: Context, slos: dict[str, SloClass]) -> Iterator[Fault]:
-        # It needs the whole scenario, of which this section is a part.
-        from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES
-
         known = list(dict.fromkeys([*BUILT_IN_PRIORITIES, *slos]))
         for index, name in enumerate(self.slo or ()):
             slo = slos.get(name, SloClass())

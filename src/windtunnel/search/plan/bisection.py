@@ -127,15 +127,15 @@ class LoadSearch:
         return worst_of(self._of(load, stage)) >= self._rules.attained
 
     def _run(self, load: float, stage: Stage) -> Asking:
-        wishes = [WantedLoad(load, stage.share, seed) for seed in stage.seeds]
-        wishes = [wish for wish in wishes if wish not in self._trials]
-        cost = sum(wish.share * weight(wish.load) for wish in wishes)
+        wanted = [WantedLoad(load, stage.share, seed) for seed in stage.seeds]
+        wanted = [run for run in wanted if run not in self._trials]
+        cost = sum(run.share * weight(run.load) for run in wanted)
         if self._spent + cost > self._rules.budget + 1e-9:
             raise OutOfBudget
-        if wishes:
-            answers = yield wishes
+        if wanted:
+            answers = yield wanted
             self._spent += cost
-            self._trials.update({wish: answers[wish] for wish in wishes})
+            self._trials.update({run: answers[run] for run in wanted})
 
     def _of(self, load: float, stage: Stage) -> list[Trial]:
         return [self._trials[WantedLoad(load, stage.share, seed)] for seed in stage.seeds]
@@ -180,15 +180,15 @@ class KneeSearch:
             asking = [walk for walk in self._walks if walk.next_load is not None]
             if not asking:
                 return
-            wishes = [WantedLoad(walk.next_load or 0.0, 1.0, walk.seed) for walk in asking]
-            cost = sum(weight(wish.load) for wish in wishes)
+            wanted = [WantedLoad(walk.next_load or 0.0, 1.0, walk.seed) for walk in asking]
+            cost = sum(weight(run.load) for run in wanted)
             if self._spent + cost > self._budget:
                 self.out_of_budget = True
                 return
-            answers = yield wishes
+            answers = yield wanted
             self._spent += cost
-            for walk, wish in zip(asking, wishes, strict=True):
-                walk.learn(answers[wish])
+            for walk, run in zip(asking, wanted, strict=True):
+                walk.learn(answers[run])
 
     def knees(self) -> list[Knee]:
         return [walk.knee for walk in self._walks if walk.knee is not None]

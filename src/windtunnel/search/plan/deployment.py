@@ -100,9 +100,9 @@ class DeploymentSearch:
         race = Race(lanes, rules)
         moves = race.moves()
         try:
-            wishes = next(moves)
+            wanted = next(moves)
             while True:
-                wishes = moves.send(self._trials(wishes))
+                wanted = moves.send(self._trials(wanted))
         except StopIteration:
             pass
         ended = race.ended()
@@ -110,25 +110,24 @@ class DeploymentSearch:
             ended = self._least_hopeless(ended)
         return _answer(space, ended, self._outcomes, self._budget)
 
-    def _trials(self, wishes: Sequence[WantedRun]) -> Mapping[WantedRun, Trial]:
-        """Runs what is wished for."""
+    def _trials(self, wanted: Sequence[WantedRun]) -> Mapping[WantedRun, Trial]:
+        """Runs what is wanted."""
         space = self._space
         plans = [
-            shortened(space.candidates[wish.number].plan(), wish.share, wish.seed)
-            for wish in wishes
+            shortened(space.candidates[run.number].plan(), run.share, run.seed) for run in wanted
         ]
         answers: dict[int, Outcome] = {}
         for number, outcome in self._workers.evaluate(plans):
             answers[number] = outcome
-            self._spent += wishes[number].share
-            self._told(_doing(wishes[number], space), self._spent, self._budget)
+            self._spent += wanted[number].share
+            self._told(_doing(wanted[number], space), self._spent, self._budget)
         # In the order in which they were wanted, not in which they ended: sums depend on it.
-        self._outcomes |= {wish: answers[number] for number, wish in enumerate(wishes)}
-        return {wish: self._trial(wish) for wish in wishes}
+        self._outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
+        return {run: self._trial(run) for run in wanted}
 
-    def _trial(self, wish: WantedRun) -> Trial:
+    def _trial(self, run: WantedRun) -> Trial:
         space = self._space
-        return trial_of(self._outcomes[wish], space.goal, _prices(space, wish.number))
+        return trial_of(self._outcomes[run], space.goal, _prices(space, run.number))
 
     def _least_hopeless(self, ended: RaceResult) -> RaceResult:
         """Every candidate is ruled out before any run: short runs tell how far off the best are."""
@@ -141,27 +140,27 @@ class DeploymentSearch:
                 kinds.add(one.kind.number)
                 chosen.append(one)
         stage = self._space.lengths.stages[0]
-        wishes = [WantedRun(one.number, stage.share, stage.seeds[0]) for one in chosen]
-        trials = self._trials(wishes)
-        good = [wish for wish in wishes if not trials[wish].failure]
+        wanted = [WantedRun(one.number, stage.share, stage.seeds[0]) for one in chosen]
+        trials = self._trials(wanted)
+        good = [run for run in wanted if not trials[run].failure]
         if not good:
             return ended
-        best = max(good, key=lambda wish: (trials[wish].worst, -wish.number))
+        best = max(good, key=lambda run: (trials[run].worst, -run.number))
         seen = {
-            wish.number: msgspec.structs.replace(
-                _ruled(self._space.candidates[wish.number]),
-                share=wish.share,
+            run.number: msgspec.structs.replace(
+                _ruled(self._space.candidates[run.number]),
+                share=run.share,
                 runs=1,
-                attained=trials[wish].worst,
+                attained=trials[run].worst,
             )
-            for wish in good
+            for run in good
         }
         return msgspec.structs.replace(
             ended,
             closest=best.number,
             verdicts=ended.verdicts | seen,
-            runs=ended.runs + len(wishes),
-            whole_runs=ended.whole_runs + stage.share * len(wishes),
+            runs=ended.runs + len(wanted),
+            whole_runs=ended.whole_runs + stage.share * len(wanted),
         )
 
 
@@ -173,10 +172,10 @@ def _reach(candidate: Candidate) -> float:
     return min(1.0, candidate.total / kind.fewest)
 
 
-def _doing(wish: WantedRun, space: DeploymentSpace) -> str:
-    if wish.seed in space.lengths.test:
+def _doing(run: WantedRun, space: DeploymentSpace) -> str:
+    if run.seed in space.lengths.test:
         return "testing the answer"
-    return "short runs" if wish.share < 1.0 else "whole runs"
+    return "short runs" if run.share < 1.0 else "whole runs"
 
 
 def _prices(space: DeploymentSpace, number: int) -> dict[str, float]:
@@ -264,7 +263,7 @@ def _answer(
             "candidates": len(rows),
             "kinds": len({candidate.kind.number for candidate in space.candidates}),
             "ruled_out_by_bounds": sum(not candidate.possible for candidate in space.candidates),
-            "simulated": len({wish.number for wish in outcomes}),
+            "simulated": len({run.number for run in outcomes}),
             "runs": ended.runs,
             "whole_runs": ended.whole_runs,
             "budget": budget,
@@ -284,17 +283,17 @@ def _answer(
 def _by_target(goal: Goal, outcomes: Mapping[WantedRun, Outcome]) -> dict[int, dict[str, float]]:
     """What share kept each target, in the longest runs of each candidate, of its worst class."""
     longest: dict[int, float] = {}
-    for wish in outcomes:
-        longest[wish.number] = max(longest.get(wish.number, 0.0), wish.share)
+    for run in outcomes:
+        longest[run.number] = max(longest.get(run.number, 0.0), run.share)
     kept: dict[int, dict[str, list[float]]] = {}
-    for wish, outcome in outcomes.items():
-        if wish.share < longest[wish.number] or not isinstance(outcome, MeasuredRun):
+    for run, outcome in outcomes.items():
+        if run.share < longest[run.number] or not isinstance(outcome, MeasuredRun):
             continue
         for name in goal.classes:
             for target in TARGETS:
                 share = outcome.metrics.get(f"slo.{name}.attained_by.{target}")
                 if share is not None:
-                    own = kept.setdefault(wish.number, {})
+                    own = kept.setdefault(run.number, {})
                     own.setdefault(f"{name}.{target}", []).append(float(share))
     return {
         number: {target: sum(shares) / len(shares) for target, shares in own.items()}

@@ -94,38 +94,38 @@ class Runs:
     ) -> None:
         """Runs whatever a search asks for until it ends."""
         try:
-            wishes = next(moves)
+            wanted = next(moves)
             while True:
-                wishes = moves.send(self._run(wishes, seen, doing))
+                wanted = moves.send(self._run(wanted, seen, doing))
         except StopIteration:
             pass
 
     def _run(
-        self, wishes: Sequence[WantedLoad], seen: Callable[[Outcome], T], doing: str
+        self, wanted: Sequence[WantedLoad], seen: Callable[[Outcome], T], doing: str
     ) -> dict[WantedLoad, T]:
         # Cut short first: as many requests at any load.
-        plans = [loaded(shortened(self._base, wish.share, wish.seed), wish.load) for wish in wishes]
+        plans = [loaded(shortened(self._base, run.share, run.seed), run.load) for run in wanted]
         answers: dict[int, Outcome] = {}
         for number, outcome in self._workers.evaluate(plans):
             answers[number] = outcome
-            wish = wishes[number]
-            self.spent += wish.share * weight(wish.load)
-            self._told(f"{doing} at {wish.load:.3g} x", self.spent, self._budget)
+            run = wanted[number]
+            self.spent += run.share * weight(run.load)
+            self._told(f"{doing} at {run.load:.3g} x", self.spent, self._budget)
         # In the order in which they were wanted, not in which they ended: sums depend on it.
-        self.outcomes |= {wish: answers[number] for number, wish in enumerate(wishes)}
-        return {wish: seen(self.outcomes[wish]) for wish in wishes}
+        self.outcomes |= {run: answers[number] for number, run in enumerate(wanted)}
+        return {run: seen(self.outcomes[run]) for run in wanted}
 
     def curve(self, goal: Goal | None) -> list[dict[str, Any]]:
         """What was seen at each load, by the longest runs there; from light to heavy."""
         loads: dict[float, list[tuple[WantedLoad, Metrics]]] = {}
-        for wish, outcome in self.outcomes.items():
+        for run, outcome in self.outcomes.items():
             if isinstance(outcome, MeasuredRun):
-                loads.setdefault(wish.load, []).append((wish, outcome.metrics))
+                loads.setdefault(run.load, []).append((run, outcome.metrics))
         rate = offered(self._base)
         rows = []
         for load, seen in sorted(loads.items()):
-            share = max(wish.share for wish, _ in seen)
-            longest = [metrics for wish, metrics in seen if wish.share == share]
+            share = max(run.share for run, _ in seen)
+            longest = [metrics for run, metrics in seen if run.share == share]
             attained = None
             if goal is not None:
                 trials = [trial_of(MeasuredRun(metrics), goal, {}) for metrics in longest]

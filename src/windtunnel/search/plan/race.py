@@ -152,7 +152,7 @@ class Seeker:
 
 
 class Race:
-    """The search. `moves` gives batches of wishes and wants their trials; then `ended` knows."""
+    """The search. `moves` gives batches of wanted runs and takes their trials, up to `ended`."""
 
     def __init__(self, lanes: Sequence[ServerCounts], rules: Rules) -> None:
         self._rules = rules
@@ -311,26 +311,26 @@ class Race:
 
     # Runs, and what they say
 
-    def _run(self, wanted: Sequence[tuple[Entrant, Stage]]) -> Moves:
-        wishes = [
+    def _run(self, turns: Sequence[tuple[Entrant, Stage]]) -> Moves:
+        wanted = [
             WantedRun(entrant.number, 1.0 if entrant.scales else stage.share, seed)
-            for entrant, stage in wanted
+            for entrant, stage in turns
             for seed in stage.seeds
         ]
-        wishes = [wish for wish in wishes if wish not in self._trials]
-        cost = sum(wish.share for wish in wishes)
+        wanted = [run for run in wanted if run not in self._trials]
+        cost = sum(run.share for run in wanted)
         if self._spent + cost > self._rules.budget + 1e-9:
             raise OutOfBudget
-        if wishes:
-            answers = yield wishes
+        if wanted:
+            answers = yield wanted
             self._spent += cost
-            for wish in wishes:
-                self._trials[wish] = answers[wish]
+            for run in wanted:
+                self._trials[run] = answers[run]
 
     def _of(self, entrant: Entrant, stage: Stage) -> list[Trial]:
         share = 1.0 if entrant.scales else stage.share
-        wishes = [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
-        return [self._trials[wish] for wish in wishes]
+        wanted = [WantedRun(entrant.number, share, seed) for seed in stage.seeds]
+        return [self._trials[run] for run in wanted]
 
     def _failure(self, entrant: Entrant, stage: Stage) -> str:
         return failure_of(self._of(entrant, stage))
@@ -356,8 +356,8 @@ class Race:
             return entrant.cost
         costs = [
             trial.cost
-            for wish, trial in self._trials.items()
-            if wish.number == entrant.number and not trial.failure
+            for run, trial in self._trials.items()
+            if run.number == entrant.number and not trial.failure
         ]
         return sum(costs) / len(costs) if costs else entrant.cost
 
