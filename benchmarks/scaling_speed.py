@@ -7,7 +7,16 @@ from windtunnel.core.random import Stream
 from windtunnel.scaling.policies.saturation import KvSaturationSettings
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import RateSettings
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Snapshot,
+    Variant,
+)
 
 MODELS = 1_000
 VARIANTS = 10
@@ -31,18 +40,25 @@ def fleet(stream: Stream) -> Snapshot:
             variants.append(
                 Variant(
                     f"v{kind}",
-                    accelerator=f"kind-{kind % 4}",
-                    price_per_hour=2.0 + kind,
+                    spec=ReplicaSpec(
+                        accelerator=f"kind-{kind % 4}",
+                        price_per_hour=2.0 + kind,
+                        kv_tokens=100_000.0,
+                        max_num_seqs=256,
+                        max_num_batched_tokens=8192,
+                    ),
                     minimum=0,
                     maximum=20,
-                    target=1,
+                    counts=ReplicaCounts(target=1),
                     replicas=[replica],
-                    kv_tokens=100_000.0,
-                    max_num_seqs=256,
-                    max_num_batched_tokens=8192,
                 )
             )
-        flow = Flow(15.0, arrived=100, completed=100, prompt_tokens=900.0, output_tokens=250.0)
+        flow = Flow(
+            15.0,
+            arrived=100,
+            completed=100,
+            lengths=RequestLengths(prompt_tokens=900.0, output_tokens=250.0),
+        )
         models.append(Model(f"m{number}", variants, flow=flow))
     return Snapshot(0.0, models, {f"kind-{kind}": 2_000 for kind in range(4)})
 

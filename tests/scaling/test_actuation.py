@@ -32,7 +32,6 @@ class Script:
             Decision(
                 "m",
                 one.name,
-                role=one.role,
                 current=one.target,
                 recommended=one.target,
                 target=self.sizes.get(one.name, one.target),

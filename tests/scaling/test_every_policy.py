@@ -11,7 +11,18 @@ from tests.scaling.sections import ServingPool, setup
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.scaler import Scaler
-from windtunnel.scaling.snapshot import Flow, Model, Objective, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    MeanLatencies,
+    Model,
+    Objective,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Snapshot,
+    Variant,
+)
 
 WAITING = {"metrics": {"num_requests_waiting": 4.0}}
 LISTED = {"metrics": [{"name": "num_requests_waiting", "target": 4.0}]}
@@ -60,16 +71,17 @@ class Pool:
         return Variant(
             self.name,
             role=self.role,
-            accelerator="h100",
-            price_per_hour=2.0 + len(self.name),
+            spec=ReplicaSpec(
+                accelerator="h100",
+                price_per_hour=2.0 + len(self.name),
+                kv_tokens=1e5,
+                max_num_seqs=64,
+                max_num_batched_tokens=2048,
+            ),
             minimum=self.minimum,
             maximum=self.maximum,
-            target=self.target,
-            starting=self.target - ready,
+            counts=ReplicaCounts(target=self.target, starting=self.target - ready),
             replicas=replicas,
-            kv_tokens=1e5,
-            max_num_seqs=64,
-            max_num_batched_tokens=2048,
         )
 
 
@@ -80,7 +92,7 @@ def scaler_of(policy: str, pools: list[Pool]) -> Scaler:
 
 
 def told(decisions: list[Decision]) -> list[dict[str, object]]:
-    return [decision.as_data() for decision in decisions]
+    return [{"reason": one.reason, **one.as_data()} for one in decisions]
 
 
 def check(decisions: list[Decision], model: Model) -> None:
@@ -113,11 +125,10 @@ def test_bounds_work_explanations_and_memory(policy: str, data: st.DataObject) -
             15.0,
             arrived=data.draw(st.integers(0, 200)),
             completed=data.draw(st.integers(0, 100)),
-            prompt_tokens=900.0,
-            output_tokens=200.0,
-            ttft_s=data.draw(st.sampled_from([0.0, 0.3])),
-            tpot_s=0.02,
-            e2e_s=4.0,
+            lengths=RequestLengths(prompt_tokens=900.0, output_tokens=200.0),
+            latencies=MeanLatencies(
+                ttft_s=data.draw(st.sampled_from([0.0, 0.3])), tpot_s=0.02, e2e_s=4.0
+            ),
         )
         queued = data.draw(st.integers(0, 3))
         objective = Objective(ttft_s=1.0, tpot_s=0.05)

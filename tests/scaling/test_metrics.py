@@ -5,7 +5,7 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.metrics import NAMES, metric
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaCounts, ReplicaView, Variant
 
 REPLICAS = [
     ReplicaView(
@@ -18,7 +18,7 @@ REPLICAS = [
 
 
 def group() -> Group:
-    variant = Variant("v", replicas=REPLICAS, target=2)
+    variant = Variant("v", replicas=REPLICAS, counts=ReplicaCounts(target=2))
     model = Model("m", [variant], flow=Flow(10.0, arrived=40), queued=4)
     return Group(model, "both", [variant], "m/both")
 
@@ -62,10 +62,12 @@ def test_one_pool_of_several_sees_its_part_of_the_traffic(
     ready: tuple[int, int], targets: tuple[int, int], expected: float
 ) -> None:
     pools = [
-        Variant(name, target=target, replicas=[ReplicaView(name)] * count)
+        Variant(name, counts=ReplicaCounts(target=target), replicas=[ReplicaView(name)] * count)
         for name, count, target in zip("ab", ready, targets, strict=True)
     ]
-    prefill = Variant("p", role="prefill", target=9, replicas=[ReplicaView("p")] * 9)
+    prefill = Variant(
+        "p", role="prefill", counts=ReplicaCounts(target=9), replicas=[ReplicaView("p")] * 9
+    )
     model = Model("m", [*pools, prefill], flow=Flow(10.0, arrived=40), queued=8)
     first = Group(model, "both", pools[:1], "m/both/a")
     assert metric("rps").of_group(first) == 4.0 * expected

@@ -11,10 +11,8 @@ from windtunnel.scaling.snapshot import Variant
 
 def finding(required: float, spare: float, *per_replica: float) -> Finding:
     return Finding(
-        unit="tokens",
         demand=0.0,
         supply=0.0,
-        coming=0.0,
         required=required,
         spare=spare,
         per_replica=list(per_replica),

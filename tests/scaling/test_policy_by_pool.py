@@ -11,7 +11,15 @@ from windtunnel.scaling.policies.kthena.policy import (
 )
 from windtunnel.scaling.scaler import Scaler
 from windtunnel.scaling.settings import PoolBounds, ScalerTiming
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    Snapshot,
+    Variant,
+)
 
 
 def homogeneous(source: str, pools: tuple[str, ...], **metrics: float) -> Assignment:
@@ -43,8 +51,8 @@ def pool(name: str, waiting: int, replicas: int = 1) -> Variant:
         name,
         minimum=1,
         maximum=100,
-        target=replicas,
-        price_per_hour=1.0,
+        counts=ReplicaCounts(target=replicas),
+        spec=ReplicaSpec(price_per_hour=1.0),
         replicas=[ReplicaView(f"{name}-{number}", waiting=waiting) for number in range(replicas)],
     )
 

@@ -8,7 +8,9 @@ DRIVER = """
 import sys
 from windtunnel.scaling.actuation import ScalingLoop
 from windtunnel.scaling.build import PolicySection, build_scaler, setup_of
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import (
+    Flow, Model, ReplicaCounts, ReplicaSpec, ReplicaView, Snapshot, Variant,
+)
 from pathlib import Path
 from pydantic import TypeAdapter
 from types import SimpleNamespace
@@ -28,8 +30,8 @@ for _ in range(3):
     ]
     bounds = setup.bounds["main"]
     seen = Variant(
-        "main", minimum=bounds.min, maximum=bounds.max, target=size, replicas=replicas,
-        kv_tokens=1e5,
+        "main", minimum=bounds.min, maximum=bounds.max, replicas=replicas,
+        counts=ReplicaCounts(size), spec=ReplicaSpec(kv_tokens=1e5),
     )
     snapshot = Snapshot(now_s, [Model("m", [seen], flow=Flow(5.0))])
     next_s = loop.tick(now_s)

@@ -8,7 +8,15 @@ from tests.scaling.worlds import variant
 from windtunnel.scaling.analyzers import Finding, Group
 from windtunnel.scaling.policies.spare_capacity import SpareCapacity, SpareCapacitySettings
 from windtunnel.scaling.saturation import Counting, Saturation, derived_capacity
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Variant,
+)
 
 
 def group(
@@ -70,14 +78,16 @@ def test_what_waits_counts_as_average_prompts_until_lengths_are_known() -> None:
     analyzer = saturation(counting=Counting(compute_bound=False))
     waiting = variant(waiting=3)
     assert found(analyzer, waiting).demand == 3 * 512
-    known = Flow(15.0, prompt_tokens=1000.0, output_tokens=200.0)
+    known = Flow(15.0, lengths=RequestLengths(prompt_tokens=1000.0, output_tokens=200.0))
     assert found(analyzer, waiting, flow=known).demand == 3 * 1200
     assert found(analyzer, waiting).demand == 3 * 1200  # nothing came since: as last seen
     assert found(saturation(), waiting, flow=known, role="prefill").demand == 3 * 1000
 
 
 def test_the_gateway_counts_less_what_caches_save() -> None:
-    flow = Flow(15.0, prompt_tokens=1000.0, output_tokens=200.0, prefix_hit=0.25)
+    flow = Flow(
+        15.0, lengths=RequestLengths(prompt_tokens=1000.0, output_tokens=200.0, prefix_hit=0.25)
+    )
     finding = found(saturation(), variant(), flow=flow, queued=4)
     assert finding.demand == 4 * 750 + 4 * 200
     assert (
@@ -88,7 +98,8 @@ def test_the_gateway_counts_less_what_caches_save() -> None:
 
 def test_what_is_coming_counts_and_is_not_asked_for_again() -> None:
     finding = found(saturation(), variant(ready=1, starting=2, used=90_000))
-    assert (finding.supply, finding.coming, finding.required) == (80_000, 160_000, 0)
+    assert (finding.supply, finding.required) == (80_000, 0)
+    assert finding.evidence["coming_tokens"] == 160_000
 
 
 def test_what_was_told_to_go_is_not_counted_again() -> None:
@@ -109,16 +120,26 @@ def test_what_was_told_to_go_is_not_counted_again() -> None:
 def test_the_compute_bound_capacity_of_limits(
     budget: int, slots: int, prompt: float, output: float, expected: float
 ) -> None:
-    limits = Variant("v", max_num_batched_tokens=budget, max_num_seqs=slots)
+    limits = Variant("v", spec=ReplicaSpec(max_num_batched_tokens=budget, max_num_seqs=slots))
     assert derived_capacity(limits, prompt, output) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("accelerator", ["", "h100"])
 def test_a_variant_learns_nothing_from_one_of_another_kind(accelerator: str) -> None:
     seen = ReplicaView("r", waiting=9, running=2, kv_tokens_used=300.0, kv_tokens=16_000.0)
-    small = Variant("small", accelerator=accelerator, max_num_seqs=2, target=1, replicas=[seen])
+    small = Variant(
+        "small",
+        spec=ReplicaSpec(accelerator=accelerator, max_num_seqs=2),
+        counts=ReplicaCounts(target=1),
+        replicas=[seen],
+    )
     idle = ReplicaView("s", kv_tokens=16_000.0)
-    large = Variant("large", accelerator=accelerator, max_num_seqs=64, target=1, replicas=[idle])
+    large = Variant(
+        "large",
+        spec=ReplicaSpec(accelerator=accelerator, max_num_seqs=64),
+        counts=ReplicaCounts(target=1),
+        replicas=[idle],
+    )
     analyzer = saturation()
     for _ in range(2):
         assert found(analyzer, small, large).per_replica == [300.0, 0.8 * 16_000]
@@ -126,11 +147,13 @@ def test_a_variant_learns_nothing_from_one_of_another_kind(accelerator: str) -> 
 
 def test_a_full_queue_shows_the_compute_bound_capacity_and_it_is_remembered() -> None:
     analyzer = saturation()
-    flow = Flow(15.0, prompt_tokens=500.0, output_tokens=50.0)
+    flow = Flow(15.0, lengths=RequestLengths(prompt_tokens=500.0, output_tokens=50.0))
     assert found(analyzer, variant(waiting=5, used=30_000), flow=flow).supply == 30_000
     assert found(analyzer, variant(waiting=6, used=20_000), flow=flow).supply == 20_000
     assert found(analyzer, variant(waiting=0, used=1_000), flow=flow).supply == 25_000
-    longer = Flow(15.0, prompt_tokens=500.0, output_tokens=400.0)  # another kind of traffic
+    longer = Flow(
+        15.0, lengths=RequestLengths(prompt_tokens=500.0, output_tokens=400.0)
+    )  # another kind of traffic
     assert found(analyzer, variant(waiting=0, used=1_000), flow=longer).supply == 80_000
     after = saturation()
     after.restore(analyzer.state())
@@ -141,17 +164,25 @@ def test_a_variant_without_replicas_is_known_from_before_or_from_its_memory() ->
     analyzer = saturation()
     assert found(analyzer, variant(ready=0)).per_replica == [80_000]
     small = ReplicaView("r", kv_tokens=50_000.0)
-    found(analyzer, Variant("v", target=1, replicas=[small]))
+    found(analyzer, Variant("v", counts=ReplicaCounts(target=1), replicas=[small]))
     assert found(analyzer, variant(ready=0)).per_replica == [40_000]
 
 
 def test_missing_replicas_never_make_it_smaller() -> None:
-    half = Variant("v", target=2, missing=1, replicas=[ReplicaView("r", kv_tokens=100_000.0)])
+    half = Variant(
+        "v",
+        counts=ReplicaCounts(target=2, missing=1),
+        replicas=[ReplicaView("r", kv_tokens=100_000.0)],
+    )
     finding = found(saturation(), half)
     assert (finding.supply, finding.spare) == (160_000, 0)
-    none = Variant("v", target=2, missing=2, kv_tokens=100_000.0)
+    none = Variant(
+        "v", counts=ReplicaCounts(target=2, missing=2), spec=ReplicaSpec(kv_tokens=100_000.0)
+    )
     assert not found(saturation(), none).known
-    assert not found(saturation(), Variant("v", target=1, replicas=[ReplicaView("r")])).known
+    assert not found(
+        saturation(), Variant("v", counts=ReplicaCounts(target=1), replicas=[ReplicaView("r")])
+    ).known
 
 
 @pytest.mark.parametrize(
@@ -174,7 +205,7 @@ def test_the_rules_of_the_first_analyzer_of_wva(
         ReplicaView(str(number), kv_tokens_used=kv * 100, kv_tokens=100.0, waiting=waiting)
         for number, (kv, waiting) in enumerate(loads)
     ]
-    fleet_of = group(Variant("v", target=len(ready), replicas=ready))
+    fleet_of = group(Variant("v", counts=ReplicaCounts(target=len(ready)), replicas=ready))
     first = SpareCapacity(SpareCapacitySettings(policy="wva-v1"))
     (finding,) = first.analyze([fleet_of], 0.0)
     assert finding.demand == wanted

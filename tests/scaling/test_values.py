@@ -1,11 +1,15 @@
 """What goes into an autoscaler and what comes out are plain values."""
 
 from windtunnel.scaling.decision import Decision, Limit
-from windtunnel.scaling.snapshot import ReplicaView, Variant
+from windtunnel.scaling.snapshot import ReplicaCounts, ReplicaView, Variant
 
 
 def test_a_variant_counts_its_replicas_by_state() -> None:
-    variant = Variant("h100", replicas=[ReplicaView("h100-0")], starting=2, pending=1, draining=4)
+    variant = Variant(
+        "h100",
+        replicas=[ReplicaView("h100-0")],
+        counts=ReplicaCounts(starting=2, pending=1, draining=4),
+    )
     assert (variant.ready, variant.coming) == (1, 3)
 
 
@@ -19,7 +23,6 @@ def test_a_decision_is_plain_data() -> None:
     decision = Decision(
         "m",
         "v",
-        role="both",
         current=8,
         recommended=9,
         target=8,

@@ -1,7 +1,15 @@
 """Small fleets to try policies on."""
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    Snapshot,
+    Variant,
+)
 
 
 def replicas(
@@ -38,15 +46,18 @@ def variant(
     return Variant(
         name,
         role=role,
-        accelerator=accelerator,
-        accelerators=accelerators,
-        price_per_hour=price,
+        spec=ReplicaSpec(
+            accelerator=accelerator,
+            accelerators=accelerators,
+            price_per_hour=price,
+            kv_tokens=100_000.0,
+        ),
         minimum=minimum,
         maximum=maximum,
-        target=ready + starting if target is None else target,
-        starting=starting,
+        counts=ReplicaCounts(
+            target=ready + starting if target is None else target, starting=starting
+        ),
         replicas=replicas(ready, running=running, waiting=waiting, used=used),
-        kv_tokens=100_000.0,
     )
 
 

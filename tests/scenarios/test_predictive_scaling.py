@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
-from windtunnel.scaling.snapshot import Objective, Variant
+from windtunnel.scaling.snapshot import Objective, ReplicaSpec, Variant
 from windtunnel.twin.observation import EngineTimes
 from windtunnel.twin.pools import limits_of, step_time_of
 from windtunnel.twin.run import simulate
@@ -50,10 +50,12 @@ def carried() -> float:
     limits, model = limits_of(pool, None), step_time_of(pool, None)
     variant = Variant(
         "main",
-        kv_tokens=float(limits.kv_blocks * limits.block_size),
-        max_num_seqs=int(limits.max_num_seqs),
-        max_num_batched_tokens=int(limits.max_num_batched_tokens),
-        step_times=EngineTimes(model),
+        spec=ReplicaSpec(
+            kv_tokens=float(limits.kv_blocks * limits.block_size),
+            max_num_seqs=int(limits.max_num_seqs),
+            max_num_batched_tokens=int(limits.max_num_batched_tokens),
+            step_times=EngineTimes(model),
+        ),
     )
     return Carrier(variant, RequestMix(600.0, 200.0), Objective(1.0, 0.04)).carried(2).rate
 

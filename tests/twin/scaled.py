@@ -26,7 +26,6 @@ class Script:
             Decision(
                 model.name,
                 variant.name,
-                role=variant.role,
                 current=variant.target,
                 recommended=variant.target,
                 target=self._sizes[place].get(variant.name, variant.target),

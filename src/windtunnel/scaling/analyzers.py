@@ -90,10 +90,8 @@ class Finding:
     def __init__(
         self,
         *,
-        unit: str,
         demand: float,
         supply: float,
-        coming: float,
         required: float,
         spare: float,
         per_replica: list[float],
@@ -101,10 +99,8 @@ class Finding:
         sentence: str,
         known: bool = True,
     ) -> None:
-        self.unit: Final = unit
         self.demand: Final = demand
         self.supply: Final = supply  # of the replicas that are ready and shall stay
-        self.coming: Final = coming  # of those that were asked for and are not ready
         self.required: Final = required
         self.spare: Final = spare
         self.per_replica: Final = per_replica  # capacity by variant, as in the group; 0: unknown
@@ -116,10 +112,8 @@ class Finding:
 def unknown(group: Group, sentence: str, evidence: dict[str, float] | None = None) -> Finding:
     """Nothing can be said; the group stays as it is."""
     return Finding(
-        unit="replicas",
         demand=0.0,
         supply=float(group.ready),
-        coming=0.0,
         required=0.0,
         spare=0.0,
         per_replica=[1.0 for _ in group.variants],
@@ -135,10 +129,8 @@ def replicas_wanted(
     """The finding of a recommender, which answers a number of replicas itself (HPA and its kin)."""
     more = wanted - group.current
     return Finding(
-        unit="replicas",
         demand=float(wanted),
         supply=float(group.ready),
-        coming=float(max(0, group.current - group.ready)),
         required=float(max(0, more)),
         spare=float(max(0, -more)),
         per_replica=[1.0 for _ in group.variants],

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from windtunnel.core.telemetry import Plain
 from windtunnel.scaling.snapshot import Variant
 
 
@@ -15,7 +16,7 @@ class Limit:
         self.without: Final = without  # what would have been decided without this limit
         self.reason: Final = reason  # a sentence with the numbers
 
-    def as_data(self) -> dict[str, object]:
+    def as_data(self) -> dict[str, Plain]:
         return {
             "name": self.name,
             "before": self.before,
@@ -33,7 +34,6 @@ class Decision:
         model: str,
         variant: str,
         *,
-        role: str,
         current: int,
         recommended: int,
         target: int,
@@ -43,7 +43,6 @@ class Decision:
     ) -> None:
         self.model: Final = model
         self.variant: Final = variant
-        self.role: Final = role
         self.current: Final = current  # what was asked for until now
         self.recommended: Final = recommended  # before any limit
         self.target: Final = target  # what should be from now on
@@ -55,18 +54,15 @@ class Decision:
     def changes(self) -> bool:
         return self.target != self.current
 
-    def as_data(self) -> dict[str, object]:
-        """Plain data for events and reports."""
+    def as_data(self) -> dict[str, Plain]:
+        """Its numbers as plain data, for events."""
+        limits: list[Plain] = [limit.as_data() for limit in self.limits]
         return {
-            "model": self.model,
-            "variant": self.variant,
-            "role": self.role,
             "current": self.current,
             "recommended": self.recommended,
             "target": self.target,
-            "reason": self.reason,
-            "metrics": self.metrics,
-            "limits": [limit.as_data() for limit in self.limits],
+            "metrics": dict(self.metrics),
+            "limits": limits,
         }
 
 
@@ -75,7 +71,6 @@ def hold(model: str, variant: Variant, reason: str) -> Decision:
     return Decision(
         model,
         variant.name,
-        role=variant.role,
         current=variant.target,
         recommended=variant.target,
         target=variant.target,

@@ -329,7 +329,6 @@ def _decisions(
         Decision(
             group.model.name,
             variant.name,
-            role=variant.role,
             current=variant.target,
             recommended=recommended[number],
             target=counts[number],

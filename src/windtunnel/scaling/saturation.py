@@ -148,10 +148,8 @@ class Saturation(Analyzer):
             "missing": float(missing),
         }
         return Finding(
-            unit="tokens",
             demand=demand,
             supply=supply,
-            coming=coming,
             required=required,
             spare=spare,
             per_replica=per_replica,

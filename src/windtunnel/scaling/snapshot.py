@@ -55,6 +55,50 @@ class ReplicaView:
         return self.kv_tokens_used / self.kv_tokens if self.kv_tokens > 0 else 0.0
 
 
+class ReplicaSpec:
+    """One replica of a variant: its accelerators, its price, and the limits of its engine."""
+
+    def __init__(
+        self,
+        *,
+        accelerator: str = "",
+        accelerators: int = 1,
+        price_per_hour: float = 0.0,
+        startup_s: float = 0.0,
+        kv_tokens: float = 0.0,
+        max_num_seqs: int = 0,
+        max_num_batched_tokens: int = 0,
+        step_times: StepTimes | None = None,
+    ) -> None:
+        self.accelerator: Final = accelerator
+        self.accelerators: Final = accelerators
+        self.price_per_hour: Final = price_per_hour
+        self.startup_s: Final = startup_s  # mean time from asked for to ready
+        self.kv_tokens: Final = kv_tokens  # tokens that fit; 0: unknown
+        self.max_num_seqs: Final = max_num_seqs  # 0: unknown
+        self.max_num_batched_tokens: Final = max_num_batched_tokens  # 0: unknown
+        self.step_times: Final = step_times
+
+
+class ReplicaCounts:
+    """Replicas of a variant by state, besides those that are ready and answered."""
+
+    def __init__(
+        self,
+        target: int = 0,
+        *,
+        starting: int = 0,
+        draining: int = 0,
+        pending: int = 0,
+        missing: int = 0,
+    ) -> None:
+        self.target: Final = target  # what was last asked for
+        self.starting: Final = starting  # placed, and loading the model
+        self.draining: Final = draining  # no new requests, and some left to finish
+        self.pending: Final = pending  # asked for, and not placed
+        self.missing: Final = missing  # ready, and did not answer when they were asked
+
+
 class Variant:
     """One way to run a model, and its replicas by state."""
 
@@ -63,41 +107,34 @@ class Variant:
         name: str,
         *,
         role: str = "both",
-        accelerator: str = "",
-        accelerators: int = 1,
-        price_per_hour: float = 0.0,
+        spec: ReplicaSpec | None = None,
         minimum: int = 0,
         maximum: int = 1_000_000,
-        target: int = 0,
-        starting: int = 0,
-        draining: int = 0,
-        pending: int = 0,
-        missing: int = 0,
+        counts: ReplicaCounts | None = None,
         replicas: list[ReplicaView] | None = None,
-        startup_s: float = 0.0,
-        kv_tokens: float = 0.0,
-        max_num_seqs: int = 0,
-        max_num_batched_tokens: int = 0,
-        step_times: StepTimes | None = None,
     ) -> None:
+        each = ReplicaSpec() if spec is None else spec
+        many = ReplicaCounts() if counts is None else counts
         self.name: Final = name
         self.role: Final = role  # both, prefill or decode
-        self.accelerator: Final = accelerator
-        self.accelerators: Final = accelerators  # of one replica
-        self.price_per_hour: Final = price_per_hour  # of one replica
         self.minimum: Final = minimum
         self.maximum: Final = maximum
-        self.target: Final = target  # what was last asked for
-        self.starting: Final = starting  # placed, and loading the model
-        self.draining: Final = draining  # no new requests, and some left to finish
-        self.pending: Final = pending  # asked for, and not placed
-        self.missing: Final = missing  # ready, and did not answer when they were asked
         self.replicas: Final[list[ReplicaView]] = replicas or []  # the ready ones that answered
-        self.startup_s: Final = startup_s  # mean time from asked for to ready
-        self.kv_tokens: Final = kv_tokens  # tokens that fit on a replica; 0: unknown
-        self.max_num_seqs: Final = max_num_seqs  # 0: unknown
-        self.max_num_batched_tokens: Final = max_num_batched_tokens  # 0: unknown
-        self.step_times: Final = step_times
+        # Of one replica:
+        self.accelerator: Final = each.accelerator
+        self.accelerators: Final = each.accelerators
+        self.price_per_hour: Final = each.price_per_hour
+        self.startup_s: Final = each.startup_s
+        self.kv_tokens: Final = each.kv_tokens
+        self.max_num_seqs: Final = each.max_num_seqs
+        self.max_num_batched_tokens: Final = each.max_num_batched_tokens
+        self.step_times: Final = each.step_times
+        # Of all of them:
+        self.target: Final = many.target
+        self.starting: Final = many.starting
+        self.draining: Final = many.draining
+        self.pending: Final = many.pending
+        self.missing: Final = many.missing
 
     @property
     def ready(self) -> int:
@@ -107,6 +144,32 @@ class Variant:
     def coming(self) -> int:
         """Replicas that are asked for and cannot serve yet."""
         return self.starting + self.pending
+
+
+class RequestLengths:
+    """Mean lengths of the requests of an interval; 0: there were none."""
+
+    def __init__(
+        self,
+        prompt_tokens: float = 0.0,
+        *,
+        prompt_cv: float = 0.0,
+        output_tokens: float = 0.0,
+        prefix_hit: float = 0.0,
+    ) -> None:
+        self.prompt_tokens: Final = prompt_tokens  # of those that arrived
+        self.prompt_cv: Final = prompt_cv  # standard deviation of those, over their mean
+        self.output_tokens: Final = output_tokens  # of those that completed
+        self.prefix_hit: Final = prefix_hit  # share of prompt tokens found in a cache
+
+
+class MeanLatencies:
+    """Of the requests that completed in an interval; 0: none did."""
+
+    def __init__(self, *, ttft_s: float = 0.0, tpot_s: float = 0.0, e2e_s: float = 0.0) -> None:
+        self.ttft_s: Final = ttft_s
+        self.tpot_s: Final = tpot_s
+        self.e2e_s: Final = e2e_s
 
 
 class Flow:
@@ -119,25 +182,22 @@ class Flow:
         arrived: int = 0,
         completed: int = 0,
         met: int = 0,
-        prompt_tokens: float = 0.0,
-        prompt_cv: float = 0.0,
-        output_tokens: float = 0.0,
-        prefix_hit: float = 0.0,
-        ttft_s: float = 0.0,
-        tpot_s: float = 0.0,
-        e2e_s: float = 0.0,
+        lengths: RequestLengths | None = None,
+        latencies: MeanLatencies | None = None,
     ) -> None:
+        of = RequestLengths() if lengths is None else lengths
+        after = MeanLatencies() if latencies is None else latencies
         self.interval_s: Final = interval_s
         self.arrived: Final = arrived
         self.completed: Final = completed
-        self.met: Final = met  # of those that completed: with the promise kept
-        self.prompt_tokens: Final = prompt_tokens  # mean of those that arrived; 0: none did
-        self.prompt_cv: Final = prompt_cv  # standard deviation of those, over their mean
-        self.output_tokens: Final = output_tokens  # mean of those that completed; 0: none did
-        self.prefix_hit: Final = prefix_hit  # share of prompt tokens found in a cache
-        self.ttft_s: Final = ttft_s  # means of those that completed; 0: none did
-        self.tpot_s: Final = tpot_s
-        self.e2e_s: Final = e2e_s
+        self.met: Final = met  # of those that completed: within the targets of their class
+        self.prompt_tokens: Final = of.prompt_tokens
+        self.prompt_cv: Final = of.prompt_cv
+        self.output_tokens: Final = of.output_tokens
+        self.prefix_hit: Final = of.prefix_hit
+        self.ttft_s: Final = after.ttft_s
+        self.tpot_s: Final = after.tpot_s
+        self.e2e_s: Final = after.e2e_s
 
 
 def joined(flows: list[Flow]) -> Flow:
@@ -164,13 +224,13 @@ def joined(flows: list[Flow]) -> Flow:
         arrived=arrived,
         completed=completed,
         met=met,
-        prompt_tokens=mean,
-        prompt_cv=spread / mean if mean > 0.0 else 0.0,
-        output_tokens=output / ended,
-        prefix_hit=hits / ended,
-        ttft_s=ttft_s / ended,
-        tpot_s=tpot_s / ended,
-        e2e_s=e2e_s / ended,
+        lengths=RequestLengths(
+            prompt_tokens=mean,
+            prompt_cv=spread / mean if mean > 0.0 else 0.0,
+            output_tokens=output / ended,
+            prefix_hit=hits / ended,
+        ),
+        latencies=MeanLatencies(ttft_s=ttft_s / ended, tpot_s=tpot_s / ended, e2e_s=e2e_s / ended),
     )
 
 

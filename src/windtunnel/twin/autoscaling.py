@@ -127,23 +127,5 @@ class Autoscaling(Component):
 def _decided(kind: str, issued: IssuedDecision, seen_s: float, now_s: float) -> Event:
     """A decision as an event: the sizes, the numbers, what bound it, and when it was so."""
     decision = issued.decision
-    limits: list[Plain] = [
-        {
-            "name": one.name,
-            "before": one.before,
-            "after": one.after,
-            "without": one.without,
-            "reason": one.reason,
-        }
-        for one in decision.limits
-    ]
-    data: dict[str, Plain] = {
-        "id": issued.id,
-        "seen": seen_s,
-        "current": decision.current,
-        "recommended": decision.recommended,
-        "target": decision.target,
-        "metrics": dict(decision.metrics),
-        "limits": limits,
-    }
+    data: dict[str, Plain] = {"id": issued.id, "seen": seen_s, **decision.as_data()}
     return Event(now_s, kind, f"pool/{decision.variant}", decision.reason, data)

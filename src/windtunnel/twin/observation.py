@@ -7,9 +7,13 @@ from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.scaling.build import ScalingSetup
 from windtunnel.scaling.snapshot import (
     Flow,
+    MeanLatencies,
     Model,
     Objective,
+    ReplicaCounts,
+    ReplicaSpec,
     ReplicaView,
+    RequestLengths,
     Snapshot,
     StepTimes,
     Variant,
@@ -80,13 +84,17 @@ def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
         arrived=arrived,
         completed=completed,
         met=after.met - before.met,
-        prompt_tokens=prompt,
-        prompt_cv=_over(math.sqrt(max(0.0, square - prompt * prompt)), prompt),
-        output_tokens=_over(output, completed),
-        prefix_hit=_over(after.hits - before.hits, after.prompt - before.prompt),
-        ttft_s=_over(ttft_s, completed),
-        tpot_s=_over(writing_s, output - completed),
-        e2e_s=_over(ttft_s + writing_s, completed),
+        lengths=RequestLengths(
+            prompt_tokens=prompt,
+            prompt_cv=_over(math.sqrt(max(0.0, square - prompt * prompt)), prompt),
+            output_tokens=_over(output, completed),
+            prefix_hit=_over(after.hits - before.hits, after.prompt - before.prompt),
+        ),
+        latencies=MeanLatencies(
+            ttft_s=_over(ttft_s, completed),
+            tpot_s=_over(writing_s, output - completed),
+            e2e_s=_over(ttft_s + writing_s, completed),
+        ),
     )
 
 
@@ -109,8 +117,9 @@ class FleetObserver:
         self._accelerators: Final = _accelerators(plan, scaling)
         self._names: Final = plan.model_names
         self._objectives: Final = [objective_of(plan, model) for model in plan.models]
-        self._startup_s: Final = [startup_s_of(plan, pool) for pool in plan.pools]
-        self._step_times: Final = [EngineTimes(pool.step_time) for pool in cluster.pools]
+        self._specs: Final = [
+            _spec(plan, pool, own) for pool, own in zip(plan.pools, cluster.pools, strict=True)
+        ]
         self._taken_s = 0.0
         self._totals = self._sums()
         self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
@@ -178,28 +187,22 @@ class FleetObserver:
         self, number: int, plan: PoolSettings, own: Pool, replicas: dict[int, ReplicaView]
     ) -> Variant:
         bounds = self._bounds[own.name]
-        limits = own.limits
         ready = [int(one.server.index) for one in own.here if one.state == READY]
         answered = [replicas[server] for server in ready if server in replicas]
         return Variant(
             own.name,
             role=plan.role,
-            accelerator=plan.accelerator or "",
-            accelerators=plan.tensor_parallel,
-            price_per_hour=cost_of(plan, AN_HOUR_S),
+            spec=self._specs[number],
             minimum=bounds.min,
             maximum=bounds.max,
-            target=own.target,
-            starting=own.counts[STARTING],
-            draining=own.counts[DRAINING],
-            pending=own.counts[PENDING],
-            missing=len(ready) - len(answered),
+            counts=ReplicaCounts(
+                target=own.target,
+                starting=own.counts[STARTING],
+                draining=own.counts[DRAINING],
+                pending=own.counts[PENDING],
+                missing=len(ready) - len(answered),
+            ),
             replicas=answered,
-            startup_s=self._startup_s[number],
-            kv_tokens=float(limits.usable_blocks * limits.block_size),
-            max_num_seqs=int(limits.max_num_seqs),
-            max_num_batched_tokens=int(limits.max_num_batched_tokens),
-            step_times=self._step_times[number],
         )
 
     def _replica(self, replica: Replica, now_s: float) -> ReplicaView:
@@ -228,6 +231,20 @@ class FleetObserver:
             ttft_s=_over(heard[2] - before[2], answers),
             tpot_s=_over(heard[3] - before[3], heard[1] - before[1] - answers),
         )
+
+
+def _spec(plan: ScenarioPlan, pool: PoolSettings, own: Pool) -> ReplicaSpec:
+    limits = own.limits
+    return ReplicaSpec(
+        accelerator=pool.accelerator or "",
+        accelerators=pool.tensor_parallel,
+        price_per_hour=cost_of(pool, AN_HOUR_S),
+        startup_s=startup_s_of(plan, pool),
+        kv_tokens=float(limits.usable_blocks * limits.block_size),
+        max_num_seqs=int(limits.max_num_seqs),
+        max_num_batched_tokens=int(limits.max_num_batched_tokens),
+        step_times=EngineTimes(own.step_time),
+    )
 
 
 def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:

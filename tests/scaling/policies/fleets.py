@@ -3,7 +3,7 @@
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.optimizers import Allocation
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
+from windtunnel.scaling.snapshot import Flow, Model, ReplicaCounts, ReplicaView, Variant
 
 
 def group(
@@ -22,9 +22,10 @@ def group(
     variant = Variant(
         "v",
         replicas=replicas,
-        starting=starting,
+        counts=ReplicaCounts(
+            starting=starting, target=len(values) + starting if target is None else target
+        ),
         minimum=minimum,
-        target=len(values) + starting if target is None else target,
     )
     model = Model("m", [variant], flow=Flow(15.0, arrived=150), queued=queued)
     return Group(model, "both", [variant], "m/both")

@@ -9,7 +9,7 @@ from tests.scaling.sections import ServingPool, section, setup, told
 from windtunnel.scaling.actuation import ScalingLoop
 from windtunnel.scaling.build import build_scaler
 from windtunnel.scaling.decision import Decision
-from windtunnel.scaling.snapshot import Model, ReplicaView, Snapshot, Variant
+from windtunnel.scaling.snapshot import Model, ReplicaCounts, ReplicaView, Snapshot, Variant
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 
@@ -23,7 +23,7 @@ def decisions(now_s: float, size: int = 2, **written: Any) -> dict[str, Decision
     variants = [
         Variant(
             name,
-            target=count,
+            counts=ReplicaCounts(target=count),
             minimum=made.bounds[name].min,
             maximum=made.bounds[name].max,
             replicas=[ReplicaView(f"{name}-{number}") for number in range(count)],

@@ -12,7 +12,16 @@ from windtunnel.scaling.policies.aibrix import Aibrix, AibrixCooldown, AibrixSet
 from windtunnel.scaling.policies.dynamo import Dynamo, DynamoSettings, EngineProfile, Predictor
 from windtunnel.scaling.policies.hpa import HpaMetric
 from windtunnel.scaling.policies.keda import KedaActivation, KedaSettings
-from windtunnel.scaling.snapshot import Flow, Model, ReplicaView, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    MeanLatencies,
+    Model,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Variant,
+)
 
 
 def keda_of(*names: str, **settings: Any) -> KedaActivation:
@@ -91,23 +100,19 @@ def roles(prefill: int, decode: int, *, arrived: int = 100) -> list[Group]:
         return Variant(
             role,
             role=role,
-            accelerators=accelerators,
-            target=ready,
+            spec=ReplicaSpec(
+                accelerators=accelerators, kv_tokens=200_000.0, max_num_seqs=128, step_times=Line()
+            ),
+            counts=ReplicaCounts(target=ready),
             replicas=[ReplicaView(f"{role}{number}") for number in range(ready)],
-            kv_tokens=200_000.0,
-            max_num_seqs=128,
-            step_times=Line(),
         )
 
     flow = Flow(
         180.0,
         arrived=arrived,
         completed=arrived,
-        prompt_tokens=1024.0,
-        output_tokens=256.0,
-        ttft_s=0.0316,
-        tpot_s=0.0061,
-        e2e_s=1.6,
+        lengths=RequestLengths(prompt_tokens=1024.0, output_tokens=256.0),
+        latencies=MeanLatencies(ttft_s=0.0316, tpot_s=0.0061, e2e_s=1.6),
     )
     variants = [variant("prefill", prefill, 1), variant("decode", decode, 2)]
     model = Model("m", variants, flow=flow)

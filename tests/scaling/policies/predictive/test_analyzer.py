@@ -7,7 +7,16 @@ from tests.scaling.policies.predictive.test_capacity import Line
 from windtunnel.scaling.analyzers import Finding, Group
 from windtunnel.scaling.policies.predictive.analyzer import Predictive, PredictiveSettings
 from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
-from windtunnel.scaling.snapshot import Flow, Model, Objective, ReplicaView, Variant
+from windtunnel.scaling.snapshot import (
+    Flow,
+    Model,
+    Objective,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Variant,
+)
 
 PROMISE = Objective(ttft_s=0.5, tpot_s=0.012)
 
@@ -17,13 +26,14 @@ def variant(ready: int, *, starting: int = 0, waiting: int = 0, role: str = "bot
         role,
         role=role,
         replicas=[ReplicaView(f"{role}-{number}", waiting=waiting) for number in range(ready)],
-        starting=starting,
-        target=ready + starting,
-        startup_s=60.0,
-        kv_tokens=1e9,
-        max_num_seqs=256,
-        max_num_batched_tokens=8192,
-        step_times=Line(),
+        counts=ReplicaCounts(starting=starting, target=ready + starting),
+        spec=ReplicaSpec(
+            startup_s=60.0,
+            kv_tokens=1e9,
+            max_num_seqs=256,
+            max_num_batched_tokens=8192,
+            step_times=Line(),
+        ),
     )
 
 
@@ -36,9 +46,7 @@ def groups(
         arrived=count,
         completed=count,
         met=round(count * (1.0 - late)),
-        prompt_tokens=600.0,
-        output_tokens=200.0,
-        prompt_cv=0.8,
+        lengths=RequestLengths(prompt_tokens=600.0, output_tokens=200.0, prompt_cv=0.8),
     )
     model = Model("m", variants, flow=flow, objective=PROMISE, queued=queued)
     return [Group(model, each.role, [each], each.role) for each in variants]
@@ -66,7 +74,6 @@ def test_a_replica_carries_what_its_step_times_say() -> None:
     assert finding.per_replica[0] == pytest.approx(carried.rate, rel=0.1)
     assert finding.supply == pytest.approx(4 * finding.per_replica[0])
     assert finding.demand == pytest.approx(40.0, rel=0.01)
-    assert finding.unit == "requests/s"
 
 
 def test_a_ramp_is_met_before_it_is_there() -> None:
@@ -143,7 +150,7 @@ def test_roles_are_sized_apart_for_the_same_traffic() -> None:
 def test_a_promise_that_nobody_can_keep_still_keeps_queues_short() -> None:
     hard = Objective(tpot_s=0.001)
     each = variant(2)
-    flow = Flow(15.0, arrived=300, prompt_tokens=600.0, prompt_cv=0.8)
+    flow = Flow(15.0, arrived=300, lengths=RequestLengths(prompt_tokens=600.0, prompt_cv=0.8))
     model = Model("m", [each], flow=flow, objective=hard)
     finding = predictive().analyze([Group(model, "both", [each], "both")], 15.0)[0]
     assert finding.known
@@ -151,8 +158,10 @@ def test_a_promise_that_nobody_can_keep_still_keeps_queues_short() -> None:
 
 
 def test_without_traffic_or_step_times_nothing_is_said() -> None:
-    blind = Variant("v", target=1, replicas=[ReplicaView("a")])
-    model = Model("m", [blind], flow=Flow(15.0, arrived=10, prompt_tokens=5.0))
+    blind = Variant("v", counts=ReplicaCounts(target=1), replicas=[ReplicaView("a")])
+    model = Model(
+        "m", [blind], flow=Flow(15.0, arrived=10, lengths=RequestLengths(prompt_tokens=5.0))
+    )
     assert not predictive().analyze([Group(model, "both", [blind], "v")], 0.0)[0].known
     assert not after(predictive(), [0.0], [variant(1)])[0].known
     quiet = Model("m", [variant(1)])
@@ -164,7 +173,7 @@ def test_a_moment_with_a_request_is_no_flood() -> None:
     each = variant(1)
     found: list[Finding] = []
     for tick in range(400):
-        flow = Flow(0.05, arrived=int(tick % 20 == 0), prompt_tokens=600.0)
+        flow = Flow(0.05, arrived=int(tick % 20 == 0), lengths=RequestLengths(prompt_tokens=600.0))
         model = Model("m", [each], flow=flow, objective=PROMISE)
         found = hasty.analyze([Group(model, "both", [each], "both")], 0.05 * tick)
         assert found[0].known is (tick >= 99)

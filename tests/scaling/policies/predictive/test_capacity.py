@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
-from windtunnel.scaling.snapshot import Objective, StepTimes, Variant
+from windtunnel.scaling.snapshot import Objective, ReplicaSpec, StepTimes, Variant
 
 
 class Line(StepTimes):
@@ -26,10 +26,9 @@ def variant(role: str = "both", kv_tokens: float = 1e9, seqs: int = 256) -> Vari
     return Variant(
         "v",
         role=role,
-        kv_tokens=kv_tokens,
-        max_num_seqs=seqs,
-        max_num_batched_tokens=8192,
-        step_times=Line(),
+        spec=ReplicaSpec(
+            kv_tokens=kv_tokens, max_num_seqs=seqs, max_num_batched_tokens=8192, step_times=Line()
+        ),
     )
 
 

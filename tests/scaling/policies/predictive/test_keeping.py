@@ -4,11 +4,11 @@ from windtunnel.scaling.analyzers import Group, replicas_wanted
 from windtunnel.scaling.limiters import LimitContext
 from windtunnel.scaling.optimizers import Allocation
 from windtunnel.scaling.policies.predictive.keeping import SURGE, Keeping
-from windtunnel.scaling.snapshot import Model, Variant
+from windtunnel.scaling.snapshot import Model, ReplicaCounts, ReplicaSpec, Variant
 
 
 def context(now_s: float, current: int, surge: float = 0.0) -> LimitContext:
-    variant = Variant("v", target=current, startup_s=60.0)
+    variant = Variant("v", counts=ReplicaCounts(target=current), spec=ReplicaSpec(startup_s=60.0))
     group = Group(Model("m", [variant]), "both", [variant], "m/both")
     finding = replicas_wanted(group, current, {SURGE: surge}, "")  # a replica carries 1/s
     allocation = Allocation(group, current, up=[0], down=[0])

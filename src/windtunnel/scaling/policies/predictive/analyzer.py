@@ -253,10 +253,8 @@ class Predictive(Analyzer):
             f"{supply:.3g}/s are ready and {coming:.3g}/s on their way."
         )
         return Finding(
-            unit="requests/s",
             demand=demand,
             supply=supply,
-            coming=coming,
             required=max(0.0, missing),
             spare=max(0.0, -missing) if seen.forecaster.is_judged else 0.0,
             per_replica=per_replica,
