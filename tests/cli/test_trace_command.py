@@ -116,7 +116,7 @@ def test_fit_writes_a_section_that_loads(tmp_path: Path) -> None:
     assert text.startswith("# Fitted by `windtunnel trace fit` to 100 requests of 'own.csv'.\n")
     (source,) = load_text(text + SERVING).sources
     assert (source.name, source.count) == ("own", 100)
-    assert (source.arrivals.process, source.arrivals.rate_per_s) == ("constant", 4.0)
+    assert (source.arrivals.process, source.arrivals.drawn().rate_per_s) == ("constant", 4.0)
     with pytest.raises(OutputError, match="--force"):
         run("fit", path, "-o", out)
     figures = json.loads(run("fit", path, "-o", out, "--force", "--json", "-").output)

@@ -25,6 +25,7 @@ from windtunnel.live.observe.tally import Tally
 from windtunnel.live.wire.client import CANNOT_CONNECT, NoReply
 from windtunnel.twin.run import run as simulate
 from windtunnel.workload.request import PrefixChain, Request
+from windtunnel.workload.settings.sources import AdapterMix
 from windtunnel.workload.traces.measured import Measured, MeasuredTrace
 from windtunnel.workload.traces.reading import open_trace
 from windtunnel.workload.traces.record import TraceRequest
@@ -175,7 +176,9 @@ def test_adapters_are_models_and_lengths_are_pinned() -> None:
 
     async def main() -> list[Measured]:
         plan = plan_of(OPEN, "workload.0.count=2")
-        source = msgspec.structs.replace(plan.workload[0], adapters=(("german", 1.0),))
+        source = plan.workload[0].model_copy(
+            update={"adapters": AdapterMix(weights={"german": 1.0})}
+        )
         plan = msgspec.structs.replace(plan, workload=(source,))
         found: list[Measured] = []
         writer = PromptWriter("chat", "salt")

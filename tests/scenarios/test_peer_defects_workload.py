@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.workload.plans import World, pause, source, users
+from tests.workload.plans import Conversation, Extra, Prefix, World, pause, source, users
 from windtunnel.core.errors import InputError
 from windtunnel.twin.compose import compose
 from windtunnel.twin.run import breathe, simulate
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.workload.plan import Arrivals, Conversation, Curve, Extra, Lengths, Prefix
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths
 
 SCENARIO = """\
 name: peer

@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.test_equivalence import drive
 from tests.twin.runs import one_server
+from tests.workload.plans import Conversation
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.twin.accounts import Names
@@ -15,8 +16,9 @@ from windtunnel.twin.pools import step_time_of
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Conversation, Lengths, Prefix, Source, Times
+from windtunnel.workload.distributions import Lengths, Times
 from windtunnel.workload.request import Request
+from windtunnel.workload.settings.sources import PrefixSettings, SourceSettings
 
 BLOCK = 16
 TURNS = 3
@@ -36,13 +38,14 @@ def talks(prompt: int, output: int, shared: int, sessions: int = 3) -> ScenarioP
     """Conversations of three turns, a second apart, on a server with room for all of them."""
     plan = load_text(one_server(count=sessions, prompt=prompt, output=output))
     source = plan.workload[0]
-    assert isinstance(source, Source)
+    assert isinstance(source, SourceSettings)
     turns = Lengths("constant", float(TURNS), 0.0, TURNS, TURNS)
     think = Times("constant", 1.0, 0.0, 0.0, 1.0)
-    talking = msgspec.structs.replace(
-        source,
-        conversation=Conversation(turns, think, accumulates=True),
-        prefix=Prefix(shared, 1) if shared else None,
+    talking = source.model_copy(
+        update={
+            "session": Conversation(turns, think, accumulates=True).section(),
+            "prefix": PrefixSettings(tokens=shared) if shared else None,
+        }
     )
     return msgspec.structs.replace(plan, workload=(talking,))
 

@@ -1,28 +1,99 @@
 """Plans that hypothesis makes up, and a world in which requests end when a test says so."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from windtunnel.core.random import Streams
-from windtunnel.workload.plan import (
-    Arrivals,
-    Conversation,
-    Curve,
-    Entry,
-    Extra,
-    Lengths,
-    Prefix,
-    Source,
-    Times,
-)
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths, Times
 from windtunnel.workload.request import Request
+from windtunnel.workload.settings.arrivals import (
+    ArrivalProcess,
+    ClosedArrivals,
+    DiurnalCurve,
+    NamedCurve,
+    RateCurve,
+    process_of,
+)
+from windtunnel.workload.settings.lengths import (
+    ConstantPause,
+    ExponentialPause,
+    LognormalPause,
+    Pauses,
+    UniformPause,
+    counts_of,
+)
+from windtunnel.workload.settings.sources import (
+    ExtraTokens,
+    PopulationSettings,
+    PrefixSettings,
+    SessionSettings,
+    SourceSettings,
+    WorkloadEntry,
+)
 from windtunnel.workload.traffic import Traffic
 
 FIVE = Lengths("constant", 5.0, 0.0, 5, 5)
 POISSON = Arrivals("poisson", 10.0, 1.0)
+
+
+class Prefix(NamedTuple):
+    tokens: int
+    groups: int
+    per_member: bool = False
+
+
+class Extra(NamedTuple):
+    tokens: Lengths
+    share: float
+
+    def section(self) -> ExtraTokens:
+        return ExtraTokens.model_construct(tokens=counts_of(self.tokens), share=self.share)
+
+
+class Conversation(NamedTuple):
+    turns: Lengths
+    think: Times
+    accumulates: bool
+
+    def section(self) -> SessionSettings:
+        return SessionSettings.model_construct(
+            turns=counts_of(self.turns),
+            think=pauses_of(self.think),
+            context="accumulate" if self.accumulates else "fresh",
+        )
+
+
+def pauses_of(times: Times) -> Pauses:
+    given: dict[str, Any] = {"distribution": times.distribution}
+    if times.distribution == "constant":
+        return ConstantPause.model_construct(**given, value_s=times.mean_s)
+    given |= {"min_s": times.low_s, "max_s": times.high_s}
+    if times.distribution == "uniform":
+        return UniformPause.model_construct(**given)
+    given["mean_s"] = times.mean_s
+    if times.distribution == "exponential":
+        return ExponentialPause.model_construct(**given)
+    return LognormalPause.model_construct(**given, cv=times.cv)
+
+
+def arrivals_of(arrivals: Arrivals) -> ArrivalProcess:
+    if arrivals.think is None:
+        return process_of(arrivals)
+    think = pauses_of(arrivals.think)
+    return ClosedArrivals.model_construct(process="closed", users=arrivals.users, think=think)
+
+
+def curve_section(curve: Curve) -> RateCurve:
+    if not curve.period_s:
+        return curve.points
+    day = DiurnalCurve.model_construct(
+        ratio=curve.ratio, peak_s=curve.peak_s, period_s=curve.period_s
+    )
+    return NamedCurve.model_construct(diurnal=day)
 
 
 def pause(seconds: float) -> Times:
@@ -48,12 +119,28 @@ def source(
     tenant_per_member: bool = False,
     media: Extra | None = None,
     reasoning: Extra | None = None,
-) -> Source:
+) -> SourceSettings:
     """A source of which a test says only what it is about."""
-    return Source(
-        name, "t", "standard", 3, count, arrivals, prompt, output, prefix, curve, timeout_s,
-        conversation, population, tenant_per_member, media, reasoning,
-    )  # fmt: skip
+    own_prefixes = prefix is not None and prefix.per_member
+    return SourceSettings.model_construct(
+        name=name,
+        tenant="t",
+        count=count,
+        arrivals=arrivals_of(arrivals),
+        prompt_tokens=counts_of(prompt),
+        output_tokens=counts_of(output),
+        prefix=PrefixSettings(tokens=prefix.tokens, groups=prefix.groups) if prefix else None,
+        rate_curve=None if curve is None else curve_section(curve),
+        timeout_s=timeout_s,
+        session=None if conversation is None else conversation.section(),
+        population=PopulationSettings(
+            members=population,
+            tenants="per-member" if tenant_per_member else "shared",
+            prefixes="per-member" if own_prefixes else "shared",
+        ),
+        media=None if media is None else media.section(),
+        reasoning=None if reasoning is None else reasoning.section(),
+    )
 
 
 Service = Callable[[Request], tuple[float, bool]]
@@ -69,7 +156,7 @@ class World:
 
     def __init__(
         self,
-        entries: tuple[Entry, ...],
+        entries: Sequence[WorkloadEntry],
         service: Service = instant,
         *,
         seed: int = 1,
@@ -161,8 +248,13 @@ def any_lengths(draw: st.DrawFn) -> Lengths:
     return Lengths(kind, mean, cv, low, high, tail_alpha=alpha, tail_start=start, tail_share=share)
 
 
+def any_counts() -> st.SearchStrategy[Lengths]:
+    """As a scenario can say: lengths that were seen have no bounds of their own there."""
+    return any_lengths().map(lambda lengths: counts_of(lengths).drawn())
+
+
 @st.composite
-def any_source(draw: st.DrawFn, name: str) -> Source:
+def any_source(draw: st.DrawFn, name: str) -> SourceSettings:
     """Any source that ends by itself."""
     closed = draw(st.booleans())
     talk = None
@@ -177,8 +269,8 @@ def any_source(draw: st.DrawFn, name: str) -> Source:
         if closed
         else draw(any_arrivals()),
         curve=None if closed else draw(st.none() | any_curve()),
-        prompt=draw(any_lengths()),
-        output=draw(any_lengths()),
+        prompt=draw(any_counts()),
+        output=draw(any_counts()),
         prefix=draw(
             st.none()
             | st.builds(Prefix, st.integers(1, 99), st.integers(1, 5), st.just(per_member))
@@ -187,6 +279,6 @@ def any_source(draw: st.DrawFn, name: str) -> Source:
         conversation=talk,
         population=draw(st.integers(1, 5)),
         tenant_per_member=draw(st.booleans()),
-        media=draw(st.none() | st.builds(Extra, any_lengths(), st.floats(0.1, 1.0))),
-        reasoning=draw(st.none() | st.builds(Extra, any_lengths(), st.floats(0.1, 1.0))),
+        media=draw(st.none() | st.builds(Extra, any_counts(), st.floats(0.1, 1.0))),
+        reasoning=draw(st.none() | st.builds(Extra, any_counts(), st.floats(0.1, 1.0))),
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.workload.plans import POISSON, any_arrivals, any_curve
 from windtunnel.core.random import Stream
 from windtunnel.workload.arrivals import ArrivalTimes, curve_of, weibull_cv, weibull_shape
-from windtunnel.workload.plan import Arrivals, Curve
+from windtunnel.workload.distributions import Arrivals, Curve
 
 DAY = Curve(period_s=100.0, peak_s=30.0, ratio=6.0)
 SPIKE = Curve(points=((20.0, 1.0), (20.0, 9.0), (25.0, 9.0), (25.0, 1.0)))

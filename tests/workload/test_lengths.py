@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.workload.plans import any_lengths
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
+from windtunnel.workload.distributions import Lengths, Times
 from windtunnel.workload.empirical import read_lengths
 from windtunnel.workload.lengths import LengthDraw, TimeDraw
 from windtunnel.workload.moments import asked_mean, drawn_mean
-from windtunnel.workload.plan import Lengths, Times
 
 MANY = 30_000
 FAR = 10**7

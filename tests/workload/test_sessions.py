@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workload.plans import Service, World, any_lengths, pause, source, users
-from windtunnel.workload.plan import Arrivals, Conversation, Extra, Lengths, Prefix, Times
+from tests.workload.plans import (
+    Conversation,
+    Extra,
+    Prefix,
+    Service,
+    World,
+    any_counts,
+    pause,
+    source,
+    users,
+)
+from windtunnel.workload.distributions import Arrivals, Lengths, Times
 from windtunnel.workload.request import Request
 
 TURNS = Lengths("uniform", 3.5, 0.4, 1, 6)
@@ -86,8 +96,8 @@ def test_a_turn_follows_the_end_of_the_last_and_its_reader_s_thought(
 
 
 @given(
-    prompt=any_lengths(), output=any_lengths(), prefix=st.none() | st.just(Prefix(40, 3)),
-    media=st.none() | st.builds(Extra, any_lengths(), st.floats(0.1, 1.0)),
+    prompt=any_counts(), output=any_counts(), prefix=st.none() | st.just(Prefix(40, 3)),
+    media=st.none() | st.builds(Extra, any_counts(), st.floats(0.1, 1.0)),
 )  # fmt: skip
 @settings(max_examples=40)
 def test_context_accumulates_and_each_turn_starts_with_all_that_was_said(

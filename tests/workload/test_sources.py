@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workload.plans import FIVE, World, any_source, instant, pause, source, users
-from windtunnel.workload.plan import Conversation, Extra, Lengths, Prefix, Source, Times
+from tests.workload.plans import (
+    FIVE,
+    Conversation,
+    Extra,
+    Prefix,
+    World,
+    any_source,
+    instant,
+    pause,
+    source,
+    users,
+)
+from windtunnel.workload.distributions import Lengths, Times
 from windtunnel.workload.request import NEVER, Request
+from windtunnel.workload.settings.sources import SourceSettings
 
 SOME = Lengths("uniform", 50.0, 0.5, 20, 80)
 TALK = Conversation(Lengths("constant", 3.0, 0.0, 3, 3), pause(2.0), accumulates=True)
@@ -58,9 +70,10 @@ def test_no_source_changes_what_another_draws(data: st.DataObject, seed: int) ->
 def test_a_change_of_one_part_leaves_the_draws_of_the_others(data: st.DataObject) -> None:
     """Lengths do not depend on arrivals, nor arrivals on lengths: each has its own stream."""
     plan = data.draw(any_source("mine"))
-    if plan.conversation is not None or plan.arrivals.process == "closed":
+    if plan.session is not None or plan.arrivals.process == "closed":
         return
-    other = source(count=plan.count, prompt=plan.prompt, output=plan.output, name="mine")
+    prompt, output = plan.prompt_tokens.drawn(), plan.output_tokens.drawn()
+    other = source(count=plan.count, prompt=prompt, output=output, name="mine")
     first, second = World((plan,)).requests, World((other,)).requests
     shorter = min(len(first), len(second))
     shared = plan.prefix.tokens if plan.prefix else 0
@@ -87,7 +100,7 @@ KINDS: dict[str, dict[str, object]] = {
 }
 
 
-def plan_of(kind: str, **parts: object) -> Source:
+def plan_of(kind: str, **parts: object) -> SourceSettings:
     return source(**{**KINDS[kind], **parts})  # type: ignore[arg-type]
 
 

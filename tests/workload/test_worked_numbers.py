@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.workload.plans import World, pause, source
+from tests.workload.plans import Conversation, Prefix, World, pause, source
 from windtunnel.core.random import Stream
 from windtunnel.workload.arrivals import ArrivalTimes
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths
 from windtunnel.workload.moments import asked_mean, drawn_mean
-from windtunnel.workload.plan import Arrivals, Conversation, Curve, Lengths, Prefix
 
 
 def test_the_two_hundredth_request_under_a_curve() -> None:

@@ -18,7 +18,7 @@ from windtunnel.core.units import format_duration
 from windtunnel.models.calibration.evidence import OPERATORS, Evidence
 from windtunnel.models.step_time.model import Bounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
-from windtunnel.workload.plan import Source, lengths_of
+from windtunnel.workload.settings.sources import SourceSettings
 from windtunnel.workload.traces.reading import LeftOut
 
 GOOD, CAUTION, DOUBT = "good", "caution", "doubt"
@@ -105,7 +105,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     """By server."""
     most_servers: int
     encoders_busy: float | None
-    sources: Sequence[Source]
+    sources: Sequence[SourceSettings]
     traces: Sequence[LeftOut]
 
 
@@ -310,10 +310,10 @@ def _sample_size(completed: int, whose: str) -> TrustFinding:
     return TrustFinding("sample-size", severity, says, figures)
 
 
-def _lengths(sources: Sequence[Source]) -> Iterator[TrustFinding]:
+def _lengths(sources: Sequence[SourceSettings]) -> Iterator[TrustFinding]:
     """Distributions whose min and max move the mean far from what was asked for."""
     for source in sources:
-        for where, lengths in lengths_of(source).items():
+        for where, lengths in source.lengths().items():
             if lengths.path is not None:
                 continue
             asked, drawn = asked_mean(lengths), drawn_mean(lengths)

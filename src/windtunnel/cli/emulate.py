@@ -207,8 +207,8 @@ def build_desk(
     from windtunnel.routing.custom import RequestLabels
     from windtunnel.routing.prefixes import CacheJournal
     from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
+    from windtunnel.workload.distributions import Lengths
     from windtunnel.workload.lengths import LengthDraw
-    from windtunnel.workload.plan import Lengths
 
     servers: list[Server] = []
     arounds: list[Around] = []
@@ -261,7 +261,7 @@ def build_desk(
 
 def adapters_of(plan: ScenarioPlan) -> list[str]:
     """The LoRA adapters that the scenario's traffic asks for: clients may do so, too."""
-    names = [name for source in plan.sources for name, _ in source.adapters]
+    names = [name for source in plan.sources for name, _ in source.adapter_weights]
     return list(dict.fromkeys(names))
 
 

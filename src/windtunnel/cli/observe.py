@@ -202,7 +202,9 @@ def traffic_of(plan: ScenarioPlan) -> Traffic:
 
     end_s = math.inf if plan.duration_s is None else plan.duration_s
     priorities = {name: slo.priority for name, slo in plan.slos.items()}
-    return Traffic(plan.workload, Streams(plan.seed), end_s, priorities)
+    return Traffic(
+        plan.workload, Streams(plan.seed), end_s, priorities, adapter_slots=plan.adapter_slots
+    )
 
 
 def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
@@ -259,7 +261,7 @@ def _duration(text: str, where: str) -> float:
 async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: ScenarioPlan) -> str:
     """What the server calls the model; whatever keeps it from answering is an InputError."""
     from windtunnel.live.wire.greeting import models_of
-    from windtunnel.workload.plan import models_of as asked_models
+    from windtunnel.workload.settings.sources import models_of as asked_models
     from windtunnel.workload.traces.record import LONGEST_NAME
 
     if wanted is not None and not 0 < len(wanted) <= LONGEST_NAME:

@@ -47,9 +47,9 @@ def in_folder(folder: Place, names: tuple[str, ...], option: str = "-o") -> dict
 
 def traces_of(plan: "ScenarioPlan") -> dict[str, Place]:
     """The traces that a scenario replays, for `keep_apart`."""
-    from windtunnel.workload.plan import TraceReplay
+    from windtunnel.workload.settings.sources import ReplaySettings
 
-    paths = [source.path for source in plan.workload if isinstance(source, TraceReplay)]
+    paths = [entry.trace.path for entry in plan.workload if isinstance(entry, ReplaySettings)]
     return {f"the trace {path}": path for path in paths}
 
 

@@ -7,7 +7,7 @@ would call the smallest difference certain.
 from windtunnel.routing import build as routing
 from windtunnel.twin.kubernetes.times import EXPONENTIAL
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Source, lengths_of
+from windtunnel.workload.settings.sources import SourceSettings
 
 
 def draws(plan: ScenarioPlan) -> bool:
@@ -43,14 +43,14 @@ def _ground_draws(plan: ScenarioPlan) -> bool:
     return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)
 
 
-def _source_draws(source: Source) -> bool:
+def _source_draws(source: SourceSettings) -> bool:
     """Traffic at equal gaps, of requests that are all alike, is as certain as a trace."""
-    arrivals, prefix = source.arrivals, source.prefix
-    if source.conversation is not None or source.population > 1 or len(source.adapters) > 1:
+    arrivals, prefix = source.arrivals.drawn(), source.prefix
+    if source.session is not None or source.members > 1 or len(source.adapter_weights) > 1:
         return True
     if any(extra is not None and extra.share < 1.0 for extra in (source.media, source.reasoning)):
         return True
-    if any(lengths.distribution != "constant" for lengths in lengths_of(source).values()):
+    if any(lengths.distribution != "constant" for lengths in source.lengths().values()):
         return True
     if prefix is not None and prefix.groups > 1:
         return True

@@ -64,7 +64,9 @@ def compose(
     timers = EventQueue()
     cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
-    traffic = Traffic(plan.workload, streams, horizon_s, _priorities(plan), plan.models)
+    traffic = Traffic(
+        plan.workload, streams, horizon_s, _priorities(plan), plan.models, plan.adapter_slots
+    )
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None

@@ -25,7 +25,7 @@ from windtunnel.twin.recorder import COMPLETED, Recorder
 from windtunnel.twin.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.settings import PoolSettings
-from windtunnel.workload.plan import models_of
+from windtunnel.workload.settings.sources import models_of
 
 AN_HOUR_S = 3600.0
 WITHOUT_END = 10**12

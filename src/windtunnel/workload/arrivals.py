@@ -10,7 +10,7 @@ from bisect import bisect_right
 from typing import Final
 
 from windtunnel.core.random import Stream
-from windtunnel.workload.plan import Arrivals, Curve
+from windtunnel.workload.distributions import Arrivals, Curve
 
 EVENLY: Final = 0
 POISSON: Final = 1

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 from windtunnel.core.random import Stream
-from windtunnel.workload.plan import Lengths, Times
+from windtunnel.workload.distributions import Lengths, Times
 
 CONSTANT: Final = 0
 UNIFORM: Final = 1

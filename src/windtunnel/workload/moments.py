@@ -7,7 +7,7 @@ low + L(high) - L(low). That draws are rounded to whole tokens changes it by les
 import math
 from collections.abc import Sequence
 
-from windtunnel.workload.plan import Lengths
+from windtunnel.workload.distributions import Lengths
 
 NO_SPREAD = 1e-9
 

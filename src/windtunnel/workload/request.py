@@ -11,6 +11,7 @@ UNSET: Final = -1.0
 
 NEVER: Final = float("inf")
 
+MOST_TURNS: Final = 10_000
 DEFAULT_TENANT: Final = "default"
 DEFAULT_SLO: Final = "standard"
 """Tenant and class of service of a request that is given none."""

@@ -12,12 +12,10 @@ from windtunnel.core.distribution import Distribution
 from windtunnel.core.random import Stream, Streams
 from windtunnel.workload.arrivals import ArrivalTimes
 from windtunnel.workload.lengths import LengthDraw, TimeDraw
-from windtunnel.workload.plan import Source
 from windtunnel.workload.register import Register
-from windtunnel.workload.request import PrefixChain, Request
+from windtunnel.workload.request import MOST_TURNS, PrefixChain, Request
+from windtunnel.workload.settings.sources import SourceSettings
 from windtunnel.workload.sources import Persona, Recipe, RequestSource, Users
-
-MOST_TURNS: Final = 10_000
 
 
 class Sessions:
@@ -65,24 +63,29 @@ class SessionSource(RequestSource):
     """
 
     def __init__(
-        self, entry: int, plan: Source, register: Register, streams: Streams, sessions: Sessions
+        self,
+        entry: int,
+        plan: SourceSettings,
+        register: Register,
+        streams: Streams,
+        sessions: Sessions,
     ) -> None:
         super().__init__(entry)
-        conversation = plan.conversation
-        assert conversation is not None
+        session = plan.session
+        assert session is not None
         self._name: Final[str] = plan.name
         self._seed: Final = streams.seed
         self._recipe: Final = Recipe(entry, plan, register)
-        self._turns: Final = LengthDraw(conversation.turns)
-        self._thinks: Final = TimeDraw(conversation.think)
-        self._accumulates: Final[bool] = conversation.accumulates
+        self._turns: Final = LengthDraw(session.turns.drawn(MOST_TURNS))
+        self._thinks: Final = TimeDraw(session.think.drawn())
+        self._accumulates: Final[bool] = session.context == "accumulate"
         self._sessions: Final = sessions
         self._left: int = plan.count if plan.count is not None else -1
         self._users: Final = Users(plan, streams) if plan.arrivals.process == "closed" else None
         self._times: ArrivalTimes | None = None
         if self._users is None:
             arrivals = streams[f"workload.{plan.name}.arrivals"]
-            self._times = ArrivalTimes(plan.arrivals, plan.curve, arrivals)
+            self._times = ArrivalTimes(plan.arrivals.drawn(), plan.curve, arrivals)
         self._live: Final[dict[int, Session]] = {}  # by the number that its requests have
         self._ready: Final[list[tuple[float, int]]] = []  # when it goes on, and that number
         self._begun = 0

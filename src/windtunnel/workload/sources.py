@@ -9,9 +9,9 @@ from windtunnel.core.loop import Actor
 from windtunnel.core.random import Stream, Streams
 from windtunnel.workload.arrivals import ArrivalTimes
 from windtunnel.workload.lengths import LengthDraw, TimeDraw, pick
-from windtunnel.workload.plan import Extra, Prefix, Source
 from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import NEVER, PrefixChain, Request
+from windtunnel.workload.settings.sources import ExtraTokens, SourceSettings
 
 RETRY_S: Final = 1.0
 """A user who was refused at once takes at least this long: else time might stand still."""
@@ -43,19 +43,20 @@ class Persona:
 class Personas:
     """Draws who asks. Each is made once, when first drawn."""
 
-    def __init__(self, entry: int, plan: Source, register: Register) -> None:
-        prefix: Prefix | None = plan.prefix
+    def __init__(self, entry: int, plan: SourceSettings, register: Register) -> None:
+        prefix = plan.prefix
         self._entry: Final = entry
         self._register: Final = register
-        self._members: Final[int] = plan.population
-        self._per_member: Final = prefix is not None and prefix.per_member
+        self._members: Final[int] = plan.members
+        self._per_member: Final[bool] = prefix is not None and plan.prefix_per_member
         groups: int = prefix.groups if prefix is not None else 1
-        self._groups: Final[int] = plan.population if self._per_member else groups
+        self._groups: Final[int] = plan.members if self._per_member else groups
         self.prefix_tokens: Final[int] = prefix.tokens if prefix is not None else 0
         self._tenant: Final[str] = plan.tenant
-        self._tenants: Final[int] = plan.population if plan.tenant_per_member else 1
-        self._adapters: Final = [register.adapters.number(name) for name, _ in plan.adapters]
-        self._upto: Final[list[float]] = list(accumulate([weight for _, weight in plan.adapters]))
+        self._tenants: Final[int] = plan.members if plan.tenant_per_member else 1
+        adapters: tuple[tuple[str, float], ...] = plan.adapter_weights
+        self._adapters: Final = [register.adapters.number(name) for name, _ in adapters]
+        self._upto: Final[list[float]] = list(accumulate([weight for _, weight in adapters]))
         self._kinds: Final = max(len(self._adapters), 1)
         self._made: Final[dict[int, Persona]] = {}
         self.keys: Final = self._groups * self._kinds  # numbers below it are those of prefixes
@@ -98,8 +99,8 @@ class Personas:
 class ExtraDraw:
     """Draws the tokens that some requests have on top."""
 
-    def __init__(self, plan: Extra) -> None:
-        self._tokens: Final = LengthDraw(plan.tokens)
+    def __init__(self, plan: ExtraTokens) -> None:
+        self._tokens: Final = LengthDraw(plan.tokens.drawn())
         self._share: Final[float] = plan.share
 
     def draw(self, stream: Stream) -> int:
@@ -111,18 +112,18 @@ class ExtraDraw:
 class Recipe:
     """What the requests of a source are made of."""
 
-    def __init__(self, entry: int, plan: Source, register: Register) -> None:
+    def __init__(self, entry: int, plan: SourceSettings, register: Register) -> None:
         self.entry: Final = entry
         self.register: Final = register
         self.source: Final = register.sources.number(plan.name)
         self.slo: Final = register.classes.number(plan.slo)
         self._model: Final = register.models.number(plan.model or NAMELESS)
         self.personas: Final = Personas(entry, plan, register)
-        self.prompts: Final = LengthDraw(plan.prompt)
-        self.outputs: Final = LengthDraw(plan.output)
+        self.prompts: Final = LengthDraw(plan.prompt_tokens.drawn())
+        self.outputs: Final = LengthDraw(plan.output_tokens.drawn())
         self.media: Final = ExtraDraw(plan.media) if plan.media is not None else None
         self.reasoning: Final = ExtraDraw(plan.reasoning) if plan.reasoning is not None else None
-        self._priority: Final[int] = plan.priority
+        self._priority: Final[int] = register.priorities[self.slo]
         self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else NEVER
 
     def request(
@@ -146,7 +147,7 @@ class Recipe:
 class Requests:
     """Requests that do not depend on each other; each part has a stream of its own."""
 
-    def __init__(self, plan: Source, recipe: Recipe, streams: Streams) -> None:
+    def __init__(self, plan: SourceSettings, recipe: Recipe, streams: Streams) -> None:
         name: str = plan.name
         self._recipe: Final = recipe
         self._prompts: Final = streams[f"workload.{name}.prompt"]
@@ -175,11 +176,13 @@ class Requests:
 class OpenSource(RequestSource):
     """Requests that come at times of their own, whatever became of those before."""
 
-    def __init__(self, entry: int, plan: Source, register: Register, streams: Streams) -> None:
+    def __init__(
+        self, entry: int, plan: SourceSettings, register: Register, streams: Streams
+    ) -> None:
         super().__init__(entry)
         self._left: int = plan.count if plan.count is not None else -1
         arrivals = streams[f"workload.{plan.name}.arrivals"]
-        self._times: Final = ArrivalTimes(plan.arrivals, plan.curve, arrivals)
+        self._times: Final = ArrivalTimes(plan.arrivals.drawn(), plan.curve, arrivals)
         self._requests: Final = Requests(plan, Recipe(entry, plan, register), streams)
         self._step()
 
@@ -199,10 +202,11 @@ class OpenSource(RequestSource):
 class Users:
     """Who waits for an answer, and who thinks until when."""
 
-    def __init__(self, plan: Source, streams: Streams) -> None:
-        assert plan.arrivals.think is not None
-        users: int = plan.arrivals.users
-        self._thinks: Final = TimeDraw(plan.arrivals.think)
+    def __init__(self, plan: SourceSettings, streams: Streams) -> None:
+        arrivals = plan.arrivals.drawn()
+        assert arrivals.think is not None
+        users: int = arrivals.users
+        self._thinks: Final = TimeDraw(arrivals.think)
         self._stream: Final = streams[f"workload.{plan.name}.think"]
         # They start evenly over the time that they think, not all at once; in order, so a heap.
         self._thinking: Final[list[tuple[float, int]]] = [
@@ -228,7 +232,9 @@ class Users:
 class ClosedSource(RequestSource):
     """Users who each wait for the end of a request, think, and send the next."""
 
-    def __init__(self, entry: int, plan: Source, register: Register, streams: Streams) -> None:
+    def __init__(
+        self, entry: int, plan: SourceSettings, register: Register, streams: Streams
+    ) -> None:
         super().__init__(entry)
         self._left: int = plan.count if plan.count is not None else -1
         self._requests: Final = Requests(plan, Recipe(entry, plan, register), streams)

@@ -7,10 +7,10 @@ from typing import Final
 
 from windtunnel.core.random import Streams
 from windtunnel.workload.lengths import TimeDraw
-from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import DEFAULT_SLO, DEFAULT_TENANT, PrefixChain, Request
 from windtunnel.workload.sessions import Sessions
+from windtunnel.workload.settings.sources import ReplaySettings
 from windtunnel.workload.sources import RequestSource
 from windtunnel.workload.traces.reading import LeftOut, OpenTrace
 from windtunnel.workload.traces.record import MOST_TOKENS, TraceRequest
@@ -23,13 +23,15 @@ FACTOR: Final = 1_181_783_497_276_652_981
 class Replay(RequestSource):
     """Makes requests of the rows of one trace."""
 
-    def __init__(self, entry: int, plan: TraceReplay, register: Register) -> None:
+    def __init__(
+        self, entry: int, plan: ReplaySettings, register: Register, *, has_slots: bool
+    ) -> None:
         super().__init__(entry)
         self._entry: Final = entry
         self._register: Final = register
         self._opened: Final = OpenTrace(plan, register.classes.names)
         self._rows: Final[Iterator[TraceRequest]] = self._opened.requests
-        self._speedup: Final[float] = plan.speedup
+        self._speedup: Final[float] = plan.trace.speedup
         self._left: int = plan.count if plan.count is not None else -1
         self._own_names: Final = plan.name is None
         self._source: Final = register.sources.number(plan.name or self._opened.name)
@@ -42,9 +44,9 @@ class Replay(RequestSource):
         self._timeout_s: Final[float] = plan.timeout_s if plan.timeout_s is not None else -1.0
         self._model: Final = register.models.number(plan.model or NAMELESS)
         self._models: Final[dict[str, int]] = {
-            name: register.models.number(model) for name, model in plan.models.items()
+            name: register.models.number(model) for name, model in (plan.trace.models or {}).items()
         }
-        self._has_slots: Final[bool] = plan.adapters
+        self._has_slots: Final[bool] = has_slots
         self._adapters_left_out = 0
         self._sessions: Final[dict[str, int]] = {}
 
@@ -169,9 +171,15 @@ class TraceSource(Replay):
     """
 
     def __init__(
-        self, entry: int, plan: TraceReplay, register: Register, sessions: Sessions
+        self,
+        entry: int,
+        plan: ReplaySettings,
+        register: Register,
+        sessions: Sessions,
+        *,
+        has_slots: bool,
     ) -> None:
-        super().__init__(entry, plan, register)
+        super().__init__(entry, plan, register, has_slots=has_slots)
         self._states: Final = sessions
         self._standings: Final[dict[int, Standing]] = {}  # by the number that its requests have
         self._ahead: TraceRequest | None = None
@@ -240,14 +248,16 @@ class SessionReplay(Replay):
     def __init__(
         self,
         entry: int,
-        plan: TraceReplay,
+        plan: ReplaySettings,
         register: Register,
         streams: Streams,
         sessions: Sessions,
+        *,
+        has_slots: bool,
     ) -> None:
-        super().__init__(entry, plan, register)
-        think = plan.think
-        self._thinks: Final = TimeDraw(think) if think is not None else None
+        super().__init__(entry, plan, register, has_slots=has_slots)
+        think = plan.trace.think
+        self._thinks: Final = TimeDraw(think.drawn()) if think is not None else None
         self._stream: Final = streams[f"workload.{plan.name or self._opened.name}.think"]
         self._states: Final = sessions
         self._live: Final[dict[int, Talk]] = {}  # by the number of its request under way

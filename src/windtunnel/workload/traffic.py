@@ -4,14 +4,20 @@ Requests are made when they are taken, so ten million of them never sit in memor
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from windtunnel.core.loop import Actor, Agenda
 from windtunnel.core.random import Streams
-from windtunnel.workload.plan import Entry, Source, TraceReplay
 from windtunnel.workload.register import NAMELESS, Register
 from windtunnel.workload.request import Request
 from windtunnel.workload.sessions import Sessions, SessionSource
+from windtunnel.workload.settings.sources import (
+    BUILT_IN_PRIORITIES,
+    ReplaySettings,
+    SourceSettings,
+    WorkloadEntry,
+)
 from windtunnel.workload.sources import ClosedSource, OpenSource, RequestSource
 from windtunnel.workload.trace_source import Replay, SessionReplay, TraceSource
 from windtunnel.workload.traces.reading import LeftOut
@@ -22,21 +28,24 @@ class Traffic:
 
     The numbers in a request count in the lists `sources`, `classes`, `tenants` and `adapters`, to
     which names are added as they are met. `priorities` are those of all classes by name; left out,
-    there are those that synthetic sources have. `models` are those that requests may be for, by
-    number; left out, they are numbered as they are met.
+    there are the built-in ones. `models` are those that requests may be for, by number; left out,
+    they are numbered as they are met. `adapter_slots` says for each entry whether every server
+    that may get its requests has slots for LoRA adapters: a trace that names some needs them.
     """
 
     def __init__(
         self,
-        entries: tuple[Entry, ...],
+        entries: Sequence[WorkloadEntry],
         streams: Streams,
         end_s: float,
         priorities: dict[str, int] | None = None,
-        models: tuple[str | None, ...] = (),
+        models: Sequence[str | None] = (),
+        adapter_slots: Sequence[bool] = (),
     ) -> None:
         self._end_s: Final = end_s
         if priorities is None:
-            priorities = {plan.slo: plan.priority for plan in entries if isinstance(plan, Source)}
+            named = [plan.slo for plan in entries if isinstance(plan, SourceSettings)]
+            priorities = {name: BUILT_IN_PRIORITIES.get(name, 0) for name in named}
         self._register: Final = Register(priorities, len(entries))
         for model in models:
             self._register.models.number(model or NAMELESS)
@@ -50,35 +59,49 @@ class Traffic:
         self._following: Final[dict[int, RequestSource]] = {}  # by request
         actors: list[Actor] = []
         for entry, plan in enumerate(entries):
-            actors.append(self._source(entry, plan, streams))
+            has_slots = entry < len(adapter_slots) and adapter_slots[entry]
+            actors.append(self._source(entry, plan, streams, has_slots))
         self._agenda: Final = Agenda(actors)
         self._stopped = False
         self.taken = 0
         self.next_s = math.inf
         self._look()
 
-    def _source(self, entry: int, plan: Entry, streams: Streams) -> RequestSource:
+    def _source(
+        self,
+        entry: int,
+        plan: WorkloadEntry,
+        streams: Streams,
+        has_slots: bool,  # noqa: FBT001 - of private methods
+    ) -> RequestSource:
         register = self._register
-        if not isinstance(plan, Source):
-            trace = self._replay(entry, plan, streams)
+        if not isinstance(plan, SourceSettings):
+            trace = self._replay(entry, plan, streams, has_slots)
             self._traces.append(trace)
             return trace
-        if plan.conversation is None and plan.arrivals.process != "closed":
+        if plan.session is None and plan.arrivals.process != "closed":
             return OpenSource(entry, plan, register, streams)
         source: RequestSource
-        if plan.conversation is not None:
+        if plan.session is not None:
             source = SessionSource(entry, plan, register, streams, self.sessions)
         else:
             source = ClosedSource(entry, plan, register, streams)
         self._followers.append(source)
         return source
 
-    def _replay(self, entry: int, plan: TraceReplay, streams: Streams) -> Replay:
+    def _replay(
+        self,
+        entry: int,
+        plan: ReplaySettings,
+        streams: Streams,
+        has_slots: bool,  # noqa: FBT001 - as above
+    ) -> Replay:
+        register, sessions = self._register, self.sessions
         trace: Replay
-        if plan.closed:
-            trace = SessionReplay(entry, plan, self._register, streams, self.sessions)
+        if plan.trace.sessions == "closed":
+            trace = SessionReplay(entry, plan, register, streams, sessions, has_slots=has_slots)
         else:
-            trace = TraceSource(entry, plan, self._register, self.sessions)
+            trace = TraceSource(entry, plan, register, sessions, has_slots=has_slots)
         self._followers.append(trace)
         return trace
 

@@ -15,7 +15,8 @@ from windtunnel.search.plan.run_lengths import lengths_of, shortened
 from windtunnel.search.point import Origin
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.workload.plan import Source, TraceReplay
+from windtunnel.workload.settings.arrivals import ClosedArrivals
+from windtunnel.workload.settings.sources import ReplaySettings, SourceSettings, TraceSettings
 
 
 @pytest.fixture
@@ -171,17 +172,18 @@ def test_where_latency_turns(shop: Path) -> None:
 def test_loads_scale_whatever_makes_requests() -> None:
     text = SHOP.replace("{process: poisson, rate: 40/s}", "{process: closed, users: 10, think: 1s}")
     closed = loaded(load_text(text), 2.5).workload[0]
-    assert isinstance(closed, Source)
+    assert isinstance(closed, SourceSettings)
+    assert isinstance(closed.arrivals, ClosedArrivals)
     assert closed.arrivals.users == 25
     source = loaded(load_text(SHOP), 0.5).workload[0]
-    assert isinstance(source, Source)
-    assert (source.arrivals.rate_per_s, source.count) == (20.0, 160)
-    trace = TraceReplay("t.csv", None, 3.0, 0, False, None, None, None, None, 50)
+    assert isinstance(source, SourceSettings)
+    assert (source.arrivals.drawn().rate_per_s, source.count) == (20.0, 160)
+    trace = ReplaySettings(trace=TraceSettings(path="t.csv", speedup=3.0), count=50)
     replayed = loaded(msgspec.structs.replace(load_text(SHOP), workload=(trace,)), 2.0).workload[0]
-    assert isinstance(replayed, TraceReplay)
-    assert (replayed.speedup, replayed.count) == (6.0, 50)
+    assert isinstance(replayed, ReplaySettings)
+    assert (replayed.trace.speedup, replayed.count) == (6.0, 50)
     heavy = loaded(load_text(SHOP), 2.0).workload[0]
-    assert isinstance(heavy, Source)
+    assert isinstance(heavy, SourceSettings)
     assert heavy.count == 320
 
 
@@ -191,7 +193,7 @@ def test_short_runs_are_cut_by_requests_not_by_time() -> None:
     short = shortened(plan, 0.25, 9)
     assert (short.duration_s, short.seed) == (None, 9)
     source = short.workload[0]
-    assert isinstance(source, Source)
+    assert isinstance(source, SourceSettings)
     assert source.count == 1000
 
 

@@ -8,7 +8,7 @@ from windtunnel.engine.settings import LoraSettings
 from windtunnel.twin.pools import hardware_faults, limits_of, shape_of
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Source
+from windtunnel.workload.settings.sources import SourceSettings
 
 ENGINE = "serving.pools.0.engine"
 
@@ -20,8 +20,8 @@ def plan(adapters: str, lora: str, *sets: str) -> ScenarioPlan:
 
 def adapters(text: str) -> tuple[tuple[str, float], ...]:
     source = plan(text, "{}").workload[0]
-    assert isinstance(source, Source)
-    return source.adapters
+    assert isinstance(source, SourceSettings)
+    return source.adapter_weights
 
 
 def sentence(*given: str) -> str:

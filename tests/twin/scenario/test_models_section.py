@@ -5,7 +5,7 @@ import pytest
 from tests.twin.test_models import CHAT, CODE, LARGE, LARGE_POOL, SMALL, SMALL_POOL, text
 from windtunnel.core.errors import InputError
 from windtunnel.twin.scenario.load import load, load_text
-from windtunnel.workload.plan import models_of
+from windtunnel.workload.settings.sources import models_of
 
 TWO = text(CHAT, CODE, SMALL_POOL, LARGE_POOL)
 

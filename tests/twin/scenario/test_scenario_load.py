@@ -18,24 +18,28 @@ from windtunnel.settings.section import Added, Section, digest_data
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.twin.scenario.plan import SloPlan
 from windtunnel.twin.settings import OverheadSettings
-from windtunnel.workload.plan import Arrivals, Lengths, Prefix, Source
+from windtunnel.workload.distributions import Arrivals, Lengths
+from windtunnel.workload.settings.sources import PrefixSettings
 
 
 def test_defaults_are_filled_in() -> None:
     plan = load_text(SMALL)
     (source,), (pool,) = plan.sources, plan.pools
     assert (plan.name, plan.seed, plan.duration_s, plan.model) == ("small", 0, None, None)
-    assert source == Source(
-        name="chat",
-        tenant="default",
-        slo="standard",
-        priority=3,
-        count=100,
-        arrivals=Arrivals("poisson", 40.0, 1.0),
-        prompt=Lengths("constant", 512.0, 0.0, 512, 512),
-        output=Lengths("lognormal", 200.0, 0.8, 1, 4096),
-        prefix=None,
+    assert (source.name, source.tenant, source.slo, source.count) == (
+        "chat",
+        "default",
+        "standard",
+        100,
     )
+    assert source.arrivals.drawn() == Arrivals("poisson", 40.0, 1.0)
+    assert source.lengths() == {
+        "prompt_tokens": Lengths("constant", 512.0, 0.0, 512, 512),
+        "output_tokens": Lengths("lognormal", 200.0, 0.8, 1, 4096),
+    }
+    left_out = (source.prefix, source.curve, source.session, source.timeout_s)
+    assert left_out == (None, None, None, None)
+    assert (source.members, source.adapter_weights) == (1, ())
     assert (pool.name, pool.role, pool.replicas, pool.accelerator) == ("main", "both", 2, None)
     assert pool.engine == EngineSettings(kv_blocks=1000)
     assert pool.step_time == LinearStepTime(model="linear", fixed_s=0.006)
@@ -56,15 +60,16 @@ def test_everything_that_can_be_written() -> None:
     chat, nightly = plan.sources
     main, old, measured = plan.pools
     assert (plan.seed, plan.duration_s, plan.model) == (7, 1800.0, "meta-llama/Llama-3.1-8B")
-    assert (chat.tenant, chat.priority, chat.count) == ("acme", 4, None)
-    assert chat.arrivals == Arrivals("gamma", 40.0, 2.5)
-    assert chat.prompt == Lengths("normal", 900.0, 0.1, 16, 16384)
-    assert chat.output == Lengths("exponential", 250.0, 1.0, 1, 10**7)
-    assert chat.prefix == Prefix(600, 12)
-    assert (nightly.priority, nightly.count) == (-1, 1000)
-    assert nightly.arrivals == Arrivals("constant", 5.0, 0.0)
-    assert (nightly.prompt.mean, nightly.prompt.low, nightly.prompt.high) == (200.0, 100, 300)
-    assert nightly.prompt.cv == pytest.approx(58.02 / 200, rel=1e-3)
+    assert (chat.tenant, chat.slo, chat.count) == ("acme", "critical", None)
+    assert chat.arrivals.drawn() == Arrivals("gamma", 40.0, 2.5)
+    assert chat.prompt_tokens.drawn() == Lengths("normal", 900.0, 0.1, 16, 16384)
+    assert chat.output_tokens.drawn() == Lengths("exponential", 250.0, 1.0, 1, 10**7)
+    assert chat.prefix == PrefixSettings(tokens=600, groups=12)
+    assert (nightly.slo, nightly.count) == ("offline", 1000)
+    assert nightly.arrivals.drawn() == Arrivals("constant", 5.0, 0.0)
+    prompt = nightly.prompt_tokens.drawn()
+    assert (prompt.mean, prompt.low, prompt.high) == (200.0, 100, 300)
+    assert prompt.cv == pytest.approx(58.02 / 200, rel=1e-3)
     assert plan.slos["critical"] == SloPlan("critical", 4, 0.5, 0.05, 30.0)
     assert plan.slos["offline"] == SloPlan("offline", -1, None, None, None)
     assert isinstance(main.step_time, PhysicsStepTime)
@@ -170,7 +175,7 @@ def test_aliases_are_read_and_are_copies() -> None:
         "output_tokens: &some {distribution: exponential, mean: 250}",
     ).replace("output_tokens: {distribution: constant, value: 64}", "output_tokens: *some")
     plan = load_text(text, sets=["workload.0.output_tokens.mean=99"])
-    assert [source.output.mean for source in plan.sources] == [99.0, 250.0]
+    assert [source.output_tokens.drawn().mean for source in plan.sources] == [99.0, 250.0]
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "2024-01-01", "0x10", "1_000"])
@@ -183,7 +188,10 @@ def test_words_that_some_readers_convert_stay_words(word: str) -> None:
 )
 def test_numbers_are_decimal(written: str, tokens: int) -> None:
     assert (
-        load_text(SMALL, sets=[f"workload.0.prompt_tokens={written}"]).sources[0].prompt.low
+        load_text(SMALL, sets=[f"workload.0.prompt_tokens={written}"])
+        .sources[0]
+        .prompt_tokens.drawn()
+        .low
         == tokens
     )
 

@@ -11,25 +11,20 @@ from windtunnel.core.errors import InputError
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load, load_text
 from windtunnel.workload.arrivals import curve_of
-from windtunnel.workload.plan import (
-    Arrivals,
-    Conversation,
-    Curve,
-    Extra,
-    Lengths,
-    Prefix,
-    Source,
-    Times,
-    TraceReplay,
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths, Times
+from windtunnel.workload.request import MOST_TURNS
+from windtunnel.workload.settings.sources import (
+    PrefixSettings,
+    ReplaySettings,
+    SourceSettings,
+    TraceSettings,
 )
-from windtunnel.workload.sessions import MOST_TURNS
-from windtunnel.workload.settings.sources import TraceSettings
 from windtunnel.workload.traces.formats.registry import NAMES
 
 SIX = Lengths("constant", 6.0, 0.0, 6, 6)
 
 
-def source(*sets: str) -> Source:
+def source(*sets: str) -> SourceSettings:
     """The source of a scenario in which some of it is written differently."""
     (found,) = load_text(SMALL, sets=[f"workload.0.{one}" for one in sets]).sources
     return found
@@ -42,20 +37,20 @@ def sentence(*sets: str) -> str:
 
 
 def test_gamma_and_weibull_by_shape_and_scale() -> None:
-    gamma = source("arrivals={process: gamma, shape: 0.25, scale: 400ms}").arrivals
+    gamma = source("arrivals={process: gamma, shape: 0.25, scale: 400ms}").arrivals.drawn()
     assert gamma == Arrivals("gamma", 10.0, 2.0)
-    weibull = source("arrivals={process: weibull, shape: 0.5, scale: 1s}").arrivals
+    weibull = source("arrivals={process: weibull, shape: 0.5, scale: 1s}").arrivals.drawn()
     assert weibull.rate_per_s == pytest.approx(1 / 2)  # the mean gap is 1 s x Gamma(3)
     assert weibull.cv == pytest.approx(math.sqrt(5))  # Gamma(5) / Gamma(3)^2 - 1
-    poisson = source("arrivals={process: weibull, shape: 1, scale: 20ms}").arrivals
+    poisson = source("arrivals={process: weibull, shape: 1, scale: 20ms}").arrivals.drawn()
     assert (poisson.rate_per_s, poisson.cv) == pytest.approx((50.0, 1.0))
 
 
 def test_users_in_a_closed_loop() -> None:
-    found = source("arrivals={process: closed, users: 5, think: 2s}").arrivals
+    found = source("arrivals={process: closed, users: 5, think: 2s}").arrivals.drawn()
     assert found == Arrivals("closed", 0.0, 0.0, 5, Times("constant", 2.0, 0.0, 2.0, 2.0))
     drawn = "{distribution: lognormal, mean: 8s, cv: 2, min: 1s, max: 60s}"
-    found = source(f"arrivals={{process: closed, users: 5, think: {drawn}}}").arrivals
+    found = source(f"arrivals={{process: closed, users: 5, think: {drawn}}}").arrivals.drawn()
     assert found.think == Times("lognormal", 8.0, 2.0, 1.0, 60.0)
 
 
@@ -109,64 +104,69 @@ def test_traffic_that_fades_out_needs_neither_count_nor_duration() -> None:
 def test_lengths_with_a_tail() -> None:
     tail = "{share: 0.05, start: 4000, alpha: 1.5}"
     written = f"{{distribution: pareto-lognormal, mean: 900, cv: 0.9, max: 32768, tail: {tail}}}"
-    assert source(f"prompt_tokens={written}").prompt == Lengths(
+    assert source(f"prompt_tokens={written}").prompt_tokens.drawn() == Lengths(
         "pareto-lognormal", 900.0, 0.9, 1, 32768, tail_alpha=1.5, tail_start=4000, tail_share=0.05
     )
 
 
 def test_lengths_that_were_seen() -> None:
     written = "{distribution: empirical, values: [64, [128, 3], 5e2]}"
-    found = source(f"output_tokens={written}").output
+    found = source(f"output_tokens={written}").output_tokens.drawn()
     assert (found.values, found.weights) == ((64, 128, 500), (1.0, 3.0, 1.0))
     file = load_text(
         SMALL,
         "folder/s.yaml",
         ["workload.0.output_tokens={distribution: empirical, path: seen.csv}"],
     ).sources[0]
-    assert file.output.path == "folder/seen.csv"
+    assert file.output_tokens.drawn().path == "folder/seen.csv"
 
 
 def test_conversations() -> None:
     found = source("session={turns: {distribution: exponential, mean: 4}, think: 8s}")
-    assert found.conversation == Conversation(
-        Lengths("exponential", 4.0, 1.0, 1, MOST_TURNS),
-        Times("constant", 8.0, 0.0, 8.0, 8.0),
-        accumulates=True,
-    )
+    assert found.session is not None
+    assert found.lengths()["session.turns"] == Lengths("exponential", 4.0, 1.0, 1, MOST_TURNS)
+    assert found.session.think.drawn() == Times("constant", 8.0, 0.0, 8.0, 8.0)
+    assert found.session.context == "accumulate"
     fresh = source(
         "session={turns: 6, think: {distribution: uniform, min: 1s, max: 3s}, context: fresh}"
-    )
-    assert fresh.conversation is not None
-    assert (fresh.conversation.turns, fresh.conversation.accumulates) == (SIX, False)
-    assert fresh.conversation.think.mean_s == 2.0
+    ).session
+    assert fresh is not None
+    assert (fresh.turns.drawn(), fresh.context) == (SIX, "fresh")
+    assert fresh.think.drawn().mean_s == 2.0
 
 
 def test_a_population_with_something_of_its_own() -> None:
     found = source("population={members: 7, tenants: per-member}")
-    assert (found.population, found.tenant_per_member, found.prefix) == (7, True, None)
+    assert (found.members, found.tenant_per_member, found.prefix) == (7, True, None)
     found = source("population={members: 7, prefixes: per-member}", "prefix={tokens: 9}")
-    assert (found.tenant_per_member, found.prefix) == (False, Prefix(9, 1, per_member=True))
+    assert (found.tenant_per_member, found.prefix_per_member) == (False, True)
+    assert found.prefix == PrefixSettings(tokens=9)
 
 
 def test_media_and_reasoning() -> None:
     found = source("media={tokens: 6, share: 0.3}", "reasoning={tokens: 6}")
-    assert (found.media, found.reasoning) == (Extra(SIX, 0.3), Extra(SIX, 1.0))
+    assert found.media is not None
+    assert found.reasoning is not None
+    assert (found.media.tokens.drawn(), found.media.share) == (SIX, 0.3)
+    assert (found.reasoning.tokens.drawn(), found.reasoning.share) == (SIX, 1.0)
 
 
 def test_a_trace_with_every_option() -> None:
     written = """{trace: {path: t/x.csv, format: azure, speedup: 2, sort: true, skip_bad: 3},
         name: n, tenant: t, slo: batch, count: 5, timeout: 9s}"""
     (found,) = load_text(SMALL, "folder/s.yaml", [f"workload.0={written}"]).workload
-    assert found == TraceReplay(
-        path="folder/t/x.csv", format="azure", speedup=2.0, skip_bad=3, sort=True, name="n",
-        tenant="t", slo="batch", timeout_s=9.0, count=5,
-    )  # fmt: skip
+    trace = TraceSettings(path="folder/t/x.csv", format="azure", speedup=2.0, skip_bad=3, sort=True)
+    assert found == ReplaySettings(
+        trace=trace, name="n", tenant="t", slo="batch", timeout_s=9.0, count=5
+    )
     closed = "{trace: {path: x, sessions: closed, think: 2s}}"
     (found,) = load_text(SMALL, sets=[f"workload.0={closed}"]).workload
-    assert isinstance(found, TraceReplay)
-    assert (found.closed, found.think) == (True, Times("constant", 2.0, 0.0, 2.0, 2.0))
+    assert isinstance(found, ReplaySettings)
+    assert found.trace.think is not None
+    assert found.trace.sessions == "closed"
+    assert found.trace.think.drawn() == Times("constant", 2.0, 0.0, 2.0, 2.0)
     (found,) = load_text(SMALL, sets=["workload.0={trace: {path: x}}"]).workload
-    assert found == TraceReplay("x", None, 1.0, 0, False, None, None, None, None, None)
+    assert found == ReplaySettings(trace=TraceSettings(path="x"))
 
 
 def test_every_format_with_times_can_be_replayed() -> None:

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.workload.plans import Prefix
+from tests.workload.plans import source as plan_of
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
 from windtunnel.core.units import parse_rate
 from windtunnel.settings.limits import FASTEST_RATE
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.workload.plan import Arrivals, Curve, Lengths, Prefix, Source
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths
+from windtunnel.workload.settings.sources import PrefixSettings
 from windtunnel.workload.traces.fitting import traffic
 from windtunnel.workload.traces.fitting.lengths import MOST_SEEN, fit_lengths, uniform
 from windtunnel.workload.traces.fitting.traffic import TrafficFit, fit_trace
@@ -34,7 +37,7 @@ def drawn(
     arrivals: Arrivals, prompt: Lengths, output: Lengths, prefix: Prefix | None = None
 ) -> list[TraceRequest]:
     count = 5000
-    source = Source("s", "default", "standard", 0, count, arrivals, prompt, output, prefix)
+    source = plan_of(count=count, arrivals=arrivals, prompt=prompt, output=output, prefix=prefix)
     traffic = Traffic((source,), Streams(3), math.inf)
     made = []
     for _ in range(count):
@@ -69,9 +72,9 @@ def fitted(trace: Sequence[TraceRequest], **how: Any) -> TrafficFit:
 )
 def test_arrivals_are_found(arrivals: Arrivals, processes: set[str]) -> None:
     found = fitted(drawn(arrivals, LOGNORMAL, EXPONENTIAL))
-    assert found.source.arrivals.process in processes
-    assert found.source.arrivals.rate_per_s == pytest.approx(7.0, rel=0.1)
-    assert found.source.arrivals.cv == pytest.approx(arrivals.cv, rel=0.15)
+    assert found.source.arrivals.drawn().process in processes
+    assert found.source.arrivals.drawn().rate_per_s == pytest.approx(7.0, rel=0.1)
+    assert found.source.arrivals.drawn().cv == pytest.approx(arrivals.cv, rel=0.15)
     assert found.figures["gap_ks"] < 0.08
     assert abs(found.figures["rate_per_s"]["error"]) < 0.1
 
@@ -89,8 +92,8 @@ def test_arrivals_are_found(arrivals: Arrivals, processes: set[str]) -> None:
 )
 def test_lengths_are_found(lengths: Lengths) -> None:
     found = fitted(drawn(Arrivals("poisson", 7.0, 1.0), lengths, lengths))
-    assert found.source.prompt.distribution == lengths.distribution
-    assert found.source.prompt.mean == pytest.approx(lengths.mean, rel=0.05)
+    assert found.source.prompt_tokens.drawn().distribution == lengths.distribution
+    assert found.source.prompt_tokens.drawn().mean == pytest.approx(lengths.mean, rel=0.05)
     for name in ("prompt_tokens", "output_tokens"):
         figures = found.figures[name]
         assert figures["ks"] < 0.03
@@ -104,9 +107,10 @@ def test_the_section_loads_as_what_was_fitted(prefix: Prefix | None) -> None:
     found = fitted(drawn(Arrivals("gamma", 7.0, 2.0), LOGNORMAL, EXPONENTIAL, prefix))
     (loaded,) = load_text(found.section() + SERVING).sources
     assert loaded.name == "a-trace.csv"
-    for name in ("count", "arrivals", "prompt", "output", "prefix"):
+    for name in ("count", "arrivals", "prompt_tokens", "output_tokens", "prefix"):
         assert getattr(loaded, name) == getattr(found.source, name)
-    assert loaded.prefix == prefix
+    shared = prefix and PrefixSettings(tokens=prefix.tokens, groups=prefix.groups)
+    assert loaded.prefix == shared
     assert found.figures["left_out"] == []
 
 
@@ -125,9 +129,9 @@ def test_any_lengths_make_a_section_that_loads(
     else:
         assert (lengths.low, lengths.high) == (min(counts), max(counts))
     arrivals = Arrivals(process, 1.0, 1.0 if process == "poisson" else 0.0)
-    source = Source("s", "default", "standard", 0, 9, arrivals, lengths, lengths, None)
+    source = plan_of(count=9, arrivals=arrivals, prompt=lengths, output=lengths)
     (loaded,) = load_text(TrafficFit(source, {}).section() + SERVING).sources
-    assert (loaded.prompt, loaded.arrivals) == (lengths, arrivals)
+    assert (loaded.prompt_tokens.drawn(), loaded.arrivals.drawn()) == (lengths, arrivals)
 
 
 def test_what_is_not_fitted_is_said() -> None:
@@ -160,7 +164,7 @@ def test_a_rate_that_no_scenario_takes_is_a_sentence() -> None:
     with pytest.raises(InputError, match=f"too many to fit; allowed: up to {limit:.0f}"):
         fitted([TraceRequest(number / (1.1 * limit), 1, 1) for number in range(50)])
     found = fitted([TraceRequest(number / (0.9 * limit), 1, 1) for number in range(50)])
-    assert found.source.arrivals.rate_per_s < limit
+    assert found.source.arrivals.drawn().rate_per_s < limit
 
 
 def bimodal(count: int = 6000) -> list[TraceRequest]:
@@ -174,16 +178,16 @@ def bimodal(count: int = 6000) -> list[TraceRequest]:
 
 def test_lengths_that_no_formula_is_like_are_written_as_they_were_seen() -> None:
     found = fitted(bimodal())
-    assert found.source.prompt.distribution == "empirical"
-    assert found.source.output.distribution == "exponential"
+    assert found.source.prompt_tokens.drawn().distribution == "empirical"
+    assert found.source.output_tokens.drawn().distribution == "exponential"
     figures = found.figures["prompt_tokens"]
     assert figures["ks"] < 0.02
     assert figures["generated_ks"] < 0.04
     assert abs(figures["mean"]["error"]) < 0.03
     (loaded,) = load_text(found.section() + SERVING).sources
-    assert loaded.prompt == found.source.prompt
+    assert loaded.prompt_tokens == found.source.prompt_tokens
     formula = fitted(bimodal(), lengths="formula")
-    assert formula.source.prompt.distribution != "empirical"
+    assert formula.source.prompt_tokens.drawn().distribution != "empirical"
     assert formula.figures["prompt_tokens"]["ks"] > 0.2
 
 
@@ -207,10 +211,14 @@ def test_lengths_that_were_seen_keep_their_mean_and_their_shape(counts: dict[int
 def day(count: int, name: str = "day") -> list[TraceRequest]:
     """An hour whose rate rises from nothing to its end, and rests in the middle."""
     ramp = Curve(points=((0.0, 0.1), (1200.0, 1.0), (1200.0, 0.0), (2400.0, 0.0), (3600.0, 4.0)))
-    plan = Source(
-        name, "default", "standard", 0, count, Arrivals("gamma", 6.0, 1.6), LOGNORMAL, EXPONENTIAL,
-        None, ramp,
-    )  # fmt: skip
+    plan = plan_of(
+        name,
+        count=count,
+        arrivals=Arrivals("gamma", 6.0, 1.6),
+        prompt=LOGNORMAL,
+        output=EXPONENTIAL,
+        curve=ramp,
+    )
     traffic = Traffic((plan,), Streams(3), 3600.0)
     made = []
     while traffic.next_s < math.inf:
@@ -223,9 +231,9 @@ def test_a_curve_follows_the_rate_and_leaves_the_process_what_it_is() -> None:
     trace = day(100_000)
     flat, curved = fitted(trace), fitted(trace, curve=True)
     assert flat.source.curve is None
-    assert flat.source.arrivals.cv > 3
+    assert flat.source.arrivals.drawn().cv > 3
     assert abs(flat.figures["dispersion_by_minute"]["error"]) > 0.3
-    assert curved.source.arrivals.cv == pytest.approx(1.6, rel=0.1)
+    assert curved.source.arrivals.drawn().cv == pytest.approx(1.6, rel=0.1)
     assert curved.figures["window_s"] == 60.0
     assert abs(curved.figures["dispersion_by_minute"]["error"]) < 0.1
     assert abs(curved.figures["rate_per_s"]["error"]) < 0.05
@@ -260,7 +268,7 @@ def test_times_that_are_rounded_are_spread_out(step_s: float) -> None:
     ]
     found = fitted(trace)
     assert found.figures["rounded_to_s"] == step_s
-    assert found.source.arrivals == Arrivals("poisson", pytest.approx(7.0, rel=0.05), 1.0)  # type: ignore[arg-type]
+    assert found.source.arrivals.drawn() == Arrivals("poisson", pytest.approx(7.0, rel=0.05), 1.0)  # type: ignore[arg-type]
     assert found.figures["gap_ks"] < 0.03
 
 
@@ -269,7 +277,7 @@ def test_batches_that_really_come_at_once_stay_together() -> None:
     starts = drawn(Arrivals("poisson", 1.0, 1.0), LOGNORMAL, EXPONENTIAL)[:500]
     found = fitted([TraceRequest(one.arrived_s, 9, 9) for one in starts for _ in range(10)])
     assert found.figures["rounded_to_s"] is None
-    assert found.source.arrivals.cv > 3
+    assert found.source.arrivals.drawn().cv > 3
 
 
 def test_more_requests_than_can_be_fitted_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,9 @@ def settings(
     plain = {k: v for k, v in scenario.items() if not isinstance(v, dict | list) and k != "sha256"}
     parts = [("run", _flat(plain))]
     entries = scenario["workload"]
-    parts += [(f"source {entry['name'] or entry['path']}", _flat(entry)) for entry in entries]
+    parts += [
+        (f"source {entry['name'] or entry['trace']['path']}", _flat(entry)) for entry in entries
+    ]
     used = [name for name in result["slo"] if name in scenario["slos"]]
     parts += [(f"class {name}", _flat(scenario["slos"][name])) for name in used]
     parts += [(f"pool {pool['name']}", _flat(pool)) for pool in scenario["serving"]["pools"]]

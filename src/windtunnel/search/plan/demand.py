@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from windtunnel.core.random import Streams
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
-from windtunnel.workload.plan import Source, TraceReplay
 from windtunnel.workload.request import Request
+from windtunnel.workload.settings.sources import ReplaySettings, SourceSettings
 from windtunnel.workload.traffic import Traffic
 
 MOST_READ = 20_000
@@ -46,14 +46,12 @@ def traits_of(plan: ScenarioPlan) -> TrafficTraits:
     """Of a scenario's traffic."""
     steady = open_loop = True
     for entry in plan.workload:
-        if isinstance(entry, TraceReplay):
+        if isinstance(entry, ReplaySettings):
             steady = False
-            open_loop = open_loop and not entry.closed
+            open_loop = open_loop and entry.trace.sessions == "open"
         else:
-            steady = steady and entry.curve is None
-            open_loop = (
-                open_loop and entry.conversation is None and entry.arrivals.process != "closed"
-            )
+            steady = steady and entry.rate_curve is None
+            open_loop = open_loop and entry.session is None and entry.arrivals.process != "closed"
     counts = {entry.count is None for entry in plan.workload}
     # Sources that end at different times make a mix that changes.
     steady = steady and (len(plan.workload) == 1 or counts == {True})
@@ -71,7 +69,9 @@ def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
         return []
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
     priorities = {name: slo.priority for name, slo in plan.slos.items()}
-    traffic = Traffic(plan.workload, Streams(plan.seed), horizon_s, priorities)
+    traffic = Traffic(
+        plan.workload, Streams(plan.seed), horizon_s, priorities, adapter_slots=plan.adapter_slots
+    )
     found: dict[str, list[KnownRequest]] = {goal: [] for goal in goals}
     last_s = 0.0
     while traffic.next_s < math.inf and traffic.taken < MOST_READ:
@@ -99,9 +99,9 @@ def _length_s(plan: ScenarioPlan, read_s: float) -> float:
     if plan.duration_s is not None:
         return max(plan.duration_s, read_s)
     ends = [
-        entry.count / entry.arrivals.rate_per_s
+        entry.count / entry.arrivals.drawn().rate_per_s
         for entry in plan.workload
-        if isinstance(entry, Source) and entry.count is not None
+        if isinstance(entry, SourceSettings) and entry.count is not None
     ]
     return max([*ends, read_s])
 

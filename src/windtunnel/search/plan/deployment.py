@@ -35,7 +35,7 @@ from windtunnel.search.plan.trials import Rules, Trial
 from windtunnel.search.point import Origin
 from windtunnel.twin.pools import price_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Source
+from windtunnel.workload.settings.sources import SourceSettings
 
 DOLLARS, ACCELERATORS = "$", "accelerators"
 SHOWN_OF_THE_RULED = 4
@@ -225,7 +225,9 @@ def _not_comparable(group: Sequence[Candidate]) -> int:
         return len(group)
     caching = any(pool.engine.prefix_caching for pool in plan.pools)
     shared = any(
-        not isinstance(entry, Source) or entry.prefix is not None or entry.conversation is not None
+        not isinstance(entry, SourceSettings)
+        or entry.prefix is not None
+        or entry.session is not None
         for entry in plan.workload
     )
     return sum(one.servers[-1] == 1 for one in group) if caching and shared else 0

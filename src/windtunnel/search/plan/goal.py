@@ -10,7 +10,7 @@ from windtunnel.search.execution.workers import FailedRun, Outcome
 from windtunnel.search.measure import Metrics
 from windtunnel.search.plan.trials import Trial
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
-from windtunnel.workload.plan import Source
+from windtunnel.workload.settings.sources import SourceSettings
 
 SECONDS_PER_HOUR = 3600.0
 TARGETS = ("ttft", "tpot", "e2e")
@@ -30,7 +30,9 @@ def goal_of(
     """Of a scenario; where no classes are named, all that have targets and requests."""
     used = [entry.slo for entry in plan.workload]
     # The requests of a trace may have any class.
-    any_class = any(not isinstance(entry, Source) and entry.slo is None for entry in plan.workload)
+    any_class = any(
+        not isinstance(entry, SourceSettings) and entry.slo is None for entry in plan.workload
+    )
     if classes is None:
         with_targets = [name for name, slo in plan.slos.items() if has_targets(slo)]
         classes = tuple(name for name in with_targets if any_class or name in used)

@@ -26,7 +26,7 @@ from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, w
 from windtunnel.search.plan.trials import Rules
 from windtunnel.twin.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Entry, Source
+from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
 LATENCY = "latency.ttft.p95"
 DEFINITION = (
@@ -50,28 +50,23 @@ def loaded(plan: ScenarioPlan, load: float) -> ScenarioPlan:
     )
 
 
-def _loaded(entry: Entry, load: float) -> Entry:
-    if not isinstance(entry, Source):
-        return msgspec.structs.replace(entry, speedup=entry.speedup * load)
-    arrivals = entry.arrivals
-    if arrivals.process == "closed":
-        users = max(1, round(arrivals.users * load))
-        changed = msgspec.structs.replace(arrivals, users=users)
-    else:
-        changed = msgspec.structs.replace(arrivals, rate_per_s=arrivals.rate_per_s * load)
+def _loaded(entry: WorkloadEntry, load: float) -> WorkloadEntry:
+    if not isinstance(entry, SourceSettings):
+        trace = entry.trace.model_copy(update={"speedup": entry.trace.speedup * load})
+        return entry.model_copy(update={"trace": trace})
     count = None if entry.count is None else math.ceil(entry.count * weight(load))
-    return msgspec.structs.replace(entry, arrivals=changed, count=count)
+    return entry.model_copy(update={"arrivals": entry.arrivals.scaled(load), "count": count})
 
 
 def offered(plan: ScenarioPlan) -> float | None:
     """Requests, or conversations, that begin in a second; None where that changes."""
     rates = []
     for entry in plan.workload:
-        if not isinstance(entry, Source) or entry.curve is not None:
+        if not isinstance(entry, SourceSettings) or entry.rate_curve is not None:
             return None
         if entry.arrivals.process == "closed":
             return None
-        rates.append(entry.arrivals.rate_per_s)
+        rates.append(entry.arrivals.drawn().rate_per_s)
     return sum(rates)
 
 
@@ -269,8 +264,11 @@ def _searched(runs: Runs, budget: float, *, out_of_budget: bool) -> dict[str, An
 def _not_tried(base: ScenarioPlan) -> list[str]:
     most = 2**MOST_DOUBLINGS
     notes = [f"loads below 1/{most} and above {most} times the scenario's"]
-    if any(isinstance(entry, Source) and entry.curve is not None for entry in base.workload):
+    if any(
+        isinstance(entry, SourceSettings) and entry.rate_curve is not None
+        for entry in base.workload
+    ):
         notes.append("a longer or a shorter curve: only its rates grow with the load")
-    if any(not isinstance(entry, Source) for entry in base.workload):
+    if any(not isinstance(entry, SourceSettings) for entry in base.workload):
         notes.append("other requests than the trace has: it is replayed faster or slower")
     return notes

@@ -9,7 +9,7 @@ from windtunnel.search.plan.demand import traits_of
 from windtunnel.search.plan.trials import Stage
 from windtunnel.twin.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.workload.plan import Entry, Source
+from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
 SHORTEST = 1.0 / 16.0
 LONGER = 4.0
@@ -72,10 +72,10 @@ def why_whole(plan: ScenarioPlan) -> str:
     if not traits_of(plan).steady:
         return "the traffic changes over time"
     for entry in plan.workload:
-        assert isinstance(entry, Source), "a replay is not steady"
+        assert isinstance(entry, SourceSettings), "a replay is not steady"
         if entry.arrivals.process == "closed" and entry.count is None:
             return "its users ask again and again until it ends"
-        if entry.conversation is not None and plan.duration_s is not None:
+        if entry.session is not None and plan.duration_s is not None:
             return "its conversations go on until it ends"
     return ""
 
@@ -85,12 +85,12 @@ def requests_of(plan: ScenarioPlan) -> float:
     return sum(_count(entry, plan) for entry in plan.workload)
 
 
-def _count(entry: Entry, plan: ScenarioPlan) -> float:
-    if not isinstance(entry, Source):
+def _count(entry: WorkloadEntry, plan: ScenarioPlan) -> float:
+    if not isinstance(entry, SourceSettings):
         return math.inf if entry.count is None else float(entry.count)
     by_time = math.inf
     if plan.duration_s is not None and entry.arrivals.process != "closed":
-        by_time = entry.arrivals.rate_per_s * plan.duration_s
+        by_time = entry.arrivals.drawn().rate_per_s * plan.duration_s
     return min(by_time, math.inf if entry.count is None else entry.count)
 
 
@@ -107,7 +107,7 @@ def counted(plan: ScenarioPlan, share: float = 1.0) -> ScenarioPlan:
     short one; so there is none.
     """
     entries = tuple(
-        msgspec.structs.replace(entry, count=max(1, math.ceil(share * _count(entry, plan))))
+        entry.model_copy(update={"count": max(1, math.ceil(share * _count(entry, plan)))})
         for entry in plan.workload
     )
     return msgspec.structs.replace(plan, duration_s=None, workload=entries)

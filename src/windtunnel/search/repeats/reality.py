@@ -21,8 +21,8 @@ from windtunnel.twin.recorder import COMPLETED
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
 from windtunnel.twin.settings import PoolSettings
-from windtunnel.workload.plan import TraceReplay
 from windtunnel.workload.request import Request
+from windtunnel.workload.settings.sources import ReplaySettings, TraceSettings
 from windtunnel.workload.traces.measured import cached_share, lateness
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.reading import open_trace
@@ -122,18 +122,7 @@ class _Replay:
         self.pairs: list[Pair] = []
         self.others = 0
         self._hits = self._prompts = 0
-        source = TraceReplay(
-            path=str(trace),
-            format=None,
-            speedup=1.0,
-            skip_bad=0,
-            sort=False,
-            name=None,
-            tenant=None,
-            slo=None,
-            timeout_s=None,
-            count=None,
-        )
+        source = ReplaySettings(trace=TraceSettings(path=str(trace)))
         run(msgspec.structs.replace(plan, workload=(source,), duration_s=None), rows=self)
         if not self.pairs:
             what = "no request that was measured is completed when it is simulated"

@@ -19,7 +19,7 @@ from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.empirical import read_lengths
-from windtunnel.workload.plan import Entry, TraceReplay, lengths_of
+from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
 from windtunnel.workload.traces.formats.registry import named
 
 __all__ = ["load", "load_document", "load_text", "document_of", "json_schema"]
@@ -81,7 +81,7 @@ def _plan(document: Document) -> ScenarioPlan:
     return resolve(spec, file)
 
 
-def file_faults(entries: Sequence[Entry]) -> list[tuple[KeyPath, InputError]]:
+def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:
     """What is wrong with the files that a workload names, as far as opening them tells."""
     faults: list[tuple[KeyPath, InputError]] = []
     for index, entry in enumerate(entries):
@@ -93,13 +93,15 @@ def file_faults(entries: Sequence[Entry]) -> list[tuple[KeyPath, InputError]]:
     return faults
 
 
-def _files(path: KeyPath, entry: Entry) -> list[tuple[KeyPath, Callable[[], object]]]:
+def _files(path: KeyPath, entry: WorkloadEntry) -> list[tuple[KeyPath, Callable[[], object]]]:
     """The files of one entry, each with what opens it."""
-    if isinstance(entry, TraceReplay):
-        return [((*path, "trace", "path"), partial(named, entry.format, Path(entry.path)))]
+    if isinstance(entry, ReplaySettings):
+        return [
+            ((*path, "trace", "path"), partial(named, entry.trace.format, Path(entry.trace.path)))
+        ]
     return [
         ((*path, *where.split("."), "path"), partial(read_lengths, lengths.path))
-        for where, lengths in lengths_of(entry).items()
+        for where, lengths in entry.lengths().items()
         if lengths.path is not None
     ]
 

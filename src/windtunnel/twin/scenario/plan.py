@@ -14,7 +14,7 @@ from windtunnel.settings.section import plain_data
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import GroundPlan
 from windtunnel.twin.settings import PoolSettings, ServingSettings
-from windtunnel.workload.plan import Entry, Source
+from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry, models_of
 
 
 class SloPlan(msgspec.Struct, frozen=True):
@@ -35,7 +35,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     duration_s: float | None
     """None: the run ends when every request has ended."""
     model: str | None
-    workload: tuple[Entry, ...]
+    workload: Sequence[WorkloadEntry]
+    """Every entry with its model."""
     slos: dict[str, SloPlan]
     """Every class that requests may have, built-in and the file's own, by name."""
     serving: ServingSettings
@@ -90,6 +91,14 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(pool.cluster for pool in self.pools))
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[SourceSettings, ...]:
         """The synthetic ones."""
-        return tuple(entry for entry in self.workload if isinstance(entry, Source))
+        return tuple(entry for entry in self.workload if isinstance(entry, SourceSettings))
+
+    @property
+    def adapter_slots(self) -> tuple[bool, ...]:
+        """By entry of the workload: whether every server that may serve it has LoRA slots."""
+        return tuple(
+            all(pool.engine.lora is not None for pool in self.pools if pool.model in models)
+            for models in map(models_of, self.workload)
+        )

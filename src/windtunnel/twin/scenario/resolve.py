@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from windtunnel.scaling.build import setup_of
@@ -11,10 +10,8 @@ from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
 from windtunnel.twin.scenario.ground import ground_plan
 from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
-from windtunnel.twin.scenario.rules import pools_for
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.workload.plan import Entry
-from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass, SourceSettings
+from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
 
 def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
@@ -31,7 +28,9 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         seed=spec.seed,
         duration_s=spec.duration,
         model=spec.model,
-        workload=_workload(spec, slos),
+        workload=[
+            entry.model_copy(update={"model": entry.model or spec.model}) for entry in spec.workload
+        ],
         slos=slos,
         serving=serving,
         sha256=sha256,
@@ -77,15 +76,3 @@ def _slos(spec: Scenario) -> dict[str, SloPlan]:
         priority = BUILT_IN_PRIORITIES[name] if slo.priority is None else slo.priority
         slos[name] = SloPlan(name, priority, slo.ttft_s, slo.tpot_s, slo.e2e_s)
     return slos
-
-
-def _workload(spec: Scenario, slos: Mapping[str, SloPlan]) -> tuple[Entry, ...]:
-    """Each entry asks for a model, and for adapters where all servers of that have slots."""
-    entries: list[Entry] = []
-    for entry in spec.workload:
-        if isinstance(entry, SourceSettings):
-            entries.append(entry.drawn(slos[entry.slo].priority, spec.model))
-        else:
-            slots = all(pool.engine.lora is not None for _, pool in pools_for(entry, spec))
-            entries.append(entry.drawn(spec.model, slots=slots))
-    return tuple(entries)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -32,7 +32,7 @@ from windtunnel.settings.limits import (
 )
 from windtunnel.settings.section import Context, Section
 from windtunnel.workload.arrivals import weibull_cv
-from windtunnel.workload.plan import Arrivals, Curve
+from windtunnel.workload.distributions import Arrivals, Curve
 from windtunnel.workload.settings.lengths import Pauses
 
 Burstiness = Annotated[float, Number(0.01, LARGEST_CV)]
@@ -55,6 +55,9 @@ class PoissonArrivals(Section):
     def drawn(self) -> Arrivals:
         return Arrivals("poisson", self.rate_per_s, 1.0)
 
+    def scaled(self, load: float) -> Self:
+        return self.model_copy(update={"rate_per_s": self.rate_per_s * load})
+
 
 class ConstantArrivals(Section):
     """One request after another at equal gaps."""
@@ -64,6 +67,9 @@ class ConstantArrivals(Section):
 
     def drawn(self) -> Arrivals:
         return Arrivals("constant", self.rate_per_s, 0.0)
+
+    def scaled(self, load: float) -> Self:
+        return self.model_copy(update={"rate_per_s": self.rate_per_s * load})
 
 
 class ShapedArrivals(Section):
@@ -89,6 +95,11 @@ class ShapedArrivals(Section):
             return Arrivals(process, self.rate_per_s, self.cv)
         mean_s, cv = self.by_shape()
         return Arrivals(process, 1.0 / mean_s, cv)
+
+    def scaled(self, load: float) -> Self:
+        now = self.drawn()
+        by_rate = {"rate_per_s": now.rate_per_s * load, "cv": now.cv}
+        return self.model_copy(update={**by_rate, "shape": None, "scale_s": None})
 
     def check(self, where: Context) -> Iterator[Fault]:
         keys = ("rate", "cv", "shape", "scale")
@@ -158,6 +169,9 @@ class ClosedArrivals(Section):
 
     def drawn(self) -> Arrivals:
         return Arrivals("closed", 0.0, 0.0, users=self.users, think=self.think.drawn())
+
+    def scaled(self, load: float) -> Self:
+        return self.model_copy(update={"users": max(1, round(self.users * load))})
 
 
 ArrivalProcess = Annotated[
@@ -297,3 +311,14 @@ RateCurve = Annotated[
 def drawn_curve(curve: RateCurve) -> Curve:
     """Points stay points; a curve by name comes to some, or to a wave."""
     return curve.drawn() if isinstance(curve, NamedCurve) else Curve(points=curve)
+
+
+def process_of(arrivals: Arrivals) -> ArrivalProcess:
+    """An open process as a section; its values are taken as they are."""
+    given: dict[str, Any] = {"process": arrivals.process, "rate_per_s": arrivals.rate_per_s}
+    if arrivals.process == "poisson":
+        return PoissonArrivals.model_construct(**given)
+    if arrivals.process == "constant":
+        return ConstantArrivals.model_construct(**given)
+    shaped = GammaArrivals if arrivals.process == "gamma" else WeibullArrivals
+    return shaped.model_construct(**given, cv=arrivals.cv)

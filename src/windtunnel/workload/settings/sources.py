@@ -32,8 +32,8 @@ from windtunnel.settings.limits import (
 )
 from windtunnel.settings.section import Context, Section, faults_of
 from windtunnel.workload.arrivals import curve_of
-from windtunnel.workload.plan import Conversation, Extra, Prefix, Source, TraceReplay
-from windtunnel.workload.sessions import MOST_TURNS
+from windtunnel.workload.distributions import Curve, Lengths
+from windtunnel.workload.request import MOST_TURNS
 from windtunnel.workload.settings.arrivals import (
     ArrivalProcess,
     ClosedArrivals,
@@ -96,9 +96,6 @@ class ExtraTokens(Section):
     tokens: TokenCounts = Field(description="How many: a whole number, or a distribution.")
     share: Share = Field(default=1.0, description="Which part of the requests have them.")
 
-    def drawn(self) -> Extra:
-        return Extra(self.tokens.drawn(), self.share)
-
 
 class AdapterMix(Section):
     """Which LoRA adapter a request is for. Sources that name the same adapter share it."""
@@ -150,10 +147,6 @@ class SessionSettings(Section):
         description="`accumulate`: a turn's prompt is all that was said before and prompt_tokens "
         "more, which a prefix cache can find; `fresh`: prompt_tokens alone.",
     )
-
-    def drawn(self) -> Conversation:
-        turns = self.turns.drawn(MOST_TURNS)
-        return Conversation(turns, self.think.drawn(), self.context == "accumulate")
 
     def check(self, where: Context) -> Iterator[Fault]:
         """A conversation has only so many turns; what is merely left open is bounded by itself."""
@@ -236,30 +229,38 @@ class SourceSettings(Section):
         "left out, everyone waits.",
     )
 
-    def drawn(self, priority: int, model: str | None) -> Source:
-        """What its requests are drawn from; `model` is the scenario's, for one that names none."""
-        prefix, population = self.prefix, self.population
-        own_prefixes = population is not None and population.prefixes == "per-member"
-        return Source(
-            name=self.name,
-            tenant=self.tenant,
-            slo=self.slo,
-            priority=priority,
-            count=self.count,
-            arrivals=self.arrivals.drawn(),
-            prompt=self.prompt_tokens.drawn(),
-            output=self.output_tokens.drawn(),
-            prefix=Prefix(prefix.tokens, prefix.groups, own_prefixes) if prefix else None,
-            curve=None if self.rate_curve is None else drawn_curve(self.rate_curve),
-            timeout_s=self.timeout_s,
-            conversation=None if self.session is None else self.session.drawn(),
-            population=population.members if population else 1,
-            tenant_per_member=population is not None and population.tenants == "per-member",
-            media=None if self.media is None else self.media.drawn(),
-            reasoning=None if self.reasoning is None else self.reasoning.drawn(),
-            adapters=() if self.adapters is None else self.adapters.drawn(),
-            model=self.model or model,
-        )
+    @property
+    def members(self) -> int:
+        return self.population.members if self.population is not None else 1
+
+    @property
+    def tenant_per_member(self) -> bool:
+        return self.population is not None and self.population.tenants == "per-member"
+
+    @property
+    def prefix_per_member(self) -> bool:
+        return self.population is not None and self.population.prefixes == "per-member"
+
+    @property
+    def adapter_weights(self) -> tuple[tuple[str, float], ...]:
+        """LoRA adapters by weight; none: the base model."""
+        return () if self.adapters is None else self.adapters.drawn()
+
+    @property
+    def curve(self) -> Curve | None:
+        return None if self.rate_curve is None else drawn_curve(self.rate_curve)
+
+    def lengths(self) -> dict[str, Lengths]:
+        """Every distribution of lengths that it draws from, by its place in a scenario."""
+        found = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
+        if self.media is not None:
+            found["media.tokens"] = self.media.tokens
+        if self.reasoning is not None:
+            found["reasoning.tokens"] = self.reasoning.tokens
+        drawn = {place: counts.drawn() for place, counts in found.items()}
+        if self.session is not None:
+            drawn["session.turns"] = self.session.turns.drawn(MOST_TURNS)
+        return drawn
 
     def check(self, where: Context) -> Iterator[Fault]:
         curve = self.rate_curve
@@ -408,32 +409,17 @@ class ReplaySettings(Section):
         "Left out: as the trace says, or never.",
     )
 
-    def drawn(self, model: str | None, *, slots: bool) -> TraceReplay:
-        """What is replayed; `slots`: every server that may get a request has some for adapters."""
-        trace = self.trace
-        return TraceReplay(
-            path=trace.path,
-            format=trace.format,
-            speedup=trace.speedup,
-            skip_bad=trace.skip_bad,
-            sort=trace.sort,
-            name=self.name,
-            tenant=self.tenant,
-            slo=self.slo,
-            timeout_s=self.timeout_s,
-            count=self.count,
-            adapters=slots,
-            closed=trace.sessions == "closed",
-            think=None if trace.think is None else trace.think.drawn(),
-            model=self.model or model,
-            models=trace.models or {},
-        )
-
 
 WorkloadEntry = Annotated[
     Annotated[SourceSettings, variant("source")] | Annotated[ReplaySettings, variant("replay")],
     by_key("trace", "replay", "source"),
 ]
+
+
+def models_of(entry: WorkloadEntry) -> list[str | None]:
+    """The models that requests of an entry may be for."""
+    others = (entry.trace.models or {}).values() if isinstance(entry, ReplaySettings) else ()
+    return [entry.model, *others]
 
 
 class SloClass(Section):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.core.errors import InputError
-from windtunnel.workload.plan import TraceReplay
+from windtunnel.workload.settings.sources import ReplaySettings
 from windtunnel.workload.traces.formats import parquet, sharegpt
 from windtunnel.workload.traces.formats.registry import FORMATS, named
 from windtunnel.workload.traces.formats.sharegpt import AssignedArrivals
@@ -150,14 +150,14 @@ class LeftOut(NamedTuple):
 class OpenTrace:
     """The trace of a workload while it is read; faults name options of the scenario."""
 
-    def __init__(self, plan: TraceReplay, classes: Sequence[str]) -> None:
-        path = Path(plan.path)
-        self._notes = TraceNotes(plan.path, plan.skip_bad, SCENARIO_WORDS)
+    def __init__(self, plan: ReplaySettings, classes: Sequence[str]) -> None:
+        path = Path(plan.trace.path)
+        self._notes = TraceNotes(plan.trace.path, plan.trace.skip_bad, SCENARIO_WORDS)
         if plan.slo is None:
             self._notes.classes = frozenset(classes)
         self.name = unpacked_name(path).stem
         self.requests: Iterator[TraceRequest] = open_trace(
-            path, plan.format, sort=plan.sort, notes=self._notes
+            path, plan.trace.format, sort=plan.trace.sort, notes=self._notes
         )
 
     def left_out(self, adapters: int) -> LeftOut:

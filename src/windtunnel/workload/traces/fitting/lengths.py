@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.workload.distributions import Lengths
 from windtunnel.workload.moments import drawn_mean
-from windtunnel.workload.plan import Lengths
 from windtunnel.workload.traces.record import MOST_TOKENS
 
 LARGEST_CV = 100.0

@@ -8,7 +8,7 @@ import msgspec
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Stream
 from windtunnel.workload.arrivals import weibull_shape
-from windtunnel.workload.plan import Arrivals, Curve
+from windtunnel.workload.distributions import Arrivals, Curve
 from windtunnel.workload.traces.fitting.lengths import LARGEST_CV, rounded
 
 SMALLEST_CV = 0.01

@@ -3,23 +3,26 @@
 from collections.abc import Iterable, Mapping
 from textwrap import fill
 
-from windtunnel.workload.plan import Lengths, Source
+from windtunnel.workload.distributions import Lengths
+from windtunnel.workload.settings.sources import SourceSettings
 
 WIDEST = 100
 
 
-def section_of(source: Source) -> str:
+def section_of(source: SourceSettings) -> str:
     """The section of one source, of the kinds that a fit makes."""
     lines = [f"  - name: {source.name}"]
     lines.append(f"    count: {source.count}")
-    arrivals = {"process": source.arrivals.process, "rate": f"{source.arrivals.rate_per_s}/s"}
-    if source.arrivals.process in ("gamma", "weibull"):
-        arrivals["cv"] = f"{source.arrivals.cv}"
+    drawn = source.arrivals.drawn()
+    arrivals = {"process": drawn.process, "rate": f"{drawn.rate_per_s}/s"}
+    if drawn.process in ("gamma", "weibull"):
+        arrivals["cv"] = f"{drawn.cv}"
     lines.append(f"    arrivals: {_flow(arrivals)}")
-    if source.curve is not None:
-        points = _pairs((f"{time_s:.10g}", factor) for time_s, factor in source.curve.points)
+    curve = source.curve
+    if curve is not None:
+        points = _pairs((f"{time_s:.10g}", factor) for time_s, factor in curve.points)
         lines.append(_wrapped(f"    rate_curve: {points}"))
-    for name, lengths in (("prompt_tokens", source.prompt), ("output_tokens", source.output)):
+    for name, lengths in source.lengths().items():
         lines.append(_wrapped(f"    {name}: {_lengths(lengths)}"))
     if source.prefix is not None:
         prefix = {"tokens": source.prefix.tokens, "groups": source.prefix.groups}

@@ -10,7 +10,9 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.workload.plan import Prefix, Source
+from windtunnel.workload.settings.arrivals import process_of
+from windtunnel.workload.settings.lengths import counts_of
+from windtunnel.workload.settings.sources import PrefixSettings, SourceSettings
 from windtunnel.workload.traces.fitting.lengths import AUTO, fit_lengths
 from windtunnel.workload.traces.fitting.rates import (
     dispersion,
@@ -88,17 +90,17 @@ class Observed:
         times = np.array(self._times)
         return times - times[0]
 
-    def prefix(self) -> Prefix | None:
+    def prefix(self) -> PrefixSettings | None:
         """System prompts of one length that all requests start with; None for any other sharing."""
         if not self._plain or self._system_prompt is None or self._groups.full:
             return None
-        return Prefix(self._system_prompt, self._groups.count)
+        return PrefixSettings(tokens=self._system_prompt, groups=self._groups.count)
 
 
 class TrafficFit(msgspec.Struct, frozen=True):
     """Traffic that is like a trace, and how like."""
 
-    source: Source
+    source: SourceSettings
     figures: dict[str, Any]
 
     def section(self) -> str:
@@ -135,17 +137,14 @@ def fit_trace(
     shared = prefix.tokens if prefix else 0
     prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}
     prompt, output = (fit_lengths(one, lengths) for one in (prompts, observed.output.counts))
-    source = Source(
+    source = SourceSettings.model_construct(
         name=_valid_name(name),
-        tenant="default",
-        slo="standard",
-        priority=0,
         count=observed.summary.requests,
-        arrivals=arrivals,
-        prompt=prompt.lengths,
-        output=output.lengths,
+        arrivals=process_of(arrivals),
+        prompt_tokens=counts_of(prompt.lengths),
+        output_tokens=counts_of(output.lengths),
         prefix=prefix,
-        curve=steps.curve() if steps is not None else None,
+        rate_curve=steps.curve().points if steps is not None else None,
     )
     drawn = Observed()
     for request in generated(source, seed):
@@ -183,7 +182,7 @@ def _valid_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:64] or "trace"
 
 
-def generated(source: Source, seed: int) -> Iterator[TraceRequest]:
+def generated(source: SourceSettings, seed: int) -> Iterator[TraceRequest]:
     """Requests as a simulation would draw them, up to a limit."""
     traffic = Traffic((source,), Streams(seed), math.inf)
     for _ in range(min(source.count or MOST_DRAWN, MOST_DRAWN)):
@@ -221,7 +220,7 @@ def _lengths(observed: Observed, drawn: Observed, ks: dict[str, float]) -> dict[
     return lengths
 
 
-def _left_out(observed: Observed, prefix: Prefix | None) -> list[str]:
+def _left_out(observed: Observed, prefix: PrefixSettings | None) -> list[str]:
     """What a trace has that a section does not say."""
     there = observed.summary.figures()
     return [
