@@ -157,7 +157,7 @@ FIGURES: Final = (
              "arrival to the start of the first step that computes a token of the request",
              "nothing completed"),
     _latency("latency.gateway", "gateway", "queued at the gateway",
-             "the part of that at the gateway: arrival to admission",
+             "the time queued at the gateway: arrival to admission",
              "there is no gateway, or nothing completed"),
     Figure("throughput.requests_per_s", "completed requests over `simulated_seconds`", PER_S,
            "throughput", HIGHER, kept=True, group=THROUGHPUT),

@@ -35,7 +35,7 @@ from windtunnel.twin.simulation import Simulation
 BY_DURATION = "duration"
 BY_LAST_REQUEST = "last request"
 BY_WAITING = "nothing to wait for"
-"""Requests were left, and nobody would ever have served them."""
+"""Requests were left that no server would ever have served."""
 
 
 def result_of(
@@ -50,7 +50,7 @@ def result_of(
     gangs = gangs_of(simulation.lifecycle.ground)
     fleet = fleet_of(simulation.lifecycle.ground, seconds)
     if fleet is not None:
-        cost = fleet["cost"]  # machines are paid for, whoever is on them
+        cost = fleet["cost"]  # machines are paid for, whatever runs on them
     return {
         "name": plan.name,
         "seed": plan.seed,
