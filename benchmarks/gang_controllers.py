@@ -7,7 +7,7 @@ ready; the commands are carried out in memory, by the simulated API server.
 
 from benchmarks.claim import Claim, insist_on_compiled, report
 from windtunnel.core.clock import cpu_s
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import RUNNING, Pod
 from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.gangs.simulated import ApiServer, Watch
 from tests.gangs.world import World
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Pod, Thing
 from windtunnel.gangs.view import View
 

@@ -14,7 +14,6 @@ from tests.gangs.manifests import (
     workload,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.topologies import drift
 
 
 @pytest.mark.parametrize(
@@ -106,27 +105,3 @@ def test_tas21_a_topology_binding_is_checked(
     with pytest.raises(InputError) as caught:
         load(manifest)
     assert sentence in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("bindings", "backends", "found"),
-    [
-        ({}, {"kai-scheduler": {}}, None),
-        ({"kai-scheduler": "t"}, {"kai-scheduler": {"t": ["z", "r"]}}, ("False", "InSync")),
-        ({"kai-scheduler": "t"}, {"kai-scheduler": {"t": ["r", "z"]}}, ("True", "Drift")),
-        ({"kai-scheduler": "t"}, {"kai-scheduler": {"t": ["z"]}}, ("True", "Drift")),
-        ({"kai-scheduler": "t"}, {"kai-scheduler": {}}, ("True", "Drift")),
-        ({"kai-scheduler": "t"}, {}, ("Unknown", "TopologyNotFound")),
-    ],
-)
-def test_tas18_a_topology_of_a_scheduler_that_disagrees_is_drift(
-    bindings: dict[str, str],
-    backends: dict[str, dict[str, list[str]]],
-    found: tuple[str, str] | None,
-) -> None:
-    seen = drift({"zone": "z", "rack": "r"}, bindings, backends)
-    if found is None or seen.verdict is None:
-        assert seen == (None, ())
-        return
-    assert (seen.verdict.status, seen.verdict.reason) == found
-    assert [one.in_sync for one in seen.statuses] == [found[0] == "False"]

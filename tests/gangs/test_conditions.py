@@ -4,8 +4,8 @@ import pytest
 
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.world import World
-from windtunnel.gangs.conditions import breach
-from windtunnel.gangs.termination import clique_deadline_s, group_deadline_s
+from windtunnel.gangs.controllers.conditions import breach
+from windtunnel.gangs.controllers.termination import clique_deadline_s, group_deadline_s
 
 INF = float("inf")
 

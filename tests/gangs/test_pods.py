@@ -19,12 +19,12 @@ from tests.gangs.manifests import (
 from tests.gangs.world import World
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs import names
-from windtunnel.gangs.attachments import claims_of
-from windtunnel.gangs.cliques import victim_order
 from windtunnel.gangs.commands import Delete
-from windtunnel.gangs.gates import why_held
+from windtunnel.gangs.controllers.attachments import claims_of
+from windtunnel.gangs.controllers.cliques import victim_order
+from windtunnel.gangs.controllers.gates import why_held
+from windtunnel.gangs.controllers.startup import starts_after
 from windtunnel.gangs.objects import GATE, SET, Pod, PodClique
-from windtunnel.gangs.order import starts_after
 
 
 def test_who_goes_first_when_there_are_too_many() -> None:

@@ -5,9 +5,7 @@ import pytest
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.test_scenarios_updates import ROLES, changed, is_new, is_over
 from tests.gangs.world import World
-from windtunnel.core.errors import InputError
-from windtunnel.gangs.revisions import roll_back
-from windtunnel.gangs.rollout import coherent_steps, takeable
+from windtunnel.gangs.controllers.rollout import coherent_steps, takeable
 
 
 def test_the_documented_example_of_coherent_steps() -> None:
@@ -100,37 +98,26 @@ def test_a_set_replica_stays_at_its_revision_until_its_turn_in_a_coherent_update
     assert all(is_new(pod) for pod in world.pods())
 
 
-def test_back_to_the_revision_before() -> None:
-    world = World(10, workload(1)).run()
+def test_going_back_is_an_update_and_so_many_revisions_are_kept() -> None:
+    manifest = workload(1)
+    manifest["spec"]["revisionHistoryLimit"] = 3
+    world = World(10, manifest).run()
     hashes = {pod.clique: pod.template_hash for pod in world.pods()}
     world.startable = lambda pod: not is_new(pod)  # the new version never gets ready
-    world.apply(changed(workload(1), *ROLES))
+    world.apply(changed(manifest, *ROLES))
     world.run(1000.0)
     assert not is_over(world)
-    world.server.apply(roll_back(world.view.sets["web"]), world.now_s)
+    world.apply(manifest)
     world.run()
     assert is_over(world)
     assert {pod.clique: pod.template_hash for pod in world.pods()} == hashes
     assert world.running() == 10
-
-
-def test_back_to_a_revision_by_its_number_and_only_to_one_that_is_kept() -> None:
-    manifest = workload(1)
-    manifest["spec"]["revisionHistoryLimit"] = 3
-    world = World(10, manifest).run()
+    world.startable = lambda _: True
     for version in ("2", "3", "4"):
         world.apply(changed(manifest, "pc-a", version=version))
         world.run()
     owner = world.view.sets["web"]
-    assert [revision.number for revision in owner.status.revisions] == [2, 3, 4]
-    with pytest.raises(InputError, match="keeps no revision 1; allowed: 2, 3, 4"):
-        roll_back(owner, 1)
-    world.server.apply(roll_back(owner, 2), world.now_s)
-    world.run()
-    assert all(is_new(pod, "2") for pod in world.pods("pc-a"))
-    assert [revision.number for revision in owner.status.revisions] == [3, 4, 5]
-    with pytest.raises(InputError, match="has no revision before"):
-        roll_back(World(10, workload(1)).run().view.sets["web"])
+    assert [revision.number for revision in owner.status.revisions] == [4, 5, 6]
 
 
 def test_a_coherent_update_takes_along_what_an_earlier_one_left() -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.gangs.manifests import clique, group, pod_clique_set, workload
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete
+from windtunnel.gangs.controllers.termination import due_in_replica
 from windtunnel.gangs.objects import CLIQUE
-from windtunnel.gangs.termination import due_in_replica
 
 DELAY_S = 10.0
 FIRED = "PodCliqueSetReplicaDeleteSuccessful"

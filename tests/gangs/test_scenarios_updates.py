@@ -11,9 +11,9 @@ import pytest
 from tests.gangs import manifests
 from tests.gangs.manifests import the_clique, workload
 from tests.gangs.world import World
+from windtunnel.gangs.controllers.replicas import Standing
+from windtunnel.gangs.controllers.sets import turn_order
 from windtunnel.gangs.objects import Pod
-from windtunnel.gangs.replicas import Standing
-from windtunnel.gangs.sets import turn_order
 
 ROLES = ("pc-a", "pc-b", "pc-c")
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.gangs.manifests import clique, group, pod_clique_set
 from tests.gangs.world import World
 from windtunnel.gangs.commands import Delete, PatchGroupStatus, PatchSetStatus
-from windtunnel.gangs.conditions import BREACHED
-from windtunnel.gangs.controller import Controller, reconcile
+from windtunnel.gangs.controllers.conditions import BREACHED
+from windtunnel.gangs.controllers.controller import Controller, reconcile
 from windtunnel.gangs.objects import CLIQUE
 from windtunnel.gangs.scaling import targets
 

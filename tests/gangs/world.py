@@ -10,9 +10,9 @@ from typing import Any
 from tests.gangs.manifests import load
 from tests.gangs.simulated import ApiServer
 from windtunnel.gangs.commands import Command, Emit, PatchSpec, Scale
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
+from windtunnel.gangs.controllers.startup import waits_for
 from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Event, Node, Pod, PodGang
-from windtunnel.gangs.order import waits_for
 
 MOST_ROUNDS = 1000
 

@@ -4,7 +4,7 @@ import copy
 from typing import Any, Final
 
 from windtunnel.gangs import names
-from windtunnel.gangs.attachments import MNNVL_CLAIM, claims_of, mnnvl_group
+from windtunnel.gangs.controllers.attachments import MNNVL_CLAIM, claims_of, mnnvl_group
 from windtunnel.gangs.objects import Pack, Pod, PodClique, PodCliqueSet, PodGang, ScalingGroup
 from windtunnel.gangs.templates import SetSpec
 

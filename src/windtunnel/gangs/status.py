@@ -1,7 +1,7 @@
 """What there is to say of a cluster at one time, as plain data: `windtunnel gangs status`."""
 
 from windtunnel.core.telemetry import Plain
-from windtunnel.gangs.gates import why_held
+from windtunnel.gangs.controllers.gates import why_held
 from windtunnel.gangs.objects import Condition, Node, Pod, PodClique, PodCliqueSet, PodGang, Thing
 from windtunnel.gangs.view import View
 

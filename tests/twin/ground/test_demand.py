@@ -1,7 +1,7 @@
 """What a cluster asks its fleet for."""
 
 from windtunnel.fleet.demand import ACCELERATOR, GPU, PATIENCE_S, MachineKind
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Node
 from windtunnel.gangs.templates import CliqueTemplate, PackDomains, SetSpec
 from windtunnel.twin.ground.demand import ClusterDemand

@@ -16,7 +16,7 @@ from windtunnel.analysis.explain.steps import (
 )
 from windtunnel.analysis.slowest import FINISHED, FIRST_TOKEN, SlowRequest
 from windtunnel.core.vocabulary import RESIZED
-from windtunnel.gangs.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 
 TERMINATIONS = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
 HOW_MANY = 3

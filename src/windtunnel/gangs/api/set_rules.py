@@ -16,7 +16,7 @@ from windtunnel.gangs.api.set_spec import (
 )
 from windtunnel.gangs.api.sharing_rules import sharing_faults
 from windtunnel.gangs.api.topology_rules import Levels, topology_faults
-from windtunnel.gangs.order import cycle_in
+from windtunnel.gangs.controllers.startup import cycle_in
 from windtunnel.gangs.templates import EXPLICIT, MNNVL, ON_DELETE
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault

@@ -4,7 +4,7 @@ from typing import Final
 
 from windtunnel.core.telemetry import Event, Plain, Telemetry
 from windtunnel.gangs import objects
-from windtunnel.gangs.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
 from windtunnel.twin.ground.ground import Ground
 from windtunnel.twin.ground.yard import Yard
 from windtunnel.twin.replicas import GONE, PENDING, Replica

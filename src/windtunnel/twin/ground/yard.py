@@ -6,7 +6,7 @@ from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.telemetry import Plain
 from windtunnel.fleet.demand import Demand, MachineKind
 from windtunnel.gangs import names
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.scaling import scale
 from windtunnel.twin.ground.demand import ClusterDemand
@@ -39,7 +39,7 @@ class Yard:
         return min(self.driver.next_s(), self.units.next_s())
 
     def advance(self, ground_s: float) -> None:
-        self.driver.run(ground_s)
+        self.driver.advance(ground_s)
 
     # What a pool wants.
 

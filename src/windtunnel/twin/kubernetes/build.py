@@ -5,7 +5,7 @@ from typing import Final
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.gangs.api.load import Manifests, NamedSet
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
 from windtunnel.gangs.placement.constraints import not_looked_at, reuses, selector_of, spread_of
 from windtunnel.gangs.placement.scheduler import HOSTNAME

@@ -8,7 +8,7 @@ happens costs nothing.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from windtunnel.core.loop import INFINITY, Entry, EventQueue
+from windtunnel.core.loop import INFINITY, Component, Entry, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.objects import PENDING, RUNNING, Node, Pod
@@ -60,7 +60,7 @@ class _Due:
         self.uid: Final = uid
 
 
-class SimCluster:
+class SimCluster(Component):
     """Machines, pods and the scheduler, which act through the API server."""
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Runs a controller and a cluster in virtual time, until nothing more happens.
+"""Runs the gang controllers on a simulated cluster, in virtual time.
 
-The controller is shown the view and returns commands; the cluster carries them out and moves pods.
-Whoever drives both from another clock, as the twin will, uses `next_s` and `advance` likewise.
+The controller is shown a read cache and returns commands; the cluster carries them out and moves
+pods. With a `delay_s` the cache lags behind the API server by that much.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +9,10 @@ from typing import Final, Protocol
 
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.core.invariants import InvariantChecker
+from windtunnel.core.loop import Component
 from windtunnel.gangs.commands import Command
 from windtunnel.gangs.view import View
+from windtunnel.twin.kubernetes.api_server import Watch
 from windtunnel.twin.kubernetes.checks import CLUSTER_INVARIANTS
 from windtunnel.twin.kubernetes.cluster import SimCluster
 
@@ -31,27 +33,49 @@ class Controller(Protocol):
     def close(self) -> None: ...
 
 
-class Driver:
+class Driver(Component):
     """One cluster and its controller, which can be stopped and started anew at any command."""
 
     def __init__(
-        self, cluster: SimCluster, start: Callable[[View], Controller], *, check: bool = False
+        self,
+        cluster: SimCluster,
+        start: Callable[[View], Controller],
+        *,
+        check: bool = False,
+        delay_s: float = 0.0,
     ) -> None:
         self.cluster: Final = cluster
         self._start: Final = start
-        self.controller: Controller = start(cluster.view)
+        self._delay_s: Final = delay_s
+        self._watch: Watch | None = self._list()
+        self.controller: Controller = start(self._cache())
         self.now_s = 0.0
         self.commands = 0
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
     def next_s(self) -> float:
         """When something happens by itself; infinity: all is quiet."""
-        return min(self.cluster.next_s(), self.controller.next_s())
+        due_s = min(self.cluster.next_s(), self.controller.next_s())
+        return due_s if self._watch is None else min(due_s, self._watch.next_s())
+
+    def advance(self, now_s: float) -> None:
+        """Does everything that is due by now."""
+        self.run(now_s)
+
+    def _list(self) -> Watch | None:
+        """A cache of its own, where there is a delay, which begins with all that there is."""
+        return Watch(self.cluster.server, View(), self._delay_s) if self._delay_s else None
+
+    def _cache(self) -> View:
+        return self.cluster.view if self._watch is None else self._watch.cache
 
     def restart(self) -> None:
         """The controller is lost with all that it knew, and another begins."""
         self.controller.close()
-        self.controller = self._start(self.cluster.view)
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = self._list()
+        self.controller = self._start(self._cache())
 
     def crash_after(self, commands: int) -> int:
         """Carries out so many commands of a pass, then the controller crashes; how many it was."""
@@ -64,6 +88,8 @@ class Driver:
         """Reconciles until there is nothing to do at this time; the number of commands."""
         total = 0
         for _ in range(MOST_ROUNDS):
+            if self._watch is not None:
+                self._watch.advance(self.now_s)
             wanted = self.controller.reconcile(self.now_s)
             if not wanted:
                 return total

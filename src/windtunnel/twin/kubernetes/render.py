@@ -9,8 +9,8 @@ from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration, format_size
 from windtunnel.gangs import names
 from windtunnel.gangs.api.load import NamedSet
-from windtunnel.gangs.attachments import claims_of
-from windtunnel.gangs.controller import Controller
+from windtunnel.gangs.controllers.attachments import claims_of
+from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.objects import Pack, PodClique, PodCliqueSet, PodGang, Replica
 from windtunnel.gangs.pod_manifest import (
     clique_manifest,

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from windtunnel.gangs import attachments, conditions
 from windtunnel.gangs.commands import Command, Delete, PatchClique
-from windtunnel.gangs.generation import (
+from windtunnel.gangs.controllers import attachments, conditions
+from windtunnel.gangs.controllers.generation import (
     Outline,
     create,
     extent,
@@ -13,11 +13,11 @@ from windtunnel.gangs.generation import (
     new_gang,
     new_group,
 )
-from windtunnel.gangs.groups import GroupTally
+from windtunnel.gangs.controllers.groups import GroupTally
+from windtunnel.gangs.controllers.rollout import has_turn, target
+from windtunnel.gangs.controllers.termination import is_condemned
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
-from windtunnel.gangs.rollout import has_turn, target
 from windtunnel.gangs.templates import ON_DELETE
-from windtunnel.gangs.termination import is_condemned
 from windtunnel.gangs.view import View
 
 GangsKey = tuple[int, list[int]]

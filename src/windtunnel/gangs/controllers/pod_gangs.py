@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import Command, PatchGang, PatchGangPhase
-from windtunnel.gangs.generation import Outline, pod_groups
+from windtunnel.gangs.controllers import conditions
+from windtunnel.gangs.controllers.generation import Outline, pod_groups
 from windtunnel.gangs.objects import (
     FALSE,
     GANG,

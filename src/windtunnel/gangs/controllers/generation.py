@@ -8,6 +8,8 @@ from typing import Final
 
 from windtunnel.gangs import names
 from windtunnel.gangs.commands import Command, Create
+from windtunnel.gangs.controllers.startup import starts_after
+from windtunnel.gangs.controllers.termination import incarnation_of
 from windtunnel.gangs.objects import (
     Attachment,
     Pack,
@@ -18,9 +20,7 @@ from windtunnel.gangs.objects import (
     PodGroup,
     ScalingGroup,
 )
-from windtunnel.gangs.order import starts_after
 from windtunnel.gangs.templates import CliqueTemplate, GroupTemplate, PackDomains
-from windtunnel.gangs.termination import incarnation_of
 from windtunnel.gangs.view import View
 
 

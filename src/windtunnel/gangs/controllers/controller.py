@@ -11,12 +11,22 @@ still to be written, nothing is decided about it: one more pass costs nothing.
 from heapq import heappop, heappush
 from typing import Final
 
-from windtunnel.gangs import attachments, cliques, gang_status, groups, replicas, sets, termination
 from windtunnel.gangs.changes import Changes
 from windtunnel.gangs.commands import Command, Emit, PatchGroupStatus
-from windtunnel.gangs.expectations import Expectations
-from windtunnel.gangs.generation import Outline, scaled_of
-from windtunnel.gangs.groups import GroupTally
+from windtunnel.gangs.controllers import (
+    attachments,
+    cliques,
+    groups,
+    pod_gangs,
+    replicas,
+    sets,
+    termination,
+)
+from windtunnel.gangs.controllers.expectations import Expectations
+from windtunnel.gangs.controllers.generation import Outline, scaled_of
+from windtunnel.gangs.controllers.groups import GroupTally
+from windtunnel.gangs.controllers.replicas import GangsKey, Standing
+from windtunnel.gangs.controllers.rollout import has_turn
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
@@ -28,8 +38,6 @@ from windtunnel.gangs.objects import (
     Replica,
     ScalingGroup,
 )
-from windtunnel.gangs.replicas import GangsKey, Standing
-from windtunnel.gangs.rollout import has_turn
 from windtunnel.gangs.view import View
 
 NEVER_AGAIN: Final = float("inf")
@@ -295,7 +303,7 @@ class Controller:
                 if scaled is None:
                     continue
             before = len(commands)
-            gang_status.keep(view, owner, outline, gang, scaled, now_s, commands)
+            pod_gangs.keep(view, owner, outline, gang, scaled, now_s, commands)
             if not gang.base and len(commands) > before:
                 self._wake_scaled(busy, owner.parts[gang.replica])
 

@@ -2,9 +2,23 @@
 
 from typing import Final
 
-from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import Command, Delete, Emit, PatchGroupStatus
-from windtunnel.gangs.generation import create, new_member
+from windtunnel.gangs.controllers import conditions
+from windtunnel.gangs.controllers.generation import create, new_member
+from windtunnel.gangs.controllers.rollout import (
+    allowance,
+    group_extent,
+    has_turn,
+    is_old,
+    takeable,
+    target,
+    unavailable,
+)
+from windtunnel.gangs.controllers.termination import (
+    clique_breached,
+    clique_deadline_s,
+    is_condemned,
+)
 from windtunnel.gangs.objects import (
     CLIQUE,
     FALSE,
@@ -18,17 +32,7 @@ from windtunnel.gangs.objects import (
     PodCliqueSet,
     ScalingGroup,
 )
-from windtunnel.gangs.rollout import (
-    allowance,
-    group_extent,
-    has_turn,
-    is_old,
-    takeable,
-    target,
-    unavailable,
-)
 from windtunnel.gangs.templates import COHERENT, GroupTemplate
-from windtunnel.gangs.termination import clique_breached, clique_deadline_s, is_condemned
 from windtunnel.gangs.view import View
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from windtunnel.gangs import names
 from windtunnel.gangs.commands import Command, Delete
-from windtunnel.gangs.generation import Outline, create, group_replicas
+from windtunnel.gangs.controllers.generation import Outline, create, group_replicas
 from windtunnel.gangs.objects import CLIQUE, GROUP, Attachment, Pod, PodCliqueSet
 from windtunnel.gangs.templates import MNNVL, Bounds, SetSpec, Sharing
 from windtunnel.gangs.view import View

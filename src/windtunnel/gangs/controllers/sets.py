@@ -2,8 +2,11 @@
 
 from typing import Final
 
-from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import Command, Emit, PatchSetStatus
+from windtunnel.gangs.controllers import conditions
+from windtunnel.gangs.controllers.replicas import Standing, is_settled
+from windtunnel.gangs.controllers.rollout import rolling_of
+from windtunnel.gangs.controllers.termination import incarnation_of, is_condemned
 from windtunnel.gangs.objects import (
     FALSE,
     NEVER,
@@ -17,10 +20,7 @@ from windtunnel.gangs.objects import (
     Revision,
     SetStatus,
 )
-from windtunnel.gangs.replicas import Standing, is_settled
-from windtunnel.gangs.rollout import rolling_of
 from windtunnel.gangs.templates import OFF, ON_DELETE
-from windtunnel.gangs.termination import incarnation_of, is_condemned
 from windtunnel.gangs.view import View
 
 PROGRESSING = "Progressing"

@@ -14,7 +14,7 @@ clique that was created since is touched.
 from collections.abc import Mapping
 from typing import Final
 
-from windtunnel.gangs import conditions
+from windtunnel.gangs.controllers import conditions
 from windtunnel.gangs.objects import PodClique, PodCliqueSet, ScalingGroup, Thing
 from windtunnel.gangs.templates import GroupTemplate
 

@@ -1,6 +1,5 @@
 """The controller of one clique: what its pods look like, and which come, go or are let through."""
 
-from windtunnel.gangs import conditions
 from windtunnel.gangs.commands import (
     Command,
     CreatePod,
@@ -9,7 +8,9 @@ from windtunnel.gangs.commands import (
     PatchCliqueStatus,
     Ungate,
 )
-from windtunnel.gangs.gates import Held, held
+from windtunnel.gangs.controllers import conditions
+from windtunnel.gangs.controllers.gates import Held, held
+from windtunnel.gangs.controllers.rollout import allowance, has_turn, surge, takeable, unavailable
 from windtunnel.gangs.objects import (
     CLIQUE,
     GATE,
@@ -24,7 +25,6 @@ from windtunnel.gangs.objects import (
     PodClique,
     PodCliqueSet,
 )
-from windtunnel.gangs.rollout import allowance, has_turn, surge, takeable, unavailable
 from windtunnel.gangs.templates import COHERENT
 from windtunnel.gangs.view import View
 

@@ -1,0 +1,1 @@
+"""The controllers of the gang layer: each reads the cache and returns commands with reasons."""
