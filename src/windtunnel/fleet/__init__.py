@@ -1,1 +1,1 @@
-"""Which machine belongs to whom: machines, needs, and the cycle that brings them together."""
+"""The fleet controller: demand, needs, machines, the decision cycle, execution and shards."""

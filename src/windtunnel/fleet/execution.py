@@ -124,7 +124,7 @@ class Executor:
         self.dry_run = False
         """Plans are counted and taken back; nothing begins. What waited before goes on waiting."""
         self.unreachable = False
-        """The provider answers nobody: what is asked meanwhile does not count as an attempt."""
+        """The provider cannot be reached: orders given meanwhile do not count as attempts."""
 
     @property
     def running(self) -> int:
@@ -206,7 +206,7 @@ class Executor:
         return orders
 
     def tag_again(self, machine: str) -> None:
-        """A machine is listed for another need than it is ours for: nobody answers for a tag."""
+        """A machine is listed for another need than ours: a lost tag is sent again."""
         if machine not in self._adopting:
             self._to_tag[machine] = None
 
@@ -345,7 +345,7 @@ class Executor:
             if row is not None and row.live:
                 inventory.transition(entry, CONFIGURING, now_s, row=row)
                 self._ask(running, FETCH, now_s, orders)
-            else:  # nobody asks for it any more, so it joins no cluster
+            else:  # its need is gone, so it joins no cluster
                 self._end(running, SUCCESS, "", now_s)
         elif operation == DRAIN:
             inventory.transition(entry, IDLE, now_s)
@@ -365,7 +365,7 @@ class Executor:
         return True
 
     def lost(self, machine: str, error: str, now_s: float) -> None:
-        """A machine failed by itself: spot took it, it burnt. Whoever had it needs another."""
+        """A machine failed by itself: spot took it, it burnt. Its need is short of one."""
         self._forget(machine)
         self._inventory.transition(
             self._inventory.entries[machine], FAILED, now_s, error=f"lost: {error}"

@@ -89,7 +89,7 @@ PREFIX: Final = "windtunnel_fleet"
 
 
 def no_clock() -> float:
-    """For those who do not measure: every lap takes no time."""
+    """The clock of instruments that do not measure: every lap takes no time."""
     return 0.0
 
 

@@ -24,7 +24,7 @@ from windtunnel.fleet.states import (
 )
 
 _BOUND = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
-"""States in which a machine is for somebody."""
+"""States in which a machine is counted for a need."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ def transition(
     """The machine in its new state; the one way in which a record changes state.
 
     What no longer holds in the new state is dropped here (the cluster of a machine that is idle
-    again, say), so that no caller can forget it. A holder stays while the machine is for somebody.
+    again, say), so that no caller can forget it. A holder stays while the machine is bound.
     """
     if not is_legal(machine.state, state):
         raise IllegalTransition(

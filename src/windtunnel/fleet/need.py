@@ -69,7 +69,7 @@ class NeedKey(msgspec.Struct, frozen=True, order=True, gc=False):
     group: str = ""
 
     def fault(self) -> str:
-        """What is wrong with a key that somebody kept for us, as a sentence."""
+        """What is wrong with a key that was stored elsewhere, as a sentence."""
         parts = self.fingerprint.split("|", 3)
         if len(parts) == 4:
             texts = [one.removeprefix(name) for one, name in zip(parts, _NUMBERS, strict=False)]
@@ -110,7 +110,7 @@ class Need(msgspec.Struct, frozen=True):
         return NeedKey(self.cluster, self.profile.fingerprint(), self.group)
 
     def order(self) -> tuple[int, float, NeedKey]:
-        """Who is served first: the higher priority, then the earlier arrival, then the key."""
+        """The order of service: the higher priority, then the earlier arrival, then the key."""
         return (-self.profile.priority, self.arrival_s, self.key())
 
 

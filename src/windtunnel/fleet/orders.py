@@ -22,7 +22,7 @@ class Token(msgspec.Struct, frozen=True, order=True, gc=False):
     """Which of two orders for a machine is the newer one."""
 
     epoch: int
-    """How often the shard was started: kept by whoever starts it."""
+    """How often the shard was started."""
     sequence: int
 
 

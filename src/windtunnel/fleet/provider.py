@@ -39,9 +39,9 @@ from windtunnel.fleet.states import (
 )
 
 FROM_THE_START: Final = 0
-"""The cursor of who has seen nothing yet."""
+"""The cursor before the first page."""
 PAGE: Final = 50_000
-"""How many changes a page has at most, where nobody says."""
+"""How many changes a page has at most, by default."""
 
 
 class OperationStates(msgspec.Struct, frozen=True):
@@ -83,11 +83,11 @@ class Page(msgspec.Struct, frozen=True):
     expired: bool = False
     """The cursor was too old to know all that has gone: list again from the start."""
     unreachable: bool = False
-    """Nobody answered: the page says nothing, and least of all that machines are gone."""
+    """The provider did not answer: an empty page does not mean that machines are gone."""
 
 
 class Provider(Protocol):
-    """Who has machines. Answers to orders come back by another way, in their own time."""
+    """A provider of machines. Completions of orders are delivered separately, later."""
 
     def begin(self, shard: str, order: MachineOrder, now_s: float) -> None:
         """Takes an order and returns at once."""

@@ -16,7 +16,7 @@ CAPACITY_TYPES: Final = ("bare-metal", "reserved", "on-demand", "spot")
 """The name of each capacity type, by its number."""
 
 IDLE_HOLD_S: Final = (math.inf, math.inf, 600.0, 60.0)
-"""By capacity type: how long a machine that nobody wants stays before it is given back.
+"""By capacity type: how long an idle machine is held before it is given back.
 
 Metal and reservations are paid for in any case, so they stay.
 """

@@ -80,7 +80,7 @@ class Shard:
     ) -> None:
         self.name: Final = name
         self.epoch: Final = epoch
-        """How often it was started; whoever starts it keeps count."""
+        """How often the shard was started; issued with its lease."""
         self.limits: Final = limits or ExecutionLimits()
         self.instruments: Final = instruments or Instruments()
         self.territory: Final = territory or Territory()
@@ -212,7 +212,7 @@ class Shard:
     # What was under way before it started.
 
     def _watch(self, records: list[Machine], now_s: float) -> None:
-        """Nobody here will be answered for what an earlier start began: the list will tell."""
+        """Operations that an earlier process began: they are not answered here, but listed."""
         for record in records:
             if record.state in TRANSITIONAL and record.id in self.planner.inventory.entries:
                 limits = self.limits

@@ -32,7 +32,7 @@ class Action(msgspec.Struct, frozen=True, gc=False):
     machine: str
     cluster: str = ""
     need: NeedKey | None = None
-    """For whom: who gets the machine, now or once it is drained."""
+    """The need that gets the machine, now or once it is drained."""
     grace_s: float = 0.0
     """How long the cluster may take to empty it."""
     priority: int = 0
@@ -79,7 +79,7 @@ CONFIDENCE: Final = ("none", "medium", "high")
 
 
 class Hint(msgspec.Struct, frozen=True, gc=False):
-    """What a cluster could get more of, for those who would ask for it."""
+    """What a cluster could get more of, if it asked."""
 
     cluster: str
     fingerprint: str

@@ -39,7 +39,7 @@ def bucket_of(dollars: float) -> int:
 
 
 DRAIN_S: Final = 30.0
-"""How long a machine takes to drain, where nobody says."""
+"""How long a machine takes to drain, by default."""
 RECLAIM_GRACE_S: Final = 600.0
 """How long a machine that its cluster no longer needs has to empty itself."""
 

@@ -161,7 +161,7 @@ class Stock:
                 return entry
 
     def _tidy(self, free: list[MachineEntry], state: int) -> None:
-        """Drops from a list who is no longer free."""
+        """Drops machines that are no longer free from a list."""
         kept: list[MachineEntry] = []
         for entry in free:
             if entry.state == state and entry.is_free():
@@ -177,7 +177,7 @@ class Stock:
             self._sorted = True
 
     def free(self) -> list[MachineEntry]:
-        """All free machines, by id: for those who look, not for those who take."""
+        """All free machines, by id; to take one, use `pop`."""
         listed = [e for e in self._idle if e.state == IDLE and e.is_free()]
         listed += [e for e in self._quota if e.state == SPECULATIVE and e.is_free()]
         return sorted(listed, key=_by_id)
@@ -222,7 +222,7 @@ def _place(free: list[MachineEntry], name: str) -> int:
 
 
 class SupplyAnswer:
-    """What those who ask for a supply are told: how sure one more machine is, and its price."""
+    """The answer to needs of one supply: how likely one more machine is, and its price."""
 
     __slots__ = ("confidence", "price")
 
@@ -250,7 +250,7 @@ class Supply:
         self.answer: SupplyAnswer | None = None  # what they were told last
 
     def is_alive(self) -> bool:
-        """Whether any machine matches, whoever has it."""
+        """Whether any machine matches, in use or not."""
         return any(stock.alive > 0 for stock in self.order)
 
 
@@ -263,7 +263,7 @@ class ClusterHoldings:
         self.surplus: Final[dict[str, MachineEntry]] = {}
         self.configured = 0
         self.unknown: Final = NeedRow(self, NeedKey(name, "", ""), 0, 0, 0)
-        """Holds machines of the cluster of which nobody knows what they were for."""
+        """Holds machines of the cluster whose need is not known."""
         self.unknown.yields = False
 
 
@@ -286,7 +286,7 @@ class NeedRow:
         self.yields = reclamation_bucket != PINNED
         """Whether needs of higher priority may take its machines."""
         self.live = False  # whether its cluster asks for it
-        self.turn = (-priority, 0.0, key)  # who is served first: as `Need.order`
+        self.turn = (-priority, 0.0, key)  # the order of service, as `Need.order`
         self.resources: list[int] = []  # the numbers of what it asks for, by name
         self.want: list[int] = []
         self.supply: Supply | None = None

@@ -29,7 +29,7 @@ from windtunnel.fleet.states import (
 )
 
 _HELD: Final = (CREATING, CONFIGURING, CONFIGURED, DRAINING)
-"""States in which a machine is for somebody."""
+"""States in which a machine is counted for a need."""
 
 
 class Inventory:
@@ -84,7 +84,7 @@ class Inventory:
         return found
 
     def forget(self, row: NeedRow) -> None:
-        """Drops a row that nobody asks for and no machine is for: rows must not pile up."""
+        """Drops a row without a need and without machines: rows must not pile up."""
         if not row.live and not row.held and not row.promised:
             self.rows.pop(row.key, None)
 
@@ -143,7 +143,7 @@ class Inventory:
         self._break_promise(entry)
         self._detach(entry)
         self.errors.pop(name, None)
-        entry.state = FAILED  # for whoever still has it in a list
+        entry.state = FAILED  # lists that still have it skip it
 
     # A machine changes.
 
@@ -191,7 +191,7 @@ class Inventory:
     def plan(self, entry: MachineEntry, planned: int, row: NeedRow | None) -> None:
         """What is to be done with a machine, and whose it is then; nothing has begun.
 
-        Nobody is told to look again: who plans knows already.
+        The row is not marked as changed: the planner already knows.
         """
         self._leave(entry)
         entry.planned = planned

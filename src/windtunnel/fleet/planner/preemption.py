@@ -22,7 +22,7 @@ from windtunnel.fleet.states import DRAINING
 
 
 class Preemption:
-    """Finds victims. Who holds what is looked up once per cycle, and only when somebody asks."""
+    """Finds victims. Holders are looked up once per cycle, and only when a need preempts."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves: Final = moves
@@ -179,7 +179,7 @@ class Preemption:
 
 
 def _all_would_do(row: NeedRow, supply: Supply) -> bool:
-    """Whether all machines that match would suffice, whoever has them."""
+    """Whether all machines that match would suffice, in use or not."""
     found = [0] * len(row.want)
     for stock in supply.order:
         for at in range(len(found)):

@@ -91,7 +91,7 @@ class NeedsTable:
         return [stock.shape for stock in self._inventory.stocks if stock.alive]
 
     def _fold(self, needs: Iterable[Need]) -> list[Need]:
-        """Gangs that fit on one machine as units; machines that are all gone host nobody."""
+        """Gangs that fit on one machine as units; shapes without machines host none."""
         shapes = self._alive()
         if shapes != self._shapes or len(self._places) > MOST_PLACES:
             self._shapes = shapes

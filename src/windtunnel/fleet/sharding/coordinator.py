@@ -2,7 +2,7 @@
 
 A machine belongs to the shard of its domain, unless it was moved. It moves in three steps: a donor
 gives it up and forgets it, then it is the receiver's in the books here, then the receiver is told.
-So no two shards ever decide about one machine, whoever dies in between. Shards never wait for this:
+So no two shards ever decide about one machine, whichever process dies. Shards never wait for this:
 while the coordinator is away, nothing moves and everything else goes on.
 """
 
@@ -90,7 +90,7 @@ class Coordinator:
         ] = {}  # as last reported, less what moves
         self._rests: Final[dict[tuple[str, NeedKey], float]] = {}
 
-    # Who has what.
+    # Domains and clusters of shards.
 
     def add_shard(self, name: str) -> None:
         if name not in self.books.shards:
@@ -149,7 +149,7 @@ class Coordinator:
                 mine.leave(machine)
         return mine
 
-    # Who runs a shard.
+    # Leases of processes.
 
     def acquire(self, shard: str, holder: str, now_s: float) -> int:
         """The epoch under which a process may run a shard; 0 while another one holds it.

@@ -107,7 +107,7 @@ class ShardMember:
         self._released, self._taken = released, taken
 
     def _release(self, order: Release) -> tuple[str, ...]:
-        """Gives up machines that nobody uses and nothing is planned for."""
+        """Gives up machines that are free and for which nothing is planned."""
         shard = self._shard
         stock = shard.planner.inventory.stock(order.shape)
         names: list[str] = []

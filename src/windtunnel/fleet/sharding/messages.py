@@ -65,7 +65,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """To who gets them: these machines are yours now."""
+    """To the receiver: these machines are yours now."""
 
     id: int
     term: int

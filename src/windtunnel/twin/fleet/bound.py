@@ -28,7 +28,7 @@ SOLVE_S: Final = 10.0
 
 
 class CostGap(msgspec.Struct, frozen=True):
-    """What needs pay, and what nobody could pay less than."""
+    """What needs pay, and a lower bound for any assignment."""
 
     rows: int
     machines: int

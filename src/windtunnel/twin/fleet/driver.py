@@ -113,7 +113,7 @@ class FleetDriver:
         self.look(fresh)
 
     def stop(self, name: str) -> None:
-        """A shard is not run any more: nobody hears its answers until another one starts."""
+        """A shard is no longer run: its completions are dropped until another process starts."""
         del self.shards[name]
 
     def _cycle(self) -> None:
@@ -147,8 +147,8 @@ class FleetDriver:
 
 
 def _nothing(now_s: float) -> None:
-    """Nobody asks for anything."""
+    """No demand."""
 
 
 def _nothing_of(shard: Shard, plan: CyclePlan) -> None:
-    """Nobody looks at plans."""
+    """Plans are not observed."""

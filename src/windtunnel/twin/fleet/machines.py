@@ -36,7 +36,7 @@ from windtunnel.twin.fleet.provider import Delays, ProviderLink, SimulatedProvid
 SHARD: Final = "fleet"
 LISTENER: Final = "ground"
 WHOLE_GRACE_S: Final = 1e9
-"""How long a drain takes that nobody says is over: all of its grace."""
+"""How long a drain takes unless it is reported empty: all of its grace."""
 JOIN_S: Final = 5.0
 GIVE_BACK_S: Final = 10.0
 PODS: Final = 110.0
@@ -64,7 +64,7 @@ class Tenant(Protocol):
     def join(self, node: Node, now_s: float) -> None: ...
 
     def empty(self, machine: str, now_s: float) -> None:
-        """A machine is to leave: whoever is there has to go."""
+        """Drains a machine that is to leave."""
 
     def leave(self, machine: str, now_s: float) -> None:
         """A machine is gone, with whatever was on it."""
@@ -72,7 +72,7 @@ class Tenant(Protocol):
     def is_empty(self, machine: str) -> bool: ...
 
     def fail(self, machine: str, now_s: float) -> None:
-        """A machine stops, and nobody knows yet that it will not come back."""
+        """A machine stops; the cluster finds out later that it will not come back."""
 
 
 class Machines:
@@ -127,7 +127,7 @@ class Machines:
         self._later: Final[list[tuple[float, str, str]]] = []  # when, what, machine
         self.actions: Final[dict[str, int]] = {}
         self.verdicts: dict[str, str] = {}
-        self._said: dict[str, str] = {}  # of these, what whoever listens has heard
+        self._said: dict[str, str] = {}  # of these, what has been logged
         """Of the needs that are not satisfied: why."""
         self._closed: Final[list[Machine]] = []  # places that open when the run begins
         for pool, count in zip(settings.pools, initial, strict=True):
@@ -167,7 +167,7 @@ class Machines:
         )
 
     def kinds(self) -> list[MachineKind]:
-        """What a node can be, for who asks for one."""
+        """The kinds of machines that clusters can ask for."""
         return [
             MachineKind(capacity_of(pool), {**pool.labels, ACCELERATOR: pool.accelerator})
             for pool in self.settings.pools
@@ -368,7 +368,7 @@ class Machines:
 
 
 def _held(machine: Machine | None) -> tuple[str, str] | None:
-    """The cluster and the row that a machine is counted for; None where it is for nobody."""
+    """The cluster and the row that a machine is counted for; None where there is none."""
     if machine is None or machine.state != CONFIGURED or machine.holder is None:
         return None
     return machine.cluster, machine.holder.group
@@ -397,4 +397,4 @@ def node_of(record: Machine) -> Node:
 
 
 def _discard(now_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]) -> None:
-    """Nobody listens."""
+    """Logs nothing."""

@@ -66,7 +66,7 @@ class MachineAccount:
         return self._cost
 
     def begin(self, now_s: float) -> None:
-        """The run begins: what was before is nobody's."""
+        """The run begins: what was counted before is dropped."""
         self.settle(now_s)
         self._seconds = self._cost = 0.0
         self.most = self.here

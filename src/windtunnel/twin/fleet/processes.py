@@ -150,7 +150,7 @@ class ShardProcesses:
             pass
         orders = shard.expire(now_s) + shard.cycle(now_s)[1]
         before, sent = self._provider.fenced, 0
-        for order in orders:  # grows: clusters answer whoever asks them
+        for order in orders:  # grows: clusters answer stale processes, too
             if order.operation == FETCH:
                 orders += shard.answer(Completion(order.machine, order.token), now_s)
             else:
@@ -165,4 +165,4 @@ class ShardProcesses:
 
 
 def _nothing(shard: Shard) -> None:
-    """Nobody sends roll-ups."""
+    """No roll-ups are sent."""

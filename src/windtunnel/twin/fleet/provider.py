@@ -139,7 +139,7 @@ class SimulatedProvider:
             self.open(shape)
 
     def open(self, shape: MachineShape) -> None:
-        """One more place, under an id that nobody had before."""
+        """One more place, under a new id."""
         kind = self._kinds.setdefault(shape, len(self._kinds) + 1)
         number = self._places.get(kind, 0)
         self._places[kind] = number + 1
@@ -260,7 +260,7 @@ class SimulatedProvider:
         if FROM_THE_START < cursor < self._forgotten:
             return Page([], [], cursor, expired=True)
         changes = [(at, name) for name, at in _after(self._changed, cursor)]
-        if cursor != FROM_THE_START:  # who has seen nothing has nothing to forget
+        if cursor != FROM_THE_START:  # a first list needs no tombstones
             changes += [(at, name) for name, at in _after(self._gone, cursor)]
         changes.sort()
         page = changes[:most]
@@ -346,7 +346,7 @@ class ProviderLink:
         return self._provider.get(machine)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor; nothing while nobody answers."""
+        """What changed after a cursor; nothing during an outage."""
         if self.out:
             return Page([], [], cursor, unreachable=True)
         return self._provider.list_since(shard, epoch, cursor, most)

@@ -90,7 +90,7 @@ class ProviderFaults(msgspec.Struct, frozen=True):
         return self
 
     def _check_times(self) -> None:
-        """What is never reached would never happen, and nobody would know."""
+        """A time that is never reached would silently do nothing."""
         for loss in self.domains:
             if not 0.0 <= loss.at_s < math.inf:
                 raise InputError(
@@ -146,7 +146,7 @@ class UnreliableProvider:
         self.doubled = 0
         self.lied = 0
         self.unreachable = 0
-        """Orders that came while nobody was there."""
+        """Orders given while the provider was unreachable."""
 
     # Machines are lost.
 
@@ -219,7 +219,7 @@ class UnreliableProvider:
         return self._provider.get(machine)
 
     def list_since(self, shard: str, epoch: int, cursor: int, most: int = PAGE) -> Page:
-        """What changed after a cursor; nothing while nobody is there; some of it not true."""
+        """What changed after a cursor; nothing while unreachable; some of it false."""
         if self._is_down(self._now_s):
             return Page([], [], cursor, unreachable=True)
         page = self._provider.list_since(shard, epoch, cursor, most)
