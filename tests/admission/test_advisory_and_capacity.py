@@ -9,7 +9,7 @@ from windtunnel.admission.capacity import CapacitySource, capacity_plan
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome
-from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.requests.budgets import ObservedLimit, ObservedLimits
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
 from windtunnel.admission.tasks.pressure import PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupView
@@ -99,7 +99,7 @@ def test_the_capacity_plan_says_where_each_value_came_from() -> None:
     shop = Shop()
     lease = shop.desk.take(shop.desk.ask(model="m"))
     ticket = shop.desk.wait(shop.desk.ask(model="m"))
-    shop.desk.end(lease, observed=ObservedLimits(requests_limit=60))
+    shop.desk.end(lease, observed=ObservedLimits(requests=ObservedLimit(limit=60)))
     assert ticket.lease is not None
     shop.choose()
     groups = RowGroupAdmission(4, 16, 100)

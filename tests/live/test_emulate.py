@@ -330,7 +330,7 @@ def test_a_rate_limit_says_when_to_come_again() -> None:
     assert replies[0][1]["x-ratelimit-remaining-requests"] == "2"
     said = read_limits(replies[3][1], 0.0)
     assert said is not None
-    assert (said.requests_limit, said.requests_left, said.retry_after_s) == (3, 0, 2.0)
+    assert (said.requests.limit, said.requests.left, said.retry_after_s) == (3, 0, 2.0)
     assert replies[3][1]["retry-after"] == "2"
 
 

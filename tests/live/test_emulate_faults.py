@@ -166,6 +166,6 @@ def test_what_is_said_of_a_rate_limit_says_what_it_is(
         headers = {name.decode(): value.decode() for name, value in rate.headers(wait_s)}
         said = read_limits(headers, 0.0)
         assert said is not None
-        assert said.requests_limit == limit
-        finder.saw(said.requests_limit, said.requests_left, said.requests_reset_s)
+        assert said.requests.limit == limit
+        finder.saw(said.requests.limit, said.requests.left, said.requests.reset_s)
     assert finder.window_s == window_s

@@ -14,7 +14,7 @@ from windtunnel.admission.reasons import (
     TaskDenial,
 )
 from windtunnel.admission.requests.admission import RequestAdmission
-from windtunnel.admission.requests.budgets import Budget, ObservedLimits
+from windtunnel.admission.requests.budgets import Budget, ObservedLimit, ObservedLimits
 from windtunnel.admission.requests.endpoint import (
     QueueTicket,
     RequestAsk,
@@ -86,6 +86,7 @@ __all__ = [
     "AimdSettings",
     "GradientLimiter",
     "Budget",
+    "ObservedLimit",
     "ObservedLimits",
     "read_limits",
     "retry_after_s",

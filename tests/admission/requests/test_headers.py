@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.admission.requests.budgets import Budget, WindowFinder
+from windtunnel.admission.requests.budgets import Budget, ObservedLimit, WindowFinder
 from windtunnel.admission.requests.headers import read_limits, retry_after_s
 
 NOON = 1_767_182_400.0  # 2025-12-31T12:00:00Z
@@ -45,9 +45,9 @@ def test_openai_headers() -> None:
         NOON,
     )
     assert observed is not None
-    assert (observed.requests_limit, observed.requests_left) == (5000, 4999)
-    assert observed.requests_reset_s == 0.012
-    assert (observed.tokens_limit, observed.tokens_left, observed.tokens_reset_s) == (
+    assert (observed.requests.limit, observed.requests.left) == (5000, 4999)
+    assert observed.requests.reset_s == 0.012
+    assert (observed.tokens.limit, observed.tokens.left, observed.tokens.reset_s) == (
         160000,
         0,
         360.0,
@@ -65,8 +65,8 @@ def test_anthropic_headers() -> None:
         NOON,
     )
     assert observed is not None
-    assert (observed.requests_limit, observed.requests_reset_s) == (50, 30.0)
-    assert (observed.tokens_limit, observed.tokens_left) == (40000, -1)
+    assert (observed.requests.limit, observed.requests.reset_s) == (50, 30.0)
+    assert (observed.tokens.limit, observed.tokens.left) == (40000, -1)
 
 
 def test_the_draft_of_the_ietf_speaks_of_requests_only() -> None:
@@ -74,8 +74,8 @@ def test_the_draft_of_the_ietf_speaks_of_requests_only() -> None:
         {"RateLimit-Limit": "100", "RateLimit-Remaining": "7", "RateLimit-Reset": "5"}, NOON
     )
     assert observed is not None
-    assert (observed.requests_limit, observed.requests_left) == (100, 7)
-    assert (observed.requests_reset_s, observed.tokens_limit) == (5.0, -1)
+    assert (observed.requests.limit, observed.requests.left) == (100, 7)
+    assert (observed.requests.reset_s, observed.tokens.limit) == (5.0, -1)
 
 
 def test_a_reply_that_says_nothing_is_nothing() -> None:
@@ -105,7 +105,7 @@ def test_the_window_that_a_name_or_a_policy_says(
 ) -> None:
     observed = read_limits(headers, NOON)
     assert observed is not None
-    assert (observed.requests_limit, observed.requests_window_s) == (limit, window_s)
+    assert (observed.requests.limit, observed.requests.window_s) == (limit, window_s)
 
 
 def test_tokens_have_a_window_of_their_own() -> None:
@@ -113,7 +113,7 @@ def test_tokens_have_a_window_of_their_own() -> None:
         {"x-ratelimit-limit-requests-day": "9", "x-ratelimit-limit-tokens-minute": "7"}, NOON
     )
     assert observed is not None
-    assert (observed.requests_window_s, observed.tokens_window_s) == (86400.0, 60.0)
+    assert (observed.requests.window_s, observed.tokens.window_s) == (86400.0, 60.0)
 
 
 def at_once(window_s: float, now: float) -> float:
@@ -157,8 +157,8 @@ def test_the_last_second_of_a_minute_is_no_window_of_a_second_for_long() -> None
 def test_a_limit_of_a_second_is_kept_to() -> None:
     """Read as one of a minute, ten calls would be followed by a minute of silence."""
     budget = Budget(0, "default")
-    assert budget.learn(10, 9, 0.1, 0.0)
-    assert not budget.learn(10, 3, 0.7, 0.0)
+    assert budget.learn(ObservedLimit(10, 9, 0.1), 0.0)
+    assert not budget.learn(ObservedLimit(10, 3, 0.7), 0.0)
     assert (budget.window_s, budget.per_minute) == (1.0, 600)
     for _ in range(3):
         budget.spend(1, 0.0)
@@ -170,12 +170,12 @@ def test_a_limit_of_a_second_is_kept_to() -> None:
 def test_a_limit_of_a_day_is_left_to_the_provider() -> None:
     """Named so, or found out; what was booked meanwhile is forgotten with it."""
     named = Budget(0, "default")
-    assert not named.learn(14400, 14399, 6.0, 0.0, 86400.0)
+    assert not named.learn(ObservedLimit(14400, 14399, 6.0, 86400.0), 0.0)
     assert named.ready_s(10**6, 0.0) == 0.0
     found = Budget(0, "default")
-    assert found.learn(14400, 14399, 6.0, 0.0)
+    assert found.learn(ObservedLimit(14400, 14399, 6.0), 0.0)
     spent = found.spend(5, 0.0)
-    assert found.learn(14400, 14390, 60.0, 1.0)
+    assert found.learn(ObservedLimit(14400, 14390, 60.0), 1.0)
     assert (found.limit, found.used, found.source) == (0, 0, "default")
     assert spent is not None
     found.settle(spent, 9)
@@ -184,9 +184,9 @@ def test_a_limit_of_a_day_is_left_to_the_provider() -> None:
 
 def test_a_configured_minute_is_not_confused_with_what_is_left_of_a_day() -> None:
     budget = Budget(100, "configured")
-    assert not budget.learn(14400, 3, 6.0, 0.0, 86400.0)
+    assert not budget.learn(ObservedLimit(14400, 3, 6.0, 86400.0), 0.0)
     assert budget.left(0.0) == 100
-    assert not budget.learn(60, 40, 6.0, 0.0, 60.0)
+    assert not budget.learn(ObservedLimit(60, 40, 6.0, 60.0), 0.0)
     assert budget.left(0.0) == 40
 
 

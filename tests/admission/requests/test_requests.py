@@ -5,7 +5,7 @@ import pytest
 from tests.admission.requests.desk import Desk
 from windtunnel.admission.leases import Lease
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
-from windtunnel.admission.requests.budgets import Budget, ObservedLimits
+from windtunnel.admission.requests.budgets import Budget, ObservedLimit, ObservedLimits
 from windtunnel.admission.requests.endpoint import RequestAsk, RequestDenied, RequestLease
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.errors import InputError
@@ -250,7 +250,7 @@ def test_a_call_that_the_provider_refused_gives_its_tokens_back() -> None:
 
 def test_limits_are_learned_from_replies() -> None:
     desk = Desk(cap=100)
-    said = ObservedLimits(requests_limit=5, requests_left=2, requests_reset_s=30.0)
+    said = ObservedLimits(requests=ObservedLimit(limit=5, left=2, reset_s=30.0))
     desk.end(desk.take(), observed=said)
     budget = desk.admission.endpoints()[0].requests
     assert (budget.limit, budget.source) == (5, "headers")
@@ -266,7 +266,7 @@ def test_a_waiter_that_a_learned_limit_makes_impossible_is_refused() -> None:
     desk = Desk(cap=1)
     lease = desk.take()
     large, small = desk.wait(desk.ask(tokens=800)), desk.wait(desk.ask(tokens=10))
-    served = desk.end(lease, observed=ObservedLimits(tokens_limit=500, tokens_left=500))
+    served = desk.end(lease, observed=ObservedLimits(tokens=ObservedLimit(limit=500, left=500)))
     assert served == [large, small]
     assert large.denied is not None
     assert large.denied.reason is RequestDenial.TOO_LARGE
@@ -278,7 +278,7 @@ def test_a_waiting_estimate_fits_whatever_budget_is_learned() -> None:
     desk = Desk(cap=1)
     lease = desk.take()
     large, small = desk.wait(estimate(800)), desk.wait(desk.ask(tokens=10))
-    served = desk.end(lease, observed=ObservedLimits(tokens_limit=500, tokens_left=500))
+    served = desk.end(lease, observed=ObservedLimits(tokens=ObservedLimit(limit=500, left=500)))
     assert served == [large]
     tokens = desk.admission.endpoints()[0].tokens
     assert tokens.left(0.0) == 0
@@ -318,7 +318,7 @@ def test_the_guess_at_an_answer_is_learned_from_answers() -> None:
     desk = Desk(cap=1)
     lease = desk.take(guess())
     waiting = [desk.wait(guess()) for _ in range(5)]
-    limit = ObservedLimits(tokens_limit=100, tokens_left=100)
+    limit = ObservedLimits(tokens=ObservedLimit(limit=100, left=100))
     for ticket in waiting:
         assert desk.end(lease, tokens_used=12, observed=limit) == [ticket]
         assert ticket.lease is not None
@@ -346,7 +346,7 @@ def test_answers_that_scatter_are_taken_for_longer_than_their_mean() -> None:
 
 def test_a_configured_budget_is_not_overruled_by_a_reply() -> None:
     budget = Budget(10, "configured")
-    assert not budget.learn(500, -1, -1.0, 0.0)
+    assert not budget.learn(ObservedLimit(500, -1, -1.0), 0.0)
     assert budget.limit == 10
 
 

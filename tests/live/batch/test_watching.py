@@ -15,7 +15,7 @@ from tests.live.batch.running import PATIENCE_S, batch, prompts, start, write_ro
 from tests.live.server import Asked, Said, Server, answer
 from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests.admission import RequestAdmission
-from windtunnel.admission.requests.budgets import ObservedLimits
+from windtunnel.admission.requests.budgets import ObservedLimit, ObservedLimits
 from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
 from windtunnel.core.random import Streams
 from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView, held_by
@@ -234,7 +234,7 @@ def test_which_budget_a_call_waits_for() -> None:
     ask = RequestAsk("p", "m", Domain.CHAT, tokens=90, is_estimate=True)
     lease = admission.acquire(ask, 0.0)
     assert isinstance(lease, RequestLease)
-    learned = ObservedLimits(tokens_limit=100, tokens_left=40)
+    learned = ObservedLimits(tokens=ObservedLimit(limit=100, left=40))
     admission.release(lease, Outcome.SUCCESS, 0.0, tokens_used=60, observed=learned)
     (endpoint,) = admission.endpoints()
     assert held_by(endpoint, 0.0) == ("", 0.0)

@@ -452,20 +452,8 @@ class RequestAdmission:
 
     def _learn(self, endpoint: ModelEndpoint, observed: ObservedLimits, now: float) -> None:
         requests, tokens = endpoint.requests, endpoint.tokens
-        changed = requests.learn(
-            observed.requests_limit,
-            observed.requests_left,
-            observed.requests_reset_s,
-            now,
-            observed.requests_window_s,
-        )
-        if tokens.learn(
-            observed.tokens_limit,
-            observed.tokens_left,
-            observed.tokens_reset_s,
-            now,
-            observed.tokens_window_s,
-        ):
+        changed = requests.learn(observed.requests, now)
+        if tokens.learn(observed.tokens, now):
             changed = True
         if changed and self._reports:
             numbers: dict[str, Plain] = {

@@ -24,45 +24,37 @@ _SLACK: Final = 1.5
 """Resets are rounded, and seen a little late: times that differ by no more are the same."""
 
 
-class ObservedLimits:
-    """What a reply's headers said of the provider's limits; negative is unknown.
+class ObservedLimit:
+    """What a reply's headers said of one limit; negative is unknown.
 
     A limit holds for its window; its reset is how long until all of it is there again.
     """
 
-    __slots__ = (
-        "requests_left",
-        "requests_limit",
-        "requests_reset_s",
-        "requests_window_s",
-        "retry_after_s",
-        "tokens_left",
-        "tokens_limit",
-        "tokens_reset_s",
-        "tokens_window_s",
-    )
+    __slots__ = ("left", "limit", "reset_s", "window_s")
+
+    def __init__(
+        self, limit: int = -1, left: int = -1, reset_s: float = -1.0, window_s: float = -1.0
+    ) -> None:
+        self.limit: Final = limit
+        self.left: Final = left
+        self.reset_s: Final = reset_s
+        self.window_s: Final = window_s
+
+
+class ObservedLimits:
+    """What a reply's headers said of the provider's limits, and how long it asked to wait."""
+
+    __slots__ = ("requests", "retry_after_s", "tokens")
 
     def __init__(
         self,
         *,
-        requests_limit: int = -1,
-        requests_left: int = -1,
-        requests_reset_s: float = -1.0,
-        requests_window_s: float = -1.0,
-        tokens_limit: int = -1,
-        tokens_left: int = -1,
-        tokens_reset_s: float = -1.0,
-        tokens_window_s: float = -1.0,
+        requests: ObservedLimit | None = None,
+        tokens: ObservedLimit | None = None,
         retry_after_s: float = 0.0,
     ) -> None:
-        self.requests_limit: Final = requests_limit
-        self.requests_left: Final = requests_left
-        self.requests_reset_s: Final = requests_reset_s
-        self.requests_window_s: Final = requests_window_s
-        self.tokens_limit: Final = tokens_limit
-        self.tokens_left: Final = tokens_left
-        self.tokens_reset_s: Final = tokens_reset_s
-        self.tokens_window_s: Final = tokens_window_s
+        self.requests: Final[ObservedLimit] = requests if requests is not None else ObservedLimit()
+        self.tokens: Final[ObservedLimit] = tokens if tokens is not None else ObservedLimit()
         self.retry_after_s: Final = retry_after_s
 
 
@@ -200,14 +192,14 @@ class Budget:
         self.limit = limit
         self.source = CONFIGURED
 
-    def learn(
-        self, limit: int, left: int, reset_s: float, now: float, window_s: float = -1.0
-    ) -> bool:
-        """What a provider said: its limit, what is left of it, until when, and of which window.
+    def learn(self, observed: ObservedLimit, now: float) -> bool:
+        """What a provider said; a window that is not known is found from the rest.
 
-        Negative numbers are unknown; the window is then found from the rest. A configured limit
-        stays; what others spent on the same key is booked as spent. True when the limit changed.
+        A configured limit stays; what others spent on the same key is booked as spent. True when
+        the limit changed.
         """
+        limit, left, reset_s = observed.limit, observed.left, observed.reset_s
+        window_s = observed.window_s
         if window_s <= 0.0:
             self._finder.saw(limit, left, reset_s)
             window_s = self._finder.window_s

@@ -13,7 +13,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-from windtunnel.admission.requests.budgets import DAY_S, HOUR_S, MINUTE_S, SECOND_S, ObservedLimits
+from windtunnel.admission.requests.budgets import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    SECOND_S,
+    ObservedLimit,
+    ObservedLimits,
+)
 from windtunnel.core.random import Stream
 
 FIRST_RETRY_S = 2.0
@@ -84,18 +91,7 @@ def read_limits(headers: Mapping[str, str], wall_s: float) -> ObservedLimits | N
     wait_s = max(0.0, retry_after_s(said, wall_s))
     if requests is None and tokens is None and wait_s == 0.0:
         return None
-    of_requests, of_tokens = requests or _NOTHING, tokens or _NOTHING
-    return ObservedLimits(
-        requests_limit=of_requests.limit,
-        requests_left=of_requests.left,
-        requests_reset_s=of_requests.reset_s,
-        requests_window_s=of_requests.window_s,
-        tokens_limit=of_tokens.limit,
-        tokens_left=of_tokens.left,
-        tokens_reset_s=of_tokens.reset_s,
-        tokens_window_s=of_tokens.window_s,
-        retry_after_s=wait_s,
-    )
+    return ObservedLimits(requests=requests, tokens=tokens, retry_after_s=wait_s)
 
 
 def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
@@ -107,19 +103,9 @@ def retry_after_s(headers: Mapping[str, str], wall_s: float) -> float:
     return max(0.0, _wait(said.get("retry-after", ""), wall_s))
 
 
-class _Limit(NamedTuple):
-    limit: int
-    left: int
-    reset_s: float
-    window_s: float
-
-
-_NOTHING = _Limit(-1, -1, -1.0, -1.0)
-
-
 def _said_of(
     said: Mapping[str, str], dialects: tuple[_Dialect, ...], wall_s: float
-) -> _Limit | None:
+) -> ObservedLimit | None:
     """What the first dialect says that is spoken."""
     for dialect in dialects:
         limit, left = _whole(said, dialect.limit), _whole(said, dialect.remaining)
@@ -129,7 +115,7 @@ def _said_of(
         if window_s < 0.0:
             policies = (said.get(dialect.limit, ""), said.get("ratelimit-policy", ""))
             window_s = _policy_window_s(",".join(policies), limit)
-        return _Limit(limit, left, _wait(said.get(dialect.reset, ""), wall_s), window_s)
+        return ObservedLimit(limit, left, _wait(said.get(dialect.reset, ""), wall_s), window_s)
     return None
 
 
