@@ -13,7 +13,7 @@ from windtunnel.admission.requests.endpoint import RequestAsk
 from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.random import Streams
-from windtunnel.live.asyncio_front import AsyncLimiter
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 
 CALLS = 50_000
 REPEATS = 3

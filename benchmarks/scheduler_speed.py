@@ -13,7 +13,7 @@ from benchmarks.idle.rig import PROVIDER, Column, Rig
 from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import cpu_s
-from windtunnel.live.asyncio_front import AsyncLimiter
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 
 TASKS = 100_000
 COMPARED = 20_480

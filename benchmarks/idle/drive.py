@@ -12,8 +12,8 @@ from benchmarks.idle.rig import PROVIDER, Column, Rig, columns_of
 from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.admission.reasons import Outcome
 from windtunnel.admission.tasks.admission import LLM_WAIT
-from windtunnel.live.asyncio_front import AsyncLimiter
-from windtunnel.live.crew import Crew
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
+from windtunnel.live.admission.workers import CellWorkers
 
 REFUSAL_S = 0.05
 BARE_S = 0.4
@@ -30,7 +30,7 @@ class Drive:
         # Somebody else's call fills a pressed model; where nobody does, two models share the slots.
         self.cap = 1 if case.held_s else max(1, case.slots // 2)
         self.meter = Meter(self.rig.tasks.resource(LLM_WAIT))
-        self.crew = Crew(self.rig.scheduler, self.limiter.now, self._call)
+        self.crew = CellWorkers(self.rig.scheduler, self.limiter.now, self._call)
         self.serving = {"a": 0, "z": 0}
         self.made = self.refused = self.failed = 0
         self.served_s = self.leased_wait_s = 0.0

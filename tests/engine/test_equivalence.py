@@ -21,10 +21,10 @@ from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.step_time.blis import BlisTrainedPhysics
 from windtunnel.models.step_time.linear import Linear
-from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 from windtunnel.models.step_time.profile import physics_model
 from windtunnel.models.step_time.roofline import Roofline
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 from windtunnel.workload.request import PrefixChain, Request
 
 TICK = 2.0**-20
@@ -40,7 +40,7 @@ class Kinked(StepTimeModel):
         slopes: list[int],
         fixed: int,
         prefill: int,
-        bounds: Bounds | None,
+        bounds: MeasuredBounds | None,
     ) -> None:
         self.bounds = bounds
         self.knots = knots
@@ -51,7 +51,7 @@ class Kinked(StepTimeModel):
     def __repr__(self) -> str:
         return f"Kinked({self.knots}, {self.slopes}, {self.fixed}, {self.prefill}, {self.bounds})"
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         return self.bounds
 
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
@@ -136,10 +136,10 @@ def models(draw: st.DrawFn) -> StepTimeModel:
 
 
 @st.composite
-def measured(draw: st.DrawFn) -> Bounds:
+def measured(draw: st.DrawFn) -> MeasuredBounds:
     """Bounds that some steps keep and some do not, each of them perhaps out of the way."""
     sizes = (st.integers(low, high) for low, high in ((1, 80), (0, 9), (0, 120), (1, 90)))
-    return Bounds(*(draw(st.just(1 << 30) | size) for size in sizes))
+    return MeasuredBounds(*(draw(st.just(1 << 30) | size) for size in sizes))
 
 
 class Shape(NamedTuple):
@@ -347,13 +347,13 @@ def a_table() -> Table:
     """Small tables with uneven knots, as measurements have."""
 
     def grid(times: list[list[float]]) -> Grid:
-        curves = [Curve([0.0, 16.0, 100.0], [ms / 1000 for ms in row]) for row in times]
+        curves = [TimeCurve([0.0, 16.0, 100.0], [ms / 1000 for ms in row]) for row in times]
         return Grid([1.0, 8.0, 40.0][: len(curves)], [], curves)
 
     prompt = grid([[1.0, 1.1, 1.5], [1.2, 1.25, 2.0], [3.0, 3.5, 4.0]])
     decode = grid([[1.0, 1.05, 1.4], [1.1, 1.3, 2.1]])
-    bounds = Bounds(48, 8, 60, 55)
-    head = Curve([1.0, 16.0], [0.0001, 0.0002])
+    bounds = MeasuredBounds(48, 8, 60, 55)
+    head = TimeCurve([1.0, 16.0], [0.0001, 0.0002])
     return Table(prompt, decode, None, 0.0, None, head, 0.0003, bounds)
 
 

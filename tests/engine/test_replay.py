@@ -17,19 +17,19 @@ from windtunnel.engine.replay import (
     read_run,
     simulate,
 )
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 
 CLOCKS_APART_S = 1234.5
 PER_STEP_S = 2.5e-3
-PROMPT = [Curve([0.0, 4096.0], [1e-3, 2e-3]), Curve([0.0, 4096.0], [0.1, 0.12])]
-DECODE = [Curve([16.0, 4096.0], [1e-4, 4e-4]), Curve([16.0, 4096.0], [1e-3, 2e-2])]
+PROMPT = [TimeCurve([0.0, 4096.0], [1e-3, 2e-3]), TimeCurve([0.0, 4096.0], [0.1, 0.12])]
+DECODE = [TimeCurve([16.0, 4096.0], [1e-4, 4e-4]), TimeCurve([16.0, 4096.0], [1e-3, 2e-2])]
 TABLE = Table(
     Grid([16.0, 2048.0], [], PROMPT),
     Grid([1.0, 64.0], [], DECODE),
     None,
     0.0,
-    Curve([1.0, 2048.0], [9e-3, 8e-2]),
-    Curve([1.0, 64.0], [7e-4, 9e-4]),
+    TimeCurve([1.0, 2048.0], [9e-3, 8e-2]),
+    TimeCurve([1.0, 64.0], [7e-4, 9e-4]),
 )
 
 

@@ -10,7 +10,7 @@ from tests.engine.test_equivalence import TICK, Shape, limits, models, outcome, 
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 from windtunnel.workload.request import Request
 
 
@@ -27,7 +27,7 @@ class Paced(StepTimeModel):
     def decode_line(self, decodes: int, context: int) -> tuple[float, float, float]:
         raise AssertionError("the reference asks for single steps")
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         return self.model.measured()
 
 

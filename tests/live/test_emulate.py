@@ -10,7 +10,7 @@ from tests.live.emulated import Emulated, chat, with_server
 from tests.live.inside import InsideReply
 from windtunnel.admission.requests.headers import read_limits
 from windtunnel.cli.emulate import EmulateOptions
-from windtunnel.live.emulate.faults import Fault, RateLimit
+from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
 from windtunnel.live.wire.client import NoReply
 from windtunnel.workload.request import Request
 
@@ -268,7 +268,9 @@ def test_each_replica_is_an_engine() -> None:
 
 
 def test_faults_are_drawn_from_the_seed() -> None:
-    settings = INSTANT._replace(faults=(Fault(0.3, status=500), Fault(0.2, status=429)))
+    settings = INSTANT._replace(
+        faults=(ResponseFault(0.3, status=500), ResponseFault(0.2, status=429))
+    )
 
     async def use(server: Emulated) -> list[int]:
         return [(await server.client.json(CHAT, chat(max_tokens=1)))[0] for _ in range(400)]
@@ -287,7 +289,7 @@ def test_latency_is_added_before_the_server() -> None:
         await server.client.json(PLAIN, {"model": "steady", "prompt": "abcd", "max_tokens": 1})
         return server.now_s() - start_s
 
-    faults = (Fault(1.0, delay_s=2.0),)
+    faults = (ResponseFault(1.0, delay_s=2.0),)
     assert with_server(use, settings=EmulateOptions(faults=faults)) == pytest.approx(2.101)
 
 
@@ -304,7 +306,7 @@ def test_a_connection_can_break_in_the_middle_of_an_answer(streams: bool) -> Non
                 return got
         raise AssertionError("it was whole")
 
-    got = with_server(use, settings=EmulateOptions(faults=(Fault(1.0, breaks=True),)))
+    got = with_server(use, settings=EmulateOptions(faults=(ResponseFault(1.0, breaks=True),)))
     assert got
     assert b"[DONE]" not in got
 
@@ -324,7 +326,7 @@ def test_a_rate_limit_says_when_to_come_again() -> None:
             replies.append((reply.status, reply.headers))
         return replies
 
-    settings = INSTANT._replace(rate_limit=RateLimit(0.5, 3.0))
+    settings = INSTANT._replace(rate_limit=RequestRateLimit(0.5, 3.0))
     replies = with_server(use, settings=settings)
     assert [status for status, _ in replies] == [200, 200, 200, 429, 200]
     assert replies[0][1]["x-ratelimit-remaining-requests"] == "2"

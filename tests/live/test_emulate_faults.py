@@ -7,23 +7,28 @@ from hypothesis import strategies as st
 from windtunnel.admission.requests.budgets import WindowFinder
 from windtunnel.admission.requests.headers import read_limits
 from windtunnel.core.errors import InputError
-from windtunnel.live.emulate.faults import Fault, RateLimit, parse_faults, parse_rate_limit
+from windtunnel.live.emulate.faults import (
+    RequestRateLimit,
+    ResponseFault,
+    parse_faults,
+    parse_rate_limit,
+)
 from windtunnel.live.emulate.prompts import (
-    Sharing,
+    PrefixSharing,
     chat_prompt,
     text_prompt,
     token_count,
     token_prompt,
 )
-from windtunnel.live.words import ROUND, WORDS, filler
+from windtunnel.live.filler import ROUND, WORDS, filler
 
 
 def test_faults_are_read_as_they_are_written() -> None:
     assert parse_faults("500=0.01, 429=0.05,latency=0.1:2s,break=1e-3") == (
-        Fault(0.01, status=500),
-        Fault(0.05, status=429),
-        Fault(0.1, delay_s=2.0),
-        Fault(0.001, breaks=True),
+        ResponseFault(0.01, status=500),
+        ResponseFault(0.05, status=429),
+        ResponseFault(0.1, delay_s=2.0),
+        ResponseFault(0.001, breaks=True),
     )
 
 
@@ -74,7 +79,7 @@ def test_no_stretch_of_time_has_more_than_its_part(
     rate_per_s: float, burst: int, gaps: list[float]
 ) -> None:
     """And whoever comes again when he was told to is let in."""
-    limit = RateLimit(rate_per_s, burst)
+    limit = RequestRateLimit(rate_per_s, burst)
     taken: list[float] = []
     now_s = 5.0
     for gap in gaps:
@@ -111,7 +116,7 @@ def test_prompts_share_the_full_blocks_of_what_they_both_begin_with(
         first[: size * (alike + 1)] == second[: size * (alike + 1)]
     ):
         alike += 1
-    sharing = Sharing(block_size)
+    sharing = PrefixSharing(block_size)
     chains = [sharing.chain(prompt, b"")[0] for prompt in (first, second)]
     keys = [chain.keys if chain is not None else [] for chain in chains]
     assert [len(found) for found in keys] == [len(first) // size, len(second) // size]
@@ -128,7 +133,7 @@ def test_a_prompt_is_counted_by_its_bytes() -> None:
 
 
 def test_a_prompt_that_goes_on_from_an_answer_names_it_as_the_engine_does() -> None:
-    sharing = Sharing(2)  # eight bytes a block
+    sharing = PrefixSharing(2)  # eight bytes a block
     first = b"0123456789"
     answer = b" one two six"  # three tokens, the last of which is never fed back
     chain, answer_key = sharing.chain(first, answer)
@@ -149,8 +154,8 @@ def test_a_prompt_that_goes_on_from_an_answer_names_it_as_the_engine_does() -> N
 
 
 def test_an_answer_within_a_block_is_known_by_nothing() -> None:
-    assert Sharing(16).chain(b"short", b" one")[1] == -1
-    assert Sharing(16).chain(b"", b"")[1] == -1
+    assert PrefixSharing(16).chain(b"short", b" one")[1] == -1
+    assert PrefixSharing(16).chain(b"", b"")[1] == -1
 
 
 @pytest.mark.parametrize(

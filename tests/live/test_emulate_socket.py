@@ -14,7 +14,7 @@ from tests.live.emulated import FALLS_SILENT_S, command, plan
 from windtunnel.cli.emulate import EmulateOptions, build_desk
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
-from windtunnel.live.emulate.faults import Fault
+from windtunnel.live.emulate.faults import ResponseFault
 from windtunnel.live.emulate.serving import listen, serve, url_of
 
 openai = pytest.importorskip("openai")
@@ -82,7 +82,7 @@ def test_the_official_client_raises_its_own_errors() -> None:
             with pytest.raises(openai.InternalServerError):
                 await client.chat.completions.create(model="steady", messages=message)
 
-    with_port(use, QUICK._replace(faults=(Fault(1.0, status=503),)))
+    with_port(use, QUICK._replace(faults=(ResponseFault(1.0, status=503),)))
 
 
 def test_a_client_that_hangs_up_is_noticed_on_the_wire() -> None:

@@ -14,7 +14,7 @@ from windtunnel.engine.limits import EngineLimits
 from windtunnel.engine.reference import ReferenceServer
 from windtunnel.engine.reference_step import PlannedStep
 from windtunnel.engine.server import Server
-from windtunnel.live.emulate.engine import Answer, Around, Engine
+from windtunnel.live.emulate.engine import Around, EmulatedAnswer, Engine
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.routing.load_balancing import RoundRobin
@@ -74,7 +74,7 @@ class Audience:
         self.ended: dict[int, float] = {}
         self.now_s = 0.0
 
-    def ask(self, request: Request, *, streams: bool = True) -> Answer:
+    def ask(self, request: Request, *, streams: bool = True) -> EmulatedAnswer:
         answer = self.engine.ask(request, streams=streams, now_s=self.now_s)
 
         def hear() -> None:
@@ -88,7 +88,7 @@ class Audience:
 
     def run(self, events: list[tuple[float, int, Request]]) -> None:
         """Arrivals (0) and departures (1) at their times; arrivals are before steps that end."""
-        answers: dict[int, Answer] = {}
+        answers: dict[int, EmulatedAnswer] = {}
         events = sorted(events, key=lambda event: event[:2])
         while events or self.engine.next_s < math.inf:
             if events and events[0][0] <= self.engine.next_s:

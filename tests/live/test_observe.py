@@ -17,11 +17,11 @@ from tests.live.virtual import run
 from windtunnel.cli.emulate import EmulateOptions
 from windtunnel.cli.observe import targets_of, traffic_of
 from windtunnel.core.errors import OutputError
-from windtunnel.live.emulate.faults import Fault, RateLimit
+from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
 from windtunnel.live.observe.observer import Manner, Observer
 from windtunnel.live.observe.prompts import APIS, PromptWriter
 from windtunnel.live.observe.stream import Answered, BadStream
-from windtunnel.live.observe.tally import Tally
+from windtunnel.live.observe.tally import ObservationTally
 from windtunnel.live.wire.client import CANNOT_CONNECT, NoReply
 from windtunnel.twin.run import run as simulate
 from windtunnel.workload.request import PrefixChain, Request
@@ -108,7 +108,7 @@ def test_too_many_in_flight_are_sent_late_and_it_is_said() -> None:
     )
     for start_s, _ in ends:
         assert sum(s <= start_s < e - 1e-9 for s, e in ends) <= 2
-    tally = Tally(targets_of(plan))
+    tally = ObservationTally(targets_of(plan))
     for one in measured:
         tally.add(one)
     assert tally.figures(1.0)["lag"]["max"] == pytest.approx(max(lags))
@@ -127,18 +127,24 @@ def test_a_request_that_takes_too_long_is_given_up() -> None:
 
 
 def test_faults_and_limits_are_told_apart() -> None:
-    faults = (Fault(0.2, status=500), Fault(0.2, status=429), Fault(0.2, breaks=True))
+    faults = (
+        ResponseFault(0.2, status=500),
+        ResponseFault(0.2, status=429),
+        ResponseFault(0.2, breaks=True),
+    )
     measured = observe(plan_of(OPEN), settings=EMULATED._replace(faults=faults))
     statuses = {(one.outcome, one.status) for one in measured}
     assert statuses == {("completed", 200), ("failed", 500), ("rejected", 429), ("cut_off", 200)}
     for one in measured:
         assert (one.error is None) == (one.outcome == "completed")
-    limited = observe(plan_of(OPEN), settings=EMULATED._replace(rate_limit=RateLimit(1.0, 1.0)))
+    limited = observe(
+        plan_of(OPEN), settings=EMULATED._replace(rate_limit=RequestRateLimit(1.0, 1.0))
+    )
     assert {one.outcome for one in limited} == {"completed", "rejected"}
 
 
 def test_users_go_on_after_a_failure_and_conversations_end() -> None:
-    faults = EMULATED._replace(faults=(Fault(0.3, status=500),))
+    faults = EMULATED._replace(faults=(ResponseFault(0.3, status=500),))
     closed = observe(plan_of(CLOSED), settings=faults)
     assert len(closed) == 50
     talks = observe(plan_of(TALKS), settings=faults)

@@ -20,7 +20,7 @@ from windtunnel.models.calibration.evidence import (
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import MODELS, resolve_model
 from windtunnel.models.step_time.profile import load_profile, profile_for
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 from windtunnel.models.step_time.table_files import read_table
 
 H200 = load_profile("h200")
@@ -73,8 +73,8 @@ def test_every_profile_has_evidence_for_every_model() -> None:
 def test_a_table_that_is_straight_misses_nothing_that_is_left_out() -> None:
     knots = [1.0, 2.0, 4.0, 8.0]
 
-    def line(add: float) -> Curve:
-        return Curve(knots, [add + knot for knot in knots])
+    def line(add: float) -> TimeCurve:
+        return TimeCurve(knots, [add + knot for knot in knots])
 
     straight = Grid(knots, [], [line(knot) for knot in knots])
     found = table_evidence(Table(straight, straight, None, 0.0, None, None))
@@ -84,7 +84,7 @@ def test_a_table_that_is_straight_misses_nothing_that_is_left_out() -> None:
 
 
 def test_a_table_with_a_bend_is_off_by_what_the_bend_hides() -> None:
-    bent = Grid([1.0, 2.0], [], [Curve([0.0, 1.0, 2.0], [1.0, 4.0, 3.0])] * 2)
+    bent = Grid([1.0, 2.0], [], [TimeCurve([0.0, 1.0, 2.0], [1.0, 4.0, 3.0])] * 2)
     found = table_evidence(Table(bent, bent, None, 0.0, None, None))
     # At 1, between 1 and 3, one would guess 2 where 4 was measured.
     assert (found.mape, found.p90, found.points) == (0.5, 0.5, 4)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.models import MODELS
 from windtunnel.models.step_time.model import StepWork
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 from windtunnel.models.step_time.table_files import read_table
 
 SHAPE = msgspec.structs.replace(MODELS["llama-3.1-8b"], layers=2)
@@ -31,10 +31,10 @@ times = st.floats(1e-6, 1e-1)
 
 
 @st.composite
-def curves(draw: st.DrawFn, *, fewest: int = 1) -> Curve:
+def curves(draw: st.DrawFn, *, fewest: int = 1) -> TimeCurve:
     knots = draw(st.lists(st.integers(0, 20_000), min_size=fewest, max_size=5, unique=True))
     values = draw(st.lists(times, min_size=len(knots), max_size=len(knots)))
-    return Curve([float(knot) for knot in sorted(knots)], values)
+    return TimeCurve([float(knot) for knot in sorted(knots)], values)
 
 
 @st.composite
@@ -90,21 +90,23 @@ def test_no_step_is_negative_or_infinite(
 
 
 @given(curve=curves(fewest=2), points=st.lists(st.floats(0, 1e6), min_size=2, max_size=6))
-def test_a_curve_rises_where_its_measurements_do(curve: Curve, points: list[float]) -> None:
-    rising = Curve(curve.knots, sorted(curve.times))
+def test_a_curve_rises_where_its_measurements_do(curve: TimeCurve, points: list[float]) -> None:
+    rising = TimeCurve(curve.knots, sorted(curve.times))
     found = [rising.at(point) for point in sorted(points)]
     for low, high in pairwise(found):
         assert high >= low * (1 - 1e-9)
 
 
 def test_a_curve_goes_on_along_its_last_two_measurements_but_never_down() -> None:
-    assert Curve([1.0, 2.0], [3.0, 5.0]).at(4.0) == pytest.approx(9.0)
-    assert Curve([1.0, 2.0], [5.0, 3.0]).at(4.0) == pytest.approx(3.0)
-    assert Curve([1.0, 2.0], [3.0, 5.0]).at(0.5) == 3.0
+    assert TimeCurve([1.0, 2.0], [3.0, 5.0]).at(4.0) == pytest.approx(9.0)
+    assert TimeCurve([1.0, 2.0], [5.0, 3.0]).at(4.0) == pytest.approx(3.0)
+    assert TimeCurve([1.0, 2.0], [3.0, 5.0]).at(0.5) == 3.0
 
 
 def test_between_four_measurements_a_grid_is_bilinear() -> None:
-    grid = Grid([1.0, 3.0], [], [Curve([0.0, 10.0], [1.0, 2.0]), Curve([0.0, 10.0], [3.0, 8.0])])
+    grid = Grid(
+        [1.0, 3.0], [], [TimeCurve([0.0, 10.0], [1.0, 2.0]), TimeCurve([0.0, 10.0], [3.0, 8.0])]
+    )
     assert grid.at((2.0, 5.0, 0.0, 0.0), 0) == pytest.approx((1.5 + 5.5) / 2)
     assert grid.at((5.0, 10.0, 0.0, 0.0), 0) == pytest.approx(14.0)
     assert grid.curve(5.0).at(10.0) == pytest.approx(14.0)

@@ -16,7 +16,7 @@ from windtunnel.analysis.steadiness import Steadiness, steadiness
 from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.units import format_duration
 from windtunnel.models.calibration.evidence import OPERATORS, Evidence
-from windtunnel.models.step_time.model import Bounds
+from windtunnel.models.step_time.model import MeasuredBounds
 from windtunnel.workload.moments import asked_mean, drawn_mean
 from windtunnel.workload.settings.sources import SourceSettings
 from windtunnel.workload.traces.reading import LeftOut
@@ -70,7 +70,7 @@ class PoolFacts(msgspec.Struct, frozen=True):
     evidence: Evidence
     kernels_only: bool
     """Step times are kernels alone, without the time between them."""
-    bounds: Bounds | None
+    bounds: MeasuredBounds | None
     """The largest steps that were measured."""
     extrapolated: dict[str, Any] | None
     """How much of its steps was beyond them; None where there are no bounds."""

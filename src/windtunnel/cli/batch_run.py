@@ -28,7 +28,7 @@ from windtunnel.live.batch.plan import BatchPlan
 from windtunnel.live.batch.run import Runner
 from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
-from windtunnel.live.event_loop import new_loop
+from windtunnel.live.system import new_loop
 from windtunnel.report.files.batch_trace import BatchTrace
 from windtunnel.report.files.folder import WholeFile
 from windtunnel.report.terminal.batch import show

@@ -14,7 +14,7 @@ from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.live.emulate.app import Desk
-    from windtunnel.live.emulate.faults import Fault, RateLimit
+    from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
 DEFAULT_ACCELERATOR = "h200"
@@ -39,8 +39,8 @@ class EmulateOptions(NamedTuple):
 
     served_name: str | None = None
     speedup: float = 1.0
-    rate_limit: RateLimit | None = None
-    faults: tuple[Fault, ...] = ()
+    rate_limit: RequestRateLimit | None = None
+    faults: tuple[ResponseFault, ...] = ()
     answer_tokens: int = ANSWER_MEAN
 
 
@@ -95,7 +95,7 @@ def emulate(
     from windtunnel.live.emulate.app import MOST_REQUESTS, build_app
     from windtunnel.live.emulate.faults import parse_faults, parse_rate_limit
     from windtunnel.live.emulate.serving import listen, run
-    from windtunnel.live.open_files import connections_allowed
+    from windtunnel.live.system import connections_allowed
 
     if not speedup > 0.0:
         allowed = "above 0, or inf to answer at once"
@@ -199,10 +199,10 @@ def build_desk(
     from windtunnel.engine.views import ServerCaches
     from windtunnel.live.emulate.app import Backend, Desk, Served
     from windtunnel.live.emulate.engine import Around, Engine
-    from windtunnel.live.emulate.faults import Faults
+    from windtunnel.live.emulate.faults import FaultDraw
     from windtunnel.live.emulate.metrics import Metrics
     from windtunnel.live.emulate.pace import AtOnce, Pace
-    from windtunnel.live.emulate.prompts import Sharing
+    from windtunnel.live.emulate.prompts import PrefixSharing
     from windtunnel.routing.build import RouterInputs, build_router
     from windtunnel.routing.custom import RequestLabels
     from windtunnel.routing.prefixes import CacheJournal
@@ -232,12 +232,12 @@ def build_desk(
         model=settings.served_name or plan.model_names[0],
         adapters={name: number for number, name in enumerate(adapters_of(plan))},
         max_model_len=min(int(server.limits.max_model_len) for server in servers),
-        sharing=Sharing(int(servers[0].limits.block_size)) if caches else None,
+        sharing=PrefixSharing(int(servers[0].limits.block_size)) if caches else None,
         lengths=LengthDraw(
             Lengths("lognormal", settings.answer_tokens, ANSWER_CV, 1, LONGEST_ANSWER)
         ),
         draws=streams["emulate.answers"],
-        faults=Faults(settings.faults, streams["emulate.faults"]),
+        faults=FaultDraw(settings.faults, streams["emulate.faults"]),
         rate_limit=settings.rate_limit,
     )
     metrics = Metrics(servers, served.model, settings.speedup)

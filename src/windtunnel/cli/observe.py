@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from windtunnel.live.observe.observer import Manner, Observer
     from windtunnel.live.observe.prompts import PromptWriter
-    from windtunnel.live.observe.tally import Tally, Targets
+    from windtunnel.live.observe.tally import ClassTargets, ObservationTally
     from windtunnel.live.wire.client import Endpoint
     from windtunnel.twin.scenario.plan import ScenarioPlan
     from windtunnel.workload.traces.measured import Measured, MeasuredTrace
@@ -91,7 +91,7 @@ def observe(
     from windtunnel.core.clock import unix_s
     from windtunnel.live.observe.observer import Manner
     from windtunnel.live.observe.prompts import PromptWriter
-    from windtunnel.live.observe.tally import Tally
+    from windtunnel.live.observe.tally import ObservationTally
     from windtunnel.live.wire.addresses import checked_url
     from windtunnel.live.wire.client import Endpoint, open_session
     from windtunnel.live.wire.keys import named_key, read_keys
@@ -108,7 +108,7 @@ def observe(
     _keep_apart(scenario, plan, {"-o": output, "--json": json_to})
     _refuse_media(plan)
     longest_s, wait_s = _duration(timeout, "--timeout"), _duration(wait, "--wait")
-    tally = Tally(targets_of(plan))
+    tally = ObservationTally(targets_of(plan))
     writer = PromptWriter(api, salt=f"{unix_s():.6f}")
     with ExitStack() as places:
         figures_file = None
@@ -149,7 +149,11 @@ class Observation:
     """One run of an observer: signals, progress, and where the rows go."""
 
     def __init__(
-        self, plan: ScenarioPlan, trace: MeasuredTrace, tally: Tally, writer: PromptWriter
+        self,
+        plan: ScenarioPlan,
+        trace: MeasuredTrace,
+        tally: ObservationTally,
+        writer: PromptWriter,
     ) -> None:
         self._plan = plan
         self._trace = trace
@@ -207,14 +211,14 @@ def traffic_of(plan: ScenarioPlan) -> Traffic:
     )
 
 
-def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
+def targets_of(plan: ScenarioPlan) -> dict[str, ClassTargets]:
     """What requests of each class must keep."""
     import math
 
-    from windtunnel.live.observe.tally import Targets
+    from windtunnel.live.observe.tally import ClassTargets
 
     return {
-        name: Targets(
+        name: ClassTargets(
             *(math.inf if time is None else time for time in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
         )
         for name, slo in plan.slos.items()
@@ -222,7 +226,7 @@ def targets_of(plan: ScenarioPlan) -> dict[str, Targets]:
 
 
 def _allow(connections: int, speedup: float) -> None:
-    from windtunnel.live.open_files import connections_allowed
+    from windtunnel.live.system import connections_allowed
 
     if not 0.0 < speedup < float("inf"):
         raise InputError(f"a speedup of {speedup:g}", where="--speedup", allowed="above 0")
@@ -287,7 +291,7 @@ async def model_of(server: Endpoint, wait_s: float, wanted: str | None, plan: Sc
 class _ProgressLine:
     """The progress line: on a terminal, one line that is drawn over itself."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: ObservationTally) -> None:
         from windtunnel.core.clock import monotonic_s
 
         self._tally = tally

@@ -5,13 +5,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from windtunnel.engine.step import Step, StepClock
-from windtunnel.models.step_time.model import Bounds
+from windtunnel.models.step_time.model import MeasuredBounds
 
 
 class Extrapolation:
     """Steps, and the time in them, beyond the bounds of a model; also by what is beyond."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: MeasuredBounds) -> None:
         self.bounds: Final = bounds
         self.steps: i64 = 0  # beyond in at least one respect
         self.time_s = 0.0

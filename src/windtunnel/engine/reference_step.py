@@ -2,7 +2,7 @@
 
 import math
 
-from windtunnel.models.step_time.model import Bounds
+from windtunnel.models.step_time.model import MeasuredBounds
 from windtunnel.workload.request import Request
 
 
@@ -21,7 +21,7 @@ class PlannedStep:
 class Beyond:
     """Steps, and the time in them, that are larger than any that were measured; also by what."""
 
-    def __init__(self, bounds: Bounds | None) -> None:
+    def __init__(self, bounds: MeasuredBounds | None) -> None:
         self.bounds = bounds
         self.counts = {"steps": 0, "tokens": 0, "decodes": 0, "context": 0}
         self.most = {"tokens": 0.0, "decodes": 0.0, "context": 0.0}

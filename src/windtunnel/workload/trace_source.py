@@ -156,7 +156,7 @@ class Replay(RequestSource):
         return self._register.own(self._entry, number)
 
 
-class Standing:
+class SessionProgress:
     """How a session goes whose turns come at the trace's times, whatever became of the last."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class TraceSource(Replay):
     ) -> None:
         super().__init__(entry, plan, register, has_slots=has_slots)
         self._states: Final = sessions
-        self._standings: Final[dict[int, Standing]] = {}  # by the number that its requests have
+        self._standings: Final[dict[int, SessionProgress]] = {}  # by session number
         self._ahead: TraceRequest | None = None
         self._step()
 
@@ -200,10 +200,10 @@ class TraceSource(Replay):
         self._step()
         return request
 
-    def _standing(self, session: int) -> Standing:
+    def _standing(self, session: int) -> SessionProgress:
         standing = self._standings.get(session)
         if standing is None:
-            standing = Standing()
+            standing = SessionProgress()
             self._standings[session] = standing
             self._states.started += 1
             self._states.live += 1

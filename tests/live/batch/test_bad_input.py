@@ -14,8 +14,7 @@ from tests.live import virtual
 from tests.live.batch.running import batch, prompts, write_rows
 from tests.live.server import Asked, Said, Server, answer
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.client import Client
-from windtunnel.live.batch.endpoints import find_models
+from windtunnel.live.batch.endpoints import Client, find_models
 from windtunnel.live.wire.client import CANNOT_CONNECT, Endpoint, Incoming, NoReply
 from windtunnel.live.wire.greeting import LOOK_AGAIN_S
 from windtunnel.live.wire.keys import read_keys

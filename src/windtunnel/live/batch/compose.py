@@ -17,11 +17,17 @@ from windtunnel.admission.requests.limiter import AimdSettings, RequestLimiter
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import Telemetry
-from windtunnel.live.asyncio_front import AsyncLimiter
-from windtunnel.live.batch.client import Client, open_client
-from windtunnel.live.batch.endpoints import Route, find_models, route_of, unlisted
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
+from windtunnel.live.batch.endpoints import (
+    Client,
+    Route,
+    find_models,
+    open_client,
+    route_of,
+    unlisted,
+)
 from windtunnel.live.batch.plan import BatchPlan, LimiterKind
-from windtunnel.live.batch.refused import RefusedRows
+from windtunnel.live.batch.replies import RefusedRows
 from windtunnel.live.batch.rows import Rows, open_rows
 from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
 from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
@@ -34,8 +40,8 @@ from windtunnel.live.batch.store import (
     errors_path,
     open_store,
 )
-from windtunnel.live.batch.tally import BatchView, Ending, Summary, Tally, look
-from windtunnel.live.open_files import connections_allowed
+from windtunnel.live.batch.tally import BatchTally, BatchView, Ending, Summary, look
+from windtunnel.live.system import connections_allowed
 from windtunnel.live.wire.keys import Keys, read_keys
 
 RUN = "batch"
@@ -123,7 +129,7 @@ async def _watched(runner: Runner, watches: list[Watch]) -> None:
 def _nothing_to_do(plan: BatchPlan, prepared: Prepared) -> Summary:
     """Of a run that was complete before: nobody is asked anything."""
     names, resumed = prepared.rows.work.graph.names, prepared.resumed
-    tally = Tally(names, len(prepared.rows), resumed.finished, resumed.dropped)
+    tally = BatchTally(names, len(prepared.rows), resumed.finished, resumed.dropped)
     view = look(tally, RequestAdmission(RUN, Streams(0)), 0.0)
     return _summary(plan, Ending.COMPLETE, "", 0, view)
 
@@ -210,7 +216,7 @@ def _runner(
         routes=routes,
         endpoints=endpoints,
         weights=dict(plan.tenant_weights),
-        tally=Tally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
+        tally=BatchTally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
         redact=prepared.keys.redact_text,
         refused=RefusedRows(skip_bad=plan.skip_bad, has_answered=resumed.finished > 0),
         has_columns=bool(plan.columns),

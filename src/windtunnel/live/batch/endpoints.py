@@ -1,18 +1,59 @@
-"""Which servers there are, and which of them has which model."""
+"""The endpoints of a batch: which has which model, and the client that sends requests to them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from windtunnel.admission.reasons import Outcome
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.client import Client
 from windtunnel.live.batch.plan import EndpointPlan
 from windtunnel.live.batch.work import Wanted
 from windtunnel.live.wire.addresses import Api, checked_url
+from windtunnel.live.wire.client import (
+    CANNOT_CONNECT,
+    TIMEOUT,
+    Endpoint,
+    NoReply,
+    Reply,
+    open_session,
+)
 from windtunnel.live.wire.greeting import models_of
+from windtunnel.live.wire.keys import Keys
 
 MOST_SHOWN = 12
+
+_LEARNED = {
+    CANNOT_CONNECT: Outcome.PROVIDER_OVERLOADED,
+    TIMEOUT: Outcome.PROVIDER_TIMEOUT,
+}
+
+
+def outcome_of(error: NoReply) -> Outcome:
+    """What admission learns from a call that brought no reply."""
+    return _LEARNED.get(error.code, Outcome.PROVIDER_FAILURE)
+
+
+class Client:
+    """Sends requests and reads whole replies."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
+        self.endpoints = endpoints
+
+    async def post(self, endpoint: str, api: Api, body: bytes) -> Reply:
+        """The reply to a request, or NoReply."""
+        async with self.endpoints[endpoint].post(api, body) as incoming:
+            return Reply(incoming.status, incoming.headers, await incoming.whole())
+
+
+@asynccontextmanager
+async def open_client(
+    plans: tuple[EndpointPlan, ...], keys: Keys, timeout_s: float
+) -> AsyncIterator[Client]:
+    """A client, closed with its connections at the end."""
+    async with open_session(timeout_s, name="batch") as session:
+        yield Client({one.name: Endpoint(session, one.url, keys, one.key_env) for one in plans})
 
 
 class Route(NamedTuple):

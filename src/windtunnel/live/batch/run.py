@@ -20,18 +20,23 @@ from windtunnel.admission.reasons import Outcome, RequestDenial
 from windtunnel.admission.requests.endpoint import RequestAsk
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
-from windtunnel.live.asyncio_front import AsyncLimiter
-from windtunnel.live.batch.client import Client, outcome_of
-from windtunnel.live.batch.endpoints import Route
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
+from windtunnel.live.admission.leases import HeldLease, Refused
+from windtunnel.live.admission.workers import CellWorkers
+from windtunnel.live.batch.endpoints import Client, Route, outcome_of
 from windtunnel.live.batch.plan import EndpointPlan
-from windtunnel.live.batch.refused import RefusedRows
-from windtunnel.live.batch.replies import Answer, Failure, Means, judge, observed_limits
+from windtunnel.live.batch.replies import (
+    Answer,
+    Failure,
+    Means,
+    RefusedRows,
+    judge,
+    observed_limits,
+)
 from windtunnel.live.batch.rows import RowData, Rows
 from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
-from windtunnel.live.batch.tally import Ending, Tally
+from windtunnel.live.batch.tally import BatchTally, Ending
 from windtunnel.live.batch.templates import Unfilled
-from windtunnel.live.crew import Crew
-from windtunnel.live.leasing import Held, Refused
 from windtunnel.live.wire.client import NoReply
 from windtunnel.live.wire.refusals import refused_sentence
 
@@ -58,7 +63,7 @@ class Parts:
         routes: Sequence[Sequence[Route]],
         endpoints: dict[str, EndpointPlan],
         weights: dict[str, int],
-        tally: Tally,
+        tally: BatchTally,
         redact: Callable[[str], str],
         refused: RefusedRows,
         has_columns: bool,
@@ -93,7 +98,7 @@ class Runner:
         self._last: Final = len(self._work.graph) - 1
         self._names: Final = self._work.graph.names
         self._encode: Final = msgspec.json.Encoder().encode
-        self._crew: Final = Crew(parts.scheduler, parts.limiter.now, self._call)
+        self._crew: Final = CellWorkers(parts.scheduler, parts.limiter.now, self._call)
         self._answered: Final[set[Route]] = set()
         self._refused: Final = parts.refused
         self._last_failure = ""
@@ -178,7 +183,7 @@ class Runner:
         return judged, lease.domain.limiter.blocked_until_s
 
     async def _exchange(
-        self, held: Held, endpoint: str, route: Route, data: bytes
+        self, held: HeldLease, endpoint: str, route: Route, data: bytes
     ) -> Answer | Failure:
         """Sends a request and reads the reply; admission learns how it went."""
         call = self.tally.call(endpoint, route.model)

@@ -52,7 +52,7 @@ class CallTally:
         self.latencies[place] += 1
 
 
-class Tally:
+class BatchTally:
     """What has been done so far; `resumed` rows were finished by an earlier run."""
 
     def __init__(self, columns: Sequence[str], rows: int, finished: int, dropped: int) -> None:
@@ -163,7 +163,7 @@ def held_by(endpoint: ModelEndpoint, now: float) -> tuple[str, float]:
     return f"{budget.per_minute:,} {name} a minute{learned}", max(requests_s, tokens_s)
 
 
-def look(tally: Tally, admission: RequestAdmission, now: float) -> BatchView:
+def look(tally: BatchTally, admission: RequestAdmission, now: float) -> BatchView:
     """The numbers right now."""
     dropped = tally.dropped + tally.gave_up
     columns = tuple(

@@ -7,22 +7,22 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from windtunnel.core.random import Stream
-from windtunnel.live.emulate.engine import Answer
-from windtunnel.live.emulate.faults import NO_FAULT, Fault, Faults, RateLimit
+from windtunnel.live.emulate.engine import EmulatedAnswer
+from windtunnel.live.emulate.faults import NO_FAULT, FaultDraw, RequestRateLimit, ResponseFault
 from windtunnel.live.emulate.metrics import LENGTH, STOP, Metrics
-from windtunnel.live.emulate.prompts import Sharing, token_count
+from windtunnel.live.emulate.prompts import PrefixSharing, token_count
 from windtunnel.live.emulate.protocol import (
     DONE,
+    AnswerFormat,
     BodyReader,
     ChatBody,
     CompletionBody,
     Head,
+    HttpRefusal,
     Job,
-    Refused,
-    Shape,
     Usage,
 )
-from windtunnel.live.words import filler
+from windtunnel.live.filler import filler
 from windtunnel.workload.lengths import LengthDraw
 from windtunnel.workload.request import Request
 
@@ -43,9 +43,9 @@ class Backend(Protocol):
 
     def refusal(self, request: Request) -> str: ...
 
-    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer: ...
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer: ...
 
-    def leave(self, answer: Answer) -> None: ...
+    def leave(self, answer: EmulatedAnswer) -> None: ...
 
     def look(self) -> tuple[float, float]:
         """Emulated time, and how late it was kept, at worst, since the last look."""
@@ -58,13 +58,13 @@ class Served(NamedTuple):
     adapters: dict[str, int]
     """LoRA adapters by the name that clients call them by, with their numbers."""
     max_model_len: int
-    sharing: Sharing | None
+    sharing: PrefixSharing | None
     """None: prompts share nothing."""
     lengths: LengthDraw
     """Of answers whose request has no max_tokens."""
     draws: Stream
-    faults: Faults
-    rate_limit: RateLimit | None
+    faults: FaultDraw
+    rate_limit: RequestRateLimit | None
 
 
 class Desk:
@@ -86,8 +86,8 @@ class Desk:
         self.clock = clock
         self._numbers = 0
 
-    def admit(self, job: Job) -> tuple[Fault, list[tuple[bytes, bytes]]]:
-        """What goes wrong with a job, and headers for its answer; or it is `Refused`."""
+    def admit(self, job: Job) -> tuple[ResponseFault, list[tuple[bytes, bytes]]]:
+        """What goes wrong with a job, and headers for its answer; or it is `HttpRefusal`."""
         served = self.served
         if job.model != served.model and job.model not in served.adapters:
             raise _unknown_model(job.model, served)
@@ -97,17 +97,17 @@ class Desk:
             headers = served.rate_limit.headers(wait_s)
             if wait_s > 0.0:
                 what = f"Rate limit reached. Try again in {wait_s:.3f}s."
-                raise Refused(
+                raise HttpRefusal(
                     429, what, kind="requests", code="rate_limit_exceeded", headers=headers
                 )
         if self.in_flight >= MOST_REQUESTS:
             what = f"{MOST_REQUESTS} requests are in flight, which is the limit."
-            raise Refused(503, what, kind="server_error", headers=headers)
+            raise HttpRefusal(503, what, kind="server_error", headers=headers)
         fault = served.faults.draw()
         if fault.status:
             kind = "requests" if fault.status == 429 else "server_error"
             what = f"This is a fault with the status {fault.status}, made on purpose."
-            raise Refused(fault.status, what, kind=kind, code="fault", headers=headers)
+            raise HttpRefusal(fault.status, what, kind=kind, code="fault", headers=headers)
         return fault, headers
 
     def request(self, job: Job) -> tuple[Request, str]:
@@ -121,7 +121,7 @@ class Desk:
                 f"This model's maximum context length is {served.max_model_len} tokens, "
                 f"but the prompt has {prompt_tokens}{asked}."
             )
-            raise Refused(400, what, param="messages", code="context_length_exceeded")
+            raise HttpRefusal(400, what, param="messages", code="context_length_exceeded")
         output = job.max_tokens
         finish = LENGTH
         if output is None:
@@ -134,24 +134,27 @@ class Desk:
             request.prefix, request.answer_key = served.sharing.chain(job.prompt, answer, adapter)
         refusal = self.backend.refusal(request)
         if refusal:
-            raise Refused(400, f"This server can never answer it: {refusal}.")
+            raise HttpRefusal(400, f"This server can never answer it: {refusal}.")
         self._numbers += 1
         if finish == STOP:
             self.metrics.ends_by_itself(request)
         return request, finish
 
 
-def _unknown_model(name: str, served: Served) -> Refused:
+def _unknown_model(name: str, served: Served) -> HttpRefusal:
     models = ", ".join(f"`{one}`" for one in (served.model, *served.adapters))[:500]
     what = f"The model `{name[:200]}` does not exist; this server has {models}."
-    return Refused(404, what, param="model", code="model_not_found")
+    return HttpRefusal(404, what, param="model", code="model_not_found")
 
 
 class Answering:
     """An endpoint that answers prompts: chat, or plain completions."""
 
     def __init__(
-        self, desk: Desk, reader: BodyReader[ChatBody] | BodyReader[CompletionBody], shape: Shape
+        self,
+        desk: Desk,
+        reader: BodyReader[ChatBody] | BodyReader[CompletionBody],
+        shape: AnswerFormat,
     ) -> None:
         self._desk = desk
         self._reader = reader
@@ -164,7 +167,7 @@ class Answering:
             job = self._reader.read(await _body(scope, receive))
             fault, headers = self._desk.admit(job)
             request, finish = self._desk.request(job)
-        except Refused as refused:
+        except HttpRefusal as refused:
             await _reply(send, refused.status, refused.body, [_JSON, *refused.headers])
             return
         except ClientGone:
@@ -189,7 +192,7 @@ class _Talk:
     """One answer on its way to its client."""
 
     def __init__(
-        self, backend: Backend, shape: Shape, head: Head, answer: Answer, finish: str
+        self, backend: Backend, shape: AnswerFormat, head: Head, answer: EmulatedAnswer, finish: str
     ) -> None:
         self._backend = backend
         self._shape = shape
@@ -200,7 +203,7 @@ class _Talk:
         answer.hear = self._news.set
 
     async def answer(
-        self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], fault: Fault
+        self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]], fault: ResponseFault
     ) -> None:
         """The whole answer, when there is one."""
         answer = self._answer
@@ -220,7 +223,7 @@ class _Talk:
         receive: Receive,
         send: Send,
         headers: list[tuple[bytes, bytes]],
-        fault: Fault = NO_FAULT,
+        fault: ResponseFault = NO_FAULT,
         *,
         tells_usage: bool,
     ) -> None:
@@ -310,8 +313,8 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large() -> Refused:
-    return Refused(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
+def _too_large() -> HttpRefusal:
+    return HttpRefusal(413, f"the body is larger than {MOST_BODY_BYTES >> 20} MiB")
 
 
 async def _reply(
@@ -362,7 +365,7 @@ def build_app(desk: Desk) -> Any:
     def data(value: Any, status: int = 200) -> Response:
         return Response(msgspec.json.encode(value), status, media_type="application/json")
 
-    def refused(fault: Refused) -> Response:
+    def refused(fault: HttpRefusal) -> Response:
         return Response(fault.body, fault.status, media_type="application/json")
 
     async def models(_: WebRequest) -> Response:
@@ -383,13 +386,15 @@ def build_app(desk: Desk) -> Any:
 
     async def fault(_: WebRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return refused(Refused(error.status_code, f"{error.detail}."))
+        return refused(HttpRefusal(error.status_code, f"{error.detail}."))
 
     async def bug(_: WebRequest, __: Exception) -> Response:
-        return refused(Refused(500, "This server made a mistake of its own.", kind="server_error"))
+        return refused(
+            HttpRefusal(500, "This server made a mistake of its own.", kind="server_error")
+        )
 
-    chat = Answering(desk, BodyReader(ChatBody), Shape(chat=True))
-    plain = Answering(desk, BodyReader(CompletionBody), Shape(chat=False))
+    chat = Answering(desk, BodyReader(ChatBody), AnswerFormat(chat=True))
+    plain = Answering(desk, BodyReader(CompletionBody), AnswerFormat(chat=False))
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),

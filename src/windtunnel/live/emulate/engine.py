@@ -37,7 +37,7 @@ class Meter(Protocol):
         """The client left before the end."""
 
 
-class Answer:
+class EmulatedAnswer:
     """What has come of a request so far. `hear` is called whenever that is more than before."""
 
     __slots__ = ("at_server", "begun", "decodes", "ended", "hear", "left", "request", "tokens")
@@ -57,15 +57,15 @@ def _nobody() -> None:
     """Nobody listens yet."""
 
 
-class Replica:
+class EmulatedReplica:
     """One server, and those who wait for its tokens."""
 
     def __init__(self, server: Server, around: Around) -> None:
         self.server = server
         self.around = around
-        self.answers: dict[int, Answer] = {}  # of requests that are here, by id
-        self.streams: dict[int, Answer] = {}  # those of them whose every token counts
-        self.silent: dict[int, Answer] = {}  # those of them without a first token
+        self.answers: dict[int, EmulatedAnswer] = {}  # of requests that are here, by id
+        self.streams: dict[int, EmulatedAnswer] = {}  # those of them whose every token counts
+        self.silent: dict[int, EmulatedAnswer] = {}  # those of them without a first token
         self.passed = 0  # steps of the current run whose tokens are out
         self.prompts = False  # whether the step that is computed now has prompts in it
         self.prefilled = 0
@@ -99,12 +99,13 @@ class Engine:
         self.servers = servers
         self.now_s = 0.0  # of what happened last
         self._replicas = [
-            Replica(server, around) for server, around in zip(servers, arounds, strict=True)
+            EmulatedReplica(server, around) for server, around in zip(servers, arounds, strict=True)
         ]
         self._router = router
         self._signals = signals
         self._meter = meter
-        self._later: list[tuple[float, int, int, Answer, int]] = []  # what overheads put off
+        # What overheads put off.
+        self._later: list[tuple[float, int, int, EmulatedAnswer, int]] = []
         self._put_off = 0
 
     @property
@@ -116,7 +117,7 @@ class Engine:
         """Why a request can never be answered; empty when it can."""
         return self.servers[0].refusal(request)
 
-    def ask(self, request: Request, *, streams: bool, now_s: float) -> Answer:
+    def ask(self, request: Request, *, streams: bool, now_s: float) -> EmulatedAnswer:
         """Sends a request to a server. Without `streams` only the end of the answer is told."""
         # What arrives as a step ends is seen by the next step: arrivals go first.
         self._pass_until(now_s)
@@ -129,7 +130,7 @@ class Engine:
         self._signals.sent(number)
         request.server = number
         replica = self._replicas[number]
-        answer = Answer(request)
+        answer = EmulatedAnswer(request)
         replica.answers[request.id] = answer
         replica.silent[request.id] = answer
         if streams:
@@ -140,7 +141,7 @@ class Engine:
             self._enter(answer, now_s)
         return answer
 
-    def leave(self, answer: Answer, now_s: float) -> None:
+    def leave(self, answer: EmulatedAnswer, now_s: float) -> None:
         """Nobody wants an answer any more. One that has ended is left alone."""
         if answer.ended or answer.left:
             return
@@ -179,11 +180,11 @@ class Engine:
             else:
                 self._wake(replica)
 
-    def _put(self, at_s: float, kind: int, answer: Answer, tokens: int) -> None:
+    def _put(self, at_s: float, kind: int, answer: EmulatedAnswer, tokens: int) -> None:
         heappush(self._later, (at_s, self._put_off, kind, answer, tokens))
         self._put_off += 1
 
-    def _happen(self, at_s: float, _: int, kind: int, answer: Answer, tokens: int) -> None:
+    def _happen(self, at_s: float, _: int, kind: int, answer: EmulatedAnswer, tokens: int) -> None:
         if answer.left:
             return
         if kind == _ENTER:
@@ -193,14 +194,14 @@ class Engine:
         answer.ended = kind == _END
         answer.hear()
 
-    def _enter(self, answer: Answer, now_s: float) -> None:
+    def _enter(self, answer: EmulatedAnswer, now_s: float) -> None:
         replica = self._replicas[answer.request.server]
         answer.at_server = True
         replica.server.submit(answer.request, now_s)
         assert not replica.server.finished, "who can never be served is refused before"
         replica.settle()
 
-    def _pass_step(self, replica: Replica) -> None:
+    def _pass_step(self, replica: EmulatedReplica) -> None:
         """A step in the middle of a run has ended: every stream that decodes has a token more."""
         at_s = replica.wake_s
         replica.passed += 1
@@ -209,7 +210,7 @@ class Engine:
                 self._tell(answer, replica, answer.begun + replica.passed - 1, at_s)
         replica.settle()
 
-    def _wake(self, replica: Replica) -> None:
+    def _wake(self, replica: EmulatedReplica) -> None:
         """A run of steps has ended, or KV has come from a slower tier while it goes on."""
         server = replica.server
         at_s = server.wake_s
@@ -220,7 +221,7 @@ class Engine:
             self._end_run(replica, ended, at_s)
         replica.settle()
 
-    def _end_run(self, replica: Replica, steps: int, at_s: float) -> None:
+    def _end_run(self, replica: EmulatedReplica, steps: int, at_s: float) -> None:
         server = replica.server
         more = max(steps - 1, 0)
         replica.passed = 0
@@ -237,13 +238,15 @@ class Engine:
             answer.begun = server.tokens_begun(answer.request)
             answer.decodes = answer.request.finish_clock >= 0
 
-    def _look_for_first_tokens(self, replica: Replica) -> None:
+    def _look_for_first_tokens(self, replica: EmulatedReplica) -> None:
         silent = replica.silent.values()
         for answer in [a for a in silent if a.request.first_token_s != UNSET]:
             del replica.silent[answer.request.id]
             self._meter.began(answer.request)
 
-    def _tell(self, answer: Answer, replica: Replica, tokens: int, at_s: float) -> None:
+    def _tell(
+        self, answer: EmulatedAnswer, replica: EmulatedReplica, tokens: int, at_s: float
+    ) -> None:
         if tokens <= answer.tokens:
             return
         per_token_s = replica.around.per_token_s
@@ -253,7 +256,7 @@ class Engine:
         answer.tokens = tokens
         answer.hear()
 
-    def _end(self, answer: Answer, replica: Replica) -> None:
+    def _end(self, answer: EmulatedAnswer, replica: EmulatedReplica) -> None:
         request = answer.request
         around = replica.around
         tokens: int = request.output_tokens
@@ -275,7 +278,7 @@ class Engine:
         answer.ended = True
         answer.hear()
 
-    def _forget(self, answer: Answer, replica: Replica) -> None:
+    def _forget(self, answer: EmulatedAnswer, replica: EmulatedReplica) -> None:
         number = answer.request.id
         del replica.answers[number]
         replica.streams.pop(number, None)
@@ -283,5 +286,5 @@ class Engine:
         self._signals.ended(answer.request.server)
 
 
-def _wake_s(replica: Replica) -> float:
+def _wake_s(replica: EmulatedReplica) -> float:
     return replica.wake_s

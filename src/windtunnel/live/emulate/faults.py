@@ -14,7 +14,7 @@ _EXAMPLE = "as in 500=0.01,429=0.05,latency=0.1:2s"
 _LONGEST_TEXT = 60
 
 
-class Fault(NamedTuple):
+class ResponseFault(NamedTuple):
     """One thing that goes wrong, and how often."""
 
     share: float
@@ -26,10 +26,10 @@ class Fault(NamedTuple):
     """The connection ends in the middle of the answer."""
 
 
-NO_FAULT = Fault(0.0)
+NO_FAULT = ResponseFault(0.0)
 
 
-def parse_faults(text: str) -> tuple[Fault, ...]:
+def parse_faults(text: str) -> tuple[ResponseFault, ...]:
     """Faults from `500=0.01,429=0.05,latency=0.1:2s,break=0.01`."""
     faults = tuple(_fault(part.strip()) for part in text.split(","))
     if sum(fault.share for fault in faults) > 1.0 + 1e-9:
@@ -38,7 +38,7 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
     return faults
 
 
-def _fault(text: str) -> Fault:
+def _fault(text: str) -> ResponseFault:
     where = f"--fault {text[:_LONGEST_TEXT]}"
     kind, _, value = text.partition("=")
     written, _, duration = value.partition(":")
@@ -57,25 +57,25 @@ def _fault(text: str) -> Fault:
             raise InputError(error.what, where=where, allowed=error.allowed) from None
         if not delay_s >= 0.0:
             raise InputError("the delay is negative", where=where, allowed="0s or more")
-        return Fault(share, delay_s=delay_s)
+        return ResponseFault(share, delay_s=delay_s)
     if duration:
         what = f"only {LATENCY} has a duration"
         raise InputError(what, where=where, allowed=_ALLOWED, hint=_EXAMPLE)
     if kind == BREAK:
-        return Fault(share, breaks=True)
+        return ResponseFault(share, breaks=True)
     if not (kind.isdecimal() and len(kind) == 3 and kind[0] in "45"):
         raise InputError(f"{kind!r} is no fault", where=where, allowed=_ALLOWED, hint=_EXAMPLE)
-    return Fault(share, status=int(kind))
+    return ResponseFault(share, status=int(kind))
 
 
-class Faults:
+class FaultDraw:
     """Draws what happens to each request, one draw a request, whatever comes of it."""
 
-    def __init__(self, faults: tuple[Fault, ...], stream: Stream) -> None:
+    def __init__(self, faults: tuple[ResponseFault, ...], stream: Stream) -> None:
         self._faults = faults
         self._stream = stream
 
-    def draw(self) -> Fault:
+    def draw(self) -> ResponseFault:
         if not self._faults:
             return NO_FAULT
         drawn = self._stream.uniform()
@@ -86,7 +86,7 @@ class Faults:
         return NO_FAULT
 
 
-class RateLimit:
+class RequestRateLimit:
     """At most so many requests: a bucket that holds what was written, as `400` of `400/s`."""
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
@@ -120,7 +120,7 @@ class RateLimit:
         return [(name, value.encode()) for name, value in said]
 
 
-def parse_rate_limit(text: str) -> RateLimit:
+def parse_rate_limit(text: str) -> RequestRateLimit:
     """A limit from `400/s` or `60/min`, which also lets so many through at once."""
     try:
         rate_per_s = parse_rate(text)
@@ -130,4 +130,4 @@ def parse_rate_limit(text: str) -> RateLimit:
         raise InputError(f"{text!r} lets nobody in", where="--rate-limit", allowed="more than 0/s")
     unit = text.partition("/")[2].strip()
     per_unit = rate_per_s / RATE_UNITS[unit] if unit else rate_per_s
-    return RateLimit(rate_per_s, max(1.0, per_unit))
+    return RequestRateLimit(rate_per_s, max(1.0, per_unit))

@@ -7,7 +7,7 @@ is heard of late. So lateness does not add up.
 import asyncio
 import math
 
-from windtunnel.live.emulate.engine import Answer, Engine, Meter
+from windtunnel.live.emulate.engine import EmulatedAnswer, Engine, Meter
 from windtunnel.workload.request import Request
 
 
@@ -32,7 +32,7 @@ class Pace:
     def refusal(self, request: Request) -> str:
         return self._engine.refusal(request)
 
-    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer:
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:
         """Sends a request to a server; `came_s` is when it came, on the loop's clock.
 
         It arrives then, although reading it took a while: those who come together do not arrive
@@ -44,7 +44,7 @@ class Pace:
         self._arm()
         return answer
 
-    def leave(self, answer: Answer) -> None:
+    def leave(self, answer: EmulatedAnswer) -> None:
         self._engine.leave(answer, self.now_s())
         self._arm()
 
@@ -90,20 +90,20 @@ class AtOnce:
     def refusal(self, request: Request) -> str:  # noqa: ARG002 - nothing is too large
         return ""
 
-    def ask(self, request: Request, *, streams: bool, came_s: float) -> Answer:  # noqa: ARG002
+    def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:  # noqa: ARG002
         """As Pace has it."""
         now_s = self._loop.time() - self._start_s
         request.server = 0
         request.arrived_s = request.scheduled_s = now_s
         request.first_token_s = request.finished_s = now_s
-        answer = Answer(request)
+        answer = EmulatedAnswer(request)
         answer.tokens = request.output_tokens
         answer.ended = True
         self._meter.began(request)
         self._meter.completed(request)
         return answer
 
-    def leave(self, answer: Answer) -> None:
+    def leave(self, answer: EmulatedAnswer) -> None:
         assert answer.ended
 
     def look(self) -> tuple[float, float]:

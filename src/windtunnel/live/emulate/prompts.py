@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from windtunnel.live.words import BYTES_PER_TOKEN
+from windtunnel.live.filler import BYTES_PER_TOKEN
 from windtunnel.workload.request import PrefixChain
 
 FRAME_TOKENS = 4
@@ -48,7 +48,7 @@ def token_count(prompt: bytes) -> int:
     return -(-len(prompt) // BYTES_PER_TOKEN)
 
 
-class Sharing:
+class PrefixSharing:
     """Names the blocks that prompts share: each by all that comes before its end.
 
     An answer is known to the engine as one segment, from the first block that its prompt does not

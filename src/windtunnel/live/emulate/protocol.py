@@ -16,7 +16,7 @@ MOST_TOKENS = 10**6
 INVALID = "invalid_request_error"
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """A request that is answered with an error, in OpenAI's shape."""
 
     def __init__(
@@ -40,7 +40,7 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class Part(msgspec.Struct):
+class MessagePart(msgspec.Struct):
     """One piece of a message."""
 
     type: str
@@ -49,7 +49,7 @@ class Part(msgspec.Struct):
 
 class Message(msgspec.Struct):
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[MessagePart] | None = None
 
 
 class ChatBody(msgspec.Struct):
@@ -89,7 +89,7 @@ BodyType = TypeVar("BodyType", ChatBody, CompletionBody)
 
 
 class BodyReader(Generic[BodyType]):
-    """Makes jobs of bodies of one kind; whatever is wrong with one is `Refused`."""
+    """Makes jobs of bodies of one kind; whatever is wrong with one is `HttpRefusal`."""
 
     def __init__(self, kind: type[BodyType]) -> None:
         self._decoder: msgspec.json.Decoder[BodyType] = msgspec.json.Decoder(kind)
@@ -98,19 +98,19 @@ class BodyReader(Generic[BodyType]):
         try:
             body = self._decoder.decode(data)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            raise Refused(400, str(error)) from None
+            raise HttpRefusal(400, str(error)) from None
         except msgspec.DecodeError as error:
-            raise Refused(400, f"the body is not JSON: {error}") from None
+            raise HttpRefusal(400, f"the body is not JSON: {error}") from None
         except RecursionError:
-            raise Refused(400, "the body is nested too deeply") from None
+            raise HttpRefusal(400, "the body is nested too deeply") from None
         if body.n not in (None, 1):
-            raise Refused(400, f"n is {body.n}, and this server makes one answer", param="n")
+            raise HttpRefusal(400, f"n is {body.n}, and this server makes one answer", param="n")
         options = body.stream_options
         if options is not None and not body.stream:
-            raise Refused(400, "stream_options are for streams", param="stream_options")
+            raise HttpRefusal(400, "stream_options are for streams", param="stream_options")
         prompt = _chat_bytes(body) if isinstance(body, ChatBody) else _prompt_bytes(body.prompt)
         if not prompt:
-            raise Refused(400, "the prompt is empty", param="prompt")
+            raise HttpRefusal(400, "the prompt is empty", param="prompt")
         return Job(
             body.model,
             prompt,
@@ -125,17 +125,17 @@ def _max_tokens(body: ChatBody | CompletionBody) -> int | None:
     if isinstance(body, ChatBody) and body.max_completion_tokens is not None:
         name, most = "max_completion_tokens", body.max_completion_tokens
     if most is not None and not 1 <= most <= MOST_TOKENS:
-        raise Refused(400, f"{name} is {most}, not 1 to {MOST_TOKENS}", param=name)
+        raise HttpRefusal(400, f"{name} is {most}, not 1 to {MOST_TOKENS}", param=name)
     return most
 
 
 def _chat_bytes(body: ChatBody) -> bytes:
     if not body.messages:
-        raise Refused(400, "there are no messages", param="messages")
+        raise HttpRefusal(400, "there are no messages", param="messages")
     return chat_prompt([(message.role, _text(message.content)) for message in body.messages])
 
 
-def _text(content: str | list[Part] | None) -> str:
+def _text(content: str | list[MessagePart] | None) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -143,7 +143,7 @@ def _text(content: str | list[Part] | None) -> str:
     for part in content:
         if part.text is None:
             what = f"a part of the type {part.type[:60]!r} cannot be read here, only text"
-            raise Refused(400, what, param="messages")
+            raise HttpRefusal(400, what, param="messages")
     return "".join(part.text or "" for part in content)
 
 
@@ -155,7 +155,7 @@ def _prompt_bytes(prompt: str | list[int | str | list[int]]) -> bytes:
         return text_prompt(prompt)
     ids = [token for token in prompt if isinstance(token, int)]
     if len(ids) < len(prompt):
-        raise Refused(400, "there are several prompts, and one is taken", param="prompt")
+        raise HttpRefusal(400, "there are several prompts, and one is taken", param="prompt")
     return _token_bytes(ids)
 
 
@@ -163,7 +163,7 @@ def _token_bytes(ids: list[int]) -> bytes:
     try:
         return token_prompt(ids)
     except OverflowError:
-        raise Refused(400, "a token id is negative or too large", param="prompt") from None
+        raise HttpRefusal(400, "a token id is negative or too large", param="prompt") from None
 
 
 class Usage(NamedTuple):
@@ -190,7 +190,7 @@ class Head(NamedTuple):
     model: str
 
 
-class Shape:
+class AnswerFormat:
     """How the answers of one endpoint look."""
 
     def __init__(self, *, chat: bool) -> None:

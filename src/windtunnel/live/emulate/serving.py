@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.core.errors import InputError
-from windtunnel.live.event_loop import new_loop
+from windtunnel.live.system import new_loop
 
 LONGEST_GOODBYE_S = 2.0
 """How long answers that are under way may take after a signal to stop."""

@@ -40,7 +40,7 @@ LONGEST_GOODBYE_S = 1.0
 """For a server that has sent the end of its answer, and does not end."""
 
 
-class Incoming(Protocol):
+class ReplyStream(Protocol):
     """A reply whose head has arrived. Reading the rest of it may be `NoReply`."""
 
     @property
@@ -56,14 +56,14 @@ class Incoming(Protocol):
         """The body, all of it."""
 
 
-class Server(Protocol):
+class ObservedServer(Protocol):
     """Who is observed."""
 
     @property
     def redact(self) -> Callable[[str], str]:
         """Takes what must not be told out of a text, such as a key that the server repeats."""
 
-    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[Incoming]: ...
+    def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[ReplyStream]: ...
 
 
 class Manner(NamedTuple):
@@ -85,7 +85,7 @@ class Observer:
     def __init__(
         self,
         traffic: Traffic,
-        server: Server,
+        server: ObservedServer,
         writer: PromptWriter,
         manner: Manner,
         record: Callable[[Measured], None],
@@ -214,7 +214,7 @@ class Observer:
         self._ended.append((request, measured, answered.text))
         self._news.set()
 
-    async def _hear(self, reply: Incoming, answered: Answered) -> None:
+    async def _hear(self, reply: ReplyStream, answered: Answered) -> None:
         """Takes the pieces of an answer, up to its end."""
         pieces = reply.pieces()
         async for piece in pieces:
@@ -291,7 +291,7 @@ def _verdict_of_whole(answered: Answered) -> tuple[str, str | None]:
     return FAILED, "the answer has no tokens"
 
 
-def _verdict_of_part(answered: Answered, reply: Incoming) -> tuple[str, str]:
+def _verdict_of_part(answered: Answered, reply: ReplyStream) -> tuple[str, str]:
     """Of an answer without its end, of which nothing more will come."""
     if answered.times_s:
         return CUT_OFF, "the stream ended without [DONE]"

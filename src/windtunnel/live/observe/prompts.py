@@ -8,8 +8,8 @@ from array import array
 from hashlib import shake_128
 from typing import Any, NamedTuple
 
+from windtunnel.live.filler import BYTES_PER_TOKEN, ROUND
 from windtunnel.live.wire.addresses import Api
-from windtunnel.live.words import BYTES_PER_TOKEN, ROUND
 from windtunnel.workload.request import Request
 
 COMPLETIONS, TOKENS, CHAT = "completions", "tokens", "chat"
@@ -68,23 +68,23 @@ class PromptWriter:
                 messages.append({"role": "user", "content": _text(part)})
         return {"messages": messages}
 
-    def _parts(self, request: Request) -> list["Part"]:
-        parts: list[Part] = []
+    def _parts(self, request: Request) -> list["PromptSegment"]:
+        parts: list[PromptSegment] = []
         start = 0
         if request.prefix is not None:
             for key, end in zip(request.prefix.keys, request.prefix.ends, strict=True):
-                parts.append(Part(key, f"{self._salt}/{key}", end - start))
+                parts.append(PromptSegment(key, f"{self._salt}/{key}", end - start))
                 start = end
         tokens = int(request.prompt_tokens)
         if tokens > start:
-            parts.append(Part(NO_KEY, f"{self._salt}/own/{request.id}", tokens - start))
+            parts.append(PromptSegment(NO_KEY, f"{self._salt}/own/{request.id}", tokens - start))
         return parts
 
 
 NO_KEY = -1
 
 
-class Part(NamedTuple):
+class PromptSegment(NamedTuple):
     """A segment of a prompt: its key, what its words follow from, how many they are."""
 
     key: int
@@ -92,11 +92,11 @@ class Part(NamedTuple):
     tokens: int
 
 
-def _text(part: Part) -> str:
+def _text(part: PromptSegment) -> str:
     noise = shake_128(part.name.encode()).digest(part.tokens)
     return "".join([_WORDS[byte] for byte in noise])
 
 
-def _token_ids(part: Part) -> list[int]:
+def _token_ids(part: PromptSegment) -> list[int]:
     noise = array("H", shake_128(part.name.encode()).digest(2 * part.tokens))
     return [LOWEST_TOKEN_ID + (value & _ID_MASK) for value in noise]

@@ -9,7 +9,7 @@ from windtunnel.core.histogram import Histogram
 from windtunnel.workload.traces.measured import COMPLETED, OUTCOMES, Measured
 
 
-class Targets(NamedTuple):
+class ClassTargets(NamedTuple):
     """What requests of a class must keep; infinity: nothing."""
 
     ttft_s: float = math.inf
@@ -17,10 +17,10 @@ class Targets(NamedTuple):
     e2e_s: float = math.inf
 
 
-class Tally:
+class ObservationTally:
     """Figures of an observation, in the words of a simulated result."""
 
-    def __init__(self, targets: Mapping[str, Targets]) -> None:
+    def __init__(self, targets: Mapping[str, ClassTargets]) -> None:
         self._targets = targets
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
         self.errors: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Tally:
         self._prompt_tokens += request.prompt_tokens
         self._output_tokens += request.output_tokens
         self._cached_tokens += measured.cached_tokens or 0
-        targets = self._targets.get(request.slo or "", Targets())
+        targets = self._targets.get(request.slo or "", ClassTargets())
         self._good += (
             request.ttft_s <= targets.ttft_s
             and tpot_s <= targets.tpot_s

@@ -10,7 +10,7 @@ import msgspec
 from windtunnel.models.calibration.calibrate import error_of
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.profile import ErrorFigures, Profile
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 
 __all__ = ["BASES", "Evidence", "profile_evidence", "table_evidence", "without"]
 
@@ -132,7 +132,7 @@ def _along_and_across(grid: Grid) -> Iterable[float]:
                 yield from _left_out(grid.knots[place - 1 : place + 2], times)
 
 
-def _covers(curve: Curve, knot: float) -> bool:
+def _covers(curve: TimeCurve, knot: float) -> bool:
     return curve.knots[0] <= knot <= curve.knots[-1]
 
 

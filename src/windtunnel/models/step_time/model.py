@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["NO_BOUND", "Bounds", "Scaled", "StepTimeModel", "StepWork"]
+__all__ = ["NO_BOUND", "MeasuredBounds", "Scaled", "StepTimeModel", "StepWork"]
 
 NO_BOUND: Final = 1 << 40
 """More than any step has of anything, and small enough to be multiplied."""
@@ -32,7 +32,7 @@ class StepWork:
         )
 
 
-class Bounds:
+class MeasuredBounds:
     """The largest steps that a model was fitted to or held against; beyond them it extrapolates."""
 
     __slots__ = ("context", "decodes", "prompt", "tokens")
@@ -67,7 +67,7 @@ class StepTimeModel:
         """
         raise NotImplementedError
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         """How far measurements stand behind the model; None where there are none."""
         return None
 
@@ -87,5 +87,5 @@ class Scaled(StepTimeModel):
         base, slope, until = self.inner.decode_line(decodes, context)
         return self.factor * base, self.factor * slope, until
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         return self.inner.measured()

@@ -17,7 +17,7 @@ from windtunnel.models.step_time.kernels import (
     Kernels,
     PhysicsParameters,
 )
-from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 
 __all__ = ["Physics"]
 
@@ -55,7 +55,7 @@ class Physics(StepTimeModel):
         parameters: PhysicsParameters,
         tensor_parallel: int = 1,
         expert_parallel: int = 1,
-        bounds: Bounds | None = None,
+        bounds: MeasuredBounds | None = None,
     ) -> None:
         part = shape.per_gpu(tensor_parallel, expert_parallel)
         kernels = Kernels(parameters, accelerator, shape.matmul_precision)
@@ -117,7 +117,7 @@ class Physics(StepTimeModel):
                 return line
         return lines[-1]
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         return self._bounds
 
     def tokens_s(self, tokens: int) -> float:

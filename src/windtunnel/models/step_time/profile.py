@@ -18,7 +18,7 @@ from windtunnel.core.files import read_bounded
 from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.kernels import PhysicsParameters
-from windtunnel.models.step_time.model import NO_BOUND, Bounds
+from windtunnel.models.step_time.model import NO_BOUND, MeasuredBounds
 from windtunnel.models.step_time.physics import Physics
 
 __all__ = [
@@ -140,12 +140,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def physics_parameters(self) -> PhysicsParameters:
         return PhysicsParameters(self.parameters)
 
-    def bounds(self) -> Bounds | None:
+    def bounds(self) -> MeasuredBounds | None:
         """The largest measured step; None where nothing was measured."""
         if not self.measured:
             return None
         tokens, decodes, context = (self.measured.get(name, NO_BOUND) for name in RANGES)
-        return Bounds(tokens, decodes, context, context)
+        return MeasuredBounds(tokens, decodes, context, context)
 
     def to_json(self) -> str:
         """The file's text; the same profile always gives the same bytes."""

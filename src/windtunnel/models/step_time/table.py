@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from windtunnel.models.step_time.model import Bounds, StepTimeModel, StepWork
+from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 
-__all__ = ["Curve", "Grid", "Table"]
+__all__ = ["Grid", "Table", "TimeCurve"]
 
 
-class Curve:
+class TimeCurve:
     """Measured times along one axis."""
 
     def __init__(self, knots: list[float], times: list[float]) -> None:
@@ -59,7 +59,7 @@ class Grid:
     therefore need no filling in.
     """
 
-    def __init__(self, knots: list[float], parts: list[Grid], curves: list[Curve]) -> None:
+    def __init__(self, knots: list[float], parts: list[Grid], curves: list[TimeCurve]) -> None:
         assert len(knots) == len(parts) + len(curves) >= 1
         self.knots = knots
         self.parts = parts
@@ -89,7 +89,7 @@ class Grid:
             return self.curves[index].at(place[axis + 1])
         return self.parts[index].at(place, axis + 1)
 
-    def curve(self, x: float) -> Curve:
+    def curve(self, x: float) -> TimeCurve:
         """The inner axis of a grid of two at `x`: a curve with the knots of both neighbours."""
         knots = self.knots
         above = min(max(bisect_right(knots, x), 1), len(knots) - 1)
@@ -105,7 +105,7 @@ class Grid:
                 times.append(near + max(0.0, near - low.at(knot)) * (share - 1.0))
             else:
                 times.append(low.at(knot) * (1.0 - share) + near * share)
-        return Curve(merged, times)
+        return TimeCurve(merged, times)
 
 
 class Table(StepTimeModel):
@@ -124,10 +124,10 @@ class Table(StepTimeModel):
         decode: Grid,
         mixed: Grid | None,
         mixed_prior: float,
-        tokens: Curve | None,
-        sequences: Curve | None,
+        tokens: TimeCurve | None,
+        sequences: TimeCurve | None,
         per_step_s: float = 0.0,
-        bounds: Bounds | None = None,
+        bounds: MeasuredBounds | None = None,
     ) -> None:
         self.prompt = prompt
         self.decode = decode
@@ -138,7 +138,7 @@ class Table(StepTimeModel):
         self.per_step_s = per_step_s
         self.bounds = bounds
         self.least_s = min(min(curve.times) for curve in decode.curves)
-        self._decode_curves: dict[int, Curve] = {}
+        self._decode_curves: dict[int, TimeCurve] = {}
 
     def with_per_step(self, per_step_s: float) -> Table:
         """The same measurements with another fixed time per step."""
@@ -153,7 +153,7 @@ class Table(StepTimeModel):
             self.bounds,
         )
 
-    def measured(self) -> Bounds | None:
+    def measured(self) -> MeasuredBounds | None:
         return self.bounds
 
     def step_s(self, work: StepWork) -> float:
@@ -179,7 +179,7 @@ class Table(StepTimeModel):
             self._decode_curves[decodes] = curve
         return curve.line(float(context))
 
-    def _decode_curve(self, decodes: int) -> Curve:
+    def _decode_curve(self, decodes: int) -> TimeCurve:
         """The time of a decode batch by the sum of its contexts."""
         mean = self.decode.curve(float(decodes))
         fixed = self.per_step_s
@@ -187,7 +187,9 @@ class Table(StepTimeModel):
             fixed += self.tokens.at(float(decodes))
         if self.sequences is not None:
             fixed += self.sequences.at(float(decodes))
-        return Curve([decodes * knot for knot in mean.knots], [fixed + time for time in mean.times])
+        return TimeCurve(
+            [decodes * knot for knot in mean.knots], [fixed + time for time in mean.times]
+        )
 
     def _prompts(self, work: StepWork, new: int) -> float:
         """The chunks of a step: attention alone in kernel tables, everything in whole steps."""

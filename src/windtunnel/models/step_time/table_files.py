@@ -24,8 +24,8 @@ from windtunnel.core.files import MOST_FAULTS_SHOWN, read_bounded
 from windtunnel.models.catalog.models import resolve_model
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.measurements import MOST_BYTES, read_measurements
-from windtunnel.models.step_time.model import Bounds
-from windtunnel.models.step_time.table import Curve, Grid, Table
+from windtunnel.models.step_time.model import MeasuredBounds
+from windtunnel.models.step_time.table import Grid, Table, TimeCurve
 
 __all__ = ["read_table"]
 
@@ -75,7 +75,7 @@ def _calls(shape: ModelShape) -> dict[str, int]:
     return calls | dict.fromkeys(PER_DENSE_MLP, shape.dense_layers)
 
 
-def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[Curve]:
+def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[TimeCurve]:
     """A curve for each layer, times how often a step calls it."""
     tables = _read_csv(path, "layer", (axis,), MICROSECOND)
     for name in tables:
@@ -91,11 +91,11 @@ def _read_layers(path: Path, axis: str, calls: dict[str, int]) -> list[Curve]:
             what = f"the layer {name} has {len(rows)} row"
             raise InputError(what, where=str(path), allowed=f"times at 2 or more numbers of {axis}")
         curve = _curve(rows)
-        curves.append(Curve(curve.knots, [calls[name] * time for time in curve.times]))
+        curves.append(TimeCurve(curve.knots, [calls[name] * time for time in curve.times]))
     return curves
 
 
-def _experts(path: Path, shape: ModelShape) -> Curve:
+def _experts(path: Path, shape: ModelShape) -> TimeCurve:
     """The expert layers by tokens, with the experts that even routing touches on average."""
     rows = _read_csv(path, "", ("tokens", "activated_experts"), shape.moe_layers * MICROSECOND)[""]
     grid = _grid(rows)
@@ -105,12 +105,12 @@ def _experts(path: Path, shape: ModelShape) -> Curve:
     for tokens, curve in zip(grid.knots, grid.curves, strict=True):
         missed = (1.0 - shape.experts_per_token / shape.experts) ** tokens
         times.append(curve.at(shape.experts * (1.0 - missed)))
-    return Curve(grid.knots, times)
+    return TimeCurve(grid.knots, times)
 
 
-def _sum(curves: Sequence[Curve]) -> Curve:
+def _sum(curves: Sequence[TimeCurve]) -> TimeCurve:
     knots = sorted({knot for curve in curves for knot in curve.knots})
-    return Curve(knots, [math.fsum(curve.at(knot) for curve in curves) for knot in knots])
+    return TimeCurve(knots, [math.fsum(curve.at(knot) for curve in curves) for knot in knots])
 
 
 # Whole steps
@@ -146,8 +146,8 @@ def _whole_steps(path: Path, shape: ModelShape, per_step_s: float) -> Table:
 def _model(
     path: Path,
     rows: Rows,
-    tokens: Curve | None,
-    sequences: Curve | None,
+    tokens: TimeCurve | None,
+    sequences: TimeCurve | None,
     per_step_s: float,
     largest: tuple[float, float] | None = None,
 ) -> Table:
@@ -175,7 +175,7 @@ def _model(
     return Table(_grid(prompt), grid, joint, longest, tokens, sequences, per_step_s, bounds)
 
 
-def _bounds(rows: Rows, largest: tuple[float, float] | None) -> Bounds:
+def _bounds(rows: Rows, largest: tuple[float, float] | None) -> MeasuredBounds:
     """The largest sizes among the rows; in kernel tables layers bound the tokens of a step."""
     tokens = max(place[0] + place[2] for place in rows)
     decodes = max(place[2] for place in rows)
@@ -183,12 +183,12 @@ def _bounds(rows: Rows, largest: tuple[float, float] | None) -> Bounds:
         tokens, decodes = largest[0], min(decodes, largest[1])
     context = max(place[3] for place in rows if place[2])
     prompt = max(place[0] + place[1] for place in rows if place[0])
-    return Bounds(int(tokens), int(decodes), int(context), int(prompt))
+    return MeasuredBounds(int(tokens), int(decodes), int(context), int(prompt))
 
 
-def _curve(rows: Rows) -> Curve:
+def _curve(rows: Rows) -> TimeCurve:
     ordered = sorted(rows.items())
-    return Curve([place[0] for place, _ in ordered], [time for _, time in ordered])
+    return TimeCurve([place[0] for place, _ in ordered], [time for _, time in ordered])
 
 
 def _grid(rows: Rows) -> Grid:

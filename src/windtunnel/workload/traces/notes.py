@@ -154,7 +154,7 @@ class IdCheck:
         return False
 
 
-class Names:
+class NameCheck:
     """Checks names once each, and keeps one copy of those that come again and again."""
 
     def __init__(self) -> None:

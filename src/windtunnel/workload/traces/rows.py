@@ -62,7 +62,7 @@ def csv_requests(
     the faults of that row. `most_lines` is how many a row with free text may take.
     """
     lines = Lines(path, notes)
-    rows = Rows(lines, most_lines)
+    rows = CsvRows(lines, most_lines)
     header = _header(rows, notes)
     parse = parser(Columns(header, f"{path}:{rows.number}"))
     width = len(header)
@@ -82,7 +82,7 @@ def csv_requests(
             yield request
 
 
-class Rows:
+class CsvRows:
     """The fields of each row, a line long; several, where free text may go on in the next line.
 
     A quote that is not closed within those costs its own line alone, not all that follow.
@@ -96,7 +96,7 @@ class Rows:
         self.number = 0
         """Of the line that the latest row begins in."""
 
-    def __iter__(self) -> "Rows":
+    def __iter__(self) -> "CsvRows":
         return self
 
     def __next__(self) -> list[str]:

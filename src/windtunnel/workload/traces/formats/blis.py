@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.workload.traces.lines import first_bytes
-from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, whole
+from windtunnel.workload.traces.notes import IdCheck, NameCheck, TraceNotes, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest, key_of
 from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_line, csv_requests
 
@@ -89,7 +89,7 @@ def _parser(columns: Columns) -> RowParser:
     id_at, input_at, output_at, arrival_at = columns.need(*COLUMNS)
     names_at = columns.want(*NAMES)
     counts_at = columns.want(*COUNTS)
-    names, ids = Names(), IdCheck()
+    names, ids = NameCheck(), IdCheck()
     prefixes: dict[str, int] = {}
     first_us: list[int] = []
 

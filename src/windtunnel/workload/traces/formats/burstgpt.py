@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from windtunnel.workload.traces.notes import Names, TraceNotes, seconds, whole
+from windtunnel.workload.traces.notes import NameCheck, TraceNotes, seconds, whole
 from windtunnel.workload.traces.record import LONGEST_TRACE_S, TraceRequest
 from windtunnel.workload.traces.rows import Columns, Row, RowParser, csv_line, csv_requests
 
@@ -19,7 +19,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 def _parser(columns: Columns) -> RowParser:
     time_at, model_at, prompt_at, output_at = columns.need(*COLUMNS)
     session_at, elapsed_at, log_at = columns.want(*OPTIONAL)
-    names = Names()
+    names = NameCheck()
     first_s: list[float] = []
 
     def parse(row: Row) -> TraceRequest:

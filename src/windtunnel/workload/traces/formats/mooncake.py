@@ -14,7 +14,7 @@ _ENDS = tuple(range(BLOCK_TOKENS, 1024 * BLOCK_TOKENS + 1, BLOCK_TOKENS))
 _WRAP = 2**64
 
 
-class Line(msgspec.Struct, gc=False):
+class MooncakeLine(msgspec.Struct, gc=False):
     """One line as it stands in the file; further keys are not needed."""
 
     timestamp: float
@@ -25,10 +25,10 @@ class Line(msgspec.Struct, gc=False):
 
 def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times are from the trace's start, as they are written."""
-    return json_requests(path, notes, Line, _request)
+    return json_requests(path, notes, MooncakeLine, _request)
 
 
-def _request(line: Line) -> TraceRequest:
+def _request(line: MooncakeLine) -> TraceRequest:
     prompt, keys = line.input_length, line.hash_ids
     if not keys:
         return TraceRequest(line.timestamp / 1e3, prompt, line.output_length)

@@ -17,7 +17,7 @@ from windtunnel.workload.traces.formats.windtunnel import (
     once,
 )
 from windtunnel.workload.traces.lines import refuse_irregular
-from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes
+from windtunnel.workload.traces.notes import IdCheck, NameCheck, TraceNotes
 from windtunnel.workload.traces.record import TraceRequest, fault_of
 
 STREAM_MARK = b"\xff\xff\xff\xff"
@@ -125,7 +125,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
         wanted = [name for name in (*COLUMNS, *RUN_COLUMNS[:2]) if name in present]
         if FOUND in present and PREFIX[0] not in present:
             wanted.append(FOUND)
-        names, ids, row = Names(), IdCheck(), 0
+        names, ids, row = NameCheck(), IdCheck(), 0
         for columns in _batches(file, wanted, notes):
             for fields in zip(*(columns[name] for name in COLUMNS), strict=True):
                 row += 1
@@ -136,7 +136,7 @@ def read(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
 
 
 def _request(
-    fields: Sequence[Any], names: Names, ids: IdCheck, row: int, notes: TraceNotes
+    fields: Sequence[Any], names: NameCheck, ids: IdCheck, row: int, notes: TraceNotes
 ) -> TraceRequest | None:
     try:
         made = _made(fields, names)
@@ -155,7 +155,7 @@ def _request(
     return made
 
 
-def _made(fields: Sequence[Any], names: Names) -> TraceRequest:
+def _made(fields: Sequence[Any], names: NameCheck) -> TraceRequest:
     values: list[Any] = [names(value) if isinstance(value, str) else value for value in fields]
     values[-2:] = tuple(values[-2] or ()), tuple(values[-1] or ())
     if None in values[: len(NEEDED)]:

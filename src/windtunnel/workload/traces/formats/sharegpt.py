@@ -14,7 +14,7 @@ import msgspec
 
 from windtunnel.core.random import Stream
 from windtunnel.workload.traces.lines import Lines, PlainBytes, Unreadable
-from windtunnel.workload.traces.notes import Names, TraceNotes
+from windtunnel.workload.traces.notes import NameCheck, TraceNotes
 from windtunnel.workload.traces.record import (
     LONGEST_TRACE_S,
     MOST_TURNS,
@@ -67,7 +67,7 @@ def read(path: Path, notes: TraceNotes, assigned: AssignedArrivals) -> Iterator[
 
 def _conversations(path: Path, notes: TraceNotes) -> Iterator[list[TraceRequest]]:
     """The requests of each conversation, times not yet known."""
-    names = Names()
+    names = NameCheck()
     for number, (place, item) in enumerate(_items(path, notes)):
         try:
             turns = _turns(item, number, names)
@@ -83,7 +83,7 @@ def _conversations(path: Path, notes: TraceNotes) -> Iterator[list[TraceRequest]
             notes.empty += 1
 
 
-def _turns(item: Any, number: int, names: Names) -> list[TraceRequest]:
+def _turns(item: Any, number: int, names: NameCheck) -> list[TraceRequest]:
     if not isinstance(item, dict):
         raise ValueError("an object is wanted for each conversation")  # noqa: TRY004 - a bad row
     if "prompt_tokens" in item or "output_tokens" in item:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.workload.traces.notes import IdCheck, Names, TraceNotes, seconds, whole
+from windtunnel.workload.traces.notes import IdCheck, NameCheck, TraceNotes, seconds, whole
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traces.rows import (
     Columns,
@@ -29,7 +29,7 @@ COLUMNS = (*NEEDED, *NAMES, TURN, *MODELS, *SPANS, ANSWER, MEDIA, *PREFIX)
 """All columns in the order of TraceRequest's fields; only the first three must be there."""
 
 
-class Line(msgspec.Struct, gc=False, omit_defaults=True):
+class TraceLine(msgspec.Struct, gc=False, omit_defaults=True):
     """One line as it stands in the file."""
 
     arrived: float
@@ -55,12 +55,12 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True):
 
 def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times are from the trace's start, as they are written."""
-    names, ids = Names(), IdCheck()
+    names, ids = NameCheck(), IdCheck()
 
     def name(value: str | int | None) -> str | None:
         return None if value is None else names(str(value))
 
-    def request(line: Line) -> TraceRequest:
+    def request(line: TraceLine) -> TraceRequest:
         made = TraceRequest(
             line.arrived,
             line.prompt_tokens,
@@ -85,7 +85,7 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
         once(made, ids)
         return made
 
-    return json_requests(path, notes, Line, request)
+    return json_requests(path, notes, TraceLine, request)
 
 
 def once(request: TraceRequest, ids: IdCheck) -> None:
@@ -104,7 +104,7 @@ def _parser(columns: Columns) -> RowParser:
     name_ats = columns.want(*NAMES)
     turn_at, answer_at, media_at = columns.want(TURN, ANSWER, MEDIA)
     model_ats, span_ats, prefix_ats = (columns.want(*names) for names in (MODELS, SPANS, PREFIX))
-    names, ids = Names(), IdCheck()
+    names, ids = NameCheck(), IdCheck()
 
     def parse(row: Row) -> TraceRequest:
         fields: list[Any] = [
@@ -145,4 +145,4 @@ def row(request: TraceRequest) -> str:
 
 def line(request: TraceRequest) -> bytes:
     """A request as a line of JSON, without what is not known."""
-    return msgspec.json.encode(Line(*msgspec.structs.astuple(request))) + b"\n"
+    return msgspec.json.encode(TraceLine(*msgspec.structs.astuple(request))) + b"\n"

@@ -1,4 +1,4 @@
-"""What the asyncio front and the thread front share: a held lease, and a refusal as an error."""
+"""What the limiters for asyncio and for threads share: a held lease, and a refusal as an error."""
 
 import asyncio
 from typing import Final
@@ -31,8 +31,8 @@ class Refused(WindtunnelError):
         self.denied: Final = denied
 
 
-class Held:
-    """A lease in somebody's hands, and how the call that it is for ended."""
+class HeldLease:
+    """A lease that a call holds, and how that call ended."""
 
     __slots__ = ("_ended", "lease", "waited_s")
 

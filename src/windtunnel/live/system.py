@@ -1,7 +1,18 @@
-"""Lets this process have as many connections as it needs: systems allow few files unless asked."""
+"""What live commands need of the system: a fast event loop, and enough open files."""
+
+import asyncio
 
 SPARE = 64
 """Files that are open beside the connections."""
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop where that is installed, else the one of asyncio."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def connections_allowed(wanted: int) -> int:

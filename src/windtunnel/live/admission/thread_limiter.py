@@ -1,7 +1,7 @@
 """Request admission for threads: `with limiter.acquire(ask, timeout=30) as held: ...`.
 
-Each waiter sleeps on a condition of its own until whoever frees capacity hands it a lease. One of
-those who wait, the timekeeper, also sleeps no longer than to the next thing that only time brings.
+Each waiter sleeps on a condition of its own until a release hands it a lease. One of the waiters,
+the timekeeper, also wakes for the next thing that only time brings.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from windtunnel.admission.requests.endpoint import (
 )
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.clock import monotonic_s
-from windtunnel.live.leasing import Held, Refused, deadline_s
+from windtunnel.live.admission.leases import HeldLease, Refused, deadline_s
 
 
 class ThreadLimiter:
@@ -94,7 +94,7 @@ class ThreadLimiter:
         self.settle()
 
 
-class ThreadHeld(Held):
+class ThreadHeld(HeldLease):
     """What `acquire` returns: enter it once."""
 
     __slots__ = ("_ask", "_limiter", "_timeout")
@@ -144,5 +144,5 @@ def _refuse_an_event_loop() -> None:
         return
     raise RuntimeError(
         "ThreadLimiter blocks its thread, and this one runs an event loop, which would stand "
-        "still; use windtunnel.live.asyncio_front.AsyncLimiter here"
+        "still; use windtunnel.live.admission.asyncio_limiter.AsyncLimiter here"
     )

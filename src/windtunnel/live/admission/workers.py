@@ -1,7 +1,8 @@
-"""Calls for a scheduler's cells on asyncio: whoever is done takes the next cell itself, at once.
+"""Workers on asyncio that make the calls for a scheduler's cells.
 
-So between two calls of a slot lies one decision and nothing else: nobody is woken for it, no task
-is made, and whether anything else may start is looked at when the next call is on its way.
+A worker that has finished a call takes the next cell itself: between two calls of a slot there is
+one decision, without waking or creating a task. Whether more calls may start is checked once the
+next call is on its way.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ MOST_IN_A_ROW: Final = 32
 """Calls of one worker before others have their turn, should none of them ever wait."""
 
 
-class Crew:
+class CellWorkers:
     """Workers for one scheduler; made on the loop that they run on."""
 
     def __init__(

@@ -17,8 +17,8 @@ from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
 from windtunnel.core.telemetry import MemorySink, Telemetry
-from windtunnel.live.asyncio_front import AsyncHeld, AsyncLimiter
-from windtunnel.live.leasing import Refused
+from windtunnel.live.admission.asyncio_limiter import AsyncHeld, AsyncLimiter
+from windtunnel.live.admission.leases import Refused
 
 ASK = RequestAsk("p", "m", Domain.CHAT)
 OTHER = RequestAsk("q", "m", Domain.CHAT)

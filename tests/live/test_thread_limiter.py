@@ -13,8 +13,8 @@ from windtunnel.admission.requests.endpoint import RequestAsk
 from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
-from windtunnel.live.leasing import Refused
-from windtunnel.live.threads import ThreadLimiter
+from windtunnel.live.admission.leases import Refused
+from windtunnel.live.admission.thread_limiter import ThreadLimiter
 
 ASK = RequestAsk("p", "m", Domain.CHAT)
 PATIENCE_S = 60.0
@@ -133,7 +133,7 @@ def test_an_interrupted_wait_gives_up_its_place() -> None:
             raise KeyboardInterrupt
 
     with front.acquire(ASK), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("windtunnel.live.threads.threading.Condition", Interrupted)
+        patch.setattr("windtunnel.live.admission.thread_limiter.threading.Condition", Interrupted)
         with pytest.raises(KeyboardInterrupt), front.acquire(ASK, timeout=PATIENCE_S):
             pass
         assert front.admission.waiting == 0

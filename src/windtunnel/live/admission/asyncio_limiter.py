@@ -1,8 +1,8 @@
 """Request admission for asyncio: `async with limiter.acquire(ask, timeout=30) as held: ...`.
 
-Nobody polls. Whoever frees capacity hands it to the next waiter and wakes that one; what only time
-brings (a deadline, the end of a cooldown, room in a budget) is one timer for all who wait. A wait
-that is cancelled gives up its place, or the lease if that came first.
+Nothing polls. A release hands its capacity to the next waiter and wakes it; one timer serves all
+waiters for what only time brings (a deadline, the end of a cooldown, room in a budget). A cancelled
+wait gives up its place, or the lease if that came first.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from windtunnel.admission.requests.endpoint import (
     RequestLease,
 )
 from windtunnel.admission.requests.limiter import NEVER
-from windtunnel.live.leasing import Held, Refused, deadline_s
+from windtunnel.live.admission.leases import HeldLease, Refused, deadline_s
 
 
 class AsyncLimiter:
@@ -41,8 +41,8 @@ class AsyncLimiter:
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "AsyncHeld":
         """A lease while the block runs; of several endpoints asked, the first that has room.
 
-        Who cannot start waits: at most `timeout` seconds, and no longer than the ask's own
-        deadline. Who may not start at all, or not in time, gets `Refused`.
+        A call that cannot start waits, at most `timeout` seconds and no longer than the ask's own
+        deadline. One that may not start at all, or not in time, gets `Refused`.
         """
         assert asks, "there is nothing to ask for"
         return AsyncHeld(self, asks, timeout)
@@ -109,7 +109,7 @@ class AsyncLimiter:
 
 
 class _Parked:
-    """Who waits: one future for a place in one queue or in several."""
+    """A waiter: one future for a place in one queue or in several."""
 
     __slots__ = ("future", "tickets")
 
@@ -118,7 +118,7 @@ class _Parked:
         self.tickets: Final[list[QueueTicket]] = []
 
 
-class AsyncHeld(Held):
+class AsyncHeld(HeldLease):
     """What `acquire` returns: enter it once."""
 
     __slots__ = ("_asks", "_limiter", "_timeout")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.live.virtual import run, ticks
 from windtunnel.admission.dataset.cells import DatasetCell
 from windtunnel.core.errors import InvariantBroken
-from windtunnel.live.asyncio_front import AsyncLimiter
-from windtunnel.live.crew import MOST_IN_A_ROW, Crew
+from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
+from windtunnel.live.admission.workers import MOST_IN_A_ROW, CellWorkers
 
 
 class Site:
@@ -27,7 +27,7 @@ class Site:
         columns = [Column("first", (), 0.0, ""), Column("second", ("first",), 0.0, "")]
         self.rig = Rig(columns, case)
         self.now = AsyncLimiter(self.rig.requests).now
-        self.crew = Crew(self.rig.scheduler, self.now, self._call)
+        self.crew = CellWorkers(self.rig.scheduler, self.now, self._call)
         self.called: Counter[str] = Counter()
         self.at_once = self.most_at_once = 0
         self._how = call

@@ -10,7 +10,7 @@ pytest.importorskip("resource")
 
 SCRIPT = """
 import resource
-from windtunnel.live.open_files import connections_allowed
+from windtunnel.live.system import connections_allowed
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 1024))
 print([connections_allowed(wanted) for wanted in (10, 500, 5000)])
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
