@@ -18,7 +18,7 @@ from windtunnel.report.page.headline import tiles
 from windtunnel.report.terminal.run import show
 from windtunnel.report.terminal.run_details import fault_lines, short_lines
 from windtunnel.twin.run import simulate
-from windtunnel.twin.scenario.plan import SloPlan
+from windtunnel.workload.settings.sources import SloClass
 
 BY_HAND = """\
 one  seed 0, 1.03 s simulated
@@ -58,9 +58,9 @@ queued       0 s      0 s      0 s
 """
 
 
-NO_TARGETS = {name: SloPlan(name, 0, None, None, None) for name in ("standard", "batch")}
-SLOS = NO_TARGETS | {"critical": SloPlan("critical", 0, 0.2, 0.03, None)}
-TARGETS = SLOS | {"standard": SloPlan("standard", 0, None, None, 1.0)}
+NO_TARGETS = {name: SloClass() for name in ("standard", "batch")}
+SLOS = NO_TARGETS | {"critical": SloClass(ttft_s=0.2, tpot_s=0.03)}
+TARGETS = SLOS | {"standard": SloClass(e2e_s=1.0)}
 
 
 def shown(
@@ -68,7 +68,7 @@ def shown(
     width: int,
     *,
     terminal: bool = False,
-    slos: Mapping[str, SloPlan] = SLOS,
+    slos: Mapping[str, SloClass] = SLOS,
 ) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=terminal, highlight=False, _environ={})
@@ -269,7 +269,7 @@ def test_sessions_and_transfers_have_a_line_each() -> None:
         r"^20 sessions, 60 turns; TTFT p50 .+ of first turns, .+ of later ones$", out, re.M
     )
     result = run(SPLIT, check=False)
-    slos = SLOS | {"batch": SloPlan("batch", 0, None, None, 5.0)}
+    slos = SLOS | {"batch": SloClass(e2e_s=5.0)}
     out = shown(result, 80, slos=slos)
     assert re.search(r"^\d+ split requests, [0-9.]+ MiB moved; transfer p50 .+, p99 .+$", out, re.M)
     busy = result["disaggregation"]["link_busy"]

@@ -205,7 +205,7 @@ def traffic_of(plan: ScenarioPlan) -> Traffic:
     from windtunnel.workload.traffic import Traffic
 
     end_s = math.inf if plan.duration_s is None else plan.duration_s
-    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    priorities = plan.priorities
     return Traffic(
         plan.workload, Streams(plan.seed), end_s, priorities, adapter_slots=plan.adapter_slots
     )

@@ -65,7 +65,7 @@ def compose(
     cluster = _cluster(plan, step_scales or {})
     streams = Streams(plan.seed)
     traffic = Traffic(
-        plan.workload, streams, horizon_s, _priorities(plan), plan.models, plan.adapter_slots
+        plan.workload, streams, horizon_s, plan.priorities, plan.models, plan.adapter_slots
     )
     names = _names(plan, traffic, cluster)
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
@@ -330,7 +330,7 @@ def _gateway(
     """None where every request is admitted: nothing is asked, and nothing is paid."""
     if plan.gateway.admits_all:
         return None
-    of_class = _priorities(plan)
+    of_class = plan.priorities
     bands: set[int] = set()
     for entry in plan.workload:  # a trace that is given no class may have any
         bands.update(of_class.values() if entry.slo is None else [of_class[entry.slo]])
@@ -339,10 +339,6 @@ def _gateway(
     targets = _targets(plan)
     targets_s = [targets[name].ttft_s for name in traffic.classes]
     return SimGateway(GatewayDriver(gateway, roster.signals), roster, targets_s, queue, event_log)
-
-
-def _priorities(plan: ScenarioPlan) -> dict[str, int]:
-    return {name: slo.priority for name, slo in plan.slos.items()}
 
 
 def _targets(plan: ScenarioPlan) -> dict[str, Targets]:

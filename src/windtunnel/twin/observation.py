@@ -276,9 +276,9 @@ def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] |
 def objective_of(plan: ScenarioPlan, model: str | None) -> Objective:
     """What the most important class with targets was promised, of those that its requests have."""
     names = {entry.slo for entry in plan.workload if model in models_of(entry)}
-    classes = [slo for name, slo in plan.slos.items() if name in names]
-    promising = [one for one in classes if one.ttft_s or one.tpot_s or one.e2e_s]
+    classes = {name: slo for name, slo in plan.slos.items() if name in names}
+    promising = [name for name, one in classes.items() if one.ttft_s or one.tpot_s or one.e2e_s]
     if not promising:
         return Objective()
-    first = max(promising, key=lambda one: (one.priority, one.name))
+    first = classes[max(promising, key=lambda name: (plan.priorities[name], name))]
     return Objective(first.ttft_s or 0.0, first.tpot_s or 0.0, first.e2e_s or 0.0)

@@ -16,10 +16,9 @@ from windtunnel.models.settings import (
 )
 from windtunnel.settings.section import Added, Section, digest_data
 from windtunnel.twin.scenario.load import load, load_text
-from windtunnel.twin.scenario.plan import SloPlan
 from windtunnel.twin.settings import OverheadSettings
 from windtunnel.workload.distributions import Arrivals, Lengths
-from windtunnel.workload.settings.sources import PrefixSettings
+from windtunnel.workload.settings.sources import PrefixSettings, SloClass
 
 
 def test_defaults_are_filled_in() -> None:
@@ -70,8 +69,8 @@ def test_everything_that_can_be_written() -> None:
     prompt = nightly.prompt_tokens.drawn()
     assert (prompt.mean, prompt.low, prompt.high) == (200.0, 100, 300)
     assert prompt.cv == pytest.approx(58.02 / 200, rel=1e-3)
-    assert plan.slos["critical"] == SloPlan("critical", 4, 0.5, 0.05, 30.0)
-    assert plan.slos["offline"] == SloPlan("offline", -1, None, None, None)
+    assert plan.slos["critical"] == SloClass(priority=4, ttft_s=0.5, tpot_s=0.05, e2e_s=30.0)
+    assert plan.slos["offline"] == SloClass(priority=-1)
     assert isinstance(main.step_time, PhysicsStepTime)
     assert main.step_time.profile == "scenarios/profiles/mine.json"
     assert main.engine.kv_blocks == "auto"

@@ -37,7 +37,7 @@ from windtunnel.report.terminal.run_details import (
     short_lines,
 )
 from windtunnel.report.terminal.trust import show_trust
-from windtunnel.twin.scenario.plan import SloPlan
+from windtunnel.workload.settings.sources import SloClass
 
 FIGURES = (
     ("mean", "p50", "p90", "p95", "p99", "max"),
@@ -51,7 +51,7 @@ FIGURES = (
 
 def show(
     result: dict[str, Any],
-    slos: Mapping[str, SloPlan],
+    slos: Mapping[str, SloClass],
     folder: Path | None,
     console: Console,
     also: Mapping[str, Path] | None = None,
@@ -115,7 +115,7 @@ def _headline(result: dict[str, Any]) -> Text:
     )
 
 
-def _has_target(slo: SloPlan) -> bool:
+def _has_target(slo: SloClass) -> bool:
     return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.search.plan.demand import ClassDemand, KnownRequest
-from windtunnel.twin.scenario.plan import SloPlan
+from windtunnel.workload.settings.sources import SloClass
 
 DOUBT = 0.9
 """Times are taken for this much of what they are, since a model need not grow with its work."""
@@ -102,7 +102,7 @@ def ruled_out(
     for reason, misses in late:
         share = _at_least(misses)
         if share > 1.0 - attained:
-            return Ruled(reason, share, slo.name)
+            return Ruled(reason, share, demand.name)
     return None
 
 
@@ -210,7 +210,7 @@ def _dues(engine: EngineBounds, demand: ClassDemand) -> list[list[DueWork]]:
     return found
 
 
-def _deadline_s(slo: SloPlan, asked: KnownRequest) -> float:
+def _deadline_s(slo: SloClass, asked: KnownRequest) -> float:
     """Of its last token, after its arrival; infinite where no target says."""
     late_s = math.inf if slo.e2e_s is None else slo.e2e_s
     if slo.tpot_s is not None and slo.ttft_s is not None:

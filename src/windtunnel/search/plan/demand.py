@@ -4,9 +4,9 @@ import math
 from typing import NamedTuple
 
 from windtunnel.core.random import Streams
-from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import Request
-from windtunnel.workload.settings.sources import ReplaySettings, SourceSettings
+from windtunnel.workload.settings.sources import ReplaySettings, SloClass, SourceSettings
 from windtunnel.workload.traffic import Traffic
 
 MOST_READ = 20_000
@@ -25,8 +25,9 @@ class ClassDemand:
     """The requests of one class of service, or a fair part of them."""
 
     def __init__(
-        self, slo: SloPlan, asked: list[KnownRequest], total: float, span_s: float
+        self, name: str, slo: SloClass, asked: list[KnownRequest], total: float, span_s: float
     ) -> None:
+        self.name = name
         self.slo = slo
         self.asked = asked
         self.total = total  # requests of a run, or a little fewer
@@ -68,7 +69,7 @@ def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
     if not traits.open_loop:
         return []
     horizon_s = math.inf if plan.duration_s is None else plan.duration_s
-    priorities = {name: slo.priority for name, slo in plan.slos.items()}
+    priorities = plan.priorities
     traffic = Traffic(
         plan.workload, Streams(plan.seed), horizon_s, priorities, adapter_slots=plan.adapter_slots
     )
@@ -90,7 +91,7 @@ def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
             step = -(-len(asked) // MOST_KEPT)
             # Another seed may bring a few less.
             total = max(0.0, times * (len(asked) - 4.0 * math.sqrt(len(asked))))
-            demands.append(ClassDemand(plan.slos[goal], asked[::step], total, times * last_s))
+            demands.append(ClassDemand(goal, plan.slos[goal], asked[::step], total, times * last_s))
     return demands
 
 

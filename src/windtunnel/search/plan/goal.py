@@ -9,8 +9,8 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.search.execution.workers import FailedRun, Outcome
 from windtunnel.search.measure import Metrics
 from windtunnel.search.plan.trials import Trial
-from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
-from windtunnel.workload.settings.sources import SourceSettings
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.settings.sources import SloClass, SourceSettings
 
 SECONDS_PER_HOUR = 3600.0
 TARGETS = ("ttft", "tpot", "e2e")
@@ -54,7 +54,7 @@ def goal_of(
     raise InputError(what, where="slo", hint=hint)
 
 
-def has_targets(slo: SloPlan) -> bool:
+def has_targets(slo: SloClass) -> bool:
     """Whether a class has a target."""
     return any(target is not None for target in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
 

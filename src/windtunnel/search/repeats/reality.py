@@ -19,10 +19,10 @@ from windtunnel.core.units import format_duration
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.recorder import COMPLETED
 from windtunnel.twin.run import run
-from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.request import Request
-from windtunnel.workload.settings.sources import ReplaySettings, TraceSettings
+from windtunnel.workload.settings.sources import ReplaySettings, SloClass, TraceSettings
 from windtunnel.workload.traces.measured import cached_share, lateness
 from windtunnel.workload.traces.notes import TraceNotes
 from windtunnel.workload.traces.reading import open_trace
@@ -198,7 +198,7 @@ def _figure(measured: float, simulated: float) -> dict[str, float | None]:
     return {"measured": measured, "simulated": simulated, "error": error}
 
 
-def _good(pairs: Sequence[Pair], slos: dict[str, SloPlan], *, real: bool) -> float:
+def _good(pairs: Sequence[Pair], slos: dict[str, SloClass], *, real: bool) -> float:
     """The share of requests within all targets of their class."""
     good = 0
     for pair in pairs:

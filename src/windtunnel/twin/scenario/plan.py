@@ -14,17 +14,7 @@ from windtunnel.settings.section import plain_data
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.ground_plan import GroundPlan
 from windtunnel.twin.settings import PoolSettings, ServingSettings
-from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry, models_of
-
-
-class SloPlan(msgspec.Struct, frozen=True):
-    """A class of service: who goes first, and the times a request must keep (None: no target)."""
-
-    name: str
-    priority: int
-    ttft_s: float | None
-    tpot_s: float | None
-    e2e_s: float | None
+from windtunnel.workload.settings.sources import SloClass, SourceSettings, WorkloadEntry, models_of
 
 
 class ScenarioPlan(msgspec.Struct, frozen=True):
@@ -37,8 +27,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     model: str | None
     workload: Sequence[WorkloadEntry]
     """Every entry with its model."""
-    slos: dict[str, SloPlan]
-    """Every class that requests may have, built-in and the file's own, by name."""
+    slos: dict[str, SloClass]
+    """Every class that requests may have, built-in and the file's own; each has a priority."""
     serving: ServingSettings
     """Every pool with its model and, where its step times bring some, their engine options."""
     sha256: str
@@ -74,6 +64,11 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     def with_pools(self, pools: Sequence[PoolSettings]) -> "ScenarioPlan":
         serving = self.serving.model_copy(update={"pools": list(pools)})
         return msgspec.structs.replace(self, serving=serving)
+
+    @property
+    def priorities(self) -> dict[str, int]:
+        """Of every class of service."""
+        return {name: slo.priority or 0 for name, slo in self.slos.items()}
 
     @property
     def models(self) -> tuple[str | None, ...]:

@@ -9,7 +9,7 @@ from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
 from windtunnel.twin.scenario.ground import ground_plan
-from windtunnel.twin.scenario.plan import ScenarioPlan, SloPlan
+from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
 
@@ -42,7 +42,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     )
 
 
-def _digest(spec: Scenario, slos: dict[str, SloPlan], folder: Path) -> str:
+def _digest(spec: Scenario, slos: dict[str, SloClass], folder: Path) -> str:
     """Of the values in force, so that it is the same however they were written or set.
 
     What a plan would choose from is no part of it: no run depends on that. Manifests decide as
@@ -69,10 +69,11 @@ def _name_of(file: Path) -> str:
     return word[:LONGEST_NAME] or "scenario"
 
 
-def _slos(spec: Scenario) -> dict[str, SloPlan]:
+def _slos(spec: Scenario) -> dict[str, SloClass]:
     slos = {}
     for name in sorted({*BUILT_IN_PRIORITIES, *spec.slo}):
         slo = spec.slo.get(name, SloClass())
-        priority = BUILT_IN_PRIORITIES[name] if slo.priority is None else slo.priority
-        slos[name] = SloPlan(name, priority, slo.ttft_s, slo.tpot_s, slo.e2e_s)
+        built_in = BUILT_IN_PRIORITIES.get(name)
+        own = built_in if slo.priority is None else slo.priority
+        slos[name] = slo.model_copy(update={"priority": own})
     return slos
