@@ -93,6 +93,8 @@ class _Failure:
         return self._freed == space.freed and self._lacks == _lacks(gang)
 
 
+Alike = tuple[tuple[int, ...], int, bool, str, tuple[int, int, int, int]]
+
 VictimsBelow = Callable[[int], list[Victim]]
 """The gangs of a priority below that number that hold room."""
 
@@ -112,10 +114,12 @@ class GangPlacer:
         self._failures: Final[dict[str, _Failure]] = {}
         self._crowded: Final[dict[str, _Failure]] = {}  # gangs whose pods above the minimum wait
         self._held: Final[list[Found]] = []  # room that is kept for a gang during this pass
+        self._full: Final[dict[Alike, str]] = {}  # gangs that are alike, and had no room this pass
 
     def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:
         """One pass over the gangs that lack pods."""
         done = Pass()
+        self._full.clear()
         ordered = sorted(asks, key=lambda gang: gang.rank())
         whole = [
             gang for gang in ordered if gang.missing() == 0 or self._admit(gang, victims, done)
@@ -147,19 +151,44 @@ class GangPlacer:
             return False
         if gang.patient and self._waits_for_its_nodes(gang, done):
             return False
+        alike = self._alike(gang, done)
+        says = "" if alike is None else self._full.get(alike, "")
+        if says:
+            verdict = Verdict(gang.name, Waiting.NO_ROOM, says)
+            if not self._held:
+                self._failures[gang.name] = _Failure(self.space, gang, verdict)
+            done.verdicts.append(verdict)
+            return False
         search = self._search(gang, _minima(gang))
         found = search.run()
         if found is not None:
             self._failures.pop(gang.name, None)
             self._commit(gang, found, done)
             return True
-        verdict = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
-        if verdict is None:
+        waits = self._wait_for_endings(gang) or self._preempt(gang, victims, done)
+        if waits is not None:
+            verdict = waits
+        else:
             verdict = Verdict(gang.name, *why_not(self.space, search))
+            if alike is not None and verdict.waiting is Waiting.NO_ROOM:
+                self._full[alike] = verdict.says
             if not self._held:
                 self._failures[gang.name] = _Failure(self.space, gang, verdict)
         done.verdicts.append(verdict)
         return False
+
+    def _alike(self, gang: GangAsk, done: Pass) -> Alike | None:
+        """What gangs have in common of which none fits where one does not; None: look at each.
+
+        True of gangs without constraints and bound pods, as long as no room is taken or held.
+        """
+        if gang.pack is not None or gang.spread is not None or gang.parts or gang.reuse:
+            return None
+        if any(g.bound or g.pack is not None or g.spread is not None for g in gang.groups):
+            return None
+        asked = [pod.shape.number for pods in _minima(gang).values() for pod in pods]
+        room = (len(done.bindings), len(done.evictions), len(self._held), self.space.freed)
+        return (tuple(asked), gang.priority, gang.preempts, gang.topology, room)
 
     def _search(self, gang: GangAsk, wanted: dict[str, list[PodAsk]]) -> Search:
         remembered = self._placements.get(gang.reuse, {}) if gang.reuse else {}
