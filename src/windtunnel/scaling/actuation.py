@@ -139,6 +139,10 @@ class ScalingLoop:
             outcomes.append(OrderOutcome(issued, sizes[pool], superseded=late))
         return outcomes
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stops > 0
+
     def stop(self) -> None:
         """The scaler stops, and forgets all that it knew; what it has ordered is carried out."""
         self._stops += 1

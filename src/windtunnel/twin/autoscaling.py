@@ -75,6 +75,11 @@ class Autoscaling(Component):
             assert isinstance(payload, ScalingOrder)
             self._apply(payload, now_s)
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether no snapshot reaches it: a fault keeps metrics from it, or it is stopped."""
+        return self.dark > 0 or self.loop.is_stopped
+
     def _decide(self, snapshot: Snapshot, now_s: float) -> None:
         issued = self.loop.decide(snapshot, now_s + self.skew_s)
         if issued is None:

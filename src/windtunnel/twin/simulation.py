@@ -16,7 +16,7 @@ EVENTS_PER_LOOK: Final = 16_384
 MOST_IDLE: Final = 10_000
 """Events of the control plane in a row, with nothing else between them, that a run waits for."""
 
-MOST_UNSETTLED: Final = 1_000_000
+MOST_UNSETTLED: Final = 100_000
 """The same while something may come of what was begun: a start-up, an order, a snapshot of it."""
 
 MOST_ENDED: Final = 300
@@ -51,6 +51,14 @@ class ControlPlane:
             return True
         return any(one is not schedule and one.next_s() != math.inf for one in self.components)
 
+    def will_see(self, since_s: float) -> bool:
+        """Whether the autoscaler has not seen the run as it is since then, and still may."""
+        autoscaling = self.autoscaling
+        if autoscaling is None or autoscaling.loop.seen_s >= since_s:
+            return False
+        restored = self.faults is not None and self.faults.schedule.helps
+        return not autoscaling.is_blind or restored
+
     @property
     def under_way(self) -> int:
         """What was begun and may yet come of itself: start-ups, orders, pods, machines."""
@@ -76,21 +84,21 @@ class Patience:
     def ends(self, events: int, now_s: float) -> bool:
         """Whether the next event, again the control plane's, is one too many.
 
-        A decision that was made on an older snapshot says nothing about what the next will do.
+        A decision that was made on an older snapshot says nothing about what the next will do,
+        unless there will be no next one.
         """
         control = self._control
         if not control.helps:
             return True
-        ground, autoscaling = control.lifecycle.ground, control.autoscaling
+        ground = control.lifecycle.ground
         ended = ground.gangs_ended if ground is not None else 0
-        seen_s = autoscaling.loop.seen_s if autoscaling is not None else now_s
         if self._latest != events:
             self._quiet_s = now_s
             self._idle = self._settled = 0
             self._ended = ended
         self._latest = events + 1
         self._idle += 1
-        unsettled = control.under_way > 0 or seen_s < self._quiet_s
+        unsettled = control.under_way > 0 or control.will_see(self._quiet_s)
         self._settled = 0 if unsettled else self._settled + 1
         if ended - self._ended > MOST_ENDED:
             return True

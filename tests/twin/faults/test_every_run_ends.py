@@ -84,3 +84,29 @@ def test_every_run_ends_and_nobody_is_lost(case: tuple[str, Script]) -> None:
             "the run ended while it waited for a server to be ready",
             "the run ended while it waited at the gateway",
         }
+
+
+BLIND = """\
+name: blind
+workload:
+  - {name: chat, count: 3, arrivals: {process: constant, rate: 10/s}, prompt_tokens: 20,
+     output_tokens: 5}
+serving:
+  pools:
+    - {name: main, replicas: 0, engine: {kv_blocks: 12}, step_time: {model: linear, fixed: 5ms}}
+scaling: {policy: saturation, interval: 100ms, pools: {main: {min: 0, max: 2}}}
+faults:
+  - {at: 0s, kind: metric-blackout, readers: [autoscaler]%s}
+"""
+
+
+def test_an_autoscaler_that_sees_nothing_for_ever_is_not_waited_for() -> None:
+    result = run(load_text(BLIND % "")).result
+    assert result["requests"]["unfinished"] == 3
+    assert result["scaling"]["ticks"] < 15_000
+
+
+def test_an_autoscaler_that_will_see_again_is_waited_for() -> None:
+    result = run(load_text(BLIND % ", for: 40m")).result
+    assert result["requests"]["completed"] == 3
+    assert result["simulated_seconds"] > 2400.0
