@@ -12,8 +12,12 @@ from windtunnel.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from windtunnel.live.batch.columns_file import ColumnsFile
-    from windtunnel.live.batch.plan import BatchPlan, ColumnPlan, EndpointPlan
+    from windtunnel.live.batch.settings import (
+        BatchPlan,
+        ColumnSettings,
+        ColumnsFile,
+        EndpointSettings,
+    )
     from windtunnel.live.wire.addresses import Api
 
 EXIT_DROPPED = 4
@@ -112,8 +116,7 @@ def batch(prompts: Path, **options: Any) -> int:
 
 def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
     """The plan that the options ask for; what cannot be is an InputError."""
-    from windtunnel.live.batch.columns_file import load_columns
-    from windtunnel.live.batch.plan import BatchPlan, LimiterKind
+    from windtunnel.live.batch.settings import BatchPlan, LimiterKind, load_columns
 
     file = load_columns(options["columns_file"]) if options["columns_file"] is not None else None
     columns = _columns(options, file)
@@ -147,8 +150,8 @@ def _api(options: Mapping[str, Any]) -> Api:
     return Api.COMPLETIONS if options["completions"] else Api.CHAT
 
 
-def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[ColumnPlan, ...]:
-    from windtunnel.live.batch.plan import ANSWER, ColumnPlan
+def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, ColumnSettings]:
+    from windtunnel.live.batch.settings import ANSWER, ColumnSettings
     from windtunnel.live.batch.templates import Template
 
     template, system = (_text(options[name], f"--{name}") for name in ("template", "system"))
@@ -161,12 +164,13 @@ def _columns(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[Colu
     if not template:
         if system:
             raise InputError("there is no template to go with it", where="--system")
-        return ()
+        return {}
     if system and options["completions"]:
         raise InputError("only a chat has a system message", where="--system")
     Template(template, "--template")
     Template(system, "--system")
-    return (ColumnPlan(ANSWER, template, system, api=_api(options)),)
+    api = "completions" if options["completions"] else "chat"
+    return {ANSWER: ColumnSettings(prompt=template, system=system or None, api=api)}
 
 
 def _text(value: str | None, where: str) -> str:
@@ -186,18 +190,16 @@ def _text(value: str | None, where: str) -> str:
     return value
 
 
-def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[EndpointPlan, ...]:
+def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> dict[str, EndpointSettings]:
     import os
 
-    import msgspec
-
-    from windtunnel.live.batch.columns_file import endpoint_plan
     from windtunnel.live.batch.endpoints import name_of, parse_endpoint
+    from windtunnel.live.batch.settings import EndpointSettings
     from windtunnel.live.wire.addresses import checked_url
     from windtunnel.live.wire.keys import named_key
 
-    specs = dict(file.endpoints) if file is not None else {}
-    urls = {name: checked_url(spec.url, f"endpoint {name}") for name, spec in specs.items()}
+    declared = dict(file.endpoints) if file is not None else {}
+    urls = {name: checked_url(one.url, f"endpoint {name}") for name, one in declared.items()}
     given: dict[str, str] = {}
     for text in options["endpoints"]:
         name, url = parse_endpoint(text)
@@ -212,42 +214,40 @@ def _endpoints(options: Mapping[str, Any], file: ColumnsFile | None) -> tuple[En
             "there is no endpoint to ask",
             hint="--endpoint http://localhost:8000/v1, or `endpoints` in the file of --columns",
         )
-    key_env = named_key(options["key_env"], os.environ)
-    plans = []
+    defaults = {
+        "key_env": named_key(options["key_env"], os.environ),
+        "concurrency": options["concurrency"],
+        "requests_per_minute": options["requests_per_minute"],
+        "tokens_per_minute": options["tokens_per_minute"],
+    }
+    endpoints = {}
     for name, url in urls.items():
-        plan = endpoint_plan(name, url, specs.get(name), key_env, options["concurrency"])
-        plans.append(
-            msgspec.structs.replace(
-                plan,
-                requests_per_minute=plan.requests_per_minute or options["requests_per_minute"] or 0,
-                tokens_per_minute=plan.tokens_per_minute or options["tokens_per_minute"] or 0,
-            )
-        )
-    return tuple(plans)
+        one = declared.get(name) or EndpointSettings(url=url)
+        endpoints[name] = one.model_copy(update={"url": url}).filled(**defaults)
+    return endpoints
 
 
 def _check_columns(
-    columns: tuple[ColumnPlan, ...],
-    endpoints: tuple[EndpointPlan, ...],
+    columns: Mapping[str, ColumnSettings],
+    endpoints: Mapping[str, EndpointSettings],
     options: Mapping[str, Any],
 ) -> None:
     from windtunnel.core.errors import nearest
 
-    names = [endpoint.name for endpoint in endpoints]
-    for column in columns:
-        if column.endpoint and column.endpoint not in names:
+    for name, column in columns.items():
+        if column.endpoint and column.endpoint not in endpoints:
             raise InputError(
                 f"there is no endpoint {column.endpoint!r}",
-                where=f"column {column.name}",
-                allowed=", ".join(names),
-                hint=nearest(column.endpoint, names),
+                where=f"column {name}",
+                allowed=", ".join(endpoints),
+                hint=nearest(column.endpoint, endpoints),
             )
-    if options["model"] and columns and all(column.model for column in columns):
+    if options["model"] and columns and all(column.model for column in columns.values()):
         raise InputError("every column names its model already", where="--model")
 
 
 def _body(sets: tuple[str, ...]) -> dict[str, Any]:
-    from windtunnel.live.batch.columns_file import OURS
+    from windtunnel.live.batch.settings import OURS
     from windtunnel.settings.document import parse_value
 
     body: dict[str, Any] = {}

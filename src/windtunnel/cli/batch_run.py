@@ -24,8 +24,8 @@ from windtunnel.core.errors import InvariantBroken, WindtunnelError
 from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
-from windtunnel.live.batch.plan import BatchPlan
 from windtunnel.live.batch.run import Runner
+from windtunnel.live.batch.settings import BatchPlan
 from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.system import new_loop

@@ -26,11 +26,11 @@ from windtunnel.live.batch.endpoints import (
     route_of,
     unlisted,
 )
-from windtunnel.live.batch.plan import BatchPlan, LimiterKind
 from windtunnel.live.batch.replies import RefusedRows
 from windtunnel.live.batch.rows import Rows, open_rows
 from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
 from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
+from windtunnel.live.batch.settings import BatchPlan, LimiterKind
 from windtunnel.live.batch.store import (
     JOURNAL,
     VERSION,
@@ -61,7 +61,7 @@ class Prepared(NamedTuple):
 
 def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
     """Checks the keys, looks through the input, and opens the output."""
-    keys = read_keys([one.key_env for one in plan.endpoints if one.key_env], environment)
+    keys = read_keys([one.key_env for one in plan.endpoints.values() if one.key_env], environment)
     if plan.output.exists() and not plan.output.is_file():
         hint = "answers are appended to it, and --resume reads them again"
         raise OutputError("is not a regular file", where=str(plan.output), hint=hint)
@@ -76,7 +76,10 @@ def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
 
 def work_digest(plan: BatchPlan) -> str:
     """Of all that decides what is asked; where it is asked may change between runs."""
-    columns = [(c.name, c.prompt, c.system, c.model, c.api, dict(c.body)) for c in plan.columns]
+    columns = [
+        (name, c.prompt, c.system or "", c.model or "", c.interface, c.body)
+        for name, c in plan.columns.items()
+    ]
     asked = (columns, plan.model, plan.api, dict(plan.body))
     return hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
 
@@ -180,7 +183,6 @@ def _runner(
 ) -> Runner:
     _, rows, store, resumed = prepared
     reporter = EventReporter(telemetry, RUN)
-    endpoints = {one.name: one for one in plan.endpoints}
     limiter = AsyncLimiter(
         RequestAdmission(
             RUN,
@@ -190,7 +192,7 @@ def _runner(
             reporter=reporter,
         )
     )
-    caps = caps_of(routes, endpoints)
+    caps = caps_of(routes, plan.endpoints)
     _allow_connections(sum(caps.values()))
     for (name, model), cap in caps.items():
         limiter.register(
@@ -198,8 +200,8 @@ def _runner(
             model,
             RUN,
             cap,
-            requests_per_minute=endpoints[name].requests_per_minute,
-            tokens_per_minute=endpoints[name].tokens_per_minute,
+            requests_per_minute=plan.endpoints[name].requests_per_minute or 0,
+            tokens_per_minute=plan.endpoints[name].tokens_per_minute or 0,
         )
     for row in complete_rows(rows, resumed):
         store.finish_row(row_line(row, has_columns=bool(plan.columns)))
@@ -214,7 +216,7 @@ def _runner(
         limiter=limiter,
         scheduler=scheduler,
         routes=routes,
-        endpoints=endpoints,
+        endpoints=plan.endpoints,
         weights=dict(plan.tenant_weights),
         tally=BatchTally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
         redact=prepared.keys.redact_text,

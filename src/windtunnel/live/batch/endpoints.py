@@ -1,14 +1,14 @@
 """The endpoints of a batch: which has which model, and the client that sends requests to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from windtunnel.admission.reasons import Outcome
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.plan import EndpointPlan
+from windtunnel.live.batch.settings import EndpointSettings
 from windtunnel.live.batch.work import Wanted
 from windtunnel.live.wire.addresses import Api, checked_url
 from windtunnel.live.wire.client import (
@@ -49,11 +49,16 @@ class Client:
 
 @asynccontextmanager
 async def open_client(
-    plans: tuple[EndpointPlan, ...], keys: Keys, timeout_s: float
+    endpoints: Mapping[str, EndpointSettings], keys: Keys, timeout_s: float
 ) -> AsyncIterator[Client]:
     """A client, closed with its connections at the end."""
     async with open_session(timeout_s, name="batch") as session:
-        yield Client({one.name: Endpoint(session, one.url, keys, one.key_env) for one in plans})
+        yield Client(
+            {
+                name: Endpoint(session, one.url, keys, one.key_env or "")
+                for name, one in endpoints.items()
+            }
+        )
 
 
 class Route(NamedTuple):
@@ -91,12 +96,12 @@ async def find_models(client: Client, wait_s: float) -> dict[str, tuple[str, ...
 
 def route_of(
     wanted: Wanted,
-    endpoints: Sequence[EndpointPlan],
+    endpoints: Iterable[str],
     models: Mapping[str, tuple[str, ...] | None],
     where: str,
 ) -> Route:
     """Who answers what is wanted."""
-    names = [one.name for one in endpoints if wanted.endpoint in ("", one.name)]
+    names = [name for name in endpoints if wanted.endpoint in ("", name)]
     assert names, "endpoints that columns name were checked"
     model = wanted.model or _only_model(names, models, where)
     having = [name for name in names if model in (models[name] or ())]

@@ -16,7 +16,7 @@ import msgspec
 
 from windtunnel.admission.queues.groups import PRIORITY_MAX
 from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.live.batch.plan import BatchPlan
+from windtunnel.live.batch.settings import BatchPlan
 from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
 
 LONGEST_LINE = 16 << 20

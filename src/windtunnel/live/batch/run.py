@@ -7,7 +7,7 @@ bug of ours: it stops the run, and what was finished stays.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -24,7 +24,6 @@ from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
 from windtunnel.live.admission.leases import HeldLease, Refused
 from windtunnel.live.admission.workers import CellWorkers
 from windtunnel.live.batch.endpoints import Client, Route, outcome_of
-from windtunnel.live.batch.plan import EndpointPlan
 from windtunnel.live.batch.replies import (
     Answer,
     Failure,
@@ -34,6 +33,7 @@ from windtunnel.live.batch.replies import (
     observed_limits,
 )
 from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.settings import EndpointSettings
 from windtunnel.live.batch.store import GAVE_UP, CellRecord, Store, line_id
 from windtunnel.live.batch.tally import BatchTally, Ending
 from windtunnel.live.batch.templates import Unfilled
@@ -61,7 +61,7 @@ class Parts:
         limiter: AsyncLimiter,
         scheduler: DatasetScheduler,
         routes: Sequence[Sequence[Route]],
-        endpoints: dict[str, EndpointPlan],
+        endpoints: Mapping[str, EndpointSettings],
         weights: dict[str, int],
         tally: BatchTally,
         redact: Callable[[str], str],
@@ -211,7 +211,9 @@ class Runner:
             call.ended(judged.outcome, took_s, 0, 0)
             if judged.means is Means.STOP:
                 server = self.parts.endpoints[endpoint]
-                why = refused_sentence(server.url, server.key_env, judged.code, judged.message)
+                why = refused_sentence(
+                    server.url, server.key_env or "", judged.code, judged.message
+                )
                 self.stop(Ending.REFUSED, str(why))
         return judged
 

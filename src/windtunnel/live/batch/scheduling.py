@@ -20,8 +20,8 @@ from windtunnel.admission.tasks.pressure import PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.random import Stream
 from windtunnel.live.batch.endpoints import Route
-from windtunnel.live.batch.plan import BatchPlan, EndpointPlan
 from windtunnel.live.batch.rows import RowData, Rows
+from windtunnel.live.batch.settings import BatchPlan, EndpointSettings
 from windtunnel.live.batch.store import CellRecord, Resumed
 
 GROUPS_MAX = 64
@@ -31,10 +31,12 @@ Routes = Sequence[Sequence[Route]]
 """Who answers, by column and by kind of row."""
 
 
-def caps_of(routes: Routes, endpoints: Mapping[str, EndpointPlan]) -> dict[tuple[str, str], int]:
+def caps_of(
+    routes: Routes, endpoints: Mapping[str, EndpointSettings]
+) -> dict[tuple[str, str], int]:
     """How many calls may be in flight to each model of each endpoint."""
     return {
-        (name, route.model): endpoints[name].concurrency
+        (name, route.model): endpoints[name].slots
         for of_kinds in routes
         for route in of_kinds
         for name in route.endpoints
@@ -50,13 +52,12 @@ def build_scheduler(
     reporter: EventReporter,
     stream: Stream,
 ) -> DatasetScheduler:
-    endpoints = {one.name: one for one in plan.endpoints}
-    slots = sum(caps_of(routes, endpoints).values())
+    slots = sum(caps_of(routes, plan.endpoints).values())
     scheduled: dict[tuple[str, Route], tuple[SchedulingMetadata, Resolved]] = {}
     names = rows.work.graph.names
     for column, name in enumerate(names):
         for route in routes[column]:
-            cap = sum(endpoints[one].concurrency for one in route.endpoints)
+            cap = sum(plan.endpoints[one].slots for one in route.endpoints)
             identity = ("model", route.pool, route.model, route.api.domain.value)
             metadata = SchedulingMetadata(WorkKind.MODEL, identity, cap)
             scheduled[name, route] = (metadata, resolve(metadata, [name], slots))

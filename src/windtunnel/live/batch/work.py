@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.live.batch.columns_file import graph_of
-from windtunnel.live.batch.plan import ANSWER, BatchPlan, ColumnPlan
-from windtunnel.live.batch.templates import Template
+from windtunnel.live.batch.settings import ANSWER, BatchPlan, ColumnSettings, graph_of
 from windtunnel.live.wire.addresses import Api
 
 Row = Mapping[str, Any]
@@ -139,7 +137,7 @@ class ColumnsWork:
 
     def __init__(self, plan: BatchPlan) -> None:
         self.graph = graph_of(plan.columns)
-        self._columns = [_Column(column, plan) for column in plan.columns]
+        self._columns = [_Column(name, column, plan) for name, column in plan.columns.items()]
         self._empty = dict.fromkeys(self.graph.names, "")
 
     def fault(self, row: Row) -> str:
@@ -171,12 +169,11 @@ class ColumnsWork:
 
 
 class _Column:
-    def __init__(self, column: ColumnPlan, plan: BatchPlan) -> None:
-        where = f"column {column.name}"
-        self.wanted = Wanted(column.api, column.model or plan.model, column.endpoint)
-        self.prompt = Template(column.prompt, where)
-        self.system = Template(column.system, where) if column.system else None
-        self.templates = [t for t in (self.prompt, self.system) if t is not None]
+    def __init__(self, name: str, column: ColumnSettings, plan: BatchPlan) -> None:
+        self.wanted = Wanted(column.interface, column.model or plan.model, column.endpoint or "")
+        self.templates = column.templates(name)
+        self.prompt = self.templates[0]
+        self.system = self.templates[1] if column.system else None
         self.body = {**plan.body, **column.body}
 
 

@@ -1,13 +1,18 @@
-"""The file that `--columns` names: endpoints and columns, checked all at once."""
+"""Settings of a batch: the file that `--columns` names, and what a run needs to know.
 
+The file has endpoints and columns, and is checked all at once.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import Field, ValidationError
 
 from windtunnel.admission.dataset.graph import ColumnGraph
 from windtunnel.core.errors import InputError
-from windtunnel.live.batch.plan import ColumnPlan, EndpointPlan
 from windtunnel.live.batch.templates import Template
 from windtunnel.live.wire.addresses import Api
 from windtunnel.settings.document import parse_document, read_text
@@ -15,9 +20,13 @@ from windtunnel.settings.faults import Fault, checker_faults, input_error
 from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
 from windtunnel.settings.section import Section
 
+ANSWER = "answer"
+"""The only column, where no file names any."""
 NOUN = "columns"
 MOST_COLUMNS = 256
 MOST_CONCURRENCY = 100_000
+CONCURRENCY = 64
+"""Where nothing says how many calls may be in flight."""
 MOST_BUDGET = 10**12
 APIS = {"chat": Api.CHAT, "completions": Api.COMPLETIONS}
 OURS = ("model", "messages", "prompt", "stream")
@@ -62,7 +71,7 @@ class ApiWord(Leaf):
         return value
 
 
-class EndpointSpec(Section):
+class EndpointSettings(Section):
     """A server."""
 
     url: Annotated[str, Text("an address, such as http://localhost:8000/v1")] = Field(
@@ -84,8 +93,18 @@ class EndpointSpec(Section):
         default=None, description="Tokens in any minute at most. Default: what its replies say."
     )
 
+    @property
+    def slots(self) -> int:
+        """Calls in flight at most, to each of its models."""
+        return self.concurrency or CONCURRENCY
 
-class ColumnSpec(Section):
+    def filled(self, **defaults: Any) -> "EndpointSettings":
+        """With these values where the file says nothing."""
+        missing = {name: value for name, value in defaults.items() if not getattr(self, name)}
+        return self.model_copy(update=missing)
+
+
+class ColumnSettings(Section):
     """A column."""
 
     prompt: Annotated[str, PromptText()] = Field(
@@ -108,79 +127,62 @@ class ColumnSpec(Section):
         description="What else the request says: max_tokens, temperature, response_format, ...",
     )
 
+    @property
+    def interface(self) -> Api:
+        return APIS[self.api]
 
-class ColumnsSpec(Section):
+    def templates(self, name: str) -> list[Template]:
+        """Of the prompt and, where there is one, of the system message."""
+        texts = [self.prompt, *([self.system] if self.system else [])]
+        return [Template(text, f"column {name}") for text in texts]
+
+
+class ColumnsFile(Section):
     """The whole file."""
 
-    endpoints: dict[Annotated[str, Name()], EndpointSpec] = Field(
+    endpoints: dict[Annotated[str, Name()], EndpointSettings] = Field(
         default_factory=dict, description="Servers by name, beside those of --endpoint."
     )
-    columns: dict[Annotated[str, ColumnName()], ColumnSpec] = Field(
+    columns: dict[Annotated[str, ColumnName()], ColumnSettings] = Field(
         description="Columns by name; the last one is the response of the row."
     )
-
-
-class ColumnsFile:
-    """What the file said; `endpoints` has what was left out as None."""
-
-    def __init__(self, endpoints: dict[str, EndpointSpec], columns: tuple[ColumnPlan, ...]) -> None:
-        self.endpoints = endpoints
-        self.columns = columns
 
 
 def load_columns(path: Path) -> ColumnsFile:
     """Reads and checks a file of columns."""
     document = parse_document(read_text(path, NOUN), str(path), NOUN, "columns and endpoints")
     try:
-        spec = ColumnsSpec.model_validate(document.data)
+        file = ColumnsFile.model_validate(document.data)
     except ValidationError as error:
-        raise input_error(document, checker_faults(error, ColumnsSpec)) from None
-    faults = _faults(spec)
+        raise input_error(document, checker_faults(error, ColumnsFile)) from None
+    faults = _faults(file)
     if faults:
         raise input_error(document, faults)
-    columns = tuple(
-        ColumnPlan(
-            name=name,
-            prompt=column.prompt,
-            system=column.system or "",
-            model=column.model or "",
-            endpoint=column.endpoint or "",
-            api=APIS[column.api],
-            body=column.body,
-        )
-        for name, column in spec.columns.items()
-    )
     try:
-        graph_of(columns)
+        graph_of(file.columns)
     except InputError as error:
         place = document.place(("columns",))
         raise InputError(error.what, where=place, hint=error.hint) from None
-    return ColumnsFile(dict(spec.endpoints), columns)
+    return file
 
 
-def graph_of(columns: tuple[ColumnPlan, ...]) -> ColumnGraph:
+def graph_of(columns: Mapping[str, ColumnSettings]) -> ColumnGraph:
     """Which column needs which, from what their templates name."""
-    names = {column.name for column in columns}
-    return ColumnGraph(
-        {column.name: [name for name in names_of(column) if name in names] for column in columns}
-    )
+    named = {
+        name: sorted({field for template in column.templates(name) for field in template.names})
+        for name, column in columns.items()
+    }
+    return ColumnGraph({name: [one for one in named[name] if one in columns] for name in columns})
 
 
-def names_of(column: ColumnPlan) -> list[str]:
-    """Everything that a column's templates name."""
-    where = f"column {column.name}"
-    found = [*Template(column.prompt, where).names, *Template(column.system, where).names]
-    return sorted(set(found))
-
-
-def _faults(spec: ColumnsSpec) -> list[Fault]:
+def _faults(file: ColumnsFile) -> list[Fault]:
     faults = []
-    if not spec.columns:
+    if not file.columns:
         faults.append(Fault(("columns",), "there are no columns", "one or more"))
-    if len(spec.columns) > MOST_COLUMNS:
-        what = f"there are {len(spec.columns)} columns"
+    if len(file.columns) > MOST_COLUMNS:
+        what = f"there are {len(file.columns)} columns"
         faults.append(Fault(("columns",), what, f"up to {MOST_COLUMNS}"))
-    for name, column in spec.columns.items():
+    for name, column in file.columns.items():
         path = ("columns", name)
         for key in ("prompt", "system"):
             try:
@@ -192,7 +194,7 @@ def _faults(spec: ColumnsSpec) -> list[Fault]:
             for key in column.body
             if key in OURS
         ]
-        if column.system and APIS[column.api] is not Api.CHAT:
+        if column.system and column.interface is not Api.CHAT:
             hint = "put it into the prompt"
             faults.append(Fault((*path, "system"), "only a chat has a system message", hint=hint))
     return faults
@@ -205,15 +207,37 @@ def _instead(key: str) -> str:
     }.get(key, "write a `prompt` beside `body`")
 
 
-def endpoint_plan(
-    name: str, url: str, spec: EndpointSpec | None, key_env: str, concurrency: int
-) -> EndpointPlan:
-    """An endpoint with everything filled in that the file left out."""
-    return EndpointPlan(
-        name=name,
-        url=url,
-        key_env=(spec.key_env if spec is not None else None) or key_env,
-        concurrency=(spec.concurrency if spec is not None else None) or concurrency,
-        requests_per_minute=(spec.requests_per_minute if spec is not None else None) or 0,
-        tokens_per_minute=(spec.tokens_per_minute if spec is not None else None) or 0,
-    )
+class LimiterKind(StrEnum):
+    """How the number of calls in flight is found."""
+
+    AIMD = "aimd"
+    GRADIENT = "gradient"
+    FIXED = "fixed"
+
+
+class BatchPlan(msgspec.Struct, frozen=True):
+    """Everything that a run needs to know, with every option filled in."""
+
+    input: Path
+    output: Path
+    endpoints: Mapping[str, EndpointSettings]
+    columns: Mapping[str, ColumnSettings] = {}
+    """Empty: each row is a request of its own."""
+    model: str = ""
+    """What to ask instead of the model that a row names."""
+    api: Api = Api.CHAT
+    """For rows that have a prompt and no column."""
+    body: Mapping[str, Any] = {}
+    tenant_field: str = ""
+    tenant_weights: Mapping[str, int] = {}
+    priority_field: str = ""
+    group_rows: int = 256
+    limiter: LimiterKind = LimiterKind.AIMD
+    skip_bad: int = 19
+    """How many rows that come back first may all be refused."""
+    retries: int = 4
+    retry_time_s: float = 600.0
+    timeout_s: float = 600.0
+    wait_s: float = 10.0
+    """How long an endpoint may take to appear at the start."""
+    resume: bool = False
