@@ -108,7 +108,7 @@ def test_replicas_go_where_the_pressure_is() -> None:
     assert [sum(both) for both in sizes] == [12, 12]
     words = "replicas for prompts and for answers in the end"
     said(words, *(f"{prompts} and {answers}" for prompts, answers in sizes))
-    said("in time", *(f"{r['slo']['standard']['attained']:.1%}" for r in results))
+    said("SLO attainment", *(f"{r['slo']['standard']['attained']:.1%}" for r in results))
     late = [r["latency"]["ttft"]["p99"] for r in results]
     said("time to the first token, p99", *(f"{seconds:.3g} s" for seconds in late))
     said("cost", *(f"${r['cost']['total']:.2f}" for r in results))
