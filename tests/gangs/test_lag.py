@@ -46,8 +46,13 @@ def outcome(world: World) -> dict[str, Any]:
 
 
 def play(world: World, steps: list[Step]) -> dict[str, Any]:
-    """What people and bad luck do to a cluster, and what is left once it is quiet."""
+    """What people and bad luck do to a cluster, and what is left once it is quiet.
+
+    People act on what they see, so they wait until it is quiet; controllers crash in between.
+    """
     for number, (what, which, count) in enumerate(steps):
+        if what in ("scale", "kill", "update"):
+            world.run(200.0)
         if what == "scale":
             found = targets(world.view, "web")
             one = found[which % len(found)]
