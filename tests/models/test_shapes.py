@@ -16,7 +16,7 @@ def test_gpus_hold_the_whole_model_between_them(name: str, degree: int) -> None:
     shape = MODELS[name]
     if shape.heads % degree or (shape.kv_heads % degree and degree % shape.kv_heads):
         return
-    each = shape.weight_bytes_per_gpu(degree)
+    each = shape.per_gpu(degree).total_weight_bytes
     assert each * degree >= shape.total_weight_bytes * (1 - 1e-12)
     assert each <= shape.total_weight_bytes
     assert each * degree <= shape.total_weight_bytes * 1.35  # norms, routers, kv heads repeat
@@ -24,14 +24,14 @@ def test_gpus_hold_the_whole_model_between_them(name: str, degree: int) -> None:
 
 def test_kv_heads_are_replicated_beyond_their_number() -> None:
     shape = MODELS["qwen3-30b-a3b"]
-    assert shape.kv_bytes_per_token_per_gpu(4) == shape.kv_bytes_per_token / 4
-    assert shape.kv_bytes_per_token_per_gpu(8) == shape.kv_bytes_per_token / 4
+    assert shape.per_gpu(4).kv_bytes_per_token == shape.kv_bytes_per_token / 4
+    assert shape.per_gpu(8).kv_bytes_per_token == shape.kv_bytes_per_token / 4
 
 
 def test_latent_cache_is_small_and_not_divided() -> None:
     shape = MODELS["deepseek-v3"]
     assert shape.kv_bytes_per_token == 61 * (512 + 64) * 2
-    assert shape.kv_bytes_per_token_per_gpu(8) == shape.kv_bytes_per_token
+    assert shape.per_gpu(8).kv_bytes_per_token == shape.kv_bytes_per_token
 
 
 def test_experts_are_dealt_out_whole_or_cut() -> None:

@@ -14,7 +14,7 @@ import json
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.errors import InputError, OutputError
@@ -64,16 +64,13 @@ class DecoderShape:
         return 4 * self.layers * self.kv_heads * self.head_dim * tokens
 
 
-class StepPoint:
+class StepPoint(NamedTuple):
     """One step to measure."""
 
-    __slots__ = ("context", "decodes", "prefill", "prior")
-
-    def __init__(self, prefill: int, prior: int, decodes: int, context: int) -> None:
-        self.prefill = prefill
-        self.prior = prior
-        self.decodes = decodes
-        self.context = context
+    prefill: int
+    prior: int
+    decodes: int
+    context: int
 
 
 def grid() -> Iterator[StepPoint]:
@@ -167,10 +164,7 @@ def _measure_shape(
         )
         yield {
             "shape": shape.name,
-            "prefill": point.prefill,
-            "prior": point.prior,
-            "decodes": point.decodes,
-            "context": point.context,
+            **point._asdict(),
             "ms": round(median, 4),
             "ms_min": round(min(times), 4),
             "ms_max": round(max(times), 4),

@@ -45,7 +45,7 @@ def test_order_is_by_priority_and_then_by_how_many_rows_of_a_tenant_come_before(
         return -priority, turn, first_seen.index(tenant), row
 
     assert list(rows.in_fair_order(weights)) == sorted(range(len(owners)), key=rank)
-    assert [rows.line_of(row) for row in range(len(rows))] == list(range(1, 2 * len(owners), 2))
+    assert [rows.read(row).line for row in range(len(rows))] == list(range(1, 2 * len(owners), 2))
     assert [rows.read(row).fields["t"] for row in range(len(rows))] == tenants
     rows.close()
 

@@ -217,7 +217,7 @@ def _runner(
         scheduler=scheduler,
         routes=routes,
         endpoints=plan.endpoints,
-        weights=dict(plan.tenant_weights),
+        weights=plan.tenant_weights,
         tally=BatchTally(rows.work.graph.names, len(rows), resumed.finished, resumed.dropped),
         redact=prepared.keys.redact_text,
         refused=RefusedRows(skip_bad=plan.skip_bad, has_answered=resumed.finished > 0),

@@ -6,6 +6,7 @@ lines of such rows back; a run that ends before that is known leaves them to the
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -47,15 +48,6 @@ class Means(StrEnum):
 class Answer:
     """A row's answer, and what it took."""
 
-    __slots__ = (
-        "body",
-        "completion_tokens",
-        "content",
-        "endpoint",
-        "prompt_tokens",
-        "request_id",
-    )
-
     def __init__(self, body: dict[str, Any], content: str | None, request_id: str) -> None:
         self.body: Final = body
         self.content: Final = content
@@ -74,39 +66,18 @@ class Answer:
         return self.prompt_tokens + max(0, self.completion_tokens)
 
 
+@dataclass(slots=True)
 class Failure:
     """A call that brought no answer: what it means, and why."""
 
-    __slots__ = (
-        "body",
-        "code",
-        "endpoint",
-        "means",
-        "message",
-        "outcome",
-        "request_id",
-        "status",
-    )
-
-    def __init__(
-        self,
-        means: Means,
-        code: str,
-        message: str,
-        outcome: Outcome = Outcome.PROVIDER_FAILURE,
-        *,
-        status: int = 0,
-        body: Any = None,
-        request_id: str = "",
-    ) -> None:
-        self.means: Final = means
-        self.code: Final = code
-        self.message: Final = message
-        self.outcome: Final = outcome
-        self.status: Final = status
-        self.body: Final = body
-        self.request_id: Final = request_id
-        self.endpoint = ""
+    means: Means
+    code: str
+    message: str
+    outcome: Outcome = Outcome.PROVIDER_FAILURE
+    status: int = 0
+    body: Any = None
+    request_id: str = ""
+    endpoint: str = ""
 
 
 def judge(reply: Reply, api: Api, redact: Redact, *, has_answered: bool) -> Answer | Failure:

@@ -8,6 +8,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,20 +38,18 @@ class Kind(NamedTuple):
     """The largest goes first."""
 
 
+@dataclass(slots=True)
 class RowData:
     """A row in work: its fields, and the columns that are there."""
 
-    __slots__ = ("custom_id", "failed_at", "fields", "line", "response", "row", "values")
-
-    def __init__(self, row: int, line: int, custom_id: str, fields: dict[str, Any]) -> None:
-        self.row = row
-        self.line = line
-        self.custom_id = custom_id
-        self.fields = fields
-        self.values: dict[str, Any] = {}
-        self.response: dict[str, Any] | None = None
-        self.failed_at = ""
-        """The endpoint that failed last for it; another one is tried next, if there is one."""
+    row: int
+    line: int
+    custom_id: str
+    fields: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+    response: dict[str, Any] | None = None
+    failed_at: str = ""
+    """The endpoint that failed last for it; another one is tried next, if there is one."""
 
 
 class Rows:
@@ -71,9 +70,6 @@ class Rows:
 
     def kind_of(self, row: int) -> int:
         return self._kind_of[row]
-
-    def line_of(self, row: int) -> int:
-        return self._lines[row]
 
     def read(self, row: int) -> RowData:
         """A row's fields, from the file."""
@@ -204,9 +200,9 @@ def _refuse(found: _Found, plan: BatchPlan) -> None:
         raise one_sentence_per(faults)
     if not found.lines:
         raise InputError("there are no rows in it", where=str(plan.input))
-    for option, field in _field_options(plan):
-        if field and field not in found.fields:
-            raise InputError(f"no row has a field {field!r}", where=option)
+    for option, name in _field_options(plan):
+        if name and name not in found.fields:
+            raise InputError(f"no row has a field {name!r}", where=option)
     tenants = {kind.tenant for kind in found.kinds}
     for name in plan.tenant_weights:
         if name not in tenants:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -49,38 +49,22 @@ ANSWER_TOKENS: Final = 512
 Line = TypeVar("Line")
 
 
-class Parts:
+class Parts(NamedTuple):
     """What a run is put together from; `compose` does that."""
 
-    def __init__(
-        self,
-        *,
-        rows: Rows,
-        store: Store,
-        client: Client,
-        limiter: AsyncLimiter,
-        scheduler: DatasetScheduler,
-        routes: Sequence[Sequence[Route]],
-        endpoints: Mapping[str, EndpointSettings],
-        weights: dict[str, int],
-        tally: BatchTally,
-        redact: Callable[[str], str],
-        refused: RefusedRows,
-        has_columns: bool,
-    ) -> None:
-        """`routes` are those of each column, by the kind of a row."""
-        self.rows: Final = rows
-        self.store: Final = store
-        self.client: Final = client
-        self.limiter: Final = limiter
-        self.scheduler: Final = scheduler
-        self.routes: Final = routes
-        self.endpoints: Final = endpoints
-        self.weights: Final = weights
-        self.tally: Final = tally
-        self.redact: Final = redact
-        self.refused: Final = refused
-        self.has_columns: Final = has_columns
+    rows: Rows
+    store: Store
+    client: Client
+    limiter: AsyncLimiter
+    scheduler: DatasetScheduler
+    routes: Sequence[Sequence[Route]]
+    """Of each column, by the kind of a row."""
+    endpoints: Mapping[str, EndpointSettings]
+    weights: Mapping[str, int]
+    tally: BatchTally
+    redact: Callable[[str], str]
+    refused: RefusedRows
+    has_columns: bool
 
 
 class Runner:

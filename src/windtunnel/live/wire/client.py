@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from windtunnel.live.wire.addresses import MODELS, Api
 from windtunnel.live.wire.keys import Keys
@@ -39,15 +39,12 @@ class NoReply(Exception):
         self.what: Final = what
 
 
-class Reply:
+class Reply(NamedTuple):
     """A whole reply."""
 
-    __slots__ = ("body", "headers", "status")
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.status: Final = status
-        self.headers: Final = headers
-        self.body: Final = body
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Incoming:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -76,6 +77,9 @@ _FAMILY_DEFAULTS: dict[str, dict[str, object]] = {
 _SCALING_INCLUDED = ("su", "longrope", "llama3", "gemma3", "mrope", "default", "proportional")
 
 
+Value = TypeVar("Value")
+
+
 class _Fields:
     """One JSON object, read field by field; a fault names file, field and what was found."""
 
@@ -111,29 +115,23 @@ class _Fields:
             raise self.fault(names[0], "is missing", allowed, hint)
         return value
 
-    def flag(self, name: str, default: bool) -> bool:  # noqa: FBT001
+    def typed(self, name: str, kind: type[Value], allowed: str) -> Value | None:
+        """A field that is of one JSON type, or null."""
         value = self.values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.fault(name, f"is {shown(value)}", "true or false")
-        return value
+        if value is None or isinstance(value, kind):
+            return value
+        raise self.fault(name, f"is {shown(value)}", allowed)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self.typed(name, bool, "true or false")
+        return default if value is None else value
 
     def table(self, name: str) -> _Fields | None:
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.fault(name, f"is {shown(value)}", "an object or null")
-        return _Fields(value, f"{self.where}: {name}")
+        value = self.typed(name, dict, "an object or null")
+        return None if value is None else _Fields(value, f"{self.where}: {name}")
 
     def text(self, name: str) -> str:
-        value = self.values.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self.fault(name, f"is {shown(value)}", "a string or null")
-        return value.lower()
+        return (self.typed(name, str, "a string or null") or "").lower()
 
     def factor(self, name: str) -> float:
         value = self.values.get(name)
@@ -147,12 +145,7 @@ class _Fields:
         return float(value)
 
     def entries(self, name: str) -> list[object] | None:
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise self.fault(name, f"is {shown(value)}", "a list or null")
-        return value
+        return self.typed(name, list, "a list or null")
 
 
 def shown(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.models.catalog.hf_config import read_hf_config
@@ -49,163 +50,51 @@ _TIED = (
     "llama-3.2-1b", "llama-3.2-3b", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen3-0.6b",
     "qwen3-1.7b", "qwen3-4b", "gemma-3-4b", "gemma-3-12b", "gemma-3-27b",
 )
-_WINDOWS = {"gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52)}
+_WINDOWS = {"gemma-3-4b": (1024, 29), "gemma-3-12b": (1024, 40), "gemma-3-27b": (1024, 52),
+            "gpt-oss-20b": (128, 12), "gpt-oss-120b": (128, 18),
+            "llama-4-scout": (8192, 36), "llama-4-maverick": (8192, 36)}
+_MIXTURES: dict[str, _Sizes] = {
+    "qwen3-30b-a3b":     (48, 2048,  32,   4, 128,  6144, 151936,    40 * K),
+    "qwen3-235b-a22b":   (94, 4096,  64,   4, 128, 12288, 151936,    40 * K),
+    "mixtral-8x7b":      (32, 4096,  32,   8, 128, 14336,  32000,    32 * K),
+    "mixtral-8x22b":     (56, 6144,  48,   8, 128, 16384,  32768,    64 * K),
+    "deepseek-v3":       (61, 7168, 128, 128, 128, 18432, 129280,   160 * K),
+    "gpt-oss-20b":       (24, 2880,  64,   8,  64,  2880, 201088,   128 * K),
+    "gpt-oss-120b":      (36, 2880,  64,   8,  64,  2880, 201088,   128 * K),
+    "llama-4-scout":     (48, 5120,  40,   8, 128, 16384, 202048, 10240 * K),
+    "llama-4-maverick":  (48, 5120,  40,   8, 128, 16384, 202048,  1024 * K),
+}
+_DETAILS: dict[str, dict[str, Any]] = {  # experts, latent attention and precision
+    "qwen3-30b-a3b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 768},
+    "qwen3-235b-a22b": {"experts": 128, "experts_per_token": 8, "expert_ffn": 1536},
+    "mixtral-8x7b": {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336},
+    "mixtral-8x22b": {"experts": 8, "experts_per_token": 2, "expert_ffn": 16384},
+    "deepseek-v3": {
+        "weight_bytes": 1.0, "expert_weight_bytes": 1.0, "matmul_precision": "fp8", "experts": 256,
+        "experts_per_token": 8, "expert_ffn": 2048, "shared_ffn": 2048, "dense_prefix_layers": 3,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_dim": 64, "qk_nope_dim": 128,
+        "v_head_dim": 128,
+    },
+    "gpt-oss-20b": {
+        "expert_weight_bytes": MXFP4_BYTES, "experts": 32, "experts_per_token": 4,
+        "expert_ffn": 2880,
+    },
+    "gpt-oss-120b": {
+        "expert_weight_bytes": MXFP4_BYTES, "experts": 128, "experts_per_token": 4,
+        "expert_ffn": 2880,
+    },
+    "llama-4-scout": {
+        "experts": 16, "experts_per_token": 1, "expert_ffn": 8192, "shared_ffn": 8192,
+    },
+    "llama-4-maverick": {
+        "experts": 128, "experts_per_token": 1, "expert_ffn": 8192, "shared_ffn": 8192,
+        "moe_layer_step": 2,
+    },
+}
 # fmt: on
 
-_MIXTURES = (
-    ModelShape(
-        name="qwen3-30b-a3b",
-        layers=48,
-        hidden=2048,
-        heads=32,
-        kv_heads=4,
-        head_dim=128,
-        ffn=6144,
-        vocab=151936,
-        max_context=40 * K,
-        experts=128,
-        experts_per_token=8,
-        expert_ffn=768,
-    ),
-    ModelShape(
-        name="qwen3-235b-a22b",
-        layers=94,
-        hidden=4096,
-        heads=64,
-        kv_heads=4,
-        head_dim=128,
-        ffn=12288,
-        vocab=151936,
-        max_context=40 * K,
-        experts=128,
-        experts_per_token=8,
-        expert_ffn=1536,
-    ),
-    ModelShape(
-        name="mixtral-8x7b",
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        ffn=14336,
-        vocab=32000,
-        max_context=32 * K,
-        experts=8,
-        experts_per_token=2,
-        expert_ffn=14336,
-    ),
-    ModelShape(
-        name="mixtral-8x22b",
-        layers=56,
-        hidden=6144,
-        heads=48,
-        kv_heads=8,
-        head_dim=128,
-        ffn=16384,
-        vocab=32768,
-        max_context=64 * K,
-        experts=8,
-        experts_per_token=2,
-        expert_ffn=16384,
-    ),
-    ModelShape(
-        name="deepseek-v3",
-        layers=61,
-        hidden=7168,
-        heads=128,
-        kv_heads=128,
-        head_dim=128,
-        ffn=18432,
-        vocab=129280,
-        max_context=160 * K,
-        weight_bytes=1.0,
-        expert_weight_bytes=1.0,
-        matmul_precision="fp8",
-        experts=256,
-        experts_per_token=8,
-        expert_ffn=2048,
-        shared_ffn=2048,
-        dense_prefix_layers=3,
-        q_lora_rank=1536,
-        kv_lora_rank=512,
-        qk_rope_dim=64,
-        qk_nope_dim=128,
-        v_head_dim=128,
-    ),
-    ModelShape(
-        name="gpt-oss-20b",
-        layers=24,
-        hidden=2880,
-        heads=64,
-        kv_heads=8,
-        head_dim=64,
-        ffn=2880,
-        vocab=201088,
-        max_context=128 * K,
-        expert_weight_bytes=MXFP4_BYTES,
-        experts=32,
-        experts_per_token=4,
-        expert_ffn=2880,
-        window=128,
-        window_layers=12,
-    ),
-    ModelShape(
-        name="gpt-oss-120b",
-        layers=36,
-        hidden=2880,
-        heads=64,
-        kv_heads=8,
-        head_dim=64,
-        ffn=2880,
-        vocab=201088,
-        max_context=128 * K,
-        expert_weight_bytes=MXFP4_BYTES,
-        experts=128,
-        experts_per_token=4,
-        expert_ffn=2880,
-        window=128,
-        window_layers=18,
-    ),
-    ModelShape(
-        name="llama-4-scout",
-        layers=48,
-        hidden=5120,
-        heads=40,
-        kv_heads=8,
-        head_dim=128,
-        ffn=16384,
-        vocab=202048,
-        max_context=10240 * K,
-        experts=16,
-        experts_per_token=1,
-        expert_ffn=8192,
-        shared_ffn=8192,
-        window=8192,
-        window_layers=36,
-    ),
-    ModelShape(
-        name="llama-4-maverick",
-        layers=48,
-        hidden=5120,
-        heads=40,
-        kv_heads=8,
-        head_dim=128,
-        ffn=16384,
-        vocab=202048,
-        max_context=1024 * K,
-        experts=128,
-        experts_per_token=1,
-        expert_ffn=8192,
-        shared_ffn=8192,
-        moe_layer_step=2,
-        window=8192,
-        window_layers=36,
-    ),
-)
 
-
-def _dense_shape(name: str, sizes: _Sizes) -> ModelShape:
+def _shape(name: str, sizes: _Sizes) -> ModelShape:
     layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_context = sizes
     window, window_layers = _WINDOWS.get(name, (0, 0))
     return ModelShape(
@@ -221,12 +110,12 @@ def _dense_shape(name: str, sizes: _Sizes) -> ModelShape:
         tied_embeddings=name in _TIED,
         window=window,
         window_layers=window_layers,
+        **_DETAILS.get(name, {}),
     )
 
 
 MODELS: dict[str, ModelShape] = {
-    **{name: _dense_shape(name, sizes) for name, sizes in _DENSE.items()},
-    **{shape.name: shape for shape in _MIXTURES},
+    name: _shape(name, sizes) for name, sizes in (_DENSE | _MIXTURES).items()
 }
 
 # Checkpoints of one shape under another name.

@@ -246,10 +246,3 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
         if ep < 1 or (ep > 1 and ep > self.experts):
             what = f"expert_parallel is {ep} but the model has {self.experts} experts"
             self._refuse(what, f"1 to {max(1, self.experts)}")
-
-    def weight_bytes_per_gpu(self, tensor_parallel: int = 1, expert_parallel: int = 1) -> float:
-        return self.per_gpu(tensor_parallel, expert_parallel).total_weight_bytes
-
-    def kv_bytes_per_token_per_gpu(self, tensor_parallel: int = 1) -> float:
-        """Latent attention is not divided: every GPU keeps its cache whole."""
-        return self.per_gpu(tensor_parallel).kv_bytes_per_token

@@ -16,7 +16,6 @@ __all__ = ["Kernels", "PhysicsParameters"]
 TILE: Final = 128  # rows and columns of the output tile that one multiprocessor works on
 EXPERT_ROWS: Final = 16  # a grouped multiplication pads each expert's tokens to at least these
 SPLIT_ROWS: Final = 64  # query rows of an attention tile when the context is split over tiles
-WHOLE_ROWS: Final = 128  # and when it is not
 SPLIT_KEYS: Final = 128  # keys one split takes at least
 SPLIT_LIMIT: Final = 64
 WAVES_PER_UNIT: Final = 2  # attention tiles that one multiprocessor holds at a time
@@ -27,30 +26,6 @@ SPLIT_BELOW: Final = (
 
 class PhysicsParameters:
     """The fitted numbers of a profile: fractions of peak, seconds, and three shape constants."""
-
-    __slots__ = (
-        "all_reduce_efficiency",
-        "all_reduce_s",
-        "attention_bandwidth",
-        "attention_call_s",
-        "attention_efficiency",
-        "attention_ramp_keys",
-        "attention_split_s",
-        "decode_rows",
-        "elementwise_passes",
-        "expert_efficiency",
-        "expert_launch_s",
-        "gemm_bandwidth",
-        "gemm_blend",
-        "gemm_efficiency",
-        "gemm_launch_s",
-        "gemm_wave",
-        "layer_s",
-        "low_precision_efficiency",
-        "low_precision_launch_s",
-        "power_exponent",
-        "power_knee",
-    )
 
     def __init__(self, values: dict[str, float]) -> None:
         self.gemm_efficiency: float = values["gemm_efficiency"]
@@ -78,21 +53,6 @@ class PhysicsParameters:
 
 class Kernels:
     """The time of one operator on one accelerator under given parameters."""
-
-    __slots__ = (
-        "attention_flops",
-        "bf16_flops",
-        "flops",
-        "hbm",
-        "head_flops",
-        "kv_rate",
-        "link_bytes_per_s",
-        "parameters",
-        "peak_flops",
-        "shared_link",
-        "slots",
-        "units",
-    )
 
     def __init__(
         self, parameters: PhysicsParameters, accelerator: Accelerator, precision: str = "bf16"

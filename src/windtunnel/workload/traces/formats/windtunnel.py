@@ -27,10 +27,11 @@ MEDIA = "media_tokens"
 PREFIX = ("prefix_keys", "prefix_ends")
 COLUMNS = (*NEEDED, *NAMES, TURN, *MODELS, *SPANS, ANSWER, MEDIA, *PREFIX)
 """All columns in the order of TraceRequest's fields; only the first three must be there."""
+NAME_PLACES = tuple(COLUMNS.index(name) for name in (*NAMES, *MODELS))
 
 
 class TraceLine(msgspec.Struct, gc=False, omit_defaults=True):
-    """One line as it stands in the file."""
+    """One line as it stands in the file; its fields are those of TraceRequest, in order."""
 
     arrived: float
     prompt_tokens: int
@@ -57,31 +58,12 @@ def read_json(path: Path, notes: TraceNotes) -> Iterator[TraceRequest]:
     """Times are from the trace's start, as they are written."""
     names, ids = NameCheck(), IdCheck()
 
-    def name(value: str | int | None) -> str | None:
-        return None if value is None else names(str(value))
-
     def request(line: TraceLine) -> TraceRequest:
-        made = TraceRequest(
-            line.arrived,
-            line.prompt_tokens,
-            line.output_tokens,
-            name(line.id),
-            name(line.source),
-            name(line.tenant),
-            name(line.slo),
-            name(line.session),
-            line.turn,
-            name(line.model),
-            name(line.adapter),
-            line.deadline,
-            line.ttft,
-            line.e2e,
-            line.think,
-            line.answer_key,
-            line.media_tokens,
-            line.prefix_keys,
-            line.prefix_ends,
-        )
+        fields = list(msgspec.structs.astuple(line))
+        for at in NAME_PLACES:
+            if fields[at] is not None:
+                fields[at] = names(str(fields[at]))
+        made = TraceRequest(*fields)
         once(made, ids)
         return made
 
