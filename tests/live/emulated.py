@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import EmulateOptions, build_desk
-from windtunnel.live.emulate.app import Desk, build_app
+from windtunnel.cli.emulate import EmulateOptions, build_intake
+from windtunnel.live.emulate.app import RequestIntake, build_app
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -42,9 +42,9 @@ def plan(*sets: str) -> ScenarioPlan:
 class Emulated:
     """A server and a client of it, on a loop of their own."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.client = Inside(build_app(desk))
+    def __init__(self, intake: RequestIntake) -> None:
+        self.desk = intake
+        self.client = Inside(build_app(intake))
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -58,8 +58,8 @@ def with_server(
     """What `use` returns, of a server in virtual time."""
 
     async def main() -> Result:
-        desk = build_desk(plan(*sets), settings, asyncio.get_running_loop())
-        return await use(Emulated(desk))
+        intake = build_intake(plan(*sets), settings, asyncio.get_running_loop())
+        return await use(Emulated(intake))
 
     return run(main())
 

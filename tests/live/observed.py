@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from tests.live.inside import Inside
 from tests.live.virtual import run
-from windtunnel.cli.emulate import EmulateOptions, build_desk
+from windtunnel.cli.emulate import EmulateOptions, build_intake
 from windtunnel.cli.observe import traffic_of
 from windtunnel.live.emulate.app import build_app
-from windtunnel.live.observe.observer import Manner, Observer
+from windtunnel.live.observe.observer import Observer, SendOptions
 from windtunnel.live.observe.prompts import PromptWriter
 from windtunnel.twin.accounts import Names
 from windtunnel.twin.run import run as simulate
@@ -71,7 +71,7 @@ workload:
 
 def observe(
     plan: ScenarioPlan,
-    manner: Manner = Manner("emulated"),  # noqa: B008 - nobody changes it
+    options: SendOptions = SendOptions("emulated"),  # noqa: B008 - nobody changes it
     settings: EmulateOptions = EmulateOptions(served_name="emulated"),  # noqa: B008
     api: str = "completions",
     during: Callable[[Observer], None] | None = None,
@@ -79,11 +79,11 @@ def observe(
     """What is measured of a server that emulates the plan, under the plan's traffic."""
 
     async def main() -> list[Measured]:
-        desk = build_desk(plan, settings, asyncio.get_running_loop())
+        desk = build_intake(plan, settings, asyncio.get_running_loop())
         found: list[Measured] = []
         writer = PromptWriter(api, "salt")
         client = Inside(build_app(desk), root="/v1/")
-        observer = Observer(traffic_of(plan), client, writer, manner, found.append)
+        observer = Observer(traffic_of(plan), client, writer, options, found.append)
         await observer.run(during)
         return found
 

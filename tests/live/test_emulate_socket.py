@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.emulated import FALLS_SILENT_S, command, plan
-from windtunnel.cli.emulate import EmulateOptions, build_desk
+from windtunnel.cli.emulate import EmulateOptions, build_intake
 from windtunnel.core.errors import InputError
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.emulate.faults import ResponseFault
@@ -26,7 +26,7 @@ def with_port(use: Callable[[str], Awaitable[None]], settings: EmulateOptions = 
     """Runs `use` with the address of a server on a free port."""
 
     def build(loop: asyncio.AbstractEventLoop) -> Any:
-        return build_app(build_desk(plan(), settings, loop))
+        return build_app(build_intake(plan(), settings, loop))
 
     async def main() -> None:
         stop = asyncio.Event()

@@ -18,7 +18,7 @@ from windtunnel.cli.emulate import EmulateOptions
 from windtunnel.cli.observe import targets_of, traffic_of
 from windtunnel.core.errors import OutputError
 from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
-from windtunnel.live.observe.observer import Manner, Observer
+from windtunnel.live.observe.observer import Observer, SendOptions
 from windtunnel.live.observe.prompts import APIS, PromptWriter
 from windtunnel.live.observe.stream import Answered, BadStream
 from windtunnel.live.observe.tally import ObservationTally
@@ -39,7 +39,7 @@ def test_what_is_measured_is_what_is_simulated(text: str, speedup: float) -> Non
     """Arrivals, first tokens, ends and cached tokens of every request."""
     plan = plan_of(text)
     expected = simulated(plan)
-    measured = observe(plan, Manner("emulated", speedup), EMULATED._replace(speedup=speedup))
+    measured = observe(plan, SendOptions("emulated", speedup), EMULATED._replace(speedup=speedup))
     assert len(measured) == len(expected)
     for one in measured:
         row = one.request
@@ -98,7 +98,7 @@ def test_turns_of_a_chat_contain_what_the_server_said() -> None:
 
 def test_too_many_in_flight_are_sent_late_and_it_is_said() -> None:
     plan = plan_of(OPEN, "workload.0.arrivals.rate=100/s")
-    measured = observe(plan, Manner("emulated", most_in_flight=2))
+    measured = observe(plan, SendOptions("emulated", most_in_flight=2))
     lags = [one.request.arrived_s - one.due_s for one in measured]
     assert max(lags) > 5.0
     assert min(lags) == pytest.approx(0.0, abs=1e-9)
@@ -188,8 +188,8 @@ def test_adapters_are_models_and_lengths_are_pinned() -> None:
         plan = msgspec.structs.replace(plan, workload=(source,))
         found: list[Measured] = []
         writer = PromptWriter("chat", "salt")
-        manner = Manner("base", pins_length=True)
-        await Observer(traffic_of(plan), Deaf(), writer, manner, found.append).run()
+        options = SendOptions("base", pins_length=True)
+        await Observer(traffic_of(plan), Deaf(), writer, options, found.append).run()
         return found
 
     measured = run(main())

@@ -13,7 +13,7 @@ import click
 from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
-    from windtunnel.live.emulate.app import Desk
+    from windtunnel.live.emulate.app import RequestIntake
     from windtunnel.live.emulate.faults import RequestRateLimit, ResponseFault
     from windtunnel.twin.scenario.plan import ScenarioPlan
 
@@ -115,19 +115,19 @@ def emulate(
         parse_faults(",".join(faults)) if faults else (),
         answer_tokens,
     )
-    desks: list[Desk] = []
+    intakes: list[RequestIntake] = []
 
     def build(loop: asyncio.AbstractEventLoop) -> Any:
-        desks.append(build_desk(plan, settings, loop))
-        return build_app(desks[0])
+        intakes.append(build_intake(plan, settings, loop))
+        return build_app(intakes[0])
 
     def ready(url: str) -> None:
-        click.echo(f"listening on {url} as {desks[0].served.model}: {described(plan, speedup)}")
+        click.echo(f"listening on {url} as {intakes[0].served.model}: {described(plan, speedup)}")
 
     connections_allowed(MOST_REQUESTS)
     with listen(host, port) as bound:
         run(build, bound, ready)
-    click.echo(f"stopped; {desks[0].metrics.completed_requests} requests were answered")
+    click.echo(f"stopped; {intakes[0].metrics.completed_requests} requests were answered")
 
 
 def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) -> ScenarioPlan:
@@ -188,20 +188,20 @@ def served_plan(scenario: Path | None, sets: Sequence[str], seed: int | None) ->
     return plan
 
 
-def build_desk(
+def build_intake(
     plan: ScenarioPlan, settings: EmulateOptions, loop: asyncio.AbstractEventLoop
-) -> Desk:
+) -> RequestIntake:
     """Puts an emulated server together, for the loop that will run it."""
     from windtunnel.core.clock import unix_s
     from windtunnel.core.random import Streams
     from windtunnel.core.signals import Signals
     from windtunnel.engine.server import Server
     from windtunnel.engine.views import ServerCaches
-    from windtunnel.live.emulate.app import Backend, Desk, Served
-    from windtunnel.live.emulate.engine import Around, Engine
+    from windtunnel.live.emulate.app import Backend, RequestIntake, Served
+    from windtunnel.live.emulate.backends import InstantBackend, PacedBackend
+    from windtunnel.live.emulate.engine import Engine, ServerOverheads
     from windtunnel.live.emulate.faults import FaultDraw
     from windtunnel.live.emulate.metrics import Metrics
-    from windtunnel.live.emulate.pace import AtOnce, Pace
     from windtunnel.live.emulate.prompts import PrefixSharing
     from windtunnel.routing.build import RouterInputs, build_router
     from windtunnel.routing.custom import RequestLabels
@@ -211,7 +211,7 @@ def build_desk(
     from windtunnel.workload.lengths import LengthDraw
 
     servers: list[Server] = []
-    arounds: list[Around] = []
+    overheads: list[ServerOverheads] = []
     pools: list[str] = []
     for pool in plan.pools:
         shape = shape_of(pool)
@@ -224,7 +224,7 @@ def build_desk(
             server = Server(len(servers), limits, step_time)
             server.token_overhead_s = own.per_token_s
             servers.append(server)
-            arounds.append(Around(own.queueing_s, own.per_token_s, own.completion_s))
+            overheads.append(ServerOverheads(own.queueing_s, own.per_token_s, own.completion_s))
             pools.append(pool.name)
     caches = settings.speedup < math.inf and any(s.limits.prefix_caching for s in servers)
     streams = Streams(plan.seed)
@@ -243,7 +243,7 @@ def build_desk(
     metrics = Metrics(servers, served.model, settings.speedup)
     backend: Backend
     if settings.speedup == math.inf:
-        backend = AtOnce(metrics, loop)
+        backend = InstantBackend(metrics, loop)
     else:
         signals = Signals(
             [int(server.limits.max_num_seqs) for server in servers], plan.router.staleness_s
@@ -254,9 +254,9 @@ def build_desk(
         journal = CacheJournal(ServerCaches(servers))
         inputs = RouterInputs(signals, journal, pools, labels, plan.folder)
         router = build_router(plan.router, candidates, inputs, stream)
-        engine = Engine(servers, arounds, router, signals, metrics)
-        backend = Pace(engine, settings.speedup, loop)
-    return Desk(served, backend, metrics, loop.time, unix_s)
+        engine = Engine(servers, overheads, router, signals, metrics)
+        backend = PacedBackend(engine, settings.speedup, loop)
+    return RequestIntake(served, backend, metrics, loop.time, unix_s)
 
 
 def adapters_of(plan: ScenarioPlan) -> list[str]:

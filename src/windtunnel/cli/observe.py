@@ -18,7 +18,7 @@ from windtunnel.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from windtunnel.live.observe.observer import Manner, Observer
+    from windtunnel.live.observe.observer import Observer, SendOptions
     from windtunnel.live.observe.prompts import PromptWriter
     from windtunnel.live.observe.tally import ClassTargets, ObservationTally
     from windtunnel.live.wire.client import Endpoint
@@ -89,7 +89,7 @@ def observe(
     no server, 130 interrupted.
     """
     from windtunnel.core.clock import unix_s
-    from windtunnel.live.observe.observer import Manner
+    from windtunnel.live.observe.observer import SendOptions
     from windtunnel.live.observe.prompts import PromptWriter
     from windtunnel.live.observe.tally import ObservationTally
     from windtunnel.live.wire.addresses import checked_url
@@ -121,8 +121,8 @@ def observe(
             async with open_session(name="observe") as session:
                 server = Endpoint(session, url, keys, variable)
                 name = await model_of(server, wait_s, model, plan)
-                manner = Manner(name, speedup, concurrency, longest_s, pin_length)
-                return await watch.run(server, manner)
+                options = SendOptions(name, speedup, concurrency, longest_s, pin_length)
+                return await watch.run(server, options)
 
         done = asyncio.run(main())
         figures = tally.figures(watch.seconds)
@@ -162,11 +162,11 @@ class Observation:
         self._kept_s = 0.0
         self.seconds = 0.0
 
-    async def run(self, server: Endpoint, manner: Manner) -> bool:
+    async def run(self, server: Endpoint, options: SendOptions) -> bool:
         """Whether it came to its end."""
         from windtunnel.live.observe.observer import Observer
 
-        observer = Observer(traffic_of(self._plan), server, self._writer, manner, self._record)
+        observer = Observer(traffic_of(self._plan), server, self._writer, options, self._record)
         interrupted: list[bool] = []
 
         def stop() -> None:

@@ -24,7 +24,7 @@ GIB = 1024.0**3
 
 RUNTIME_BYTES = 0.6 * GIB  # driver context, library workspaces, allocator slack
 GRAPH_BYTES = 0.5 * GIB  # captured graphs
-COLLECTIVE_BYTES = 0.8 * GIB  # communication buffers, when there is somebody to talk to
+COLLECTIVE_BYTES = 0.8 * GIB  # communication buffers of a group of GPUs
 LOGIT_BYTES = 8  # per sampled sequence and vocabulary entry: 32-bit logits and a sorted copy
 
 # A sliding-window layer keeps at most its window of each sequence; blocks are counted in tokens

@@ -56,7 +56,7 @@ class PrefixChain:
 
 
 class Request:
-    """One prompt and its answer. A plain record, changed by whoever has it."""
+    """One prompt and its answer. A plain record, changed by the component that has it."""
 
     def __init__(  # noqa: PLR0915 - one statement a field
         self,
@@ -80,7 +80,7 @@ class Request:
         self.model: i64 = 0  # the model that it is for, by number in the traffic's list
         self.session: i64 = -1  # the conversation that it is a turn of; -1: none
         self.turn: i64 = 0
-        self.deadline_s = NEVER  # whoever asked leaves then
+        self.deadline_s = NEVER  # its client leaves then
         self.media_tokens: i64 = 0  # tokens of the prompt that an encoder must make first
         self.adapter: i64 = -1  # LoRA adapter by number; -1: the base model
         self.answer_key: i64 = -1  # names its output as a segment of prompts to come; -1: none

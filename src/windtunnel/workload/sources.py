@@ -200,7 +200,7 @@ class OpenSource(RequestSource):
 
 
 class Users:
-    """Who waits for an answer, and who thinks until when."""
+    """Which users wait for an answer, and until when the others think."""
 
     def __init__(self, plan: SourceSettings, streams: Streams) -> None:
         arrivals = plan.arrivals.drawn()

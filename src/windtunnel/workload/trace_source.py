@@ -228,7 +228,7 @@ class TraceSource(Replay):
         self.wake_s = math.inf
 
 
-class Talk:
+class TraceSession:
     """The turns of one session of a trace, while it lasts."""
 
     def __init__(self) -> None:
@@ -260,67 +260,67 @@ class SessionReplay(Replay):
         self._thinks: Final = TimeDraw(think.drawn()) if think is not None else None
         self._stream: Final = streams[f"workload.{plan.name or self._opened.name}.think"]
         self._states: Final = sessions
-        self._live: Final[dict[int, Talk]] = {}  # by the number of its request under way
-        self._ready: Final[list[tuple[float, int, Talk]]] = []
+        self._live: Final[dict[int, TraceSession]] = {}  # by the number of its request under way
+        self._ready: Final[list[tuple[float, int, TraceSession]]] = []
         self._order = 0
-        talks: dict[str, Talk] = {}
+        by_name: dict[str, TraceSession] = {}
         while True:
             row = self._next_row()
             if row is None:
                 break
-            session = row.session
-            talk = talks.get(session) if session is not None else None
-            if talk is None:
-                talk = Talk()
-                if session is not None:
-                    talks[session] = talk
-                self._push(row.arrived_s / self._speedup, talk)
-            talk.rows.append(row)
+            name = row.session
+            session = by_name.get(name) if name is not None else None
+            if session is None:
+                session = TraceSession()
+                if name is not None:
+                    by_name[name] = session
+                self._push(row.arrived_s / self._speedup, session)
+            session.rows.append(row)
         self._wake()
 
-    def _push(self, time_s: float, talk: Talk) -> None:
-        heappush(self._ready, (time_s, self._order, talk))
+    def _push(self, time_s: float, session: TraceSession) -> None:
+        heappush(self._ready, (time_s, self._order, session))
         self._order += 1
 
     def _wake(self) -> None:
         self.wake_s = self._ready[0][0] if self._ready else math.inf
 
     def take(self, number: int) -> Request:
-        arrived_s, _, talk = heappop(self._ready)
-        row = talk.rows[talk.turn]
+        arrived_s, _, session = heappop(self._ready)
+        row = session.rows[session.turn]
         request = self._request(row, number, arrived_s)
         if row.session is not None:
-            request.turn = talk.turn
+            request.turn = session.turn
             request.followed = True
-            self._live[number] = talk
-            if talk.turn == 0:
-                talk.started_s = arrived_s
+            self._live[number] = session
+            if session.turn == 0:
+                session.started_s = arrived_s
                 self._states.started += 1
                 self._states.live += 1
         self._wake()
         return request
 
     def ended(self, request: Request, completed: bool, now_s: float) -> None:  # noqa: FBT001
-        talk = self._live.pop(request.id)
-        talk.turn += 1
-        if completed and talk.turn < len(talk.rows):
-            self._push(now_s + self._pause_s(talk), talk)
+        session = self._live.pop(request.id)
+        session.turn += 1
+        if completed and session.turn < len(session.rows):
+            self._push(now_s + self._pause_s(session), session)
             self._wake()
             return
         self._states.live -= 1
         if completed:
             self._states.completed += 1
-            self._states.duration_s.add(now_s - talk.started_s)
-            self._states.turns.add(float(len(talk.rows)))
+            self._states.duration_s.add(now_s - session.started_s)
+            self._states.turns.add(float(len(session.rows)))
         else:
             self._states.cancelled += 1
 
-    def _pause_s(self, talk: Talk) -> float:
+    def _pause_s(self, session: TraceSession) -> float:
         """From the end of the last turn to the one that is due."""
         if self._thinks is not None:
             return self._thinks.draw(self._stream)
-        row = talk.rows[talk.turn]
-        before = talk.rows[talk.turn - 1]
+        row = session.rows[session.turn]
+        before = session.rows[session.turn - 1]
         pause_s = row.think_s
         if pause_s is None:
             took_s = before.e2e_s
@@ -331,8 +331,8 @@ class SessionReplay(Replay):
 
     def stop(self, now_s: float) -> None:  # noqa: ARG002
         going_on = len(self._live)
-        for _, _, talk in self._ready:
-            going_on += 1 if talk.turn > 0 else 0
+        for _, _, session in self._ready:
+            going_on += 1 if session.turn > 0 else 0
         self._states.interrupted += going_on
         self._states.live -= going_on
         self._live.clear()

@@ -92,7 +92,7 @@ async def run_batch(
     watches: Sequence[Watch],
     note: Callable[[str], None],
 ) -> Summary:
-    """Runs to the end, whatever that is; `note` is told what a person should know meanwhile."""
+    """Runs to the end, whatever that is; `note` gets messages for the user meanwhile."""
     keys, rows, store = prepared.keys, prepared.rows, prepared.store
 
     def tell(sentence: str) -> None:
@@ -130,7 +130,7 @@ async def _watched(runner: Runner, watches: list[Watch]) -> None:
 
 
 def _nothing_to_do(plan: BatchPlan, prepared: Prepared) -> Summary:
-    """Of a run that was complete before: nobody is asked anything."""
+    """Of a run that was complete before: no request is sent."""
     names, resumed = prepared.rows.work.graph.names, prepared.resumed
     tally = BatchTally(names, len(prepared.rows), resumed.finished, resumed.dropped)
     view = look(tally, RequestAdmission(RUN, Streams(0)), 0.0)

@@ -82,13 +82,13 @@ def parse_endpoint(text: str) -> tuple[str, str]:
 
 
 def name_of(url: str) -> str:
-    """What an endpoint is called when nobody gave it a name."""
+    """The name of an endpoint that was given none."""
     parts = urlsplit(url)
     return parts.netloc if parts.path == "/v1" else f"{parts.netloc}{parts.path}"
 
 
 async def find_models(client: Client, wait_s: float) -> dict[str, tuple[str, ...] | None]:
-    """The models of each endpoint, None where it does not say; an endpoint that is down is told."""
+    """The models of each endpoint, None where it does not say; one that is down is an error."""
     endpoints = client.endpoints
     found = await asyncio.gather(*(models_of(one, wait_s) for one in endpoints.values()))
     return dict(zip(endpoints, found, strict=True))

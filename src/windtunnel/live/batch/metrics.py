@@ -16,7 +16,7 @@ PATIENCE_S = 5.0
 
 
 class BatchMetrics:
-    """Collects the numbers of a run whenever somebody asks."""
+    """Collects the numbers of a run at each scrape."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

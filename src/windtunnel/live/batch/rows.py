@@ -138,7 +138,7 @@ class _Found:
 
 
 def open_rows(plan: BatchPlan) -> Rows:
-    """Looks through the input; every bad line is told, up to a number."""
+    """Looks through the input; bad lines are reported, up to a number."""
     path = plan.input
     where = str(path)
     if path.exists() and not path.is_file():

@@ -230,7 +230,7 @@ def open_store(output: Path, header: Header, keys: Keys, *, resume: bool) -> tup
 
 
 def _claim(output: Path) -> AppendedFile:
-    """Makes the output, unless somebody has."""
+    """Makes the output, unless it exists."""
     try:
         file = AppendedFile(output, os.O_EXCL)
     except FileExistsError:

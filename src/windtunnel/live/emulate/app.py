@@ -39,7 +39,7 @@ _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 class Backend(Protocol):
-    """Whoever answers requests: an engine in step with the clock, or nobody, at once."""
+    """Answers requests: an engine in step with the clock, or at once without any engine."""
 
     def refusal(self, request: Request) -> str: ...
 
@@ -67,7 +67,7 @@ class Served(NamedTuple):
     rate_limit: RequestRateLimit | None
 
 
-class Desk:
+class RequestIntake:
     """Takes jobs from all endpoints: checks them, numbers them, has them answered."""
 
     def __init__(
@@ -152,21 +152,21 @@ class Answering:
 
     def __init__(
         self,
-        desk: Desk,
+        intake: RequestIntake,
         reader: BodyReader[ChatBody] | BodyReader[CompletionBody],
         shape: AnswerFormat,
     ) -> None:
-        self._desk = desk
+        self._intake = intake
         self._reader = reader
         self._shape = shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI calls it."""
-        came_s = self._desk.clock()
+        came_s = self._intake.clock()
         try:
             job = self._reader.read(await _body(scope, receive))
-            fault, headers = self._desk.admit(job)
-            request, finish = self._desk.request(job)
+            fault, headers = self._intake.admit(job)
+            request, finish = self._intake.request(job)
         except HttpRefusal as refused:
             await _reply(send, refused.status, refused.body, [_JSON, *refused.headers])
             return
@@ -174,21 +174,21 @@ class Answering:
             return
         if fault.delay_s:
             await asyncio.sleep(fault.delay_s)
-            came_s = self._desk.clock()
-        self._desk.in_flight += 1
+            came_s = self._intake.clock()
+        self._intake.in_flight += 1
         try:
-            answer = self._desk.backend.ask(request, streams=job.streams, came_s=came_s)
-            head = Head(request.id, int(self._desk.unix_s()), job.model)
-            talk = _Talk(self._desk.backend, self._shape, head, answer, finish)
+            answer = self._intake.backend.ask(request, streams=job.streams, came_s=came_s)
+            head = Head(request.id, int(self._intake.unix_s()), job.model)
+            response = _Response(self._intake.backend, self._shape, head, answer, finish)
             if job.streams:
-                await talk.stream(receive, send, headers, fault, tells_usage=job.tells_usage)
+                await response.stream(receive, send, headers, fault, tells_usage=job.tells_usage)
             else:
-                await talk.answer(receive, send, headers, fault)
+                await response.answer(receive, send, headers, fault)
         finally:
-            self._desk.in_flight -= 1
+            self._intake.in_flight -= 1
 
 
-class _Talk:
+class _Response:
     """One answer on its way to its client."""
 
     def __init__(
@@ -208,7 +208,7 @@ class _Talk:
         """The whole answer, when there is one."""
         answer = self._answer
         if not answer.ended:
-            with _Presence(self, receive):
+            with _DisconnectWatch(self, receive):
                 while not answer.ended and not answer.left:
                     await self._news.wait()
                     self._news.clear()
@@ -233,7 +233,7 @@ class _Talk:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         stops_at = answer.request.output_tokens // 2 if fault.breaks else -1
         sent = 0
-        with _Presence(self, receive):
+        with _DisconnectWatch(self, receive):
             while not answer.left:
                 # News that comes while a piece is sent is for the next round.
                 tokens, ended = answer.tokens, answer.ended
@@ -269,11 +269,11 @@ class _Talk:
         return Usage(request.prompt_tokens, request.output_tokens, request.prefix_hit_tokens)
 
 
-class _Presence:
+class _DisconnectWatch:
     """Notices, as long as it is open, that a client leaves."""
 
-    def __init__(self, talk: _Talk, receive: Receive) -> None:
-        self._talk = talk
+    def __init__(self, response: _Response, receive: Receive) -> None:
+        self._response = response
         self._receive = receive
         self._task: asyncio.Task[None] | None = None
 
@@ -287,7 +287,7 @@ class _Presence:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._talk.left()
+        self._response.left()
 
 
 class ClientGone(Exception):
@@ -350,7 +350,7 @@ def model_data(name: str, served: Served, created: int) -> dict[str, Any]:
     }
 
 
-def build_app(desk: Desk) -> Any:
+def build_app(intake: RequestIntake) -> Any:
     """The ASGI application."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -358,8 +358,8 @@ def build_app(desk: Desk) -> Any:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    served = desk.served
-    created = int(desk.unix_s())
+    served = intake.served
+    created = int(intake.unix_s())
     known = {name: model_data(name, served, created) for name in (served.model, *served.adapters)}
 
     def data(value: Any, status: int = 200) -> Response:
@@ -381,7 +381,7 @@ def build_app(desk: Desk) -> Any:
         return Response()
 
     async def metrics(_: WebRequest) -> Response:
-        page = desk.metrics.page(*desk.backend.look())
+        page = intake.metrics.page(*intake.backend.look())
         return Response(page, media_type="text/plain; version=1.0.0")
 
     async def fault(_: WebRequest, error: Exception) -> Response:
@@ -393,8 +393,8 @@ def build_app(desk: Desk) -> Any:
             HttpRefusal(500, "This server made a mistake of its own.", kind="server_error")
         )
 
-    chat = Answering(desk, BodyReader(ChatBody), AnswerFormat(chat=True))
-    plain = Answering(desk, BodyReader(CompletionBody), AnswerFormat(chat=False))
+    chat = Answering(intake, BodyReader(ChatBody), AnswerFormat(chat=True))
+    plain = Answering(intake, BodyReader(CompletionBody), AnswerFormat(chat=False))
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),

@@ -1,8 +1,8 @@
-"""Servers of the engine model that answer token by token; whoever drives them says what time it is.
+"""Servers of the engine model that answer token by token; the caller supplies the time.
 
 The servers are those of a simulation, and so is every time: an answer's tokens are out when the
-steps end that make them. A run of equal steps is one event to a server; where somebody streams, it
-is looked at step by step.
+steps end that make them. A run of equal steps is one event to a server; for a streamed answer
+it is followed step by step.
 """
 
 import math
@@ -17,8 +17,8 @@ from windtunnel.routing.router import Routed, Router
 from windtunnel.workload.request import UNSET, Request
 
 
-class Around(NamedTuple):
-    """Time that passes around a server, which its clients see: a pool's `overheads`."""
+class ServerOverheads(NamedTuple):
+    """Time that passes overhead a server, which its clients see: a pool's `overheads`."""
 
     queueing_s: float = 0.0
     per_token_s: float = 0.0
@@ -26,7 +26,7 @@ class Around(NamedTuple):
 
 
 class Meter(Protocol):
-    """Somebody who counts what becomes of requests."""
+    """Counts what becomes of requests."""
 
     def began(self, request: Request) -> None:
         """The first token is out."""
@@ -54,15 +54,15 @@ class EmulatedAnswer:
 
 
 def _nobody() -> None:
-    """Nobody listens yet."""
+    """No listener yet."""
 
 
 class EmulatedReplica:
-    """One server, and those who wait for its tokens."""
+    """One server, and the answers that wait for its tokens."""
 
-    def __init__(self, server: Server, around: Around) -> None:
+    def __init__(self, server: Server, overhead: ServerOverheads) -> None:
         self.server = server
-        self.around = around
+        self.overheads = overhead
         self.answers: dict[int, EmulatedAnswer] = {}  # of requests that are here, by id
         self.streams: dict[int, EmulatedAnswer] = {}  # those of them whose every token counts
         self.silent: dict[int, EmulatedAnswer] = {}  # those of them without a first token
@@ -85,13 +85,13 @@ _ENTER, _TOKENS, _END = range(3)
 class Engine:
     """Replicas behind a router. Times are seconds of emulated time and never go back.
 
-    `next_s` is when something happens next if nobody asks for anything; call `advance` then.
+    `next_s` is when something happens next if no request arrives; call `advance` then.
     """
 
     def __init__(
         self,
         servers: list[Server],
-        arounds: list[Around],
+        overheads: list[ServerOverheads],
         router: Router,
         signals: Signals,
         meter: Meter,
@@ -99,7 +99,8 @@ class Engine:
         self.servers = servers
         self.now_s = 0.0  # of what happened last
         self._replicas = [
-            EmulatedReplica(server, around) for server, around in zip(servers, arounds, strict=True)
+            EmulatedReplica(server, overhead)
+            for server, overhead in zip(servers, overheads, strict=True)
         ]
         self._router = router
         self._signals = signals
@@ -118,7 +119,7 @@ class Engine:
         return self.servers[0].refusal(request)
 
     def ask(self, request: Request, *, streams: bool, now_s: float) -> EmulatedAnswer:
-        """Sends a request to a server. Without `streams` only the end of the answer is told."""
+        """Sends a request to a server. Without `streams` only the end of the answer is reported."""
         # What arrives as a step ends is seen by the next step: arrivals go first.
         self._pass_until(now_s)
         self.now_s = now_s
@@ -135,14 +136,14 @@ class Engine:
         replica.silent[request.id] = answer
         if streams:
             replica.streams[request.id] = answer
-        if replica.around.queueing_s > 0.0:
-            self._put(now_s + replica.around.queueing_s, _ENTER, answer, 0)
+        if replica.overheads.queueing_s > 0.0:
+            self._put(now_s + replica.overheads.queueing_s, _ENTER, answer, 0)
         else:
             self._enter(answer, now_s)
         return answer
 
     def leave(self, answer: EmulatedAnswer, now_s: float) -> None:
-        """Nobody wants an answer any more. One that has ended is left alone."""
+        """The client has left. An answer that has ended is left alone."""
         if answer.ended or answer.left:
             return
         self._pass_until(now_s)
@@ -249,7 +250,7 @@ class Engine:
     ) -> None:
         if tokens <= answer.tokens:
             return
-        per_token_s = replica.around.per_token_s
+        per_token_s = replica.overheads.per_token_s
         if per_token_s > 0.0:
             self._put(at_s + per_token_s * tokens, _TOKENS, answer, tokens)
             return
@@ -258,9 +259,9 @@ class Engine:
 
     def _end(self, answer: EmulatedAnswer, replica: EmulatedReplica) -> None:
         request = answer.request
-        around = replica.around
+        overhead = replica.overheads
         tokens: int = request.output_tokens
-        if request.id in replica.streams and around.completion_s > 0.0:
+        if request.id in replica.streams and overhead.completion_s > 0.0:
             self._tell(answer, replica, tokens, request.finished_s)
         self._forget(answer, replica)
         if self._router.reads_signals:
@@ -268,10 +269,10 @@ class Engine:
             spent_s = request.finished_s - request.first_token_s
             ttft_s = request.first_token_s - request.arrived_s
             self._signals.observe_latency(request.server, ttft_s, spent_s / gaps)
-        request.first_token_s += around.per_token_s
-        request.finished_s += around.per_token_s * tokens + around.completion_s
+        request.first_token_s += overhead.per_token_s
+        request.finished_s += overhead.per_token_s * tokens + overhead.completion_s
         self._meter.completed(request)
-        if around.per_token_s > 0.0 or around.completion_s > 0.0:
+        if overhead.per_token_s > 0.0 or overhead.completion_s > 0.0:
             self._put(request.finished_s, _END, answer, tokens)
             return
         answer.tokens = tokens

@@ -77,11 +77,11 @@ class EngineCounts:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.ended = {STOP: 0, LENGTH: 0, ABORT: 0}
         self.first_tokens = 0
-        self.generated = 0  # as it was last told: a counter never goes back
+        self.generated = 0  # as last reported: a counter never goes back
 
 
 class Metrics:
-    """Counts as requests go by, and looks at the servers when somebody asks."""
+    """Counts requests as they pass, and reads the servers at each scrape."""
 
     def __init__(self, servers: list[Server], model: str, speedup: float) -> None:
         self._servers = servers
@@ -135,7 +135,7 @@ class Metrics:
         if request.server >= 0:
             self._counts[request.server].ended[ABORT] += 1
 
-    # What a scraper is told
+    # What a scrape returns
 
     def page(self, now_s: float, lag_s: float) -> bytes:
         """All of it in Prometheus' text format; `now_s` is emulated time, `lag_s` is not."""

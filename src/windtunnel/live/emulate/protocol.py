@@ -233,7 +233,7 @@ class AnswerFormat:
         return _event(self._data(head, self._piece, [choice]))
 
     def usage(self, head: Head, usage: Usage) -> bytes:
-        """The last part of a streamed answer, for those who asked for it."""
+        """The last part of a streamed answer, for clients that asked for it."""
         data = self._data(head, self._piece, [])
         data["usage"] = usage.to_data()
         return _event(data)

@@ -51,7 +51,7 @@ def url_of(bound: socket.socket) -> str:
 async def serve(
     build: Build, bound: socket.socket, ready: Callable[[str], None], stop: asyncio.Event
 ) -> None:
-    """Serves until `stop` is set. `ready` is told the address once connections are taken."""
+    """Serves until `stop` is set. `ready` gets the address once it accepts connections."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -74,7 +74,7 @@ async def serve(
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # whoever called `serve` has them
+            yield  # the caller of `serve` handles them
 
     server = Server(config)
 

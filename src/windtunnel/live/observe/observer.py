@@ -61,12 +61,12 @@ class ObservedServer(Protocol):
 
     @property
     def redact(self) -> Callable[[str], str]:
-        """Takes what must not be told out of a text, such as a key that the server repeats."""
+        """Removes secrets from a text, such as a key that the server repeats."""
 
     def post(self, end: str, body: bytes) -> AbstractAsyncContextManager[ReplyStream]: ...
 
 
-class Manner(NamedTuple):
+class SendOptions(NamedTuple):
     """How requests are sent."""
 
     model: str
@@ -87,7 +87,7 @@ class Observer:
         traffic: Traffic,
         server: ObservedServer,
         writer: PromptWriter,
-        manner: Manner,
+        options: SendOptions,
         record: Callable[[Measured], None],
     ) -> None:
         self.sent = 0
@@ -96,7 +96,7 @@ class Observer:
         self._traffic = traffic
         self._server = server
         self._writer = writer
-        self._manner = manner
+        self._options = options
         self._record = record
         self._start_s = 0.0
         self._woken_s = 0.0
@@ -121,7 +121,7 @@ class Observer:
                 next_s = self._traffic.next_s
                 if next_s == math.inf and not self.in_flight:
                     break
-                if self.in_flight >= self._manner.most_in_flight:
+                if self.in_flight >= self._options.most_in_flight:
                     next_s = math.inf
                 if max(self._clock_s(), self._woken_s) < next_s:
                     await self._wait(next_s)
@@ -141,7 +141,7 @@ class Observer:
     def _clock_s(self) -> float:
         """The scenario's time."""
         elapsed_s = asyncio.get_running_loop().time() - self._start_s
-        self.now_s = elapsed_s * self._manner.speedup
+        self.now_s = elapsed_s * self._options.speedup
         return self.now_s
 
     async def _wait(self, until_s: float) -> None:
@@ -149,7 +149,7 @@ class Observer:
         self._news.clear()
         if self._ended or self._stopping:
             return
-        when_s = self._start_s + until_s / self._manner.speedup
+        when_s = self._start_s + until_s / self._options.speedup
         try:
             async with asyncio.timeout_at(when_s if until_s < math.inf else None):
                 await self._news.wait()
@@ -228,25 +228,25 @@ class Observer:
                     pass
 
     def _body(self, request: Request) -> bytes:
-        manner = self._manner
+        options = self._options
         adapter: int = request.adapter
         fields: dict[str, Any] = {
-            "model": self._traffic.adapters[adapter] if adapter >= 0 else manner.model,
+            "model": self._traffic.adapters[adapter] if adapter >= 0 else options.model,
             **self._writer.fields(request),
             "max_tokens": int(request.output_tokens),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if manner.pins_length:
+        if options.pins_length:
             fields["ignore_eos"] = True
         return msgspec.json.encode(fields)
 
     def _patience_s(self, request: Request, sent_s: float) -> float:
         """How long its client waits, in seconds of the clock."""
-        longest_s = self._manner.longest_s
+        longest_s = self._options.longest_s
         if request.deadline_s != NEVER:
             longest_s = max(0.0, request.deadline_s - sent_s)
-        return longest_s / self._manner.speedup
+        return longest_s / self._options.speedup
 
     def _measured(
         self,
@@ -271,7 +271,7 @@ class Observer:
             slo=traffic.classes[request.slo],
             session=str(request.session) if request.session >= 0 else None,
             turn=int(request.turn) if request.session >= 0 else None,
-            model=self._manner.model,
+            model=self._options.model,
             adapter=traffic.adapters[request.adapter] if request.adapter >= 0 else None,
             deadline_s=request.deadline_s - sent_s if request.deadline_s != NEVER else None,
             ttft_s=times_s[0] - sent_s if times_s else None,

@@ -1,4 +1,4 @@
-"""Counts what was measured, for those who watch an observation and for its end."""
+"""Figures of an observation, for its progress display and for its summary."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from windtunnel.workload.traces.measured import COMPLETED, OUTCOMES, Measured
 
 
 class ClassTargets(NamedTuple):
-    """What requests of a class must keep; infinity: nothing."""
+    """Latency targets of an SLO class; infinity: no target."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf
@@ -95,4 +95,4 @@ class ObservationTally:
 
 
 MOST_ERRORS = 20
-"""Different ones that are told; each is counted."""
+"""Different errors that are listed, each with its count."""

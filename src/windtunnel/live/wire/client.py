@@ -132,7 +132,7 @@ class Endpoint:
 async def open_session(
     timeout_s: float | None = None, *, name: str
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections for any number of endpoints, closed at the end. `name` is told to servers."""
+    """Connections for any number of endpoints, closed at the end; `name` is for the User-Agent."""
     import aiohttp
 
     connect_s = CONNECT_S if timeout_s is None else min(CONNECT_S, timeout_s)

@@ -1,6 +1,6 @@
 """Reads a Hugging Face `config.json` into a ModelShape, or says in one sentence what is wrong.
 
-The file is somebody else's: it may be huge, of another kind of model, or nonsense. Each number is
+The file is not ours: it may be huge, of another kind of model, or nonsense. Each number is
 checked for type and range, and nothing that decides speed or memory is guessed when it is absent.
 """
 

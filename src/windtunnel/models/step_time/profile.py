@@ -131,7 +131,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     accelerator: str
-    calibrated: bool  # False: generic efficiencies that nobody has measured on this accelerator
+    calibrated: bool  # False: generic efficiencies, not measured on this accelerator
     origin: str
     parameters: dict[str, float]
     errors: dict[str, dict[str, ErrorFigures]]  # "shapes" or "operators", then by name
@@ -175,7 +175,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def profile_for(accelerator: Accelerator) -> Profile:
-    """The bundled profile of an accelerator, or the generic one for those nobody has measured."""
+    """The bundled profile of an accelerator, or the generic one where none was measured."""
     for name in bundled_profiles():
         if name == GENERIC:
             continue

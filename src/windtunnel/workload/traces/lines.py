@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 
 def refuse_irregular(path: Path) -> None:
-    """A pipe would wait for ever, and a device never end; whatever else is wrong is told later."""
+    """A pipe would wait for ever, and a device never end; other faults are reported later."""
     try:
         irregular = path.exists() and not path.is_file() and not path.is_dir()
     except (OSError, ValueError):

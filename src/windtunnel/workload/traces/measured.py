@@ -1,7 +1,7 @@
-"""Traces with what a real server made of their requests: our own Parquet, and some columns more.
+"""Measured traces: our own Parquet with further columns for what a real server did.
 
-Whoever reads them as traces finds the requests as they were sent, with their TTFT and E2E. Rows are
-in order of ending, as they were measured.
+Read as traces, they have the requests as they were sent, with their TTFT and E2E. Rows are in order
+of ending, as they were measured.
 """
 
 import os

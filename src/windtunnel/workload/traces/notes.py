@@ -47,14 +47,14 @@ class Repairs(NamedTuple):
 
     def sentences(self) -> list[str]:
         """What was repaired, without the file's name."""
-        told = []
+        found = []
         if self.late:
             rows = "1 row was" if self.late == 1 else f"{self.late:,} rows were"
-            told.append(f"{rows} out of order (the first: {self.first_late}) and put in order")
+            found.append(f"{rows} out of order (the first: {self.first_late}) and put in order")
         if self.blank:
             lines = "1 empty line was" if self.blank == 1 else f"{self.blank:,} empty lines were"
-            told.append(f"{lines} passed over (the first: {self.first_blank})")
-        return told
+            found.append(f"{lines} passed over (the first: {self.first_blank})")
+        return found
 
 
 class TraceNotes:
@@ -118,7 +118,7 @@ class TraceNotes:
         return True
 
     def check_class(self, slo: str, line: int) -> None:
-        """Refuses a class of service that nobody has defined."""
+        """Refuses an SLO class that is not defined."""
         if self.classes is not None and slo not in self.classes:
             known = sorted(self.classes)
             hint = nearest(slo, known) or "define it under `slo`, or give the trace an `slo`"
@@ -187,7 +187,7 @@ def whole(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds; ValueError says what stands there instead."""
+    """A number of seconds; ValueError says what was found instead."""
     return _number(text)
 
 

@@ -141,7 +141,7 @@ class LeftOut(NamedTuple):
     bad: int
     """Rows that could not be read."""
     adapters: int
-    """Requests for adapters that nobody has slots for, served by the base model."""
+    """Requests for adapters without slots on the servers, served by the base model."""
     prefix_tokens: int = 0
     """Of a run's own requests: tokens it found in its caches, which a replay cannot find."""
     repairs: Repairs = Repairs()

@@ -43,7 +43,7 @@ class TraceRequest(msgspec.Struct, frozen=True, gc=False):
     think_s: float | None = None
     """From the end of its session's last turn to this one, as it was observed."""
     answer_key: int | None = None
-    """Names the answer as a segment of prompts to come; None: nobody goes on from it."""
+    """Names the answer as a segment of prompts to come; None: no prompt continues it."""
     media_tokens: int | None = None
     """Tokens of the prompt that stand for images and sound."""
     prefix_keys: tuple[int, ...] = ()

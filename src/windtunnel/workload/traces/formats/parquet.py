@@ -80,7 +80,7 @@ def is_stream(path: Path) -> bool:
 
 
 def stream_batches(path: Path) -> Iterator[Any]:
-    """What a stream of rows has; whoever wrote it may have been killed in the middle of a batch."""
+    """The batches of a stream of rows; its writer may have been killed in the middle of one."""
     import pyarrow as pa
 
     # Half a batch is an OSError to Arrow, or one of its own.

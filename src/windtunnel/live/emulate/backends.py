@@ -11,7 +11,7 @@ from windtunnel.live.emulate.engine import EmulatedAnswer, Engine, Meter
 from windtunnel.workload.request import Request
 
 
-class Pace:
+class PacedBackend:
     """Runs an engine `speedup` times as fast as the clock of the loop."""
 
     def __init__(self, engine: Engine, speedup: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,8 +35,8 @@ class Pace:
     def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:
         """Sends a request to a server; `came_s` is when it came, on the loop's clock.
 
-        It arrives then, although reading it took a while: those who come together do not arrive
-        one behind the other. Only what has happened since is not undone.
+        It arrives then, although reading it took a while, so that requests sent together arrive
+        together. What has happened since is not undone.
         """
         came_s = (came_s - self._start_s) * self._speedup
         request.arrived_s = max(came_s, self._engine.now_s)
@@ -79,7 +79,7 @@ class Pace:
         self._arm()
 
 
-class AtOnce:
+class InstantBackend:
     """No servers at all: whatever is asked is answered, whole, at that moment."""
 
     def __init__(self, meter: Meter, loop: asyncio.AbstractEventLoop) -> None:
@@ -91,7 +91,7 @@ class AtOnce:
         return ""
 
     def ask(self, request: Request, *, streams: bool, came_s: float) -> EmulatedAnswer:  # noqa: ARG002
-        """As Pace has it."""
+        """As PacedBackend has it."""
         now_s = self._loop.time() - self._start_s
         request.server = 0
         request.arrived_s = request.scheduled_s = now_s
