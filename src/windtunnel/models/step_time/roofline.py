@@ -7,6 +7,7 @@ fully, and intermediate results never left the chip. Tensor-parallel all-reduces
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import Accelerator
@@ -15,12 +16,12 @@ from windtunnel.models.step_time.model import StepTimeModel, StepWork
 
 __all__ = ["Roofline", "all_reduce_s", "causal_pairs"]
 
-ALL_REDUCES_PER_LAYER = 2  # after attention, and after the MLP
+ALL_REDUCES_PER_LAYER: Final = 2  # after attention, and after the MLP
 
 # The time of a message too small to load the links, in a captured graph: switched links hardly
 # notice how many GPUs take part, a shared PCIe tree serves them one after the other.
-SWITCHED_LATENCY_S = 5e-6
-PCIE_LATENCY_S_PER_GPU = 3e-6
+SWITCHED_LATENCY_S: Final = 5e-6
+PCIE_LATENCY_S_PER_GPU: Final = 3e-6
 
 
 def all_reduce_latency_s(gpus: int, accelerator: Accelerator) -> float:
