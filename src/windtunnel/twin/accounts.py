@@ -5,8 +5,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.distribution import Distribution
+from windtunnel.core.distribution import EXACT_VALUES, Distribution
 from windtunnel.core.histogram import Histogram
+from windtunnel.workload.request import UNSET, Request
 
 MOST_TENANTS: Final = 1_000
 OTHERS: Final = "(others)"
@@ -160,3 +161,79 @@ class ServerAccount:
         self.answers: i64 = 0  # that were completed here
         self.ttft_s = 0.0  # of those, and what they took after their first tokens, in all
         self.writing_s = 0.0
+
+
+MOST_LISTED: Final = 1_000
+"""LoRA adapters that have an account of their own."""
+
+
+class AdapterAccounts:
+    """Accounts of LoRA adapters; all after the first MOST_LISTED share one. The names may grow."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names: Final = names
+        self.accounts: Final[list[TenantAccount]] = []
+
+    def of(self, adapter: int) -> TenantAccount:
+        number = min(adapter, MOST_LISTED)
+        while len(self.accounts) <= number:
+            name = self._names[len(self.accounts)] if len(self.accounts) < MOST_LISTED else OTHERS
+            self.accounts.append(TenantAccount(name))
+        return self.accounts[number]
+
+    def arrive(self, request: Request) -> None:
+        self.of(int(request.adapter)).arrive(request.prompt_tokens + request.output_tokens)
+
+    def complete(self, request: Request, good: int, ttft_s: float, e2e_s: float) -> None:
+        account = self.of(int(request.adapter))
+        account.complete(request.prompt_tokens, request.output_tokens, good)
+        account.ttft.add(ttft_s, 1)
+        account.e2e.add(e2e_s, 1)
+
+    def fail(self, request: Request, outcome: str) -> None:
+        self.of(int(request.adapter)).fail(outcome)
+
+
+class SessionAccounts:
+    """Sessions by number. The first million are timed; beyond that, turns alone are counted."""
+
+    def __init__(self) -> None:
+        self.cold_ttft: Final = Distribution()  # of first turns, and of later ones
+        self.warm_ttft: Final = Distribution()
+        self.turns = 0
+        self.count = 0
+        self._start_s: Final[list[float]] = []  # when the first turn came; UNSET: never
+        self._end_s: Final[list[float]] = []  # when the last one ended; UNSET: it did not
+
+    def arrive(self, request: Request) -> None:
+        self.turns += 1
+        number: int = request.session
+        if number >= EXACT_VALUES:
+            self.count += 1 if request.turn == 0 else 0
+            return
+        while len(self._start_s) <= number:
+            self._start_s.append(UNSET)
+            self._end_s.append(UNSET)
+        if self._start_s[number] == UNSET:
+            self._start_s[number] = request.arrived_s
+            self.count += 1
+
+    def complete(self, request: Request, ttft_s: float) -> None:
+        if request.turn == 0:
+            self.cold_ttft.add(ttft_s)
+        else:
+            self.warm_ttft.add(ttft_s)
+
+    def end(self, request: Request) -> None:
+        """A turn ended, whichever way; with its end unset, it did not."""
+        number: int = request.session
+        if number < EXACT_VALUES:
+            self._end_s[number] = request.finished_s
+
+    def durations(self) -> Distribution:
+        """First arrival to last end, of those sessions whose last turn has ended."""
+        found = Distribution()
+        for start_s, end_s in zip(self._start_s, self._end_s, strict=True):
+            if start_s >= 0.0 and end_s >= 0.0:
+                found.add(end_s - start_s)
+        return found

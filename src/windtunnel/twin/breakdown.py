@@ -8,8 +8,14 @@ from windtunnel.core.distribution import summary
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.server import Server
 from windtunnel.engine.tiers import Tier
-from windtunnel.twin.accounts import Account, ClassAccount, ModelAccount, Tally, TenantAccount
-from windtunnel.twin.adapters import MOST_LISTED
+from windtunnel.twin.accounts import (
+    MOST_LISTED,
+    Account,
+    ClassAccount,
+    ModelAccount,
+    Tally,
+    TenantAccount,
+)
 from windtunnel.twin.gateway import SimGateway
 from windtunnel.twin.pools import cost_of, offload_token_bytes, shape_of
 from windtunnel.twin.recorder import COMPLETED, OUTCOMES

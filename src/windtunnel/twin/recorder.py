@@ -11,16 +11,16 @@ from windtunnel.twin.accounts import (
     NO_TARGETS,
     OTHERS,
     Account,
+    AdapterAccounts,
     ClassAccount,
     ModelAccount,
     Names,
     ServerAccount,
+    SessionAccounts,
     Targets,
     TenantAccount,
 )
-from windtunnel.twin.adapters import AdapterAccounts
 from windtunnel.twin.reasons import ReasonCounts, reason_of
-from windtunnel.twin.sessions import SessionAccounts
 from windtunnel.workload.request import UNSET, Request
 
 COMPLETED: Final = "completed"
