@@ -10,7 +10,7 @@ from benchmarks.serving import chat
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.random import Streams
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.catalog.accelerators import resolve_accelerator

@@ -1,7 +1,7 @@
 """1,000 gangs of 8 on 10,000 nodes, each in one rack; more of them; and some that find no room."""
 
 from benchmarks.claim import Claim, least_cpu_s, report
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PodAsk, Shape
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
 from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.space import Space
 
@@ -12,7 +12,7 @@ RACK = 20
 BLOCK = 500
 
 
-def fleet() -> tuple[Space, Shape]:
+def fleet() -> tuple[Space, PodShape]:
     space = Space()
     space.add_topology("fleet", ["block", "rack"])
     for number in range(NODES):
@@ -21,10 +21,10 @@ def fleet() -> tuple[Space, Shape]:
     return space, space.shape({"nvidia.com/gpu": 4, "cpu": 16})
 
 
-def gang(number: int, shape: Shape, count: int = PODS) -> GangAsk:
+def gang(number: int, shape: PodShape, count: int = PODS) -> GangAsk:
     name = f"g{number}"
     pods = [PodAsk(f"{name}-{pod}", shape) for pod in range(count)]
-    return GangAsk(name, [GroupAsk(name, count, pods)], order=number, pack=Pack("rack"))
+    return GangAsk(name, [GroupAsk(name, count, pods)], order=number, pack=PackConstraint("rack"))
 
 
 def place_all() -> GangPlacer:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from windtunnel.cli.fuzz import fuzz
 from windtunnel.core.errors import InputError
 from windtunnel.core.processes import Returned
-from windtunnel.fuzz.campaign import Campaign, Finding, Progress
+from windtunnel.fuzz.campaign import Campaign, FuzzFinding, Progress
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach
 
@@ -23,7 +23,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(self: Campaign, tasks: list[Any], jobs: int, progress: Progress) -> None:
         for task in tasks:
-            found = Finding(1, BREACH, draw(1)) if task == 1 else None
+            found = FuzzFinding(1, BREACH, draw(1)) if task == 1 else None
             self.take(task, Returned(found))
 
     monkeypatch.setattr(Campaign, "run", run)

@@ -14,7 +14,7 @@ from windtunnel.engine.limits import (
     EngineLimits,
     TierLimits,
 )
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import LoraSettings
 from windtunnel.models.catalog.accelerators import resolve_accelerator

@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.limits import engine_limits
 from windtunnel.engine.limits import LENGTH_CAPPED, EngineLimits
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepTimeModel

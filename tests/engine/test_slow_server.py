@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.engine.test_equivalence import TICK, Shape, limits, models, outcome, requests_of, traffic
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 from windtunnel.workload.request import Request

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.core.processes import Died, Processes, Raised, Returned
-from windtunnel.fuzz.campaign import Campaign, Finding, bound_time, examine, look_into
+from windtunnel.fuzz.campaign import Campaign, FuzzFinding, bound_time, examine, look_into
 from windtunnel.fuzz.documents import files_in, read_document
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import Breach
@@ -30,7 +30,7 @@ BREACH = Breach("invariant", "sums-match", "here: invariant 'sums-match' is brok
 def test_a_failure_is_written_told_and_kept(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path / "failures", tmp_path / "corpus")
     campaign.take(7, Returned(None))
-    campaign.take(8, Returned(Finding(8, BREACH, draw(8))))
+    campaign.take(8, Returned(FuzzFinding(8, BREACH, draw(8))))
     file = tmp_path / "failures" / "8.yaml"
     assert campaign.result() == {
         "seeds": 2,
@@ -54,10 +54,10 @@ def test_a_failure_is_written_told_and_kept(tmp_path: Path) -> None:
 def test_failures_are_in_the_order_of_their_seeds(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path, tmp_path / "corpus")
     old = tmp_path / "old.yaml"
-    campaign.take(8, Returned(Finding(8, BREACH, {})))
-    campaign.take(str(old), Returned(Finding(str(old), BREACH, {"seed": 5})))
+    campaign.take(8, Returned(FuzzFinding(8, BREACH, {})))
+    campaign.take(str(old), Returned(FuzzFinding(str(old), BREACH, {"seed": 5})))
     campaign.take(9, Returned(None))
-    campaign.take(2, Returned(Finding(2, BREACH, {})))
+    campaign.take(2, Returned(FuzzFinding(2, BREACH, {})))
     result = campaign.result()
     assert [failure["seed"] for failure in result["failures"]] == [5, 2, 8]
     assert (result["seeds"], result["broken"]) == (3, 3)

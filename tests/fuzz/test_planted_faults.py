@@ -17,9 +17,9 @@ from windtunnel.fuzz.trial import Breach, attempt
 from windtunnel.gangs.placement.space import Space
 from windtunnel.routing.router import Router
 from windtunnel.twin.fleet.meter import MachineAccount
-from windtunnel.twin.lifecycle import Lifecycle
-from windtunnel.twin.replicas import Pool, Replica
-from windtunnel.twin.requests import RequestLifecycle
+from windtunnel.twin.requests.lifecycle import RequestLifecycle
+from windtunnel.twin.servers.lifecycle import Lifecycle
+from windtunnel.twin.servers.replicas import Pool, Replica
 from windtunnel.workload.request import Request
 
 pytestmark = pytest.mark.once  # a compiled class cannot be given another method

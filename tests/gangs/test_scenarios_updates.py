@@ -11,7 +11,7 @@ import pytest
 from tests.gangs import manifests
 from tests.gangs.manifests import the_clique, workload
 from tests.gangs.world import World
-from windtunnel.gangs.controllers.replicas import Standing
+from windtunnel.gangs.controllers.replicas import ReplicaState
 from windtunnel.gangs.controllers.sets import turn_order
 from windtunnel.gangs.objects import Pod
 
@@ -387,8 +387,8 @@ def test_several_set_replicas_at_once() -> None:
 
 
 def test_ru_order_idle_then_breached_then_by_index() -> None:
-    def standing(*, breached: bool = False, idle: bool = False) -> Standing:
-        return Standing(available=not breached, updated=False, breached=breached, idle=idle)
+    def standing(*, breached: bool = False, idle: bool = False) -> ReplicaState:
+        return ReplicaState(available=not breached, updated=False, breached=breached, idle=idle)
 
     found = [standing(), standing(breached=True), standing(), standing(idle=True), standing()]
     order = sorted(range(5), key=lambda index: turn_order(found[index], index))

@@ -7,7 +7,7 @@ from tests.gangs.world import World
 from windtunnel.gangs import servers
 from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, Node, Pod
 from windtunnel.gangs.servers import PodUnit, PoolPods, ServerPods, slots_of
-from windtunnel.twin import replicas
+from windtunnel.twin.servers import replicas
 
 
 def engines() -> tuple[World, ServerPods]:

@@ -6,7 +6,7 @@ from windtunnel.gangs.objects import (
     GROUP,
     POD,
     SET,
-    Event,
+    ObjectEvent,
     PodClique,
     PodGang,
     ScalingGroup,
@@ -113,5 +113,5 @@ def test_an_event_is_told_once() -> None:
     server = two_roles()
     view = server.view
     for at_s in (1.0, 2.0):
-        server.apply(Emit(Event("one", "Warning", SET, "web", "Why", "because", at_s)), at_s)
+        server.apply(Emit(ObjectEvent("one", "Warning", SET, "web", "Why", "because", at_s)), at_s)
     assert [event.at_s for event in view.events.values()] == [1.0]

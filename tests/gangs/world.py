@@ -12,7 +12,7 @@ from tests.gangs.simulated import ApiServer
 from windtunnel.gangs.commands import Command, Emit, PatchSpec, Scale
 from windtunnel.gangs.controllers.controller import Controller
 from windtunnel.gangs.controllers.startup import waits_for
-from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Event, Node, Pod, PodGang
+from windtunnel.gangs.objects import CLIQUE, GROUP, RUNNING, SET, Node, ObjectEvent, Pod, PodGang
 
 MOST_ROUNDS = 1000
 
@@ -225,7 +225,7 @@ class World:
     def uids(self, clique: str = "") -> set[str]:
         return {pod.uid for pod in self.pods(clique)}
 
-    def events(self, reason: str) -> list[Event]:
+    def events(self, reason: str) -> list[ObjectEvent]:
         return [event for event in self.view.events.values() if event.reason == reason]
 
     def told(self, reason: str) -> int:

@@ -10,7 +10,7 @@ from windtunnel.cli.observe import traffic_of
 from windtunnel.live.emulate.app import build_app
 from windtunnel.live.observe.observer import Observer, SendOptions
 from windtunnel.live.observe.prompts import PromptWriter
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run as simulate
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -96,7 +96,7 @@ class Rows:
     def __init__(self) -> None:
         self.requests: dict[int, Request] = {}
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         assert set(outcomes) == {"completed"}
         self.requests |= {int(request.id): request for request in requests}
 

@@ -13,7 +13,7 @@ from tests.twin.runs import BUSY, one_server
 from windtunnel.analysis.run_folder import REQUESTS
 from windtunnel.report.files.folder import RunFolder
 from windtunnel.report.files.requests import TIMES
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 
@@ -181,7 +181,7 @@ def test_rows_come_in_order_of_ending_in_batches(
         write = rows.write
         in_twos = []
 
-        def halves(requests: list[Any], outcomes: list[str], names: Names) -> None:
+        def halves(requests: list[Any], outcomes: list[str], names: RecordNames) -> None:
             half = len(requests) // 2
             in_twos.append(len(requests))
             write(requests[:half], outcomes[:half], names)

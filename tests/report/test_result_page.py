@@ -9,9 +9,9 @@ from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
 from tests.search.test_comparison import SHARED, compared
 from tests.twin.faults.runs import faulty, plain
-from tests.twin.ground.worlds import SCALING
-from tests.twin.ground.worlds import scenario as grounded
-from tests.twin.ground.worlds import told as ground_told
+from tests.twin.infrastructure.worlds import SCALING
+from tests.twin.infrastructure.worlds import scenario as with_infrastructure
+from tests.twin.infrastructure.worlds import told as infrastructure_log
 from tests.twin.runs import BUSY, run
 from tests.twin.scaled import Script, scaled
 from tests.twin.test_gateway import ONE_AT_A_TIME, source, steps
@@ -128,7 +128,9 @@ SLOW = "scaling.actuation_delay={mean: 2s, stddev: 3s}"
 def test_every_kind_of_the_control_log_is_on_the_page_with_its_data() -> None:
     script = Script({"main": 2}, {"main": 5}, {"main": 3}, {"main": 4}, again=True)
     _, events = scaled(elastic(count=30), script, "scaling.interval=500ms", SLOW)
-    events += ground_told(grounded(replicas=1, count=300, more=SCALING.format(most=6)))[1]
+    events += infrastructure_log(
+        with_infrastructure(replicas=1, count=300, more=SCALING.format(most=6))
+    )[1]
     events += faulty(plain("at: 1s, kind: slow-machine, for: 1s"))[1]
     rows = {kind: row for row in rows_of("control.jsonl") for kind in NAME.findall(row[0])}
     of_all = {kind for kind in KINDS if not kind.startswith(OF_REQUESTS)}

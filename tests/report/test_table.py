@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.report.page.runs import GATED, SPLIT, TALKS
-from tests.twin.ground.worlds import scenario
+from tests.twin.infrastructure.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY

@@ -9,7 +9,7 @@ from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, free_bloc
 from tests.engine.test_schedule import limits as settings
 from tests.twin.runs import one_server, run
 from windtunnel.engine.limits import LENGTH_CAPPED, TierLimits
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model

@@ -16,9 +16,9 @@ from windtunnel.cli.main import main
 from windtunnel.core.histogram import Histogram
 from windtunnel.core.telemetry import MemorySink
 from windtunnel.twin import run as runs
+from windtunnel.twin.results.timeline import SAMPLES
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.load import load_text
-from windtunnel.twin.timeline import SAMPLES
 
 EVERY_KIND = [BUSY, STUCK, SPLIT, TALKS, GATED, one_server()]
 

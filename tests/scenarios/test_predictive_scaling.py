@@ -6,10 +6,10 @@ import pytest
 
 from windtunnel.scaling.policies.predictive.capacity import Carrier, RequestMix
 from windtunnel.scaling.snapshot import Objective, ReplicaSpec, Variant
-from windtunnel.twin.observation import EngineTimes
-from windtunnel.twin.pools import limits_of, step_time_of
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load, load_text
+from windtunnel.twin.servers.observation import EngineTimes
+from windtunnel.twin.servers.pools import limits_of, step_time_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAFFIC = """\

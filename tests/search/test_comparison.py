@@ -28,7 +28,7 @@ from windtunnel.analysis.comparison import (
 from windtunnel.analysis.figures import FIGURES, HIGHER, LOWER
 from windtunnel.core.intervals import Interval, mean_interval, paired_interval, paired_ratio
 from windtunnel.search.repeats.comparison import Design, compare
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import simulate
 from windtunnel.twin.scenario.load import load_text
 

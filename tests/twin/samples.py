@@ -1,9 +1,9 @@
 """Samples of runs that never were, for tests of what is read from them."""
 
-from windtunnel.twin.accounts import Names
-from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.recorder import Recorder
-from windtunnel.twin.timeline import Sample
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.recorder import Recorder
+from windtunnel.twin.results.timeline import Sample
+from windtunnel.twin.servers.cluster import Cluster
 
 
 def sample(
@@ -14,7 +14,7 @@ def sample(
     arrived: int = 0,
 ) -> Sample:
     """The state of servers at one instant; whoever waits or runs is inside, and nobody else."""
-    recorder = Recorder(Names([], [], [], []), {}, [], None)
+    recorder = Recorder(RecordNames([], [], [], []), {}, [], None)
     recorder.arrived = arrived
     recorder.outcomes["completed"] = arrived - sum(waiting) - sum(running)
     made = Sample(time_s, recorder, Cluster([], None, 0.0), [])

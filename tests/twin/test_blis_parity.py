@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from windtunnel.core.random import Streams
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load
 from windtunnel.workload.request import Request
@@ -62,7 +62,7 @@ def replayed(folder: Path, rows: list[Row], servers: int = 1, engine: str = "{}"
     found: Latencies = {}
 
     class Sink:
-        def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+        def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
             for one, outcome in zip(requests, outcomes, strict=True):
                 if outcome == "completed":
                     times = (one.first_token_s - one.arrived_s, one.finished_s - one.arrived_s)

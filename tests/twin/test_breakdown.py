@@ -13,10 +13,10 @@ from tests.twin.runs import BUSY, one_server, run
 from windtunnel.analysis.run_folder import REQUESTS
 from windtunnel.core.distribution import Distribution, summary, together
 from windtunnel.core.errors import InputError
-from windtunnel.twin.accounts import MOST_TENANTS, OTHERS, Names
-from windtunnel.twin.breakdown import fairness_of, jain, tenants_of
-from windtunnel.twin.reasons import MOST_REASONS, OTHER, ReasonCounts
-from windtunnel.twin.recorder import COMPLETED, OUTCOMES, REJECTED, Overheads, Recorder
+from windtunnel.twin.results.accounts import MOST_TENANTS, OTHERS, RecordNames
+from windtunnel.twin.results.breakdown import fairness_of, jain, tenants_of
+from windtunnel.twin.results.reasons import MOST_REASONS, OTHER, ReasonCounts
+from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES, REJECTED, Overheads, Recorder
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import Request
 
@@ -147,7 +147,7 @@ def test_jain_is_one_for_equals_and_never_below_one_over_n(
 
 
 def recorder_of(tenants: list[str]) -> Recorder:
-    names = Names(["chat"], ["standard"], tenants, [])
+    names = RecordNames(["chat"], ["standard"], tenants, [])
     return Recorder(names, {}, [Overheads(0.0, 0.0, 0.0)], None)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.twin.runs import one_server, run
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import UNSET, Request
@@ -160,7 +160,7 @@ def test_who_goes_before_the_step_that_was_planned_for_it_was_never_in_one(until
     ended: list[Request] = []
 
     class Sink:
-        def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+        def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
             ended.extend(requests)
 
     plan = load_text(one_server(output=10, overlapped=True, host="50ms"), sets=[until])

@@ -8,14 +8,14 @@ import pytest
 from tests.engine.test_equivalence import drive
 from tests.twin.runs import one_server
 from tests.workload.plans import Conversation
-from windtunnel.engine.reference import ReferenceServer
+from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
-from windtunnel.twin.accounts import Names
 from windtunnel.twin.compose import compose
-from windtunnel.twin.pools import step_time_of
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import step_time_of
 from windtunnel.workload.distributions import Lengths, Times
 from windtunnel.workload.request import Request
 from windtunnel.workload.settings.sources import PrefixSettings, SourceSettings
@@ -30,7 +30,7 @@ class Rows:
     def __init__(self) -> None:
         self.requests: list[Request] = []
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         self.requests += requests
 
 

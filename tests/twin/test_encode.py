@@ -10,9 +10,9 @@ from windtunnel.analysis.phases import RequestRow
 from windtunnel.core.errors import InputError
 from windtunnel.engine.encoder import Encoders
 from windtunnel.report.files.requests import times_of
-from windtunnel.twin.accounts import Names
 from windtunnel.twin.compose import compose
-from windtunnel.twin.reasons import reason_of
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.reasons import reason_of
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import Request
 
@@ -28,7 +28,7 @@ class Rows:
     def __init__(self) -> None:
         self.requests: list[Request] = []
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         self.requests += requests
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.core.telemetry import MemorySink
 from windtunnel.twin import run as runs
-from windtunnel.twin.accounts import Names
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.request import Request
@@ -62,7 +62,7 @@ class Rows:
     def __init__(self) -> None:
         self.rows: list[tuple[Request, str]] = []
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         self.rows += zip(requests, outcomes, strict=True)
 
     def of(self, number: int) -> tuple[Request, str]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.twin.in_flight import InFlight
+from windtunnel.twin.requests.in_flight import InFlight
 from windtunnel.workload.request import (
     AT_GATEWAY,
     BACKING_OFF,

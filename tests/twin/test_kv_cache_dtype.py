@@ -5,8 +5,8 @@ import pytest
 from windtunnel.core.errors import InputError
 from windtunnel.engine.limits import EngineLimits
 from windtunnel.models.step_time.model import StepWork
-from windtunnel.twin.pools import limits_of, shape_of, step_time_of
 from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.servers.pools import limits_of, shape_of, step_time_of
 from windtunnel.twin.settings import PoolSettings
 
 TEXT = """\

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.twin.kv_link import Link, Transfer
+from windtunnel.twin.requests.kv_link import Link, Transfer
 from windtunnel.workload.request import Request
 
 

@@ -14,10 +14,10 @@ from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.telemetry import Event, MemorySink, Telemetry
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
-from windtunnel.twin.replicas import GONE, READY, STATES
-from windtunnel.twin.results import result_of
+from windtunnel.twin.results.result import result_of
 from windtunnel.twin.run import breathe
 from windtunnel.twin.scenario.load import load_text
+from windtunnel.twin.servers.replicas import GONE, READY, STATES
 from windtunnel.twin.simulation import Simulation
 
 REASON = "the engine crashed"

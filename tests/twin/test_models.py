@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.twin.runs import run
 from tests.twin.scaled import Script, scaled
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import run as run_plan
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.workload.request import Request
@@ -99,7 +99,7 @@ class Rows:
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         for request, outcome in zip(requests, outcomes, strict=True):
             pool = replica = None
             if request.server >= 0:
@@ -272,7 +272,7 @@ def test_a_prompt_is_computed_in_the_cluster_where_it_is_answered() -> None:
     places: list[tuple[int, int]] = []
 
     class Pairs(Rows):
-        def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+        def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
             clusters = ["main", "main", "east", "east"]
             for one in requests:
                 if one.prefill_server >= 0:

@@ -206,7 +206,7 @@ def build_intake(
     from windtunnel.routing.build import RouterInputs, build_router
     from windtunnel.routing.custom import RequestLabels
     from windtunnel.routing.prefixes import CacheJournal
-    from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
+    from windtunnel.twin.servers.pools import limits_of, overheads_of, shape_of, step_time_of
     from windtunnel.workload.distributions import Lengths
     from windtunnel.workload.lengths import LengthDraw
 

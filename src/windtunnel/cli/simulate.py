@@ -20,7 +20,7 @@ from windtunnel.core.errors import InputError
 
 if TYPE_CHECKING:
     from windtunnel.report.files.folder import RunFolder
-    from windtunnel.twin.recorder import RowSink
+    from windtunnel.twin.results.recorder import RowSink
     from windtunnel.twin.run import Run
     from windtunnel.twin.scenario.plan import ScenarioPlan
 

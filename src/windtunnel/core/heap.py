@@ -6,7 +6,7 @@ NOWHERE: Final = -1
 """The place of a node that is in no heap."""
 
 
-class Node:
+class HeapNode:
     """An item of at most one heap, ordered by (rank, tag, sequence)."""
 
     __slots__ = ("place", "rank", "sequence", "tag")
@@ -18,7 +18,7 @@ class Node:
         self.place = NOWHERE
 
 
-def before(one: Node, other: Node) -> bool:
+def before(one: HeapNode, other: HeapNode) -> bool:
     """Whether `one` comes out of a heap before `other`."""
     if one.rank != other.rank:
         return one.rank < other.rank
@@ -33,18 +33,18 @@ class NodeHeap:
     __slots__ = ("nodes",)
 
     def __init__(self) -> None:
-        self.nodes: Final[list[Node]] = []
+        self.nodes: Final[list[HeapNode]] = []
 
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def push(self, node: Node) -> None:
+    def push(self, node: HeapNode) -> None:
         assert node.place == NOWHERE
         node.place = len(self.nodes)
         self.nodes.append(node)
         self._rise(node)
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: HeapNode) -> None:
         place = node.place
         assert self.nodes[place] is node
         node.place = NOWHERE
@@ -54,12 +54,12 @@ class NodeHeap:
             last.place = place
             self.fix(last)
 
-    def fix(self, node: Node) -> None:
+    def fix(self, node: HeapNode) -> None:
         """Puts a node whose key has changed where it now belongs."""
         self._rise(node)
         self._sink(node)
 
-    def _rise(self, node: Node) -> None:
+    def _rise(self, node: HeapNode) -> None:
         nodes = self.nodes
         place = node.place
         while place > 0:
@@ -72,7 +72,7 @@ class NodeHeap:
         nodes[place] = node
         node.place = place
 
-    def _sink(self, node: Node) -> None:
+    def _sink(self, node: HeapNode) -> None:
         nodes = self.nodes
         place = node.place
         size = len(nodes)

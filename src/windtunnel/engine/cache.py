@@ -20,7 +20,7 @@ from windtunnel.engine.tiers import Tiers, own_key
 from windtunnel.workload.request import Request
 
 
-class Run:
+class BlockRun:
     """Blocks [low, high) of a chain in the list of eviction; the high end is evicted first.
 
     Without a chain they are blocks that nobody can find: `hashed` if that is for want of a name.
@@ -31,8 +31,8 @@ class Run:
         self.hashed = hashed
         self.low: i64 = low
         self.high: i64 = high
-        self.before: Run | None = None
-        self.after: Run | None = None
+        self.before: BlockRun | None = None
+        self.after: BlockRun | None = None
 
 
 class Chain:
@@ -44,7 +44,7 @@ class Chain:
         self.resident: i64 = first
         self.pinned: i64 = first
         self.users: dict[int, int] = {}  # how far a request holds the chain -> how many do
-        self.runs: list[Run] = []  # deepest first, which is also the order of eviction
+        self.runs: list[BlockRun] = []  # deepest first, which is also the order of eviction
 
 
 class BlockPool:
@@ -63,7 +63,7 @@ class BlockPool:
         self.leaked: i64 = 0  # neither free nor anybody's, for good
         self._chains: Final[dict[int, Chain]] = {}
         self._own: Final[dict[int, Chain]] = {}  # preempted requests' own blocks, by request id
-        self._ends: Final = Run(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
+        self._ends: Final = BlockRun(None, 0, 0, False)  # noqa: FBT003 - a ring: after it the oldest run, before it the newest
         self._ends.before = self._ends
         self._ends.after = self._ends
         self.tiers: Tiers | None = None  # where blocks go that are evicted
@@ -126,7 +126,7 @@ class BlockPool:
         self.take(count)
         self.leaked += count
 
-    def _offload(self, run: Run, count: i64) -> None:
+    def _offload(self, run: BlockRun, count: i64) -> None:
         """Evicted blocks go to the tiers, and may push others out of the last one."""
         tiers = self.tiers
         assert tiers is not None
@@ -336,7 +336,7 @@ class BlockPool:
 
     def _list(self, chain: Chain | None, low: i64, high: i64, hashed: bool) -> None:  # noqa: FBT001
         """Appends blocks to the list of eviction, as its most recently used."""
-        run = Run(chain, low, high, hashed)
+        run = BlockRun(chain, low, high, hashed)
         if chain is not None:
             chain.runs.append(run)
         newest = self._ends.before
@@ -348,7 +348,7 @@ class BlockPool:
         self._listed += high - low
         self.free += high - low
 
-    def _unlink(self, run: Run) -> None:
+    def _unlink(self, run: BlockRun) -> None:
         before, after = run.before, run.after
         assert before is not None
         assert after is not None

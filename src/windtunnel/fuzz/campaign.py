@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 """Called with how many tasks have ended, and how many of them found something."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class FuzzFinding(msgspec.Struct, frozen=True):
     """Something that broke, with the smallest scenario that breaks it."""
 
     task: Task
@@ -63,7 +63,7 @@ class Campaign:
                 self.take(tasks[number], answer)
                 progress(done, self.broken)
 
-    def take(self, task: Task, answer: Answer[Finding | None]) -> None:
+    def take(self, task: Task, answer: Answer[FuzzFinding | None]) -> None:
         """Counts what came of a task, and keeps it if something broke."""
         if isinstance(answer, Raised):
             raise answer.error
@@ -73,7 +73,7 @@ class Campaign:
         if found is not None:
             self._keep(found)
 
-    def _keep(self, found: Finding) -> None:
+    def _keep(self, found: FuzzFinding) -> None:
         task, breach = found.task, found.breach
         seed = found.document.get("seed", task)
         if isinstance(task, str):
@@ -94,7 +94,7 @@ class Campaign:
         }
 
 
-def work(task: Task) -> Finding | None:
+def work(task: Task) -> FuzzFinding | None:
     """What a worker does with a task. It is ended by the system where code never comes back."""
     return look_into(task, bound_time)
 
@@ -105,12 +105,12 @@ def bound_time(limit_s: float = LONGEST_TRIAL_S) -> None:
         signal.setitimer(signal.ITIMER_PROF, limit_s)
 
 
-def look_into(task: Task, before: Callable[[], None] = lambda: None) -> Finding | None:
+def look_into(task: Task, before: Callable[[], None] = lambda: None) -> FuzzFinding | None:
     """None where all is well. `before` is called before every run."""
     return _run_again(task, before) if isinstance(task, str) else examine(task, before)
 
 
-def examine(seed: int, before: Callable[[], None] = lambda: None) -> Finding | None:
+def examine(seed: int, before: Callable[[], None] = lambda: None) -> FuzzFinding | None:
     """Draws the scenario of a seed, runs it, and makes it small if something breaks."""
     document = draw(seed)
     twice = seed % TWICE_EVERY == 0
@@ -122,7 +122,7 @@ def examine(seed: int, before: Callable[[], None] = lambda: None) -> Finding | N
     breach = run(document)
     if breach is not None:
         document, breach = shrink(document, breach, run)
-        return Finding(seed, breach, document)
+        return FuzzFinding(seed, breach, document)
     if seed % MANGLE_EVERY:
         return None
     document = mangle(document, seed)
@@ -130,10 +130,10 @@ def examine(seed: int, before: Callable[[], None] = lambda: None) -> Finding | N
     if breach is None:
         return None
     document, breach = shrink(document, breach, probe)
-    return Finding(seed, breach, document)
+    return FuzzFinding(seed, breach, document)
 
 
-def _run_again(path: str, before: Callable[[], None]) -> Finding | None:
+def _run_again(path: str, before: Callable[[], None]) -> FuzzFinding | None:
     """A scenario of the corpus; one that is refused by now has nothing more to say."""
     try:
         document = read_document(Path(path))
@@ -143,13 +143,13 @@ def _run_again(path: str, before: Callable[[], None]) -> Finding | None:
     breach = attempt(document, twice=True)
     if breach is None or breach.what == REFUSED:
         return None
-    return Finding(path, breach, document)
+    return FuzzFinding(path, breach, document)
 
 
-def _died(task: Task, death: Died) -> Finding:
+def _died(task: Task, death: Died) -> FuzzFinding:
     """Nobody can say where it was, and trying parts of it would cost as much again."""
     why = f"status {death.status}" if death.status >= 0 else f"signal {-death.status}"
     if hasattr(signal, "SIGPROF") and death.status == -signal.SIGPROF:
         why = f"a run took {LONGEST_TRIAL_S:g} s of CPU time, and was ended"
     document = draw(task) if isinstance(task, int) else {}
-    return Finding(task, Breach(DIED, "worker", f"the process died: {why}"), document)
+    return FuzzFinding(task, Breach(DIED, "worker", f"the process died: {why}"), document)

@@ -13,7 +13,7 @@ from windtunnel.core.errors import InputError, InvariantBroken
 from windtunnel.core.telemetry import CountingSink
 from windtunnel.fuzz.documents import write_document
 from windtunnel.settings.drawing import Values
-from windtunnel.twin.accounts import Names
+from windtunnel.twin.results.accounts import RecordNames
 from windtunnel.twin.run import Run, run
 from windtunnel.twin.scenario.load import load
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -146,5 +146,5 @@ class _Digest:
     def __init__(self) -> None:
         self.rows = 0
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:  # noqa: ARG002
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:  # noqa: ARG002
         self.rows += len(requests)

@@ -10,8 +10,8 @@ from typing import Final
 from windtunnel.gangs.objects import (
     CliqueStatus,
     Condition,
-    Event,
     GroupStatus,
+    ObjectEvent,
     PodClique,
     PodGroup,
     SetStatus,
@@ -154,6 +154,6 @@ class SetCondition(Command):
 class Emit(Command):
     verb = "event"
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: ObjectEvent) -> None:
         super().__init__(event.kind, event.name)
         self.event: Final = event

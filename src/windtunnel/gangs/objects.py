@@ -55,7 +55,7 @@ class Condition:
         return self.status == status and self.reason == reason and self.message == message
 
 
-class Event:
+class ObjectEvent:
     """Something worth telling, once: a second event of the same `key` is the same event."""
 
     __slots__ = ("at_s", "key", "kind", "level", "message", "name", "reason")
@@ -705,7 +705,7 @@ class Attachment(Thing):
         return made
 
 
-class Replica:
+class SetReplica:
     """The parts of one set replica that exist; kept by the view."""
 
     __slots__ = ("attachments", "cliques", "gangs", "groups", "turnover")
@@ -847,7 +847,7 @@ class PodCliqueSet(Thing):
         self.generation = 1
         """Counts the changes of `spec`."""
         self.status = SetStatus()
-        self.parts: Final[dict[int, Replica]] = {}
+        self.parts: Final[dict[int, SetReplica]] = {}
         """What exists of each replica; kept by the view. What is the set's own has the key -1."""
 
     def assign(self, newer: Thing) -> None:

@@ -11,7 +11,7 @@ from windtunnel.core.errors import InputError, nearest
 from windtunnel.gangs import names
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, PodClique, PodCliqueSet, ScalingGroup
-from windtunnel.gangs.templates import Bounds
+from windtunnel.gangs.templates import ScaleBounds
 from windtunnel.gangs.view import View
 
 
@@ -28,7 +28,7 @@ class Target(NamedTuple):
     """The fewest above zero."""
     selector: str
     """Which pods count for a metric, as a label selector."""
-    bounds: Bounds | None
+    bounds: ScaleBounds | None
     """What the manifest allows an autoscaler."""
 
 

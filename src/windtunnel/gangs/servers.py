@@ -94,7 +94,7 @@ class PoolPods:
         return (pod.template.name, 0 if self.kind == GROUP else pod.group_replica)
 
 
-class Move:
+class ServerMove:
     """One step of a server, and why."""
 
     __slots__ = ("kind", "why")
@@ -113,32 +113,32 @@ class PodUnit:
         self.pods: Final[dict[str, Pod]] = {}
         self._nodes: Final = nodes
 
-    def next_move(self, state: int) -> Move | None:
+    def next_move(self, state: int) -> ServerMove | None:
         """What to do next with a server in this state; None when it is as its pods are."""
         if state == GONE:
-            return Move(FORGET)
+            return ServerMove(FORGET)
         if state == READY:
             return None if self.can_serve() else self._stop()
         if state == DRAINING:
-            return Move(LOSE, MACHINE_LOST) if self.is_dead() else None
+            return ServerMove(LOSE, MACHINE_LOST) if self.is_dead() else None
         active = any(pod.active for pod in self.pods.values())
         if state == NO_SERVER:
-            return Move(ASK) if active else None if self.pods else Move(DROP)
+            return ServerMove(ASK) if active else None if self.pods else ServerMove(DROP)
         if state == PENDING:
             if not active:
-                return Move(DRAIN, NOT_WANTED)
-            return Move(LOAD) if self._has(self._alive()) else None
+                return ServerMove(DRAIN, NOT_WANTED)
+            return ServerMove(LOAD) if self._has(self._alive()) else None
         assert state == STARTING, state
         if not self._has(self._alive()):
-            return Move(LOSE, self._why())
-        return Move(SERVE) if self.can_serve() else None
+            return ServerMove(LOSE, self._why())
+        return ServerMove(SERVE) if self.can_serve() else None
 
-    def _stop(self) -> Move:
+    def _stop(self) -> ServerMove:
         """A server lost a pod: by an order it may finish what it does, else it is dead."""
         if self.is_lost():
-            return Move(LOSE, self._why())
+            return ServerMove(LOSE, self._why())
         ending = sum(pod.terminating for pod in self.pods.values())
-        return Move(DRAIN, PODS_ENDING if ending == len(self.pods) else POD_MOVED)
+        return ServerMove(DRAIN, PODS_ENDING if ending == len(self.pods) else POD_MOVED)
 
     def can_serve(self) -> bool:
         """Whether enough of its pods are ready, on nodes that work."""

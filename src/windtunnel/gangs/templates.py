@@ -26,7 +26,7 @@ OFF: Final = float("inf")
 TERMINATION_DELAY_S: Final = 4 * 3600.0
 
 
-class Bounds:
+class ScaleBounds:
     """How far something may be scaled by an autoscaler."""
 
     __slots__ = ("maximum", "metrics", "minimum")
@@ -48,7 +48,7 @@ class PackDomains:
         self.preferred: Final = preferred
 
 
-class Sharing:
+class ClaimSharing:
     """A resource claim that pods share: one for all replicas, or one for each."""
 
     __slots__ = ("groups", "name", "namespace", "per_replica", "roles")
@@ -121,9 +121,9 @@ class CliqueTemplate:
         labels: dict[str, str] | None = None,
         annotations: dict[str, str] | None = None,
         scheduler: str = "default-scheduler",
-        scale: Bounds | None = None,
+        scale: ScaleBounds | None = None,
         pack: PackDomains | None = None,
-        sharing: tuple[Sharing, ...] = (),
+        sharing: tuple[ClaimSharing, ...] = (),
         rolling: Rolling | None = None,
         gates: tuple[str, ...] = (),
     ) -> None:
@@ -157,9 +157,9 @@ class GroupTemplate:
         roles: tuple[str, ...],
         replicas: int = 1,
         min_available: int = 1,
-        scale: Bounds | None = None,
+        scale: ScaleBounds | None = None,
         pack: PackDomains | None = None,
-        sharing: tuple[Sharing, ...] = (),
+        sharing: tuple[ClaimSharing, ...] = (),
         annotations: dict[str, str] | None = None,
         termination_delay_s: float = INHERIT,
         rolling: Rolling | None = None,
@@ -211,7 +211,7 @@ class SetSpec:
         *,
         publish_not_ready: bool = True,
         pack: PackDomains | None = None,
-        sharing: tuple[Sharing, ...] = (),
+        sharing: tuple[ClaimSharing, ...] = (),
         claim_templates: dict[str, dict[str, object]] | None = None,
         labels: dict[str, str] | None = None,
         annotations: dict[str, str] | None = None,

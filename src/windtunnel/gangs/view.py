@@ -20,14 +20,14 @@ from windtunnel.gangs.objects import (
     POD,
     SET,
     Attachment,
-    Event,
     Node,
+    ObjectEvent,
     Pod,
     PodClique,
     PodCliqueSet,
     PodGang,
-    Replica,
     ScalingGroup,
+    SetReplica,
     Thing,
 )
 
@@ -54,7 +54,7 @@ class View(Feed):
         """Topologies by name: from domain to the key of the node label, broadest first."""
         self.priorities: Final[dict[str, int]] = {}
         """Priority classes; one that is not here counts 0."""
-        self.events: Final[dict[str, Event]] = {}
+        self.events: Final[dict[str, ObjectEvent]] = {}
         """By key, oldest first."""
         self._ownerless: Final[dict[str, dict[str, Thing]]] = {}
         """Objects whose owner is not here yet: by its uid, then by kind and name."""
@@ -261,7 +261,7 @@ class View(Feed):
             clique.count(pod)
         self.note_pod(pod)
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: ObjectEvent) -> None:
         """Keeps an event; a second one of the same key is the same event."""
         if event.key in self.events:
             return
@@ -289,7 +289,7 @@ class View(Feed):
             return
         part = owner.parts.get(thing.replica)
         if part is None:
-            part = owner.parts[thing.replica] = Replica()
+            part = owner.parts[thing.replica] = SetReplica()
         if isinstance(thing, PodClique):
             part.cliques[thing.role] = thing
         elif isinstance(thing, ScalingGroup):

@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.heap import NOWHERE, Node, NodeHeap
+from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap
 from windtunnel.core.random import Stream
 from windtunnel.core.signals import LoadListener, Signals
 from windtunnel.routing.router import (
@@ -51,7 +51,7 @@ class LoadOrder(LoadListener):
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         self._in_flight: Final = signals.in_flight
-        self._servers: Final[list[Node]] = []  # those in no heap are no candidates
+        self._servers: Final[list[HeapNode]] = []  # those in no heap are no candidates
         self._heap = NodeHeap()
         self._choices: i64 = 0
         self.set_candidates(candidates)
@@ -59,7 +59,7 @@ class LoadOrder(LoadListener):
 
     def set_candidates(self, candidates: list[int]) -> None:
         for number in range(len(self._servers), len(self._in_flight)):
-            node = Node()
+            node = HeapNode()
             node.tag = -1.0  # the number of the choice that took it last
             node.sequence = number
             self._servers.append(node)

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from windtunnel.core.heap import NOWHERE, Node, NodeHeap
+from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap
 from windtunnel.core.signals import LoadListener, Signals
 from windtunnel.routing.scorers import LiveScorer
 
@@ -26,7 +26,7 @@ class CountLevel:
         self.slot: i64 = slot
 
 
-class RankedServer(Node):
+class RankedServer(HeapNode):
     """A server by (-fixed sum, number of the choice that took it last, number)."""
 
     __slots__ = ("level",)
@@ -154,5 +154,5 @@ class Ranking(LoadListener):
             last.slot = level.slot
 
 
-def _earlier(one: Node, other: Node) -> bool:
+def _earlier(one: HeapNode, other: HeapNode) -> bool:
     return one.tag < other.tag or (one.tag == other.tag and one.sequence < other.sequence)

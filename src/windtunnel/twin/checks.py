@@ -5,10 +5,10 @@ from typing import Final
 
 from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.core.invariants import Invariant
-from windtunnel.twin.cluster import Cluster
-from windtunnel.twin.recorder import UNFINISHED
-from windtunnel.twin.replicas import DRAINING, READY, STATES
-from windtunnel.twin.service import Service
+from windtunnel.twin.requests.service import Service
+from windtunnel.twin.results.recorder import UNFINISHED
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.twin.servers.replicas import DRAINING, READY, STATES
 from windtunnel.twin.simulation import Simulation
 from windtunnel.workload.request import AT_GATEWAY, ON_THE_WAY, SPLIT
 

@@ -19,29 +19,29 @@ from windtunnel.routing.prefixes import CacheJournal
 from windtunnel.routing.router import Router, SplitDecider
 from windtunnel.scaling.actuation import ScalingLoop, Ticking
 from windtunnel.scaling.build import build_scaler
-from windtunnel.twin.accounts import Names, Targets
-from windtunnel.twin.autoscaling import Autoscaling
-from windtunnel.twin.cluster import LAST_TURN, Cluster, Roster
-from windtunnel.twin.event_log import EventLog, ReplicaLog
 from windtunnel.twin.faults.driver import build_faults
-from windtunnel.twin.gateway import SimGateway
-from windtunnel.twin.ground.ground import Ground
-from windtunnel.twin.ground.telling import Telling
-from windtunnel.twin.handoff import Handoff
-from windtunnel.twin.kv_link import Link
-from windtunnel.twin.lifecycle import Lifecycle, Startup
-from windtunnel.twin.observation import FleetObserver
-from windtunnel.twin.pools import limits_of, overheads_of, shape_of, step_time_of
-from windtunnel.twin.recorder import Recorder, RowSink
-from windtunnel.twin.replicas import Pool
-from windtunnel.twin.requests import RequestLifecycle, Retries
-from windtunnel.twin.scenario.ground_plan import MAIN
+from windtunnel.twin.infrastructure.event_log import InfrastructureLog
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.infrastructure.plan import MAIN
+from windtunnel.twin.requests.gateway import SimGateway
+from windtunnel.twin.requests.handoff import Handoff
+from windtunnel.twin.requests.kv_link import Link
+from windtunnel.twin.requests.lifecycle import RequestLifecycle, Retries
+from windtunnel.twin.requests.service import Service
+from windtunnel.twin.requests.splitting import Splitting
+from windtunnel.twin.results.accounts import RecordNames, SloTargets
+from windtunnel.twin.results.event_log import EventLog, ReplicaLog
+from windtunnel.twin.results.recorder import Recorder, RowSink
+from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.service import Service
+from windtunnel.twin.servers.autoscaling import Autoscaling
+from windtunnel.twin.servers.cluster import LAST_TURN, Cluster, Roster
+from windtunnel.twin.servers.lifecycle import Lifecycle, Startup
+from windtunnel.twin.servers.observation import FleetObserver
+from windtunnel.twin.servers.pools import limits_of, overheads_of, shape_of, step_time_of
+from windtunnel.twin.servers.replicas import Pool
 from windtunnel.twin.settings import DisaggregationSettings, EncodeSettings
 from windtunnel.twin.simulation import ControlPlane, Simulation
-from windtunnel.twin.splitting import Splitting
-from windtunnel.twin.timeline import Timeline
 from windtunnel.workload.traffic import Traffic
 
 
@@ -94,36 +94,42 @@ def compose(
         streams=streams,
         replica_log=ReplicaLog(log),
     )
-    ground = None
-    if plan.ground is not None:
+    infrastructure = None
+    if plan.infrastructure is not None:
         # It reads manifests, with a library that takes longer to import than many a run.
-        from windtunnel.twin.ground.build import build_ground
+        from windtunnel.twin.infrastructure.build import build_infrastructure
 
-        ground = build_ground(plan, plan.ground, cluster.pools, lifecycle, streams)
+        infrastructure = build_infrastructure(
+            plan, plan.infrastructure, cluster.pools, lifecycle, streams
+        )
     else:
         lifecycle.open()
     autoscaling = _autoscaling(plan, scaler, lifecycle, requests, streams, log)
     faults = build_faults(
-        plan.faults, cluster, lifecycle, autoscaling, ground, recorder, streams, log
+        plan.faults, cluster, lifecycle, autoscaling, infrastructure, recorder, streams, log
     )
     control = ControlPlane(lifecycle, autoscaling, faults)
     simulation = Simulation(requests, control, Timeline(cluster.owners), horizon_s)
-    if ground is not None:
-        _settle(ground, plan, cluster, lifecycle, log)
+    if infrastructure is not None:
+        _settle(infrastructure, plan, cluster, lifecycle, log)
     return simulation
 
 
 def _settle(
-    ground: Ground, plan: ScenarioPlan, cluster: Cluster, lifecycle: Lifecycle, told: Telemetry
+    infrastructure: Infrastructure,
+    plan: ScenarioPlan,
+    cluster: Cluster,
+    lifecycle: Lifecycle,
+    told: Telemetry,
 ) -> None:
-    """Lets the ground come to rest with the servers that a run begins with."""
+    """Lets clusters and machines settle with the servers that a run begins with."""
     sizes = [pool.replicas for pool in plan.pools]
-    telling = Telling(ground, told)
-    lifecycle.replica_log.placement = telling.replica
+    infrastructure_log = InfrastructureLog(infrastructure, told)
+    lifecycle.replica_log.placement = infrastructure_log.replica
     lifecycle.settle()
-    ground.begin(list(zip(cluster.pools, sizes, strict=True)))
+    infrastructure.begin(list(zip(cluster.pools, sizes, strict=True)))
     lifecycle.begin()
-    telling.follow()
+    infrastructure_log.follow()
 
 
 class Routing:
@@ -210,8 +216,8 @@ def _services(
     return services
 
 
-def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> Names:
-    return Names(
+def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> RecordNames:
+    return RecordNames(
         traffic.sources,
         traffic.classes,
         traffic.tenants,
@@ -222,7 +228,7 @@ def _names(plan: ScenarioPlan, traffic: Traffic, cluster: Cluster) -> Names:
 
 
 def _event_log(
-    plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: Names
+    plan: ScenarioPlan, cluster: Cluster, telemetry: Telemetry, names: RecordNames
 ) -> EventLog:
     cluster.keep_journals()
     return EventLog(telemetry, plan.router.policy, names.adapters)
@@ -255,7 +261,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
             )
         )
     cluster = Cluster(pools, _link(plan), plan.router.staleness_s, len(plan.models))
-    if plan.ground is None:
+    if plan.infrastructure is None:
         for own, pool in zip(pools, plan.pools, strict=True):
             cluster.begin_with(own, pool.replicas)
     return cluster
@@ -341,10 +347,10 @@ def _gateway(
     return SimGateway(GatewayDriver(gateway, roster.signals), roster, targets_s, queue, event_log)
 
 
-def _targets(plan: ScenarioPlan) -> dict[str, Targets]:
+def _targets(plan: ScenarioPlan) -> dict[str, SloTargets]:
     """Targets by class."""
     return {
-        name: Targets(
+        name: SloTargets(
             *(math.inf if time is None else time for time in (slo.ttft_s, slo.tpot_s, slo.e2e_s))
         )
         for name, slo in plan.slos.items()

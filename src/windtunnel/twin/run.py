@@ -11,14 +11,14 @@ from windtunnel.core.telemetry import Sink, Telemetry
 from windtunnel.scaling.actuation import Ticking
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
-from windtunnel.twin.ground.checks import GROUND_INVARIANTS
-from windtunnel.twin.recorder import RowSink
-from windtunnel.twin.results import result_of
+from windtunnel.twin.infrastructure.checks import INFRASTRUCTURE_INVARIANTS
+from windtunnel.twin.results.recorder import RowSink
+from windtunnel.twin.results.result import result_of
+from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.simulation import Simulation
-from windtunnel.twin.timeline import Timeline
 
-EVERY_INVARIANT = (*INVARIANTS, *GROUND_INVARIANTS)
+EVERY_INVARIANT = (*INVARIANTS, *INFRASTRUCTURE_INVARIANTS)
 """Of runs whose servers stand on gangs and machines."""
 
 
@@ -62,7 +62,7 @@ def run(
     simulation. `step_scales` make the steps of some pools longer or shorter. A
     `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
-    checker = InvariantChecker(INVARIANTS if plan.ground is None else EVERY_INVARIANT)
+    checker = InvariantChecker(INVARIANTS if plan.infrastructure is None else EVERY_INVARIANT)
     telemetry = Telemetry(events) if events is not None else None
     scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
     simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)

@@ -5,11 +5,16 @@ from collections.abc import Callable
 from typing import Final
 
 from windtunnel.core.loop import Clock, Component
-from windtunnel.twin.autoscaling import Autoscaling
 from windtunnel.twin.faults.driver import Faults
-from windtunnel.twin.lifecycle import Lifecycle
-from windtunnel.twin.requests import Arrivals, RequestLifecycle, RequestTimers, ServerSteps
-from windtunnel.twin.timeline import Timeline
+from windtunnel.twin.requests.lifecycle import (
+    RequestLifecycle,
+    RequestTimers,
+    ServerSteps,
+    TrafficArrivals,
+)
+from windtunnel.twin.results.timeline import Timeline
+from windtunnel.twin.servers.autoscaling import Autoscaling
+from windtunnel.twin.servers.lifecycle import Lifecycle
 
 EVENTS_PER_LOOK: Final = 16_384
 
@@ -35,11 +40,13 @@ class ControlPlane:
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
         self.faults: Final = faults
-        self.components: Final[list[Component]] = [lifecycle]
+        self.components: Final[list[Component]] = []
+        if autoscaling is not None or lifecycle.infrastructure is not None or faults is not None:
+            self.components.append(lifecycle)  # otherwise no replica ever starts
         if autoscaling is not None:
             self.components.append(autoscaling)
-        if lifecycle.ground is not None:
-            self.components.append(lifecycle.ground)
+        if lifecycle.infrastructure is not None:
+            self.components.append(lifecycle.infrastructure)
         if faults is not None:
             self.components.append(faults.schedule)
 
@@ -65,8 +72,8 @@ class ControlPlane:
         count = self.lifecycle.starting
         if self.autoscaling is not None:
             count += self.autoscaling.loop.in_flight
-        if self.lifecycle.ground is not None:
-            count += self.lifecycle.ground.under_way
+        if self.lifecycle.infrastructure is not None:
+            count += self.lifecycle.infrastructure.under_way
         return count
 
 
@@ -90,8 +97,8 @@ class Patience:
         control = self._control
         if not control.helps:
             return True
-        ground = control.lifecycle.ground
-        ended = ground.gangs_ended if ground is not None else 0
+        infrastructure = control.lifecycle.infrastructure
+        ended = infrastructure.gangs_ended if infrastructure is not None else 0
         if self._latest != events:
             self._quiet_s = now_s
             self._idle = self._settled = 0
@@ -131,7 +138,7 @@ class Simulation:
         self.faults: Final = control.faults
         self._patience: Final = Patience(control)
         # An arrival in the instant in which a step ends is seen by the next step: it goes first.
-        self._arrivals: Final = Arrivals(requests)
+        self._arrivals: Final = TrafficArrivals(requests)
         self._timers: Final = RequestTimers(requests)
         self._steps: Final = ServerSteps(requests)
         control.lifecycle.inside = requests
@@ -151,8 +158,21 @@ class Simulation:
         clock = self.clock
         timeline = self.timeline
         vacated = self.cluster.vacated
+        arrivals, timers, steps = self._arrivals, self._timers, self._steps
+        control = self.control.components
         while True:
-            component, now_s = self._next()
+            component: Component = arrivals
+            now_s = arrivals.next_s()
+            timers_s = timers.next_s()
+            if timers_s < now_s:
+                component, now_s = timers, timers_s
+            steps_s = steps.next_s()
+            if steps_s < now_s:
+                component, now_s = steps, steps_s
+            if control:
+                first = self._first_of_control(now_s)
+                if first is not None:
+                    component, now_s = first, first.next_s()
             if now_s > self.horizon_s or now_s == math.inf:
                 break
             if now_s > timeline.next_s:
@@ -168,24 +188,17 @@ class Simulation:
                 look(self)
         self._finish()
 
-    def _next(self) -> tuple[Component, float]:
-        """Which component acts next, and when."""
-        first: Component = self._arrivals
-        next_s = self._arrivals.next_s()
-        timers_s = self._timers.next_s()
-        if timers_s < next_s:
-            first, next_s = self._timers, timers_s
-        steps_s = self._steps.next_s()
-        if steps_s < next_s:
-            first, next_s = self._steps, steps_s
-        work, work_s = first, next_s
+    def _first_of_control(self, work_s: float) -> Component | None:
+        """The part of the control plane that acts before `work_s`, and so next; None: none does."""
+        first: Component | None = None
+        next_s = work_s
         for one in self.control.components:
             one_s = one.next_s()
             if one_s < next_s:
                 first, next_s = one, one_s
-        if next_s < work_s and self._is_over(work_s):
-            return work, work_s
-        return first, next_s
+        if first is None or self._is_over(work_s):
+            return None
+        return first
 
     def _is_over(self, work_s: float) -> bool:
         """Whether a run ends here although the control plane has plans before `work_s`.

@@ -1,6 +1,6 @@
 """Small clusters and gangs for the tests of placement."""
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PodAsk, Shape
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
 from windtunnel.gangs.placement.placer import Member, Pass, Victim
 from windtunnel.gangs.placement.space import Space
 
@@ -21,7 +21,13 @@ def cluster(*racks: list[int], block_of: list[int] | None = None) -> Space:
 
 
 def group(
-    space: Space, name: str, minimum: int, gpus: int = 1, *, pods: int = 0, pack: Pack | None = None
+    space: Space,
+    name: str,
+    minimum: int,
+    gpus: int = 1,
+    *,
+    pods: int = 0,
+    pack: PackConstraint | None = None,
 ) -> GroupAsk:
     return GroupAsk(name, minimum, waiting(space, name, pods or minimum, gpus), pack=pack)
 
@@ -31,7 +37,7 @@ def waiting(space: Space, name: str, count: int, gpus: int = 1) -> list[PodAsk]:
     return [PodAsk(f"{name}-{number}", shape) for number in range(count)]
 
 
-def one(space: Space, gpus: int) -> Shape:
+def one(space: Space, gpus: int) -> PodShape:
     return space.shape({GPU: gpus})
 
 

@@ -7,7 +7,7 @@ from tests.gangs.placement.clusters import GPU, cluster, free_gpus
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
-    Pack,
+    PackConstraint,
     PartAsk,
     PodAsk,
     Requirement,
@@ -27,7 +27,7 @@ spaces = st.builds(
 )
 packs = st.one_of(
     st.none(),
-    st.builds(Pack, st.sampled_from(LEVELS), st.sampled_from(LEVELS)),
+    st.builds(PackConstraint, st.sampled_from(LEVELS), st.sampled_from(LEVELS)),
 )
 spreads = st.one_of(
     st.none(),
@@ -57,7 +57,7 @@ def gangs(draw: st.DrawFn, space: Space) -> GangAsk:
         groups.append(GroupAsk(f"g{number}", minimum, pods, bound, draw(packs), draw(spreads)))
     parts = []
     if len(groups) > 1 and draw(st.booleans()):
-        pack = Pack(draw(st.sampled_from(LEVELS)), draw(st.sampled_from(LEVELS)))
+        pack = PackConstraint(draw(st.sampled_from(LEVELS)), draw(st.sampled_from(LEVELS)))
         parts.append(PartAsk("p", [group.name for group in groups[:2]], pack))
     return GangAsk("g", groups, parts=parts, pack=draw(packs), topology="t")
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.gangs.placement.clusters import cluster, free_gpus, group, running
 from tests.gangs.placement.test_all_or_nothing import check_counts
-from windtunnel.gangs.placement.asks import GangAsk, Pack
+from windtunnel.gangs.placement.asks import GangAsk, PackConstraint
 from windtunnel.gangs.placement.placer import GangPlacer, Member, Victim
 from windtunnel.gangs.placement.reference import can_be_placed
 from windtunnel.gangs.placement.space import Space
@@ -42,7 +42,12 @@ def test_as_few_make_way_as_are_needed(data: st.DataObject) -> None:
     pack = data.draw(st.sampled_from(LEVELS))
     asked = group(space, "new", data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)))
     new = GangAsk(
-        "new", [asked], priority=2, order=9, pack=Pack(pack) if pack else None, topology="t"
+        "new",
+        [asked],
+        priority=2,
+        order=9,
+        pack=PackConstraint(pack) if pack else None,
+        topology="t",
     )
 
     def below(priority: int) -> list[Victim]:

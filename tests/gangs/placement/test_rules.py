@@ -11,7 +11,14 @@ from tests.gangs.placement.clusters import (
     says,
     waiting,
 )
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Spread
+from windtunnel.gangs.placement.asks import (
+    GangAsk,
+    GroupAsk,
+    PackConstraint,
+    PartAsk,
+    PodAsk,
+    Spread,
+)
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
 from windtunnel.gangs.placement.placer import GangPlacer, Victim
 from windtunnel.gangs.placement.space import Space
@@ -44,14 +51,14 @@ def test_higher_priority_goes_first_then_the_earlier_then_the_name() -> None:
 def test_the_tightest_rack_that_holds_a_gang_is_taken() -> None:
     """Five free here and six there, and three are needed: five is enough."""
     space = cluster([3, 3], [5])
-    done = GangPlacer(space).plan([gang(space, "g", 3, pack=Pack("rack"))])
+    done = GangPlacer(space).plan([gang(space, "g", 3, pack=PackConstraint("rack"))])
     assert nodes_of(done) == ["n10", "n10", "n10"]
 
 
 def test_a_required_level_is_kept_where_a_preferred_one_is_given_up() -> None:
     space = cluster([1, 1], [1, 1])
-    required = gang(space, "r", 3, pack=Pack(required="rack"))
-    preferred = gang(space, "p", 3, pack=Pack(preferred="rack"))
+    required = gang(space, "r", 3, pack=PackConstraint(required="rack"))
+    preferred = gang(space, "p", 3, pack=PackConstraint(preferred="rack"))
     placer = GangPlacer(space)
     done = placer.plan([required])
     assert not done.bindings
@@ -64,7 +71,7 @@ def test_a_required_level_is_kept_where_a_preferred_one_is_given_up() -> None:
 
 def test_a_preferred_level_narrower_than_the_required_is_tried_first() -> None:
     space = cluster([1, 1, 1], [3])
-    done = GangPlacer(space).plan([gang(space, "g", 3, pack=Pack("block", "host"))])
+    done = GangPlacer(space).plan([gang(space, "g", 3, pack=PackConstraint("block", "host"))])
     assert nodes_of(done) == ["n10"] * 3
 
 
@@ -72,13 +79,13 @@ def test_parts_and_groups_are_packed_within_what_their_gang_is_packed_into() -> 
     """The gang in a block, each part in a rack, one group on a host."""
     space = cluster([2, 2], [2, 2], [4, 4], block_of=[0, 0, 1])
     groups = [
-        group(space, "g-0-a", 2, pack=Pack("host")),
+        group(space, "g-0-a", 2, pack=PackConstraint("host")),
         group(space, "g-0-b", 1),
-        group(space, "g-1-a", 2, pack=Pack("host")),
+        group(space, "g-1-a", 2, pack=PackConstraint("host")),
         group(space, "g-1-b", 1),
     ]
-    parts = [PartAsk(f"g-{n}", [f"g-{n}-a", f"g-{n}-b"], Pack("rack")) for n in range(2)]
-    ask = GangAsk("g", groups, parts=parts, pack=Pack("block"), topology="t")
+    parts = [PartAsk(f"g-{n}", [f"g-{n}-a", f"g-{n}-b"], PackConstraint("rack")) for n in range(2)]
+    ask = GangAsk("g", groups, parts=parts, pack=PackConstraint("block"), topology="t")
     done = GangPlacer(space).plan([ask])
     assert len(done.bindings) == 6
     for number in range(2):
@@ -91,7 +98,7 @@ def test_a_replacement_joins_the_domain_where_the_others_are_or_waits() -> None:
     space = cluster([0, 1], [4])
     shape = one(space, 1)
     ask = GangAsk(
-        "g", [GroupAsk("g", 3, waiting(space, "g", 1), ["n00", "n00"])], pack=Pack("rack")
+        "g", [GroupAsk("g", 3, waiting(space, "g", 1), ["n00", "n00"])], pack=PackConstraint("rack")
     )
     placer = GangPlacer(space)
     assert nodes_of(placer.plan([ask])) == ["n01"]
@@ -157,9 +164,9 @@ def test_as_few_make_way_as_can_be() -> None:
     space = cluster([2], [2], [2])
     placer = GangPlacer(space)
     asks = [
-        GangAsk("old", [group(space, "old", 1, pods=2)], order=0, pack=Pack("rack")),
-        GangAsk("mid", [group(space, "mid", 2)], order=1, priority=1, pack=Pack("rack")),
-        GangAsk("new", [group(space, "new", 2)], order=2, pack=Pack("rack")),
+        GangAsk("old", [group(space, "old", 1, pods=2)], order=0, pack=PackConstraint("rack")),
+        GangAsk("mid", [group(space, "mid", 2)], order=1, priority=1, pack=PackConstraint("rack")),
+        GangAsk("new", [group(space, "new", 2)], order=2, pack=PackConstraint("rack")),
     ]
     done = placer.plan(asks)
     victims = [running(space, ask, done) for ask in asks]
@@ -191,19 +198,23 @@ def test_nobody_is_evicted_for_a_gang_that_would_not_fit_even_then() -> None:
 def test_an_earlier_placement_is_used_again_as_far_as_it_is_free() -> None:
     space = cluster([1, 1, 1], [1, 1, 1])
     placer = GangPlacer(space)
-    first = gang(space, "g", 2, pack=Pack("rack"))
-    taken = GangPlacer(space).plan([gang(space, "x", 1, pack=Pack("rack"))])
+    first = gang(space, "g", 2, pack=PackConstraint("rack"))
+    taken = GangPlacer(space).plan([gang(space, "x", 1, pack=PackConstraint("rack"))])
     assert nodes_of(taken) == ["n00"]
     assert nodes_of(placer.plan([first])) == ["n01", "n02"]
     for node in ("n00", "n01", "n02"):
         space.give(space.by_name[node], one(space, 1))
     placer.gone("g")
-    again = GangAsk("h", [group(space, "h", 2)], pack=Pack("rack"), topology="t", reuse="g")
+    again = GangAsk(
+        "h", [group(space, "h", 2)], pack=PackConstraint("rack"), topology="t", reuse="g"
+    )
     assert nodes_of(placer.plan([again])) == ["n01", "n02"], "not the tightest, but those it had"
     space.give(space.by_name["n01"], one(space, 1))
     space.give(space.by_name["n02"], one(space, 1))
     space.set_usable(space.by_name["n02"], usable=False)
-    third = GangAsk("i", [group(space, "i", 2)], pack=Pack("rack"), topology="t", reuse="h")
+    third = GangAsk(
+        "i", [group(space, "i", 2)], pack=PackConstraint("rack"), topology="t", reuse="h"
+    )
     assert nodes_of(placer.plan([third])) == ["n00", "n01"], "the rack, and what is left of it"
 
 
@@ -214,7 +225,7 @@ def test_why_a_gang_waits() -> None:
     done = placer.plan([
         gang(space, "count", 5),
         gang(space, "large", 1, gpus=3),
-        gang(space, "level", 1, pack=Pack("zone")),
+        gang(space, "level", 1, pack=PackConstraint("zone")),
         GangAsk("missing", [GroupAsk("missing", 2, waiting(space, "missing", 1))]),
         GangAsk(
             "mixed",
@@ -272,7 +283,7 @@ def test_racks_of_one_name_in_two_blocks_are_two_racks() -> None:
     space.add_topology("t", ["block", "rack"])
     for block in ("a", "b"):
         space.add_node(block, {"nvidia.com/gpu": 1}, {"block": block, "rack": "r"})
-    done = GangPlacer(space).plan([gang(space, "g", 2, pack=Pack("rack"))])
+    done = GangPlacer(space).plan([gang(space, "g", 2, pack=PackConstraint("rack"))])
     assert not done.bindings
 
 

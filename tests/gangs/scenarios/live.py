@@ -10,14 +10,14 @@ from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Condition, Node, Pod
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
-from windtunnel.twin.kubernetes.times import Delay, Times
+from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
 
-QUICK = Times(
-    scheduling=Delay(0.1),
-    image_pull=Delay(1.0),
-    startup=Delay(1.0),
-    readiness=Delay(1.0),
-    ending=Delay(1.0),
+QUICK = PodTimes(
+    scheduling=PodDelay(0.1),
+    image_pull=PodDelay(1.0),
+    startup=PodDelay(1.0),
+    readiness=PodDelay(1.0),
+    ending=PodDelay(1.0),
 )
 SOON_S = 60.0
 """Long enough for everything but a termination delay of hours."""
@@ -34,7 +34,7 @@ class Live:
         usable: int | None = None,
         labels: Callable[[int], dict[str, str]] | None = None,
         pods_per_node: int = 1,
-        times: Times = QUICK,
+        times: PodTimes = QUICK,
         priorities: dict[str, int] | None = None,
         one_by_one: bool = False,
         seed: int = 0,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.gangs.manifests import binding, clique, constraint, group, pod_clique_set
 from tests.gangs.scenarios.live import QUICK, Live
 from windtunnel.gangs.commands import Scale
-from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Event
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET, ObjectEvent
 
 DELAY_S = 30.0
 ENOUGH_S = 3_000.0
@@ -182,7 +182,7 @@ class Anything(RuleBasedStateMachine):
                 assert event.at_s >= oldest_s + DELAY_S, event.message
         self.breached = breached
 
-    def _breached_of(self, event: Event) -> list[float]:
+    def _breached_of(self, event: ObjectEvent) -> list[float]:
         """Since when what is breached of the replica that an event tears down."""
         part = re.match(r"(?:Set r|R)eplica (\d+)", event.message)
         assert part is not None, event.message

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.report.page.runs import GATED, SPLIT, TALKS, full, run_into
-from tests.twin.ground.worlds import scenario
+from tests.twin.infrastructure.worlds import scenario
 from tests.twin.runs import BUSY, one_server, run
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY

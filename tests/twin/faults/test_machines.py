@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.twin.ground.worlds import SCALING, scenario
+from tests.twin.infrastructure.worlds import SCALING, scenario
 from windtunnel.core.errors import InputError
 from windtunnel.core.telemetry import Event, MemorySink
 from windtunnel.twin.run import run

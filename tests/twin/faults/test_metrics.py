@@ -8,7 +8,7 @@ from tests.twin.faults.runs import faulty, plain
 from tests.twin.scaled import Script
 from tests.twin.test_lifecycle import elastic
 from windtunnel.core.telemetry import Event, MemorySink
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.twin.faults.runs import faulty, plain
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.load import load_text
 
 

@@ -7,14 +7,14 @@ from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, P
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
-from windtunnel.twin.kubernetes.times import Delay, Times
+from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
 
-QUICK = Times(
-    scheduling=Delay(0.0),
-    image_pull=Delay(10.0),
-    startup=Delay(1.0),
-    readiness=Delay(5.0),
-    ending=Delay(2.0),
+QUICK = PodTimes(
+    scheduling=PodDelay(0.0),
+    image_pull=PodDelay(10.0),
+    startup=PodDelay(1.0),
+    readiness=PodDelay(5.0),
+    ending=PodDelay(2.0),
 )
 
 
@@ -25,7 +25,7 @@ def template(name: str, count: int, **pod_spec: Any) -> CliqueTemplate:
 class World:
     """A view with one set, to which gangs are added, and its cluster."""
 
-    def __init__(self, nodes: int, gpus: int = 1, times: Times = QUICK, **options: Any) -> None:
+    def __init__(self, nodes: int, gpus: int = 1, times: PodTimes = QUICK, **options: Any) -> None:
         self.server = ApiServer()
         self.view = self.server.view
         self.cluster = SimCluster(self.server, times=times, **options)

@@ -7,7 +7,7 @@ import pytest
 from tests.twin.kubernetes.by_hand import World
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
-from windtunnel.gangs.objects import CLIQUE, Event, PodGroup
+from windtunnel.gangs.objects import CLIQUE, ObjectEvent, PodGroup
 from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.driver import Driver
 
@@ -25,7 +25,9 @@ class Reminder:
     def reconcile(self, now_s: float) -> Sequence[Command]:
         due = [at for at in (100.0, 200.0) if at <= now_s and at not in self._told]
         self._told += due
-        return [Emit(Event(str(at), "Normal", "Pod", "p", "Due", "it is time", at)) for at in due]
+        return [
+            Emit(ObjectEvent(str(at), "Normal", "Pod", "p", "Due", "it is time", at)) for at in due
+        ]
 
     def refused(self, command: Command) -> None:
         pass

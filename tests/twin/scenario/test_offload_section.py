@@ -5,9 +5,9 @@ import pytest
 from tests.twin.scenario.scenario_texts import SMALL
 from windtunnel.core.errors import InputError
 from windtunnel.engine.limits import TierLimits
-from windtunnel.twin.pools import hardware_faults, limits_of, shape_of
 from windtunnel.twin.scenario.load import load_text
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import hardware_faults, limits_of, shape_of
 
 ENGINE = "serving.pools.0.engine"
 SIZE = f"{ENGINE}.kv_bytes_per_token=128KiB"

@@ -8,7 +8,7 @@ O(log n).
 from typing import Final
 
 from windtunnel.admission.gateway.tickets import QUEUED, SHEDDABLE_BELOW, Ticket
-from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
+from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap, before
 
 
 class PriorityBand:
@@ -120,7 +120,7 @@ class DeadlineBand(PriorityBand):
         return super().check()
 
 
-class TenantFlow(Node):
+class TenantFlow(HeapNode):
     """One tenant's tickets within a band, the oldest first; in a heap while it has any.
 
     Its tag is when its turn comes: a virtual time, or when it was served last. Of equal flows, the

@@ -3,7 +3,7 @@
 from typing import Final
 
 from windtunnel.admission.gateway.reasons import Reason
-from windtunnel.core.heap import Node
+from windtunnel.core.heap import HeapNode
 
 NEW: Final = 0
 QUEUED: Final = 1
@@ -26,7 +26,7 @@ RequestId = int | str
 """Whatever the driver calls its requests; a gateway only tells them apart by it."""
 
 
-class Ticket(Node):
+class Ticket(HeapNode):
     """A request as the gateway knows it. The gateway alone changes it once it has arrived."""
 
     __slots__ = (

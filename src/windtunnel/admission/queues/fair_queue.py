@@ -26,7 +26,7 @@ from windtunnel.admission.queues.groups import (
     Resource,
 )
 from windtunnel.core.errors import InputError
-from windtunnel.core.heap import NOWHERE, Node, NodeHeap, before
+from windtunnel.core.heap import NOWHERE, HeapNode, NodeHeap, before
 
 _STANDING_STRIDE: Final = 10 * PRIORITY_MAX
 _FARTHEST: Final = 1e15
@@ -129,7 +129,7 @@ class FairQueue:
         return Selection(head, group, self.version, yielding=group.standing == YIELDING)
 
     def next_group(self) -> QueueGroup | None:
-        best: Node | None = None
+        best: HeapNode | None = None
         for bay in self._bays:
             if bay.shortages == 0:
                 nodes = bay.lanes.nodes

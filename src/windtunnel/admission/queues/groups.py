@@ -6,7 +6,7 @@ State of the fair queue and of the controller that owns it; nothing else changes
 from typing import Final
 
 from windtunnel.core.errors import InputError
-from windtunnel.core.heap import Node, NodeHeap
+from windtunnel.core.heap import HeapNode, NodeHeap
 
 READY: Final = 0
 YIELDING: Final = 1
@@ -112,7 +112,7 @@ class LaneGroup:
         self.shortages = 0
 
 
-class DemandLane(Node):
+class DemandLane(HeapNode):
     """Work of any group that needs the same amounts of the same resources."""
 
     __slots__ = (
@@ -179,7 +179,7 @@ class QueuedWork:
         self.after: QueuedWork | None = None
 
 
-class QueueGroup(Node):
+class QueueGroup(HeapNode):
     """A group that has work waiting, or leases, or a finish tag that must not be forgotten yet."""
 
     __slots__ = (
@@ -226,7 +226,7 @@ class QueueGroup(Node):
         return [self.account(resource) for resource in lane.resources]
 
 
-class Hold(Node):
+class Hold(HeapNode):
     """A group that gives way on a resource until fewer others want it."""
 
     __slots__ = ("group",)

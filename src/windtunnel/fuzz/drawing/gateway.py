@@ -1,13 +1,13 @@
 """Draws `serving.admission:`, with options that the rest of the scenario gives a use."""
 
 from windtunnel.fuzz.drawing.swarm import Swarm
-from windtunnel.fuzz.drawing.workload import Traffic
+from windtunnel.fuzz.drawing.workload import TrafficDraw
 from windtunnel.settings.drawing import Dice, Values
 
 POLICIES = ("token-bucket", "tier-shed", "saturation", "flow-control", "flow-control", "always")
 
 
-def draw_gateway(swarm: Swarm, traffic: Traffic) -> Values | None:
+def draw_gateway(swarm: Swarm, traffic: TrafficDraw) -> Values | None:
     """None: every request is admitted at once."""
     if not swarm.has("gateway"):
         return None
@@ -55,7 +55,7 @@ def _fullness(dice: Dice) -> Values:
     return drawn
 
 
-def _flow_control(dice: Dice, traffic: Traffic, priorities: set[int], *, sheds: bool) -> Values:
+def _flow_control(dice: Dice, traffic: TrafficDraw, priorities: set[int], *, sheds: bool) -> Values:
     order = dice.pick("priority", "priority", "fifo", "slo-deadline", "round-robin")
     if order == "slo-deadline" and not traffic.has_ttft():
         order = "priority"

@@ -4,7 +4,7 @@ import math
 
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.fuzz.drawing.swarm import Swarm
-from windtunnel.fuzz.drawing.workload import Traffic
+from windtunnel.fuzz.drawing.workload import TrafficDraw
 from windtunnel.routing.build import BY_CACHE, POLICIES, SCORERS, reads_signals
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.settings.drawing import Dice, Values, draw_section
@@ -54,7 +54,7 @@ class Pools:
         )
 
 
-def draw_pools(swarm: Swarm, traffic: Traffic) -> Pools:
+def draw_pools(swarm: Swarm, traffic: TrafficDraw) -> Pools:
     dice = swarm.dice("pools")
     roles: tuple[str, ...] = ("both",) * (dice.few(1, 3) if swarm.has("several-pools") else 1)
     if swarm.has("disaggregation"):
@@ -76,7 +76,7 @@ def draw_pools(swarm: Swarm, traffic: Traffic) -> Pools:
     return Pools(pools)
 
 
-def _engine(dice: Dice, swarm: Swarm, traffic: Traffic) -> Values:
+def _engine(dice: Dice, swarm: Swarm, traffic: TrafficDraw) -> Values:
     """Limits that a large request hardly fits, or that a few of them do."""
     engine: Values = {}
     size, tokens = 16, traffic.tokens()
@@ -139,7 +139,7 @@ def _habits(engine: Values, dice: Dice) -> None:
             engine[key] = dice.chance(0.5)
 
 
-def _step_time(dice: Dice, pool: Values, swarm: Swarm, traffic: Traffic) -> Values:
+def _step_time(dice: Dice, pool: Values, swarm: Swarm, traffic: TrafficDraw) -> Values:
     """Steps with which the pool alone is half idle, or has twice the work that it can do."""
     if "accelerator" in pool and swarm.has("physics") and dice.chance(0.6):
         return {"model": dice.pick("physics", "roofline")}
@@ -176,7 +176,7 @@ def draw_split(swarm: Swarm, pools: Pools) -> Values | None:
     return split
 
 
-def draw_encoders(swarm: Swarm, traffic: Traffic) -> Values | None:
+def draw_encoders(swarm: Swarm, traffic: TrafficDraw) -> Values | None:
     if not (traffic.asks("media") and swarm.has("encoders")):
         return None
     dice = swarm.dice("encode")

@@ -16,7 +16,7 @@ TENANTS = ("default", "acme", "zen")
 OWN_CLASSES = ("gold", "lead")
 
 
-class Traffic:
+class TrafficDraw:
     """The drawn sources and classes, and what the other sections must know of them."""
 
     def __init__(self, sources: list[Values], classes: Values, lasts_s: float) -> None:
@@ -59,7 +59,7 @@ class Traffic:
         return any(key in source for source in self.sources)
 
 
-def draw_traffic(swarm: Swarm, duration_s: float | None) -> Traffic:
+def draw_traffic(swarm: Swarm, duration_s: float | None) -> TrafficDraw:
     dice = swarm.dice("workload")
     classes = _classes(swarm.dice("slo"), swarm)
     count = dice.few(1, 3) if swarm.has("several-sources") else 1
@@ -70,7 +70,7 @@ def draw_traffic(swarm: Swarm, duration_s: float | None) -> Traffic:
         source = _source(swarm.dice(f"workload.{number}"), swarm, duration_s, names)
         lasts_s = max(lasts_s, source.pop(LASTS_S))
         sources.append({"name": f"s{number}", **source})
-    return Traffic(sources, classes, lasts_s)
+    return TrafficDraw(sources, classes, lasts_s)
 
 
 def _classes(dice: Dice, swarm: Swarm) -> Values:

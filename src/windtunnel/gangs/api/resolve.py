@@ -22,14 +22,14 @@ from windtunnel.gangs.templates import (
     OFF,
     ROLLING_RECREATE,
     TERMINATION_DELAY_S,
-    Bounds,
+    ClaimSharing,
     CliqueTemplate,
     GroupTemplate,
     PackDomains,
     Rolling,
+    ScaleBounds,
     SetSpec,
     Share,
-    Sharing,
     UpdateStrategy,
 )
 
@@ -119,11 +119,11 @@ def _group(written: GroupTemplateSpec, topology: str) -> GroupTemplate:
     )
 
 
-def _bounds(written: ScaleSpec | None, replicas: int) -> Bounds | None:
+def _bounds(written: ScaleSpec | None, replicas: int) -> ScaleBounds | None:
     if written is None:
         return None
     lowest = replicas if written.min_replicas is None else written.min_replicas
-    return Bounds(lowest, written.max_replicas, tuple(written.metrics or ()))
+    return ScaleBounds(lowest, written.max_replicas, tuple(written.metrics or ()))
 
 
 def _strategy(manifest: PodCliqueSetSpec) -> UpdateStrategy:
@@ -165,9 +165,9 @@ def _pack(written: TopologySpec | None, topology: str) -> PackDomains | None:
     return PackDomains(topology, required_of(written), preferred_of(written))
 
 
-def _sharing(written: list[SharingSpec] | None) -> tuple[Sharing, ...]:
+def _sharing(written: list[SharingSpec] | None) -> tuple[ClaimSharing, ...]:
     return tuple(
-        Sharing(
+        ClaimSharing(
             one.name,
             one.namespace or "",
             per_replica=one.scope == "PerReplica",

@@ -9,12 +9,12 @@ from typing import Any
 
 from windtunnel.gangs.objects import CliqueStatus, GroupStatus, Revision, SetStatus
 from windtunnel.gangs.templates import (
-    Bounds,
+    ClaimSharing,
     CliqueTemplate,
     PackDomains,
     Rolling,
+    ScaleBounds,
     Share,
-    Sharing,
 )
 
 FIELDS: dict[type[Any], tuple[str, ...]] = {
@@ -39,9 +39,9 @@ FIELDS: dict[type[Any], tuple[str, ...]] = {
         "starts_after", "labels", "annotations", "scheduler", "scale", "pack", "sharing",
         "rolling", "gates",
     ),
-    Bounds: ("minimum", "maximum", "metrics"),
+    ScaleBounds: ("minimum", "maximum", "metrics"),
     PackDomains: ("topology", "required", "preferred"),
-    Sharing: ("name", "namespace", "per_replica", "roles", "groups"),
+    ClaimSharing: ("name", "namespace", "per_replica", "roles", "groups"),
     Rolling: ("max_unavailable", "max_surge", "progress_deadline_s"),
     Share: ("count", "share"),
 }  # fmt: skip
@@ -107,8 +107,8 @@ def _template(data: dict[str, Any]) -> CliqueTemplate:
     for name in ("starts_after", "gates"):
         found[name] = tuple(found[name])
     if "scale" in found:
-        bounds = _arguments(Bounds, found["scale"])
-        found["scale"] = Bounds(**{**bounds, "metrics": tuple(bounds["metrics"])})
+        bounds = _arguments(ScaleBounds, found["scale"])
+        found["scale"] = ScaleBounds(**{**bounds, "metrics": tuple(bounds["metrics"])})
     if "pack" in found:
         found["pack"] = PackDomains(**_arguments(PackDomains, found["pack"]))
     if "rolling" in found:
@@ -127,9 +127,11 @@ def _rolling(data: dict[str, Any]) -> Rolling:
     return Rolling(**found)
 
 
-def _sharing(data: dict[str, Any]) -> Sharing:
-    found = _arguments(Sharing, data)
-    return Sharing(**{**found, "roles": tuple(found["roles"]), "groups": tuple(found["groups"])})
+def _sharing(data: dict[str, Any]) -> ClaimSharing:
+    found = _arguments(ClaimSharing, data)
+    return ClaimSharing(
+        **{**found, "roles": tuple(found["roles"]), "groups": tuple(found["groups"])}
+    )
 
 
 def _arguments(of: type[Any], data: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from windtunnel.gangs import names
 from windtunnel.gangs.commands import Command, Delete
 from windtunnel.gangs.controllers.generation import Outline, create, group_replicas
 from windtunnel.gangs.objects import CLIQUE, GROUP, Attachment, Pod, PodCliqueSet
-from windtunnel.gangs.templates import MNNVL, Bounds, SetSpec, Sharing
+from windtunnel.gangs.templates import MNNVL, ClaimSharing, ScaleBounds, SetSpec
 from windtunnel.gangs.view import View
 
 SERVICE: Final = "Service"
@@ -135,7 +135,7 @@ def _of_replica(view: View, owner: PodCliqueSet, outline: Outline) -> Iterator[A
 
 
 def _autoscaler(
-    owner: PodCliqueSet, replica: int, kind: str, name: str, bounds: Bounds
+    owner: PodCliqueSet, replica: int, kind: str, name: str, bounds: ScaleBounds
 ) -> Attachment:
     spec: dict[str, object] = {
         "target": kind,
@@ -147,7 +147,7 @@ def _autoscaler(
 
 
 def _claims(
-    owner: PodCliqueSet, replica: int, name: str, sharing: tuple[Sharing, ...], count: int
+    owner: PodCliqueSet, replica: int, name: str, sharing: tuple[ClaimSharing, ...], count: int
 ) -> Iterator[Attachment]:
     for one in sharing:
         if one.per_replica:
@@ -158,7 +158,7 @@ def _claims(
 
 
 def _claim(
-    owner: PodCliqueSet, replica: int, name: str, which: str, sharing: Sharing
+    owner: PodCliqueSet, replica: int, name: str, which: str, sharing: ClaimSharing
 ) -> Attachment:
     inline = owner.spec.claim_templates.get(sharing.name)
     where = f"{sharing.namespace or names.namespace(owner.name)}/{sharing.name}"

@@ -9,7 +9,7 @@ from windtunnel.gangs.commands import (
     Ungate,
 )
 from windtunnel.gangs.controllers import conditions
-from windtunnel.gangs.controllers.gates import Held, held
+from windtunnel.gangs.controllers.gates import GatedPod, held
 from windtunnel.gangs.controllers.rollout import allowance, has_turn, surge, takeable, unavailable
 from windtunnel.gangs.objects import (
     CLIQUE,
@@ -20,7 +20,7 @@ from windtunnel.gangs.objects import (
     UNKNOWN,
     WARNING,
     CliqueStatus,
-    Event,
+    ObjectEvent,
     Pod,
     PodClique,
     PodCliqueSet,
@@ -96,10 +96,10 @@ def _follow_update(
         status.update_peak = max(status.update_peak, status.ready)
 
 
-def _lost(clique: PodClique, losses: int, now_s: float) -> Event:
+def _lost(clique: PodClique, losses: int, now_s: float) -> ObjectEvent:
     key = f"{conditions.ALL_LOST}/{clique.uid}/{losses}"
     what = f"No pod of {clique.name} is scheduled any more"
-    return Event(key, WARNING, CLIQUE, clique.name, conditions.ALL_LOST, what, now_s)
+    return ObjectEvent(key, WARNING, CLIQUE, clique.name, conditions.ALL_LOST, what, now_s)
 
 
 def _judge(clique: PodClique, status: CliqueStatus, now_s: float, commands: list[Command]) -> None:
@@ -229,7 +229,7 @@ def _let_through(
     gated = [pod for pod in staying if GATE in pod.gates]
     if not gated:
         return
-    verdict: Held = held(view, clique)
+    verdict: GatedPod = held(view, clique)
     if verdict.why:
         return
     commands += [Ungate(pod.name, pod.uid) for pod in gated if pod.name in verdict.referred]

@@ -34,7 +34,7 @@ ALL_LOST: Final = "AllScheduledReplicasLost"
 SCALED_TO_ZERO: Final = "ScaledToZero"
 
 
-class Verdict:
+class ConditionVerdict:
     """What a condition is to say."""
 
     __slots__ = ("message", "reason", "status")
@@ -55,15 +55,15 @@ def breach(
     rule: str,
     enough: str = ENOUGH_READY,
     besides: str = "",
-) -> Verdict:
+) -> ConditionVerdict:
     """Whether the minimum is breached; `fit` are those scheduled that are ready or starting.
 
     `besides` is what a message about nothing scheduled ends with.
     """
     if updating:
-        return Verdict(UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress")
+        return ConditionVerdict(UNKNOWN, UPDATE_IN_PROGRESS, "Update is in progress")
     if scheduled == 0 and not (ever_scheduled and rule == TERMINATE):
-        return Verdict(
+        return ConditionVerdict(
             FALSE,
             NONE_SCHEDULED,
             f"No replica is scheduled (MinAvailable {minimum}); gang termination is suppressed, "
@@ -71,23 +71,27 @@ def breach(
         )
     if scheduled < minimum:
         what = f"Scheduled replicas ({scheduled}) below MinAvailable ({minimum})"
-        return Verdict(TRUE, BELOW_MINIMUM, what)
+        return ConditionVerdict(TRUE, BELOW_MINIMUM, what)
     if fit < minimum:
         what = f"Insufficient ready or starting replicas: expected at least {minimum}, found {fit}"
-        return Verdict(TRUE, TOO_FEW_READY, what)
+        return ConditionVerdict(TRUE, TOO_FEW_READY, what)
     what = f"{fit} replicas are ready or starting, at least {minimum} are needed"
-    return Verdict(FALSE, enough, what)
+    return ConditionVerdict(FALSE, enough, what)
 
 
-def asleep() -> Verdict:
+def asleep() -> ConditionVerdict:
     """For what was scaled to zero on purpose."""
-    return Verdict(FALSE, SCALED_TO_ZERO, "It was scaled to zero")
+    return ConditionVerdict(FALSE, SCALED_TO_ZERO, "It was scaled to zero")
 
 
-def clique_scheduled(scheduled: int, minimum: int) -> Verdict:
+def clique_scheduled(scheduled: int, minimum: int) -> ConditionVerdict:
     if scheduled >= minimum:
-        return Verdict(TRUE, ENOUGH_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled")
-    return Verdict(FALSE, NONE_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled")
+        return ConditionVerdict(
+            TRUE, ENOUGH_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled"
+        )
+    return ConditionVerdict(
+        FALSE, NONE_SCHEDULED, f"{scheduled} of at least {minimum} are scheduled"
+    )
 
 
 def put(
@@ -95,7 +99,7 @@ def put(
     kind: str,
     thing: Thing,
     type: str,  # noqa: A002 - as Kubernetes calls it
-    verdict: Verdict,
+    verdict: ConditionVerdict,
     now_s: float,
 ) -> None:
     """Adds the command that makes a condition say this, if it does not yet.

@@ -25,18 +25,18 @@ from windtunnel.gangs.controllers import (
 from windtunnel.gangs.controllers.expectations import Expectations
 from windtunnel.gangs.controllers.generation import Outline, scaled_of
 from windtunnel.gangs.controllers.groups import GroupTally
-from windtunnel.gangs.controllers.replicas import GangsKey, Standing
+from windtunnel.gangs.controllers.replicas import GangsKey, ReplicaState
 from windtunnel.gangs.controllers.rollout import has_turn
 from windtunnel.gangs.objects import (
     GROUP,
     SET,
     WARNING,
-    Event,
+    ObjectEvent,
     PodClique,
     PodCliqueSet,
     PodGang,
-    Replica,
     ScalingGroup,
+    SetReplica,
 )
 from windtunnel.gangs.view import View
 
@@ -58,7 +58,7 @@ class Known:
         self.generation = 0
         self.replicas = -1
         self.outlines: Final[dict[int, Outline]] = {}
-        self.standings: Final[dict[int, Standing]] = {}
+        self.standings: Final[dict[int, ReplicaState]] = {}
         self.complete: Final[dict[int, GangsKey]] = {}
         self.clashes: Final[dict[str, str]] = {}
         """What of it cannot be made, by where it was missed, because it is another set's."""
@@ -307,7 +307,7 @@ class Controller:
             if not gang.base and len(commands) > before:
                 self._wake_scaled(busy, owner.parts[gang.replica])
 
-    def _wake_scaled(self, busy: dict[str, None], part: Replica) -> None:
+    def _wake_scaled(self, busy: dict[str, None], part: SetReplica) -> None:
         """Pods of scaled gangs may have waited for what just became of their base gang."""
         for group in part.groups.values():
             for index, members in group.cliques.items():
@@ -427,7 +427,7 @@ class Controller:
         what = f"Set replica {replica} is terminated: {why}"
         incarnation = termination.incarnation_of(owner, replica, None, -1) + 1
         key = f"{SET_REPLICA_DELETED}/{owner.uid}/{replica}/{incarnation}"
-        event = Event(key, WARNING, SET, owner.name, SET_REPLICA_DELETED, what, now_s)
+        event = ObjectEvent(key, WARNING, SET, owner.name, SET_REPLICA_DELETED, what, now_s)
         commands.append(Emit(event))
 
     # What is to be done.
@@ -477,7 +477,7 @@ class Controller:
         for index, incarnation in after.items():
             what = f"Replica {index} of {group.name} is terminated: {due.why}"
             key = f"{GROUP_REPLICA_DELETED}/{group.uid}/{index}/{incarnation}"
-            event = Event(key, WARNING, GROUP, group.name, GROUP_REPLICA_DELETED, what, now_s)
+            event = ObjectEvent(key, WARNING, GROUP, group.name, GROUP_REPLICA_DELETED, what, now_s)
             commands.append(Emit(event))
         return True
 
@@ -502,7 +502,7 @@ def _is_noted(owner: PodCliqueSet) -> bool:
     return owner.status.revision == owner.spec.hash
 
 
-def _mark(changes: Changes, part: Replica) -> None:
+def _mark(changes: Changes, part: SetReplica) -> None:
     """Everything of a set replica is to be looked at."""
     for clique in part.cliques.values():
         changes.cliques[clique.name] = None
@@ -515,7 +515,7 @@ def _mark(changes: Changes, part: Replica) -> None:
                 changes.cliques[clique.name] = None
 
 
-def _mark_turn(changes: Changes, busy: dict[str, None], part: Replica | None) -> None:
+def _mark_turn(changes: Changes, busy: dict[str, None], part: SetReplica | None) -> None:
     """In an update one part of a replica may wait for another."""
     if part is None:
         return

@@ -12,7 +12,7 @@ from windtunnel.gangs.objects import GATE, Pod, PodClique
 from windtunnel.gangs.view import View
 
 
-class Held:
+class GatedPod:
     """Why the pods of a clique are held, or which of them are not."""
 
     __slots__ = ("referred", "why")
@@ -24,30 +24,30 @@ class Held:
         """The pods that the gang refers to."""
 
 
-def held(view: View, clique: PodClique) -> Held:
+def held(view: View, clique: PodClique) -> GatedPod:
     """Whether the pods of a clique may be scheduled."""
     gang = view.gangs.get(clique.gang)
     if gang is None:
-        return Held(f"the gang {clique.gang} does not exist yet")
+        return GatedPod(f"the gang {clique.gang} does not exist yet")
     referred: frozenset[str] = frozenset()
     for group in gang.groups:
         if group.name == clique.name:
             referred = frozenset(group.pods)
     if not referred:
-        return Held(f"the gang {clique.gang} waits until all of its pods exist")
+        return GatedPod(f"the gang {clique.gang} waits until all of its pods exist")
     if not clique.base_gang:
-        return Held("", referred)
+        return GatedPod("", referred)
     base = view.gangs.get(clique.base_gang)
     if base is None:
-        return Held(f"the base gang {clique.base_gang} does not exist yet")
+        return GatedPod(f"the base gang {clique.base_gang} does not exist yet")
     for group in base.groups:
         other = view.cliques.get(group.name)
         ours = other is not None and other.set_name == clique.set_name
         scheduled = other.status.scheduled if other is not None and ours else 0
         if scheduled < group.min_replicas:
             have = f"{scheduled} of {group.min_replicas} pods scheduled"
-            return Held(f"the base gang {base.name} comes first: {group.name} has {have}")
-    return Held("", referred)
+            return GatedPod(f"the base gang {base.name} comes first: {group.name} has {have}")
+    return GatedPod("", referred)
 
 
 def why_held(view: View, pod: Pod) -> str:

@@ -26,8 +26,8 @@ from windtunnel.gangs.objects import (
     NEVER,
     TRUE,
     WARNING,
-    Event,
     GroupStatus,
+    ObjectEvent,
     PodClique,
     PodCliqueSet,
     ScalingGroup,
@@ -210,10 +210,10 @@ def _follow_update(
         status.revision = owner.status.revision
 
 
-def _lost(group: ScalingGroup, losses: int, now_s: float) -> Event:
+def _lost(group: ScalingGroup, losses: int, now_s: float) -> ObjectEvent:
     key = f"{conditions.ALL_LOST}/{group.uid}/{losses}"
     what = f"No replica of {group.name} is scheduled any more"
-    return Event(key, WARNING, GROUP, group.name, conditions.ALL_LOST, what, now_s)
+    return ObjectEvent(key, WARNING, GROUP, group.name, conditions.ALL_LOST, what, now_s)
 
 
 def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: list[Command]) -> None:
@@ -239,7 +239,7 @@ def _judge(group: ScalingGroup, status: GroupStatus, now_s: float, commands: lis
 def flag_terminating(group: ScalingGroup, now_s: float, commands: list[Command]) -> None:
     """Says of a group that the set replica around it was terminated."""
     what = "The set replica was terminated and is being recreated"
-    verdict = conditions.Verdict(TRUE, "GangTerminationActive", what)
+    verdict = conditions.ConditionVerdict(TRUE, "GangTerminationActive", what)
     conditions.put(commands, GROUP, group, conditions.TERMINATING, verdict, now_s)
 
 

@@ -62,11 +62,13 @@ def _initialized(
     known = gang.conditions.get(INITIALIZED)
     if complete:
         if known is None or known.status != TRUE:
-            verdict = conditions.Verdict(TRUE, "PodGangPodsCreated", "All of its pods exist")
+            verdict = conditions.ConditionVerdict(
+                TRUE, "PodGangPodsCreated", "All of its pods exist"
+            )
             conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
     elif known is None or (known.status == TRUE and _emptied(view, gang)):
         what = "Some of its pods do not exist yet"
-        verdict = conditions.Verdict(FALSE, "PodGangPodsCreationPending", what)
+        verdict = conditions.ConditionVerdict(FALSE, "PodGangPodsCreationPending", what)
         conditions.put(commands, GANG, gang, INITIALIZED, verdict, now_s)
 
 
@@ -99,19 +101,21 @@ def _progress(view: View, gang: PodGang, now_s: float, commands: list[Command]) 
     was = known is not None and known.status == TRUE
     once = was or (known is not None and known.reason == "BelowMinimum")
     verdict = (
-        conditions.Verdict(TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled")
+        conditions.ConditionVerdict(
+            TRUE, "MinimumScheduled", "Every pod group has its minimum scheduled"
+        )
         if scheduled
-        else conditions.Verdict(FALSE, "BelowMinimum" if once else "Pending", short)
+        else conditions.ConditionVerdict(FALSE, "BelowMinimum" if once else "Pending", short)
     )
     conditions.put(commands, GANG, gang, SCHEDULED, verdict, now_s)
     verdict = (
-        conditions.Verdict(TRUE, "MinimumReady", "Every pod group has its minimum ready")
+        conditions.ConditionVerdict(TRUE, "MinimumReady", "Every pod group has its minimum ready")
         if ready
-        else conditions.Verdict(FALSE, "NotReady", unready)
+        else conditions.ConditionVerdict(FALSE, "NotReady", unready)
     )
     conditions.put(commands, GANG, gang, READY, verdict, now_s)
     if once and not scheduled:
-        verdict = conditions.Verdict(TRUE, "BelowMinimum", short)
+        verdict = conditions.ConditionVerdict(TRUE, "BelowMinimum", short)
         conditions.put(commands, GANG, gang, UNHEALTHY, verdict, now_s)
     else:
         conditions.clear(commands, GANG, gang, UNHEALTHY, now_s)

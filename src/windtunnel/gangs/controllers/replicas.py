@@ -16,7 +16,7 @@ from windtunnel.gangs.controllers.generation import (
 from windtunnel.gangs.controllers.groups import GroupTally
 from windtunnel.gangs.controllers.rollout import has_turn, target
 from windtunnel.gangs.controllers.termination import is_condemned
-from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, Replica
+from windtunnel.gangs.objects import CLIQUE, GANG, GROUP, PodClique, PodCliqueSet, SetReplica
 from windtunnel.gangs.templates import ON_DELETE
 from windtunnel.gangs.view import View
 
@@ -24,7 +24,7 @@ GangsKey = tuple[int, list[int]]
 """Of a set replica: how many gangs came and went, and how far each scaling group extends."""
 
 
-class Standing:
+class ReplicaState:
     """How a set replica stands, for the roll-ups of its set."""
 
     __slots__ = ("available", "breached", "idle", "updated")
@@ -37,7 +37,7 @@ class Standing:
         self.idle: Final = idle
         """Nothing of it is scheduled."""
 
-    def same(self, other: "Standing | None") -> bool:
+    def same(self, other: "ReplicaState | None") -> bool:
         return (
             other is not None
             and self.available == other.available
@@ -71,7 +71,7 @@ def keep(
     """
     replica = outline.replica
     part = owner.parts.get(replica)
-    there = Replica() if part is None else part
+    there = SetReplica() if part is None else part
     clash = attachments.keep_replica(view, owner, outline, commands)
     for role, name in outline.cliques:
         clique = there.cliques.get(role)
@@ -98,7 +98,7 @@ def keep(
     return whose or clash
 
 
-def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Command]) -> None:
+def _renew(owner: PodCliqueSet, part: SetReplica, replica: int, commands: list[Command]) -> None:
     """Gives cliques the newest template: with OnDelete all of them, else at the replica's turn."""
     on_delete = owner.spec.update.type == ON_DELETE
     if not on_delete and not has_turn(owner, replica):
@@ -115,7 +115,7 @@ def _renew(owner: PodCliqueSet, part: Replica, replica: int, commands: list[Comm
 
 
 def _keep_gangs(
-    view: View, owner: PodCliqueSet, outline: Outline, part: Replica, commands: list[Command]
+    view: View, owner: PodCliqueSet, outline: Outline, part: SetReplica, commands: list[Command]
 ) -> str:
     expected = gang_names(view, outline)
     for name, gang in part.gangs.items():
@@ -131,12 +131,12 @@ def _keep_gangs(
     return clash
 
 
-def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTally]) -> Standing:
+def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTally]) -> ReplicaState:
     """How a replica stands by what was last seen of its parts."""
     part = owner.parts.get(outline.replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
-        return Standing(available=False, updated=False, breached=False, idle=True)
+        return ReplicaState(available=False, updated=False, breached=False, idle=True)
     available, updated, breached, idle = True, True, False, True
     for clique in part.cliques.values():
         status, minimum = clique.status, min(clique.min_available, clique.replicas)
@@ -159,7 +159,7 @@ def standing(owner: PodCliqueSet, outline: Outline, tallies: dict[str, GroupTall
             available = updated = False
         if state.updating or state.updated < minimum or tallies[group.name].old > 0:
             updated = False
-    return Standing(available=available, updated=updated, breached=breached, idle=idle)
+    return ReplicaState(available=available, updated=updated, breached=breached, idle=idle)
 
 
 def is_settled(owner: PodCliqueSet, replica: int) -> bool:

@@ -4,7 +4,7 @@ from typing import Final
 
 from windtunnel.gangs.commands import Command, Emit, PatchSetStatus
 from windtunnel.gangs.controllers import conditions
-from windtunnel.gangs.controllers.replicas import Standing, is_settled
+from windtunnel.gangs.controllers.replicas import ReplicaState, is_settled
 from windtunnel.gangs.controllers.rollout import rolling_of
 from windtunnel.gangs.controllers.termination import incarnation_of, is_condemned
 from windtunnel.gangs.objects import (
@@ -15,7 +15,7 @@ from windtunnel.gangs.objects import (
     TRUE,
     UNKNOWN,
     WARNING,
-    Event,
+    ObjectEvent,
     PodCliqueSet,
     Revision,
     SetStatus,
@@ -35,7 +35,7 @@ class Look:
     __slots__ = ("fired", "progress", "standings")
 
     def __init__(
-        self, standings: dict[int, Standing], progress: int, fired: dict[int, str]
+        self, standings: dict[int, ReplicaState], progress: int, fired: dict[int, str]
     ) -> None:
         self.standings: Final = standings
         self.progress: Final = progress
@@ -109,7 +109,7 @@ def tell_clash(
         conditions.clear(commands, SET, owner, NAMES_TAKEN, now_s)
         return
     what = clashes[min(clashes)]
-    verdict = conditions.Verdict(TRUE, "NameTaken", what)
+    verdict = conditions.ConditionVerdict(TRUE, "NameTaken", what)
     conditions.put(commands, SET, owner, NAMES_TAKEN, verdict, now_s)
 
 
@@ -147,7 +147,9 @@ def _follow_revision(
         how = "goes to pods as they are deleted" if on_delete else "is being rolled out"
         what = f"Revision {number} {how}"
         key = f"UpdateStarted/{owner.uid}/{number}"
-        commands.append(Emit(Event(key, NORMAL, SET, owner.name, "UpdateStarted", what, now_s)))
+        commands.append(
+            Emit(ObjectEvent(key, NORMAL, SET, owner.name, "UpdateStarted", what, now_s))
+        )
     elif status.rolling and on_delete:
         status.update_ended_s, status.updating = now_s, ()
 
@@ -155,7 +157,7 @@ def _follow_revision(
 def _roll(
     owner: PodCliqueSet,
     status: SetStatus,
-    standings: dict[int, Standing],
+    standings: dict[int, ReplicaState],
     now_s: float,
     commands: list[Command],
 ) -> None:
@@ -188,10 +190,12 @@ def _roll(
         number = status.revisions[-1].number
         key = f"UpdateCompleted/{owner.uid}/{number}"
         what = f"Revision {number} is everywhere"
-        commands.append(Emit(Event(key, NORMAL, SET, owner.name, "UpdateCompleted", what, now_s)))
+        commands.append(
+            Emit(ObjectEvent(key, NORMAL, SET, owner.name, "UpdateCompleted", what, now_s))
+        )
 
 
-def turn_order(standing: Standing | None, index: int) -> tuple[bool, bool, int]:
+def turn_order(standing: ReplicaState | None, index: int) -> tuple[bool, bool, int]:
     """Which replica is updated first: one that runs nothing, then a breached one, then by index."""
     if standing is None:
         return (False, False, index)
@@ -206,26 +210,28 @@ def _deadline(
         return OFF
     if not status.rolling:
         what = f"Revision {status.revisions[-1].number} is everywhere"
-        verdict = conditions.Verdict(TRUE, "UpdateCompleted", what)
+        verdict = conditions.ConditionVerdict(TRUE, "UpdateCompleted", what)
         conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
         return OFF
     if progress != status.progress:
         status.progress, status.progressed_s = progress, now_s
     number = status.revisions[-1].number
     if owner.spec.update.paused:
-        verdict = conditions.Verdict(UNKNOWN, "Paused", f"Revision {number} is paused")
+        verdict = conditions.ConditionVerdict(UNKNOWN, "Paused", f"Revision {number} is paused")
         conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
         return OFF
     limit_s = _limit_s(owner)
     due_s = status.progressed_s + limit_s
     if now_s >= due_s:
         what = f"Revision {number} did not come on for {limit_s:g} s"
-        verdict = conditions.Verdict(FALSE, DEADLINE, what)
+        verdict = conditions.ConditionVerdict(FALSE, DEADLINE, what)
         conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
         key = f"{DEADLINE}/{owner.uid}/{number}/{status.progress}"
-        commands.append(Emit(Event(key, WARNING, SET, owner.name, DEADLINE, what, now_s)))
+        commands.append(Emit(ObjectEvent(key, WARNING, SET, owner.name, DEADLINE, what, now_s)))
         return OFF
-    verdict = conditions.Verdict(TRUE, "UpdateInProgress", f"Revision {number} is rolled out")
+    verdict = conditions.ConditionVerdict(
+        TRUE, "UpdateInProgress", f"Revision {number} is rolled out"
+    )
     conditions.put(commands, SET, owner, PROGRESSING, verdict, now_s)
     return due_s
 
@@ -261,14 +267,16 @@ def _topology(view: View, owner: PodCliqueSet, now_s: float, commands: list[Comm
         )
     )
     if not name:
-        verdict = conditions.Verdict(UNKNOWN, "TopologyNameMissing", "No topology is named")
+        verdict = conditions.ConditionVerdict(
+            UNKNOWN, "TopologyNameMissing", "No topology is named"
+        )
     elif levels is None:
         what = f"There is no ClusterTopologyBinding {name}"
-        verdict = conditions.Verdict(UNKNOWN, "ClusterTopologyNotFound", what)
+        verdict = conditions.ConditionVerdict(UNKNOWN, "ClusterTopologyNotFound", what)
     elif gone:
         what = f"The topology {name} has no level {', '.join(gone)}: not constrained by it"
-        verdict = conditions.Verdict(TRUE, "ClusterTopologyLevelsUnavailable", what)
+        verdict = conditions.ConditionVerdict(TRUE, "ClusterTopologyLevelsUnavailable", what)
     else:
         what = f"The topology {name} has all levels"
-        verdict = conditions.Verdict(FALSE, "AllClusterTopologyLevelsAvailable", what)
+        verdict = conditions.ConditionVerdict(FALSE, "AllClusterTopologyLevelsAvailable", what)
     conditions.put(commands, SET, owner, LEVELS_UNAVAILABLE, verdict, now_s)

@@ -35,7 +35,7 @@ def is_condemned(owner: PodCliqueSet, group: ScalingGroup | None, clique: PodCli
     return clique.incarnation < current
 
 
-class Due:
+class DueTermination:
     """What is to be terminated now, and when to look again."""
 
     __slots__ = ("again_s", "replicas", "why")
@@ -94,19 +94,19 @@ def due_in_group(
     template: GroupTemplate,
     now_s: float,
     breached: Mapping[int, float] | None = None,
-) -> Due:
+) -> DueTermination:
     """Level A. Nothing is due when the group would be left below its minimum: that is level B's."""
     if group.status.updating or group.status.recycled:
-        return Due([], NEVER_DUE)
+        return DueTermination([], NEVER_DUE)
     delay_s = owner.spec.delay_s(template)
     found = breached_in(group, delay_s) if breached is None else breached
     if group_deadline_s(group, delay_s, found) < NEVER_DUE:
-        return Due([], NEVER_DUE)
+        return DueTermination([], NEVER_DUE)
     if group.replicas - len(found) < group.min_available:
-        return Due([], NEVER_DUE)
+        return DueTermination([], NEVER_DUE)
     due = [index for index, due_s in found.items() if due_s <= now_s]
     again_s = min((due_s for due_s in found.values() if due_s > now_s), default=NEVER_DUE)
-    return Due(sorted(due), again_s, f"breached for {delay_s:g} s")
+    return DueTermination(sorted(due), again_s, f"breached for {delay_s:g} s")
 
 
 def clique_breached(clique: PodClique) -> bool:
@@ -119,12 +119,12 @@ def due_in_replica(
     replica: int,
     now_s: float,
     breached: Mapping[str, Mapping[int, float]] | None = None,
-) -> Due:
+) -> DueTermination:
     """Level B: a set replica is due, or when it will be; `breached` is by group."""
     part = owner.parts.get(replica)
     spec = owner.spec
     if part is None or len(part.cliques) < len(spec.alone) or len(part.groups) < len(spec.groups):
-        return Due([], NEVER_DUE)
+        return DueTermination([], NEVER_DUE)
     first_s, why = NEVER_DUE, ""
     for group in part.groups.values():
         delay_s = spec.delay_s(spec.group_of[group.members[0]])
@@ -136,4 +136,8 @@ def due_in_replica(
         deadline_s = clique_deadline_s(clique, spec.delay_s(None))
         if deadline_s < first_s:
             first_s, why = deadline_s, f"the clique {clique.name} is breached"
-    return Due([replica], NEVER_DUE, why) if first_s <= now_s else Due([], first_s, why)
+    return (
+        DueTermination([replica], NEVER_DUE, why)
+        if first_s <= now_s
+        else DueTermination([], first_s, why)
+    )

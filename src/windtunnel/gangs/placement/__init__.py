@@ -3,12 +3,12 @@
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
-    Pack,
+    PackConstraint,
     PartAsk,
     PodAsk,
+    PodShape,
     Requirement,
     Selector,
-    Shape,
     Spread,
 )
 from windtunnel.gangs.placement.one_by_one import OneByOnePlacer
@@ -18,25 +18,25 @@ from windtunnel.gangs.placement.placer import (
     GangPlacer,
     Member,
     Pass,
-    Verdict,
+    PlacementVerdict,
     Victim,
 )
-from windtunnel.gangs.placement.space import Node, Space
+from windtunnel.gangs.placement.space import NodeRoom, Space
 from windtunnel.gangs.placement.why import Waiting
 
 __all__ = [
     # The machines.
     "Space",
-    "Node",
+    "NodeRoom",
     # What is asked for.
     "GangAsk",
     "PartAsk",
     "GroupAsk",
     "PodAsk",
-    "Shape",
+    "PodShape",
     "Selector",
     "Requirement",
-    "Pack",
+    "PackConstraint",
     "Spread",
     # Who decides, and what comes of it.
     "GangPlacer",
@@ -44,7 +44,7 @@ __all__ = [
     "Pass",
     "Binding",
     "Eviction",
-    "Verdict",
+    "PlacementVerdict",
     "Waiting",
     # Who could make way.
     "Victim",

@@ -58,7 +58,7 @@ class Selector:
         )
 
 
-class Shape:
+class PodShape:
     """What a pod needs of a node. The space hands out one object for equal needs."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Shape:
         self.selector: Final = selector
 
 
-class Pack:
+class PackConstraint:
     """Labels of the levels of which one domain must, or should, hold all pods of a unit."""
 
     def __init__(self, required: str | None = None, preferred: str | None = None) -> None:
@@ -90,7 +90,7 @@ class Spread:
 class PodAsk:
     """A pod that has no node yet."""
 
-    def __init__(self, name: str, shape: Shape) -> None:
+    def __init__(self, name: str, shape: PodShape) -> None:
         self.name: Final = name
         self.shape: Final = shape
 
@@ -107,7 +107,7 @@ class GroupAsk:
         minimum: int,
         pods: list[PodAsk],
         bound: list[str] | None = None,
-        pack: Pack | None = None,
+        pack: PackConstraint | None = None,
         spread: Spread | None = None,
     ) -> None:
         self.name: Final = name
@@ -125,7 +125,7 @@ class GroupAsk:
 class PartAsk:
     """Some groups of a gang that are packed together: a replica of a scaling group."""
 
-    def __init__(self, name: str, groups: list[str], pack: Pack) -> None:
+    def __init__(self, name: str, groups: list[str], pack: PackConstraint) -> None:
         self.name: Final = name
         self.groups: Final = groups
         self.pack: Final = pack
@@ -156,7 +156,7 @@ class GangAsk:
         tie: Tie = NO_TIE,
         preempts: bool = True,
         parts: list[PartAsk] | None = None,
-        pack: Pack | None = None,
+        pack: PackConstraint | None = None,
         spread: Spread | None = None,
         family: str = "",
         topology: str = "",

@@ -5,9 +5,9 @@ Each move goes through its alternatives in one fixed order, the most promising f
 
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Shape, Spread
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodShape, Spread
 from windtunnel.gangs.placement.space import CHILDREN, NODES, Place, Space, Tree
-from windtunnel.gangs.placement.units import Load, Taken, Unit, could_hold, keys_of
+from windtunnel.gangs.placement.units import Taken, Unit, UnitLoad, could_hold, keys_of
 
 Remembered = dict[str, list[str]]
 """Of an earlier placement: the nodes of each group."""
@@ -24,7 +24,7 @@ class Attempt:
         self.tree: Final[Tree] = space.tree(gang.topology, keys_of(gang))
         self.siblings: Final = siblings  # gangs of the family, by number of the domain
         self.remembered: Final = remembered
-        self.shapes: Final[list[Shape]] = []
+        self.shapes: Final[list[PodShape]] = []
         self.finest = -1  # the narrowest level that the gang speaks of
         for key in keys_of(gang):
             self.finest = max(self.finest, self.tree.level(key))
@@ -181,7 +181,7 @@ class Enter(Move):
 class Fill(Move):
     """Puts the pods of a load on nodes of its unit's domain."""
 
-    def __init__(self, attempt: Attempt, unit: Unit, load: Load) -> None:
+    def __init__(self, attempt: Attempt, unit: Unit, load: UnitLoad) -> None:
         super().__init__(attempt)
         self._unit: Final = unit
         self._load: Final = load

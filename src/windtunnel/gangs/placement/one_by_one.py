@@ -7,7 +7,7 @@ get half of their pods wait for each other for ever.
 from typing import Final
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk
-from windtunnel.gangs.placement.placer import Binding, Pass, Verdict, VictimsBelow, nobody
+from windtunnel.gangs.placement.placer import Binding, Pass, PlacementVerdict, VictimsBelow, nobody
 from windtunnel.gangs.placement.search import Search
 from windtunnel.gangs.placement.space import Space
 from windtunnel.gangs.placement.why import why_not
@@ -41,7 +41,7 @@ class OneByOnePlacer:
             elif name not in told:
                 told.append(name)
                 waits, says = why_not(self.space, search)
-                done.verdicts.append(Verdict(name, waits, f"{pod.name}: {says}"))
+                done.verdicts.append(PlacementVerdict(name, waits, f"{pod.name}: {says}"))
         return done
 
     def gone(self, gang: str, family: str = "") -> None:

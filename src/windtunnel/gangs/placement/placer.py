@@ -9,11 +9,11 @@ is left, pods above the minima, one by one. Whoever waits is told why, in a sent
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.gangs.placement.asks import NO_TIE, GangAsk, GroupAsk, PodAsk, Shape, Tie
+from windtunnel.gangs.placement.asks import NO_TIE, GangAsk, GroupAsk, PodAsk, PodShape, Tie
 from windtunnel.gangs.placement.moves import Remembered
 from windtunnel.gangs.placement.search import Search
-from windtunnel.gangs.placement.space import Node, Space
-from windtunnel.gangs.placement.units import Found, keys_of
+from windtunnel.gangs.placement.space import NodeRoom, Space
+from windtunnel.gangs.placement.units import FoundPlace, keys_of
 from windtunnel.gangs.placement.why import Waiting, why_extras, why_not
 
 MOST_REMEMBERED: Final = 100_000
@@ -43,7 +43,7 @@ class Eviction:
 class Member:
     """A pod of a gang that could make way."""
 
-    def __init__(self, pod: str, node: str, shape: Shape, *, extra: bool) -> None:
+    def __init__(self, pod: str, node: str, shape: PodShape, *, extra: bool) -> None:
         self.pod: Final = pod
         self.node: Final = node
         self.shape: Final = shape
@@ -63,7 +63,7 @@ class Victim:
         self.members: Final = members
 
 
-class Verdict:
+class PlacementVerdict:
     """What a pass found for a gang that lacks pods: a reason word, and a sentence."""
 
     def __init__(self, gang: str, waiting: Waiting, says: str) -> None:
@@ -78,13 +78,13 @@ class Pass:
     def __init__(self) -> None:
         self.bindings: Final[list[Binding]] = []
         self.evictions: Final[list[Eviction]] = []
-        self.verdicts: Final[list[Verdict]] = []
+        self.verdicts: Final[list[PlacementVerdict]] = []
 
 
 class _Failure:
     """A gang that could not be placed. Until something becomes free it need not be tried again."""
 
-    def __init__(self, space: Space, gang: GangAsk, verdict: Verdict) -> None:
+    def __init__(self, space: Space, gang: GangAsk, verdict: PlacementVerdict) -> None:
         self._freed: Final = space.freed
         self._lacks: Final = _lacks(gang)
         self.verdict: Final = verdict
@@ -113,7 +113,7 @@ class GangPlacer:
         self._placements: Final[dict[str, Remembered]] = {}
         self._failures: Final[dict[str, _Failure]] = {}
         self._crowded: Final[dict[str, _Failure]] = {}  # gangs whose pods above the minimum wait
-        self._held: Final[list[Found]] = []  # room that is kept for a gang during this pass
+        self._held: Final[list[FoundPlace]] = []  # room that is kept for a gang during this pass
         self._full: Final[dict[Alike, str]] = {}  # gangs that are alike, and had no room this pass
 
     def plan(self, asks: list[GangAsk], victims: VictimsBelow = nobody) -> Pass:
@@ -154,7 +154,7 @@ class GangPlacer:
         alike = self._alike(gang, done)
         says = "" if alike is None else self._full.get(alike, "")
         if says:
-            verdict = Verdict(gang.name, Waiting.NO_ROOM, says)
+            verdict = PlacementVerdict(gang.name, Waiting.NO_ROOM, says)
             if not self._held:
                 self._failures[gang.name] = _Failure(self.space, gang, verdict)
             done.verdicts.append(verdict)
@@ -169,7 +169,7 @@ class GangPlacer:
         if waits is not None:
             verdict = waits
         else:
-            verdict = Verdict(gang.name, *why_not(self.space, search))
+            verdict = PlacementVerdict(gang.name, *why_not(self.space, search))
             if alike is not None and verdict.waiting is Waiting.NO_ROOM:
                 self._full[alike] = verdict.says
             if not self._held:
@@ -209,7 +209,7 @@ class GangPlacer:
                 counts[domain.number] = counts.get(domain.number, 0) + 1
         return counts
 
-    def _commit(self, gang: GangAsk, found: Found, done: Pass) -> None:
+    def _commit(self, gang: GangAsk, found: FoundPlace, done: Pass) -> None:
         groups = {pod.name: group for group in gang.groups for pod in group.pods}
         nodes: dict[str, str] = {}
         for taken in found.taken:
@@ -251,10 +251,10 @@ class GangPlacer:
             return False
         self._held.append(later)
         says = "the nodes that it had are held until its pods there end"
-        done.verdicts.append(Verdict(gang.name, Waiting.ENDINGS, says))
+        done.verdicts.append(PlacementVerdict(gang.name, Waiting.ENDINGS, says))
         return True
 
-    def _wait_for_endings(self, gang: GangAsk) -> Verdict | None:
+    def _wait_for_endings(self, gang: GangAsk) -> PlacementVerdict | None:
         """Holds room in which pods are about to end, when a gang fits with it."""
         ending = self._let_end()
         if not ending:
@@ -268,9 +268,9 @@ class GangPlacer:
         used = _nodes_of(found)
         count = sum([amount for node, _, amount in ending if node.name in used])
         pods = "1 pod ends" if count == 1 else f"{count} pods end"
-        return Verdict(gang.name, Waiting.ENDINGS, f"its room is held until {pods}")
+        return PlacementVerdict(gang.name, Waiting.ENDINGS, f"its room is held until {pods}")
 
-    def _let_end(self) -> list[tuple[Node, Shape, int]]:
+    def _let_end(self) -> list[tuple[NodeRoom, PodShape, int]]:
         ending = [
             (node, self.space.shapes[number], count)
             for node in self.space.releasing_nodes()
@@ -282,7 +282,7 @@ class GangPlacer:
 
     # Room of others.
 
-    def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> Verdict | None:
+    def _preempt(self, gang: GangAsk, victims: VictimsBelow, done: Pass) -> PlacementVerdict | None:
         """Finds gangs of lower priority that must make way, as few as can be, and evicts them."""
         if not gang.preempts:
             return None
@@ -303,7 +303,9 @@ class GangPlacer:
         self._held.append(found)
         return self._evict(gang, chosen, done)
 
-    def _fewest(self, gang: GangAsk, steps: list["_Step"]) -> tuple[list["_Step"], Found | None]:
+    def _fewest(
+        self, gang: GangAsk, steps: list["_Step"]
+    ) -> tuple[list["_Step"], FoundPlace | None]:
         """The shortest beginning of `steps` that makes room, by halving; its room is free then."""
         for step in steps:
             step.free(self.space)
@@ -324,7 +326,7 @@ class GangPlacer:
                 high, found = middle, fewer
         return steps[:high], found
 
-    def _spare(self, gang: GangAsk, chosen: list["_Step"], found: Found) -> Found:
+    def _spare(self, gang: GangAsk, chosen: list["_Step"], found: FoundPlace) -> FoundPlace:
         """Lets those stay without whom the gang still fits, the dearest first."""
         used = _nodes_of(found)
         for step in _cheapest_first(chosen)[::-1]:
@@ -346,7 +348,7 @@ class GangPlacer:
                 used = _nodes_of(found)
         return found
 
-    def _evict(self, gang: GangAsk, chosen: list["_Step"], done: Pass) -> Verdict:
+    def _evict(self, gang: GangAsk, chosen: list["_Step"], done: Pass) -> PlacementVerdict:
         names: list[str] = []
         pods = 0
         for step in chosen:
@@ -359,7 +361,7 @@ class GangPlacer:
                 )
         count = "1 pod of lower priority is" if pods == 1 else f"{pods} pods of lower priority are"
         says = f"{count} evicted for it, of {', '.join(names)}"
-        return Verdict(gang.name, Waiting.PREEMPTING, says)
+        return PlacementVerdict(gang.name, Waiting.PREEMPTING, says)
 
     # Above the minima.
 
@@ -384,7 +386,7 @@ class GangPlacer:
             for pod in group.pods:
                 if pod.name in placed:
                     continue
-                found: Found | None = None
+                found: FoundPlace | None = None
                 if pod.shape.number not in full:
                     one = _one_more(gang, group, pod, bound)
                     found = self._search(one, {group.name: [pod]}).run()
@@ -403,7 +405,7 @@ class GangPlacer:
                 remembered[group.name] = list(bound[group.name])
         self._crowded.pop(gang.name, None)
         if waiting:
-            verdict = Verdict(gang.name, Waiting.EXTRAS, why_extras(waiting))
+            verdict = PlacementVerdict(gang.name, Waiting.EXTRAS, why_extras(waiting))
             done.verdicts.append(verdict)
             if not self._held and not gang.patient:
                 self._crowded[gang.name] = _Failure(self.space, gang, verdict)
@@ -464,13 +466,13 @@ def _set_free(space: Space, steps: list[_Step], now: int, wanted: int) -> int:
     return wanted
 
 
-def _lacking(gang: GangAsk) -> Verdict | None:
+def _lacking(gang: GangAsk) -> PlacementVerdict | None:
     """A gang of which not even the minimum of pods exists is not looked at."""
     for group in gang.groups:
         if len(group.pods) < group.missing():
             have = len(group.pods) + len(group.bound)
             says = f"{have} of at least {group.minimum} pods of {group.name} may be scheduled"
-            return Verdict(gang.name, Waiting.PODS, says)
+            return PlacementVerdict(gang.name, Waiting.PODS, says)
     return None
 
 
@@ -505,9 +507,9 @@ def _renamed(remembered: Remembered, old: str, new: str) -> Remembered:
     return {new + name.removeprefix(old): nodes for name, nodes in remembered.items()}
 
 
-def _all_in(found: Found, nodes: list[str]) -> bool:
+def _all_in(found: FoundPlace, nodes: list[str]) -> bool:
     return all(taken.node.name in nodes for taken in found.taken)
 
 
-def _nodes_of(found: Found) -> list[str]:
+def _nodes_of(found: FoundPlace) -> list[str]:
     return [taken.node.name for taken in found.taken]

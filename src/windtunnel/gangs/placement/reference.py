@@ -4,7 +4,7 @@ Nothing here is clever. Property tests hold the search to it.
 """
 
 from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PodAsk
-from windtunnel.gangs.placement.space import Node, Space, Tree
+from windtunnel.gangs.placement.space import NodeRoom, Space, Tree
 from windtunnel.gangs.placement.units import keys_of
 
 Assignment = list[tuple[GroupAsk, str]]
@@ -69,6 +69,6 @@ def keeps_the_rules(space: Space, tree: Tree, gang: GangAsk, assigned: Assignmen
     return True
 
 
-def _domains(tree: Tree, nodes: list[Node], level: int) -> list[int | None]:
+def _domains(tree: Tree, nodes: list[NodeRoom], level: int) -> list[int | None]:
     places = [tree.domain_of(node, level) for node in nodes]
     return [None if place is None else place.number for place in places]

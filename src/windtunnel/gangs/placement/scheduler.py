@@ -17,14 +17,22 @@ from windtunnel.gangs.objects import (
     TRUE,
     WARNING,
     Condition,
-    Event,
     Node,
+    ObjectEvent,
     Pod,
     PodGang,
     PodGroup,
 )
 from windtunnel.gangs.objects import Pack as PackKeys
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PartAsk, PodAsk, Shape, Tie
+from windtunnel.gangs.placement.asks import (
+    GangAsk,
+    GroupAsk,
+    PackConstraint,
+    PartAsk,
+    PodAsk,
+    PodShape,
+    Tie,
+)
 from windtunnel.gangs.placement.constraints import reuses, selector_of, spread_of
 from windtunnel.gangs.placement.placer import Binding, Member, Pass, Victim, VictimsBelow
 from windtunnel.gangs.placement.space import Space
@@ -122,7 +130,7 @@ class GangScheduler:
         self.again_s = INFINITY
         """When somebody's patience ends: then a pass is due, even if nothing has changed."""
         self._freed = -1  # how much had become free at the last pass
-        self._shapes: Final[dict[str, Shape]] = {}  # by hash of the template
+        self._shapes: Final[dict[str, PodShape]] = {}  # by hash of the template
         self._levels: Final[dict[str, list[str]]] = {}
         self.verdicts: Final[dict[str, tuple[Waiting, str]]] = {}
         """Of the gangs that wait."""
@@ -200,7 +208,7 @@ class GangScheduler:
         after = [pod for pod, (_, on) in fresh.places.items() if not on]
         return set(before) != set(after)
 
-    def shape_of(self, pod: Pod) -> Shape:
+    def shape_of(self, pod: Pod) -> PodShape:
         shape = self._shapes.get(pod.template_hash)
         if shape is None:
             selector = selector_of(pod.template.pod_spec)
@@ -327,7 +335,8 @@ class GangScheduler:
         owner = view.sets.get(gang.set_name)
         set_notes = owner.spec.annotations if owner is not None else {}
         parts = [
-            PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or Pack()) for g in gang.pack_groups
+            PartAsk(g.name, list(g.pod_groups), _pack(g.pack) or PackConstraint())
+            for g in gang.pack_groups
         ]
         reuse = gang.reuse or (gang.name if reuses(set_notes) else "")
         return GangAsk(
@@ -461,14 +470,14 @@ class GangScheduler:
 
 def _event(gang: PodGang, key: str, level: str, reason: str, says: str, now_s: float) -> Emit:
     """Says something once: a second event of the same key is the same event."""
-    return Emit(Event(key, level, GANG, gang.name, reason, says, now_s))
+    return Emit(ObjectEvent(key, level, GANG, gang.name, reason, says, now_s))
 
 
 def _tie(gang: PodGang) -> Tie:
     return (gang.set_name, gang.replica, len(gang.name))
 
 
-def _pack(pack: PackKeys | None) -> Pack | None:
+def _pack(pack: PackKeys | None) -> PackConstraint | None:
     if pack is None or not (pack.required or pack.preferred):
         return None
-    return Pack(pack.required or None, pack.preferred or None)
+    return PackConstraint(pack.required or None, pack.preferred or None)

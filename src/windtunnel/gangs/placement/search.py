@@ -12,7 +12,7 @@ from typing import Final
 from windtunnel.gangs.placement.asks import GangAsk, PodAsk
 from windtunnel.gangs.placement.moves import Attempt, Enter, Fill, Remembered
 from windtunnel.gangs.placement.space import Place, Space
-from windtunnel.gangs.placement.units import Found, Unit, units_of
+from windtunnel.gangs.placement.units import FoundPlace, Unit, units_of
 
 PATIENCE: Final = 2_000
 """Moves in one try for one gang: some 20 ms, interpreted."""
@@ -41,7 +41,7 @@ class Search:
                 if load.shape not in self.attempt.shapes:
                     self.attempt.shapes.append(load.shape)
 
-    def run(self) -> Found | None:
+    def run(self) -> FoundPlace | None:
         """The first placement there is; None, and no trace, when none was found.
 
         Who wants to be near others is tried where they are, then in ever wider domains.
@@ -65,7 +65,7 @@ class Search:
             place = place.parent
         return found
 
-    def _run(self) -> Found | None:
+    def _run(self) -> FoundPlace | None:
         wishes = self.attempt.gang.spread is not None and not self.attempt.gang.spread.required
         for group in self.attempt.gang.groups:
             wishes = wishes or (group.spread is not None and not group.spread.required)
@@ -74,7 +74,9 @@ class Search:
             for exhaustive in (False, True):
                 self.attempt.exhaustive = exhaustive
                 if self._try():
-                    return Found([taken for move in self.attempt.moves for taken in move.taken])
+                    return FoundPlace(
+                        [taken for move in self.attempt.moves for taken in move.taken]
+                    )
                 if self.deepest == 0 and not self.cut:
                     break  # no domain has the room: counting says so, and no filling changes it
         return None

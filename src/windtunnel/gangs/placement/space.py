@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from typing import Final
 
 from windtunnel.core.units import format_size
-from windtunnel.gangs.placement.asks import Selector, Shape
+from windtunnel.gangs.placement.asks import PodShape, Selector
 
 PODS: Final = "pods"
 """Every pod needs one of these, so that a node has a bound whatever pods ask for."""
@@ -36,7 +36,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name)]
 
 
-class Node:
+class NodeRoom:
     """A machine: its labels, what it has, what of it is free, and whether pods may come."""
 
     def __init__(self, number: int, name: str, labels: dict[str, str]) -> None:
@@ -52,7 +52,9 @@ class Node:
 class Place:
     """A domain of a topology, its root, or (at the bottom) a node."""
 
-    def __init__(self, name: str, level: int, parent: "Place | None", node: Node | None) -> None:
+    def __init__(
+        self, name: str, level: int, parent: "Place | None", node: NodeRoom | None
+    ) -> None:
         self.name: Final = name
         self.level: Final = level  # -1: the root; NODES: a node
         self.parent: Final = parent
@@ -112,7 +114,7 @@ class Ring:
 class Room:
     """How many pods of one shape fit where in one topology."""
 
-    def __init__(self, tree: "Tree", shape: Shape) -> None:
+    def __init__(self, tree: "Tree", shape: PodShape) -> None:
         self.shape: Final = shape
         self._tree: Final = tree
         self.slots: Final[list[int]] = [0] * len(tree.places)
@@ -164,7 +166,7 @@ class Room:
             place = place.parent
 
 
-def slots_on(node: Node, shape: Shape) -> int:
+def slots_on(node: NodeRoom, shape: PodShape) -> int:
     """How many pods of a shape fit on a node now."""
     if not node.usable:
         return 0
@@ -189,7 +191,7 @@ class Tree:
     same rack name in two zones is two racks.
     """
 
-    def __init__(self, keys: list[str], nodes: list[Node]) -> None:
+    def __init__(self, keys: list[str], nodes: list[NodeRoom]) -> None:
         self.keys: Final = keys
         self.root: Final = Place("the cluster", -1, None, None)
         self.leaves: Final[list[Place]] = []  # by number of the node
@@ -238,7 +240,7 @@ class Tree:
         among = self.places[place.number + 1 : place.last + 1]
         return [other for other in among if other.level == level]
 
-    def domain_of(self, node: Node, level: int) -> Place | None:
+    def domain_of(self, node: NodeRoom, level: int) -> Place | None:
         """The domain of a level that a node is in; None where it lacks the label."""
         place: Place | None = self.leaves[node.number]
         while place is not None and place.level != level:
@@ -251,7 +253,7 @@ class Tree:
             place.total[resource] += parts
             place = place.parent
 
-    def refresh(self, node: Node) -> None:
+    def refresh(self, node: NodeRoom) -> None:
         leaf = self.leaves[node.number]
         for room in self.rooms:
             if room is not None:
@@ -262,16 +264,16 @@ class Space:
     """All nodes and the room on them. It changes through `take` and `give` alone."""
 
     def __init__(self) -> None:
-        self.nodes: Final[list[Node]] = []
-        self.by_name: Final[dict[str, Node]] = {}
+        self.nodes: Final[list[NodeRoom]] = []
+        self.by_name: Final[dict[str, NodeRoom]] = {}
         self.resources: Final[dict[str, int]] = {PODS: 0}
         self.resource_names: Final[list[str]] = [PODS]
         self.capacity: Final[list[int]] = [0]  # of all nodes together, by resource
-        self.shapes: Final[list[Shape]] = []
-        self._by_needs: Final[dict[str, Shape]] = {}
+        self.shapes: Final[list[PodShape]] = []
+        self._by_needs: Final[dict[str, PodShape]] = {}
         self._levels: Final[dict[str, list[str]]] = {"": []}
         self._trees: Final[dict[str, Tree]] = {}
-        self._ending: Final[dict[int, Node]] = {}  # nodes on which pods are about to end
+        self._ending: Final[dict[int, NodeRoom]] = {}  # nodes on which pods are about to end
         self._fits: Final[dict[int, bool]] = {}  # by shape: whether it fits on an empty node
         self.usable = 0
         """How many nodes take pods."""
@@ -301,9 +303,9 @@ class Space:
         if name and self._levels.pop(name, None) is not None:
             self._trees.clear()
 
-    def add_node(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> Node:
+    def add_node(self, name: str, capacity: dict[str, float], labels: dict[str, str]) -> NodeRoom:
         assert name not in self.by_name, name
-        node = Node(len(self.nodes), name, labels)
+        node = NodeRoom(len(self.nodes), name, labels)
         self.nodes.append(node)
         self.by_name[name] = node
         self._grow(node)
@@ -330,12 +332,12 @@ class Space:
             self._trees.clear()
         return number
 
-    def _grow(self, node: Node) -> None:
+    def _grow(self, node: NodeRoom) -> None:
         while len(node.free) < len(self.resource_names):
             node.free.append(0)
             node.capacity.append(0)
 
-    def shape(self, needs: dict[str, float], selector: Selector | None = None) -> Shape:
+    def shape(self, needs: dict[str, float], selector: Selector | None = None) -> PodShape:
         """The one object for these needs; a need of nothing is no need."""
         wanted = {PODS: PARTS}
         for name, needed in needs.items():
@@ -347,12 +349,12 @@ class Space:
         if shape is None:
             named = [amount(name, wanted[name]) for name in sorted(wanted) if name != PODS]
             says = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
-            shape = Shape(len(self.shapes), numbers, says, selector)
+            shape = PodShape(len(self.shapes), numbers, says, selector)
             self.shapes.append(shape)
             self._by_needs[key] = shape
         return shape
 
-    def fits_empty(self, shape: Shape) -> bool:
+    def fits_empty(self, shape: PodShape) -> bool:
         """Whether a pod of a shape would fit on any node, were it empty and open."""
         fits = self._fits.get(shape.number)
         if fits is None:
@@ -392,7 +394,7 @@ class Space:
             self._trees[name] = tree
         return tree
 
-    def room(self, tree: Tree, shape: Shape) -> Room:
+    def room(self, tree: Tree, shape: PodShape) -> Room:
         while len(tree.rooms) <= shape.number:
             tree.rooms.append(None)
         room = tree.rooms[shape.number]
@@ -403,16 +405,16 @@ class Space:
 
     # What changes.
 
-    def take(self, node: Node, shape: Shape, count: int = 1) -> None:
+    def take(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
         """Pods of a shape hold their part of a node from now on."""
         self.shift(node, shape, -count)
 
-    def give(self, node: Node, shape: Shape, count: int = 1) -> None:
+    def give(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
         """Pods of a shape no longer hold their part."""
         self.shift(node, shape, count)
         self.freed += 1
 
-    def shift(self, node: Node, shape: Shape, count: int) -> None:
+    def shift(self, node: NodeRoom, shape: PodShape, count: int) -> None:
         """Room for so many pods more (or, below 0, fewer): also what is only tried and undone."""
         for resource, parts in shape.needs:
             node.free[resource] += parts * count
@@ -423,7 +425,7 @@ class Space:
                     tree.add_to_totals(leaf, resource, parts * count)
             tree.refresh(node)
 
-    def set_usable(self, node: Node, *, usable: bool) -> None:
+    def set_usable(self, node: NodeRoom, *, usable: bool) -> None:
         """Whether pods may come to a node: not when it is cordoned or has failed."""
         if node.usable == usable:
             return
@@ -437,7 +439,7 @@ class Space:
         if usable:
             self.freed += 1
 
-    def releasing(self, node: Node, shape: Shape, count: int = 1) -> None:
+    def releasing(self, node: NodeRoom, shape: PodShape, count: int = 1) -> None:
         """So many pods of a shape are about to end there (or, below 0, have ended or stay)."""
         left = node.releasing.get(shape.number, 0) + count
         assert left >= 0
@@ -450,6 +452,6 @@ class Space:
                 del self._ending[node.number]
         self.freed += 1
 
-    def releasing_nodes(self) -> list[Node]:
+    def releasing_nodes(self) -> list[NodeRoom]:
         """The usable nodes on which pods are about to end."""
         return [node for _, node in sorted(self._ending.items()) if node.usable]

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, Pack, PodAsk, Shape
-from windtunnel.gangs.placement.space import Node, Place, Space, Tree
+from windtunnel.gangs.placement.asks import GangAsk, GroupAsk, PackConstraint, PodAsk, PodShape
+from windtunnel.gangs.placement.space import NodeRoom, Place, Space, Tree
 
 
-class Load:
+class UnitLoad:
     """Pods of one shape and group that are placed by one move."""
 
-    def __init__(self, group: GroupAsk, shape: Shape, pods: list[PodAsk]) -> None:
+    def __init__(self, group: GroupAsk, shape: PodShape, pods: list[PodAsk]) -> None:
         self.group: Final = group
         self.shape: Final = shape
         self.pods: Final = pods
@@ -19,13 +19,18 @@ class Unit:
     """A gang, a part or a group that is packed: what it must hold, and in what it lies."""
 
     def __init__(
-        self, name: str, pack: Pack | None, parent: "Unit | None", *, is_group: bool = False
+        self,
+        name: str,
+        pack: PackConstraint | None,
+        parent: "Unit | None",
+        *,
+        is_group: bool = False,
     ) -> None:
         self.name: Final = name
         self.is_group: Final = is_group
         self.pack: Final = pack
         self.parent: Final = parent
-        self.loads: Final[list[Load]] = []  # its own and those of the units within
+        self.loads: Final[list[UnitLoad]] = []  # its own and those of the units within
         self.bound: Final[list[str]] = []
         self.domain: Place | None = None
 
@@ -36,13 +41,13 @@ class Unit:
 class Taken:
     """Pods that a move put on a node."""
 
-    def __init__(self, node: Node, shape: Shape, pods: list[PodAsk]) -> None:
+    def __init__(self, node: NodeRoom, shape: PodShape, pods: list[PodAsk]) -> None:
         self.node: Final = node
         self.shape: Final = shape
         self.pods: Final = pods
 
 
-class Found:
+class FoundPlace:
     """A placement: which pods go where. The space already holds them."""
 
     def __init__(self, taken: list[Taken]) -> None:
@@ -57,7 +62,7 @@ class Found:
             space.shift(taken.node, taken.shape, -len(taken.pods))
 
 
-def could_hold(space: Space, tree: Tree, place: Place, loads: list[Load]) -> bool:
+def could_hold(space: Space, tree: Tree, place: Place, loads: list[UnitLoad]) -> bool:
     """Whether a place has the room by count: for each shape alone, and for the sum of all."""
     if len(loads) == 1:
         return space.room(tree, loads[0].shape).slots[place.number] >= len(loads[0].pods)
@@ -131,14 +136,14 @@ def _put_within(parent: Unit, units: list[Unit], ordered: list[Unit], space: Spa
         _put_within(unit, units, ordered, space)
 
 
-def _loads(group: GroupAsk, pods: list[PodAsk]) -> list[Load]:
+def _loads(group: GroupAsk, pods: list[PodAsk]) -> list[UnitLoad]:
     by_shape: dict[int, list[PodAsk]] = {}
     for pod in pods:
         by_shape.setdefault(pod.shape.number, []).append(pod)
-    return [Load(group, alike[0].shape, alike) for alike in by_shape.values()]
+    return [UnitLoad(group, alike[0].shape, alike) for alike in by_shape.values()]
 
 
-def weight(space: Space, shape: Shape) -> int:
+def weight(space: Space, shape: PodShape) -> int:
     """The largest share of all machines that one pod needs of any resource, in billionths."""
     largest = 0
     for resource, amount in shape.needs:

@@ -2,10 +2,10 @@
 
 from enum import Enum
 
-from windtunnel.gangs.placement.asks import PodAsk, Shape
+from windtunnel.gangs.placement.asks import PodAsk, PodShape
 from windtunnel.gangs.placement.search import PATIENCE, Search
-from windtunnel.gangs.placement.space import Node, Place, Space, amount
-from windtunnel.gangs.placement.units import Load, Unit, could_hold
+from windtunnel.gangs.placement.space import NodeRoom, Place, Space, amount
+from windtunnel.gangs.placement.units import Unit, UnitLoad, could_hold
 
 
 class Waiting(Enum):
@@ -64,7 +64,7 @@ def why_extras(pods: list[PodAsk]) -> str:
     return f"{_count(len(pods), 'pod')} above the minimum {finds} no room: {names}"
 
 
-def _alone(space: Space, load: Load) -> tuple[Waiting, str] | None:
+def _alone(space: Space, load: UnitLoad) -> tuple[Waiting, str] | None:
     """A pod that would fit nowhere, even on machines that are empty."""
     shape, selector = load.shape, load.shape.selector
     if space.fits_empty(shape):
@@ -77,7 +77,7 @@ def _alone(space: Space, load: Load) -> tuple[Waiting, str] | None:
     return Waiting.POD_TOO_LARGE, f"a pod of {load.group.name} needs {shape.says}; {lacks}"
 
 
-def _most_lacking(space: Space, nodes: list[Node], shape: Shape) -> str:
+def _most_lacking(space: Space, nodes: list[NodeRoom], shape: PodShape) -> str:
     for resource, needed in shape.needs:
         most = max([node.capacity[resource] for node in nodes])
         if most < needed:

@@ -20,12 +20,12 @@ import msgspec
 from windtunnel.analysis.phases import PREFILL, QUEUE, TRANSFER, Phase, phases
 from windtunnel.core.vocabulary import ENCODING
 from windtunnel.report.files.requests import times_of
-from windtunnel.twin.accounts import Names
-from windtunnel.twin.reasons import reason_of
-from windtunnel.twin.replicas import GONE
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.reasons import reason_of
+from windtunnel.twin.results.timeline import Sample
 from windtunnel.twin.run import Run
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.timeline import Sample
+from windtunnel.twin.servers.replicas import GONE
 from windtunnel.workload.request import Request
 
 MOST_REQUESTS = 20_000
@@ -53,7 +53,7 @@ class PerfettoTrace:
         self._stride = 1
         self.every = 1
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         self._sources = names.sources
         for request, outcome in zip(requests, outcomes, strict=True):
             if request.id % self.every == 0:

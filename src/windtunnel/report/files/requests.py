@@ -6,9 +6,9 @@ from typing import Any
 
 from windtunnel.analysis.phases import RequestTimes
 from windtunnel.core.errors import OutputError
-from windtunnel.twin.accounts import Names
-from windtunnel.twin.reasons import reason_of
-from windtunnel.twin.recorder import RowSink
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.reasons import reason_of
+from windtunnel.twin.results.recorder import RowSink
 from windtunnel.workload.request import NEVER, UNSET, Request
 
 TIMES = RequestTimes.__struct_fields__
@@ -53,7 +53,7 @@ class RequestRows:
         self._writer: Any = None
         self._file: Any = None
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -76,12 +76,12 @@ class RequestRows:
 
     def close(self) -> None:
         if self._writer is None:
-            self.write([], [], Names([], [], [], []))
+            self.write([], [], RecordNames([], [], [], []))
         self._writer.close()
         self._file.close()
 
     def _columns(
-        self, requests: list[Request], outcomes: list[str], names: Names
+        self, requests: list[Request], outcomes: list[str], names: RecordNames
     ) -> dict[str, list[Any]]:
         # A request that was sent nowhere has the number -1, which is the last of each.
         pools: list[str | None] = [*names.owners.pool_names, None]
@@ -161,6 +161,6 @@ class RowSinks:
     def __init__(self, sinks: Sequence[RowSink]) -> None:
         self._sinks = tuple(sinks)
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:
         for sink in self._sinks:
             sink.write(requests, outcomes, names)

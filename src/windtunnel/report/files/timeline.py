@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.core.histogram import GROWTH, Histogram
-from windtunnel.twin.pools import cost_of
-from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, STARTING, STATES
+from windtunnel.twin.results.timeline import Sample, Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
-from windtunnel.twin.timeline import Sample, Timeline
+from windtunnel.twin.servers.pools import cost_of
+from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, STARTING, STATES
 
 TOTALS = ("arrived", "completed", "rejected", "timed_out", "dropped", "output_tokens")
 """Counts up to a sample; a row has what came since the sample before."""

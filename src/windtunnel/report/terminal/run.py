@@ -30,7 +30,7 @@ from windtunnel.report.terminal.run_details import (
     class_tables,
     ending_lines,
     fault_lines,
-    ground_lines,
+    infrastructure_lines,
     machine_tables,
     part_lines,
     part_tables,
@@ -69,7 +69,7 @@ def show(
     for line in [
         *_sentences(result, goodput=bool(targeted)),
         *part_lines(result),
-        *ground_lines(result),
+        *infrastructure_lines(result),
         *fault_lines(result),
     ]:
         console.print(Text(line))

@@ -171,7 +171,7 @@ MOST_SHORT = 3
 AN_HOUR_S = 3600.0
 
 
-def ground_lines(result: Entry) -> list[str]:
+def infrastructure_lines(result: Entry) -> list[str]:
     """A sentence on gangs and one on what the fleet did, where there are any."""
     lines = []
     gangs, fleet = result["gangs"], result["fleet"]

@@ -93,10 +93,10 @@ def choices_of(plan: ScenarioPlan) -> Choices:
 
 
 def _refuse_many_pools(plan: ScenarioPlan) -> None:
-    if plan.ground is not None:
+    if plan.infrastructure is not None:
         raise InputError(
             "the scenario has machines or gangs of its own, and a plan would choose other servers",
-            where="fleet" if plan.ground.fleet is not None else "gangs",
+            where="fleet" if plan.infrastructure.fleet is not None else "gangs",
             hint="take them out for the plan (--set fleet=null --set gangs=null), and put its "
             "answer on them afterwards; --find load and --find knee take them as they are",
         )

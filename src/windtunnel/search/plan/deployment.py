@@ -33,8 +33,8 @@ from windtunnel.search.plan.space import (
 )
 from windtunnel.search.plan.trials import Rules, Trial
 from windtunnel.search.point import Origin
-from windtunnel.twin.pools import price_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import price_of
 from windtunnel.workload.settings.sources import SourceSettings
 
 DOLLARS, ACCELERATORS = "$", "accelerators"

@@ -24,7 +24,7 @@ from windtunnel.search.plan.bisection import (
 from windtunnel.search.plan.goal import Goal, as_data, trial_of
 from windtunnel.search.plan.run_lengths import counted, lengths_of, shortened, why_whole
 from windtunnel.search.plan.trials import Rules
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 

@@ -7,7 +7,7 @@ import msgspec
 
 from windtunnel.search.plan.demand import traits_of
 from windtunnel.search.plan.trials import Stage
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.workload.settings.sources import SourceSettings, WorkloadEntry
 
@@ -65,7 +65,7 @@ def why_whole(plan: ScenarioPlan) -> str:
     """Why the beginning of a run says nothing of the rest; empty where it does."""
     if plan.scaling is not None:
         return "an autoscaler needs its time"
-    if plan.ground is not None:
+    if plan.infrastructure is not None:
         return "machines and gangs need theirs"
     if plan.faults:
         return "what goes wrong in it has its time"

@@ -16,8 +16,8 @@ from windtunnel.search.plan.demand import ClassDemand
 from windtunnel.search.point import Origin, Settings
 from windtunnel.search.settings import CountRange
 from windtunnel.settings.limits import MOST_REPLICAS
-from windtunnel.twin.pools import limits_of, overheads_of, price_of, shape_of, step_time_of
 from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import limits_of, overheads_of, price_of, shape_of, step_time_of
 from windtunnel.twin.settings import PoolSettings
 
 MOST_CANDIDATES = 50_000

@@ -17,7 +17,7 @@ import windtunnel
 from windtunnel.analysis.comparison import TOO_FEW, compared, figures_of
 from windtunnel.core.intervals import CONFIDENCE
 from windtunnel.search.repeats.runs import Progress, Repeat, run_all
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 MOST_DIFFERENCES = 40

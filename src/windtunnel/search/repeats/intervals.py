@@ -21,7 +21,7 @@ from windtunnel.core.distribution import PERCENTILES
 from windtunnel.core.intervals import next_positive_interval
 from windtunnel.core.units import format_duration
 from windtunnel.search.repeats.runs import Progress, Repeat, run_all
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 FIGURES = ("mean", *(name for name, _ in PERCENTILES))

@@ -16,8 +16,8 @@ import msgspec
 from windtunnel.core.distribution import PERCENTILES, Distribution
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
-from windtunnel.twin.accounts import Names
-from windtunnel.twin.recorder import COMPLETED
+from windtunnel.twin.results.accounts import RecordNames
+from windtunnel.twin.results.recorder import COMPLETED
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.settings import PoolSettings
@@ -128,7 +128,7 @@ class _Replay:
             what = "no request that was measured is completed when it is simulated"
             raise InputError(what, where=str(trace), hint="is the scenario that of this server?")
 
-    def write(self, requests: list[Request], outcomes: list[str], names: Names) -> None:  # noqa: ARG002
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None:  # noqa: ARG002
         """Takes the rows of the run."""
         for request, outcome in zip(requests, outcomes, strict=True):
             row = self._rows[request.id]

@@ -12,7 +12,7 @@ from windtunnel.search.point import Origin, Settings, written
 from windtunnel.search.sweep.axes import Axis
 from windtunnel.search.sweep.designs import GRID, MOST_RUNS, settings_of
 from windtunnel.search.table import ResultTable
-from windtunnel.twin.chance import draws
+from windtunnel.twin.results.chance import draws
 from windtunnel.twin.scenario.plan import ScenarioPlan
 
 POINT, SEED, FAILED = "point", "seed", "failed"

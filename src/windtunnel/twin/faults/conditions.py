@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.faults.timing import ARRIVALS, IN_FLIGHT, INSIDE, KV_USE, QUEUE, READY_SERVERS
-from windtunnel.twin.recorder import Recorder
-from windtunnel.twin.replicas import READY, Pool, Replica
+from windtunnel.twin.results.recorder import Recorder
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.twin.servers.replicas import READY, Pool, Replica
 
 
 class Gauge:

@@ -4,18 +4,18 @@ from typing import Final
 
 from windtunnel.core.random import Stream, Streams
 from windtunnel.core.telemetry import Telemetry
-from windtunnel.twin.autoscaling import Autoscaling
-from windtunnel.twin.cluster import Cluster
 from windtunnel.twin.faults.conditions import Gauge
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.faults.log import FaultLog, LoggedFault
-from windtunnel.twin.faults.schedule import Schedule
-from windtunnel.twin.faults.timing import Condition, RandomTimes
+from windtunnel.twin.faults.schedule import FaultSchedule
+from windtunnel.twin.faults.timing import FaultCondition, RandomTimes
 from windtunnel.twin.faults.world import World
-from windtunnel.twin.ground.faults import MachineFaults
-from windtunnel.twin.ground.ground import Ground
-from windtunnel.twin.lifecycle import Lifecycle
-from windtunnel.twin.recorder import Recorder
+from windtunnel.twin.infrastructure.faults import MachineFaults
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.results.recorder import Recorder
+from windtunnel.twin.servers.autoscaling import Autoscaling
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.twin.servers.lifecycle import Lifecycle
 
 NOT_YET: Final = -1.0
 
@@ -23,7 +23,7 @@ NOT_YET: Final = -1.0
 class Faults:
     """The faults of one run: what they can do to it, what is planned, and what has happened."""
 
-    def __init__(self, world: World, schedule: Schedule, log: FaultLog) -> None:
+    def __init__(self, world: World, schedule: FaultSchedule, log: FaultLog) -> None:
         self.world: Final = world
         self.schedule: Final = schedule
         self.log: Final = log
@@ -70,11 +70,11 @@ class FaultDriver:
         self._begin(now_s, "by chance")
         self._plan_next(every, now_s)
 
-    def _look_later(self, when: Condition, now_s: float) -> None:
+    def _look_later(self, when: FaultCondition, now_s: float) -> None:
         look_s = now_s + when.interval_s
         self._schedule.plan(look_s, lambda at_s: self._look(when, at_s), helps=False)
 
-    def _look(self, when: Condition, now_s: float) -> None:
+    def _look(self, when: FaultCondition, now_s: float) -> None:
         if not when.holds(self._gauge.read(when.metric, when.pool, now_s)):
             self._since_s, self._fired = NOT_YET, False
         elif self._since_s == NOT_YET:
@@ -110,7 +110,7 @@ def build_faults(
     cluster: Cluster,
     lifecycle: Lifecycle,
     autoscaling: Autoscaling | None,
-    ground: Ground | None,
+    infrastructure: Infrastructure | None,
     recorder: Recorder,
     streams: Streams,
     telemetry: Telemetry,
@@ -118,10 +118,10 @@ def build_faults(
     """None without faults: nothing is asked then, and nothing is paid."""
     if not settings:
         return None
-    schedule = Schedule()
+    schedule = FaultSchedule()
     machines = None
-    if ground is not None and ground.machines is not None:
-        machines = MachineFaults(ground)
+    if infrastructure is not None and infrastructure.machines is not None:
+        machines = MachineFaults(infrastructure)
     world = World(cluster, lifecycle, autoscaling, machines, schedule)
     faults = Faults(world, schedule, FaultLog(telemetry))
     for number, fault in enumerate(settings):

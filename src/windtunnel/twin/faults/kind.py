@@ -15,7 +15,7 @@ from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name
 from windtunnel.settings.section import Context, Section
 from windtunnel.twin.faults.context import FaultContext
-from windtunnel.twin.faults.timing import Condition, Length, Moment, RandomTimes, too_late
+from windtunnel.twin.faults.timing import FaultCondition, Length, Moment, RandomTimes, too_late
 from windtunnel.twin.faults.world import World
 
 
@@ -44,7 +44,7 @@ class InjectedFault(Section):
         default=None, description="Once, at this time. One of `at`, `every` and `when`."
     )
     every: RandomTimes | None = Field(default=None, description="At random times.")
-    when: Condition | None = Field(default=None, description="When a condition holds.")
+    when: FaultCondition | None = Field(default=None, description="When a condition holds.")
 
     @classmethod
     def word(cls) -> str:

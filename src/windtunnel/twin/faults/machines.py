@@ -17,7 +17,7 @@ from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.faults.servers import ALL
 
 if TYPE_CHECKING:
-    from windtunnel.twin.ground.faults import FleetMachine
+    from windtunnel.twin.infrastructure.faults import FleetMachine
 
 Count = Annotated[int | str, Whole(1, MOST_MACHINES, word=ALL)]
 PoolName = Annotated[str, Name()]

@@ -12,7 +12,7 @@ from windtunnel.core.loop import Component, EventQueue
 Happening = Callable[[float], None]
 
 
-class Due:
+class DueFault:
     """Something that is going to happen; whether queued requests may gain by it."""
 
     def __init__(self, do: Happening, *, helps: bool) -> None:
@@ -20,7 +20,7 @@ class Due:
         self.helps: Final = helps
 
 
-class Schedule(Component):
+class FaultSchedule(Component):
     """Everything that faults have planned."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Schedule(Component):
     def plan(self, time_s: float, do: Happening, *, helps: bool) -> None:
         """Plans something; of the same instant what was planned first goes first."""
         self._helping += helps
-        self._queue.push(time_s, 0, Due(do, helps=helps))
+        self._queue.push(time_s, 0, DueFault(do, helps=helps))
 
     def next_s(self) -> float:
         return self._queue.next_s
@@ -39,7 +39,7 @@ class Schedule(Component):
         entry = self._queue.pop()
         assert entry is not None
         due = entry[3]
-        assert isinstance(due, Due)
+        assert isinstance(due, DueFault)
         self._helping -= due.helps
         due.do(now_s)
 

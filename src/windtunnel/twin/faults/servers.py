@@ -15,7 +15,7 @@ from windtunnel.twin.faults.context import FaultContext, context_of
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.faults.timing import unknown_pool
 from windtunnel.twin.faults.world import World
-from windtunnel.twin.replicas import Replica
+from windtunnel.twin.servers.replicas import Replica
 
 ALL = "all"
 

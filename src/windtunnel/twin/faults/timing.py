@@ -52,7 +52,7 @@ class RandomTimes(Section):
             yield where.fault("until", what)
 
 
-class Condition(Section):
+class FaultCondition(Section):
     """A condition on the run as it is, which is looked at every `interval`."""
 
     metric: MetricName = Field(

@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from windtunnel.core.random import Stream
-from windtunnel.twin.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
-from windtunnel.twin.signal_faults import SignalFaults
+from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
+from windtunnel.twin.servers.signal_faults import SignalFaults
 
 if TYPE_CHECKING:
-    from windtunnel.twin.autoscaling import Autoscaling
-    from windtunnel.twin.cluster import Cluster
-    from windtunnel.twin.faults.schedule import Schedule
-    from windtunnel.twin.ground.faults import MachineFaults
-    from windtunnel.twin.lifecycle import Lifecycle
+    from windtunnel.twin.faults.schedule import FaultSchedule
+    from windtunnel.twin.infrastructure.faults import MachineFaults
+    from windtunnel.twin.servers.autoscaling import Autoscaling
+    from windtunnel.twin.servers.cluster import Cluster
+    from windtunnel.twin.servers.lifecycle import Lifecycle
 
 SLOWEST: Final = 1_000.0
 """The most that all faults together slow a server: its next step ends some day."""
@@ -63,7 +63,7 @@ class World:
         lifecycle: "Lifecycle",
         autoscaling: "Autoscaling | None",
         machines: "MachineFaults | None",
-        schedule: "Schedule",
+        schedule: "FaultSchedule",
     ) -> None:
         self._cluster: Final = cluster
         self._lifecycle: Final = lifecycle
@@ -89,14 +89,16 @@ class World:
     @property
     def has_pods(self) -> bool:
         """Whether servers are pods of a cluster, which starts them again by itself."""
-        return self._lifecycle.ground is not None
+        return self._lifecycle.infrastructure is not None
 
     def crash(self, servers: list[Replica], now_s: float) -> None:
         """Engines end at once; others start in their place."""
-        ground, lifecycle = self._lifecycle.ground, self._lifecycle
-        if ground is not None:  # the pods of a server are started again, and the rest follows
+        infrastructure, lifecycle = self._lifecycle.infrastructure, self._lifecycle
+        if (
+            infrastructure is not None
+        ):  # the pods of a server are started again, and the rest follows
             for one in servers:
-                ground.crash(one, now_s)
+                infrastructure.crash(one, now_s)
             return
         lifecycle.shun(servers)
         for one in servers:
@@ -125,17 +127,17 @@ class World:
 
     def crash_pods(self, servers: list[Replica], now_s: float) -> list[tuple[str, str]]:
         """Pods crash after every start from now on; the pools and cliques that do."""
-        ground = self._lifecycle.ground
-        assert ground is not None
-        crashing = [(one.pool.name, ground.crash_loop(one, now_s)) for one in servers]
+        infrastructure = self._lifecycle.infrastructure
+        assert infrastructure is not None
+        crashing = [(one.pool.name, infrastructure.crash_loop(one, now_s)) for one in servers]
         return [(pool, clique) for pool, clique in crashing if clique is not None]
 
     def mend_pods(self, cliques: list[tuple[str, str]], now_s: float) -> None:
         """Pods of these cliques no longer crash."""
-        ground = self._lifecycle.ground
-        assert ground is not None
+        infrastructure = self._lifecycle.infrastructure
+        assert infrastructure is not None
         for pool, clique in cliques:
-            ground.mend(pool, clique, now_s)
+            infrastructure.mend(pool, clique, now_s)
 
     def slow(self, servers: list[Replica], factor: float, now_s: float) -> None:
         """Steps take `factor` times longer; factors of one server multiply."""
@@ -254,13 +256,13 @@ class World:
 
     def restart(self, controller: str, now_s: float) -> None:
         """Restarts the controllers of gangs or of the fleet; they are back at once."""
-        ground = self._lifecycle.ground
-        assert ground is not None, "refused when it is loaded"
+        infrastructure = self._lifecycle.infrastructure
+        assert infrastructure is not None, "refused when it is loaded"
         assert controller in (GANGS, FLEET)
         if controller == GANGS:
-            ground.restart_gangs(now_s)
+            infrastructure.restart_gangs(now_s)
         else:
-            ground.restart_fleet(now_s)
+            infrastructure.restart_fleet(now_s)
 
     # Machines
 

@@ -34,7 +34,7 @@ from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.fleet.provider import Delays, ProviderLink, SimulatedProvider
 
 SHARD: Final = "fleet"
-LISTENER: Final = "ground"
+LISTENER: Final = "twin"
 WHOLE_GRACE_S: Final = 1e9
 """How long a drain takes unless it is reported empty: all of its grace."""
 JOIN_S: Final = 5.0

@@ -12,7 +12,7 @@ from windtunnel.fleet.states import (
     FAILED,
     IDLE,
 )
-from windtunnel.twin.ground.levels import Levels
+from windtunnel.twin.infrastructure.levels import Levels
 
 PAID: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING, DELETING)
 AN_HOUR_S: Final = 3600.0

@@ -21,7 +21,7 @@ from windtunnel.twin.kubernetes.settings import (
     TimesSpec,
     VaryingSpec,
 )
-from windtunnel.twin.kubernetes.times import UNIFORM, Delay, Times
+from windtunnel.twin.kubernetes.times import UNIFORM, PodDelay, PodTimes
 
 PLAIN_LEVELS = {
     "zone": "topology.kubernetes.io/zone",
@@ -133,8 +133,8 @@ def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
     return list(dict.fromkeys(found)) or [domain]
 
 
-def times_of(spec: TimesSpec) -> Times:
-    return Times(
+def times_of(spec: TimesSpec) -> PodTimes:
+    return PodTimes(
         scheduling=_delay(spec.scheduling),
         image_pull=_delay(spec.image_pull),
         startup=_delay(spec.startup),
@@ -147,14 +147,14 @@ def times_of(spec: TimesSpec) -> Times:
     )
 
 
-def _delay(value: VaryingSpec | float) -> Delay:
+def _delay(value: VaryingSpec | float) -> PodDelay:
     if not isinstance(value, VaryingSpec):
-        return Delay(value)
+        return PodDelay(value)
     if value.distribution == UNIFORM:
         width = value.mean if value.half_width is None else value.half_width
-        return Delay(value.mean, UNIFORM, width)
+        return PodDelay(value.mean, UNIFORM, width)
     cv = LOGNORMAL_CV if value.cv is None else value.cv
-    return Delay(value.mean, value.distribution, cv)
+    return PodDelay(value.mean, value.distribution, cv)
 
 
 def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:

@@ -17,7 +17,7 @@ from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
 from windtunnel.twin.kubernetes.api_server import ApiServer
-from windtunnel.twin.kubernetes.times import Dice, Times
+from windtunnel.twin.kubernetes.times import ClusterDice, PodTimes
 
 PULLED: Final = "pulled"
 STARTED: Final = "started"
@@ -68,13 +68,13 @@ class SimCluster(Component):
         server: ApiServer,
         *,
         seed: int = 0,
-        times: Times | None = None,
+        times: PodTimes | None = None,
         one_by_one: bool = False,
     ) -> None:
         self.server: Final = server
         self.view: Final = server.view
-        self.times: Final = times or Times()
-        self._dice: Final = Dice(self.times, Streams(seed))
+        self.times: Final = times or PodTimes()
+        self._dice: Final = ClusterDice(self.times, Streams(seed))
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods

@@ -21,7 +21,7 @@ MOST_ROUNDS: Final = 1_000
 MOST_EVENTS: Final = 10_000_000
 
 
-class Controller(Protocol):
+class GangController(Protocol):
     """Level-triggered: each call says all that is to be done now; `next_s` when to look again."""
 
     def next_s(self) -> float: ...
@@ -39,7 +39,7 @@ class Driver(Component):
     def __init__(
         self,
         cluster: SimCluster,
-        start: Callable[[View], Controller],
+        start: Callable[[View], GangController],
         *,
         check: bool = False,
         delay_s: float = 0.0,
@@ -48,7 +48,7 @@ class Driver(Component):
         self._start: Final = start
         self._delay_s: Final = delay_s
         self._watch: Watch | None = self._list()
-        self.controller: Controller = start(self._cache())
+        self.controller: GangController = start(self._cache())
         self.now_s = 0.0
         self.commands = 0
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None

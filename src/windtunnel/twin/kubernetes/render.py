@@ -11,7 +11,7 @@ from windtunnel.gangs import names
 from windtunnel.gangs.api.load import NamedSet
 from windtunnel.gangs.controllers.attachments import claims_of
 from windtunnel.gangs.controllers.controller import Controller
-from windtunnel.gangs.objects import Pack, PodClique, PodCliqueSet, PodGang, Replica
+from windtunnel.gangs.objects import Pack, PodClique, PodCliqueSet, PodGang, SetReplica
 from windtunnel.gangs.pod_manifest import (
     clique_manifest,
     gang_manifest,
@@ -109,7 +109,7 @@ def _about_set(asked: NamedSet) -> str:
     return ", ".join(said)
 
 
-def _replica(view: View, owner: PodCliqueSet, part: Replica) -> Branch:
+def _replica(view: View, owner: PodCliqueSet, part: SetReplica) -> Branch:
     below = [_gang(view, owner, gang) for gang in part.gangs.values()]
     for group in part.groups.values():
         about = f"{_several(group.replicas, 'replica')} of {', '.join(group.members)}"

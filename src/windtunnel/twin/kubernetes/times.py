@@ -11,7 +11,7 @@ LOGNORMAL: Final = "lognormal"
 NORMAL: Final = "normal"
 
 
-class Delay:
+class PodDelay:
     """A time that varies.
 
     `spread` is the half width of `uniform`, the cv of `lognormal`, the standard deviation of
@@ -37,31 +37,31 @@ class Delay:
         return stream.lognormal(self.mean_s, self.spread)
 
 
-class Times:
+class PodTimes:
     """The life of a pod in five times, and how a cluster looks after its machines."""
 
     def __init__(
         self,
         *,
-        scheduling: Delay | None = None,
-        image_pull: Delay | None = None,
-        startup: Delay | None = None,
-        readiness: Delay | None = None,
-        ending: Delay | None = None,
+        scheduling: PodDelay | None = None,
+        image_pull: PodDelay | None = None,
+        startup: PodDelay | None = None,
+        readiness: PodDelay | None = None,
+        ending: PodDelay | None = None,
         crash_after_s: float = 5.0,
         node_lost_after_s: float = 40.0,
         evict_after_s: float = 300.0,
         force_after_s: float = float("inf"),
     ) -> None:
-        self.scheduling: Final = scheduling or Delay(0.1)
+        self.scheduling: Final = scheduling or PodDelay(0.1)
         """From a change that may let somebody in to the pass that looks at it."""
-        self.image_pull: Final = image_pull or Delay(10.0)
+        self.image_pull: Final = image_pull or PodDelay(10.0)
         """The first pod of an image on a node; later ones find it there."""
-        self.startup: Final = startup or Delay(1.0)
+        self.startup: Final = startup or PodDelay(1.0)
         """From the image to the start of containers."""
-        self.readiness: Final = readiness or Delay(5.0)
+        self.readiness: Final = readiness or PodDelay(5.0)
         """From the start of containers until they are ready: the loading of a model."""
-        self.ending: Final = ending or Delay(2.0)
+        self.ending: Final = ending or PodDelay(2.0)
         """From a deletion until the pod is gone; its grace period is the most."""
         self.crash_after_s: Final = crash_after_s
         """How long containers run that crash again and again."""
@@ -73,10 +73,10 @@ class Times:
         """Until one that cannot end is forgotten by force. By default nobody does that."""
 
 
-class Dice:
+class ClusterDice:
     """Draws of the times, each from the stream of its name."""
 
-    def __init__(self, times: Times, streams: Streams) -> None:
+    def __init__(self, times: PodTimes, streams: Streams) -> None:
         self.times: Final = times
         self._scheduling: Final = streams["gangs.scheduling"]
         self._image_pull: Final = streams["gangs.image_pull"]

@@ -12,12 +12,12 @@ from windtunnel.search.settings import choice_of, drop_unused_prices
 from windtunnel.settings.document import Document, parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
 from windtunnel.settings.overrides import apply_override
-from windtunnel.twin.pools import KeyPath, hardware_faults
-from windtunnel.twin.scenario.ground import as_manifests_say, gang_faults
+from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.resolve import resolve
 from windtunnel.twin.scenario.rules import rule_faults
 from windtunnel.twin.scenario.sections import Scenario
+from windtunnel.twin.servers.pools import KeyPath, hardware_faults
 from windtunnel.workload.empirical import read_lengths
 from windtunnel.workload.settings.sources import ReplaySettings, WorkloadEntry
 from windtunnel.workload.traces.formats.registry import named

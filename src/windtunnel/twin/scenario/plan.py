@@ -12,7 +12,7 @@ from windtunnel.scaling.build import ScalingSetup
 from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.section import plain_data
 from windtunnel.twin.faults.kind import InjectedFault
-from windtunnel.twin.scenario.ground_plan import GroundPlan
+from windtunnel.twin.infrastructure.plan import InfrastructurePlan
 from windtunnel.twin.settings import PoolSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, SourceSettings, WorkloadEntry, models_of
 
@@ -37,7 +37,7 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     """Where the file is: paths in it count from there."""
     scaling: ScalingSetup | None = None
     """None: the servers are those that a run begins with."""
-    ground: GroundPlan | None = None
+    infrastructure: InfrastructurePlan | None = None
     """None: servers stand on nothing."""
     faults: tuple[InjectedFault, ...] = ()
     planning: PlanSettings | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
-from windtunnel.twin.scenario.ground import ground_plan
+from windtunnel.twin.scenario.infrastructure import infrastructure_plan
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
@@ -36,7 +36,7 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         sha256=sha256,
         folder=folder,
         scaling=None if scaling is None else setup_of(scaling, spec.serving.pools, folder),
-        ground=ground_plan(spec, file),
+        infrastructure=infrastructure_plan(spec, file),
         faults=tuple(spec.faults),
         planning=spec.plan,
     )

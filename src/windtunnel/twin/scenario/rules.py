@@ -9,7 +9,7 @@ from windtunnel.settings.faults import Fault, dotted
 from windtunnel.settings.section import Context, faults_of
 from windtunnel.twin.faults.kind import InjectedFault
 from windtunnel.twin.scenario.gateway import gateway_faults
-from windtunnel.twin.scenario.ground import ground_faults
+from windtunnel.twin.scenario.infrastructure import infrastructure_faults
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings
 from windtunnel.workload.settings.sources import (
@@ -34,7 +34,7 @@ def _all_faults(spec: Scenario, where: Context) -> Iterator[Fault]:
         if slo.priority is None and name not in BUILT_IN_PRIORITIES:
             what = f"missing, and {name!r} is not a built-in class that has one"
             yield Fault(("slo", name, "priority"), what, "a whole number, higher goes first")
-    yield from ground_faults(spec)
+    yield from infrastructure_faults(spec)
     yield from _repeated_names(spec.faults)
     yield from lora_faults(spec)
     yield from gateway_faults(spec, _priorities(spec), where)

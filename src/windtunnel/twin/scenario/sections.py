@@ -11,7 +11,7 @@ from windtunnel.settings.fields import Duration, ModelName, Name, Whole
 from windtunnel.settings.limits import LARGEST_SEED, LONGEST_RUN, MOST_SOURCES
 from windtunnel.settings.section import Section
 from windtunnel.twin.faults.kinds import Faults
-from windtunnel.twin.scenario.ground_spec import GangsSpec
+from windtunnel.twin.infrastructure.settings import GangsSettings
 from windtunnel.twin.settings import ServingSettings
 from windtunnel.workload.settings.sources import SloClass, WorkloadEntry
 
@@ -55,7 +55,7 @@ class Scenario(Section):
         description="An autoscaler that changes the number of servers; `policy` chooses how it "
         "decides. Left out: every pool keeps its `replicas`.",
     )
-    gangs: GangsSpec | None = Field(
+    gangs: GangsSettings | None = Field(
         default=None,
         description="What starts, lives and dies together, as manifests. Left out: a replica is "
         "a pod.",

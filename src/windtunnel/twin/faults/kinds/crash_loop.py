@@ -14,7 +14,7 @@ from windtunnel.twin.faults.kind import Injection, LastingFault
 from windtunnel.twin.faults.servers import ServerFault, ServerSelect, draw_select, names_of
 from windtunnel.twin.faults.timing import Length, Moment
 from windtunnel.twin.faults.world import World
-from windtunnel.twin.replicas import Replica
+from windtunnel.twin.servers.replicas import Replica
 
 
 class RestartBackoff(Section):

@@ -11,7 +11,7 @@ from windtunnel.twin.faults.context import FaultContext
 from windtunnel.twin.faults.kind import Injection, LastingFault
 from windtunnel.twin.faults.servers import ServerFault, draw_select, names_of
 from windtunnel.twin.faults.world import World
-from windtunnel.twin.replicas import Replica
+from windtunnel.twin.servers.replicas import Replica
 
 LOOK_S: Final = 1.0
 """Blocks that leaked since the last look are counted this often, or one by one if they are rare."""

@@ -20,7 +20,7 @@ from windtunnel.twin.faults.machines import (
 from windtunnel.twin.faults.world import World
 
 if TYPE_CHECKING:
-    from windtunnel.twin.ground.faults import FleetMachine
+    from windtunnel.twin.infrastructure.faults import FleetMachine
 
 
 class DomainLoss(MachineFault):

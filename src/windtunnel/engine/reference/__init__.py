@@ -1,0 +1,1 @@
+"""The reference engine: slow, obvious, and the oracle of the fast one."""

@@ -1,1 +1,0 @@
-"""What servers stand on: gangs of pods, and the machines under them."""

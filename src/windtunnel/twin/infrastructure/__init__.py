@@ -1,0 +1,1 @@
+"""The simulated clusters and machines under the servers of a run."""

@@ -1,0 +1,249 @@
+"""Builds the simulated clusters and machines of a run: sets of gangs, nodes, fleet."""
+
+from typing import Final, NamedTuple
+
+from windtunnel.core.random import Streams
+from windtunnel.fleet.demand import ACCELERATOR, GPU, MachineKind
+from windtunnel.gangs.api.load import Manifests, NamedSet, load_manifests_text
+from windtunnel.gangs.objects import CLIQUE
+from windtunnel.gangs.placement.scheduler import HOSTNAME
+from windtunnel.gangs.servers import PoolPods, slots_of
+from windtunnel.gangs.templates import CliqueTemplate, SetSpec
+from windtunnel.gangs.view import View
+from windtunnel.twin.fleet.machines import Machines, Tenant
+from windtunnel.twin.fleet.pools import initial_machines
+from windtunnel.twin.fleet.unlimited import UnlimitedMachines, unlimited_kind
+from windtunnel.twin.infrastructure.cluster import ServingCluster
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.infrastructure.plan import (
+    MAIN,
+    BackingPlan,
+    DelayPlan,
+    InfrastructurePlan,
+    PodTimesPlan,
+)
+from windtunnel.twin.infrastructure.replicas import PoolBacking
+from windtunnel.twin.kubernetes.api_server import ApiServer
+from windtunnel.twin.kubernetes.build import add_levels
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.lifecycle import Lifecycle
+from windtunnel.twin.servers.replicas import Pool
+from windtunnel.twin.settings import PoolSettings
+
+SERVER: Final = "server"
+"""The role of the pods of a pool that no manifest describes."""
+NO_HURRY_S: Final = 86_400.0
+"""Their grace: as long as a drain takes."""
+CLUSTER_SEEDS: Final = 1_000_003
+
+
+class Layout(NamedTuple):
+    """What is on a cluster."""
+
+    sets: dict[str, SetSpec]
+    backings: list[BackingPlan]
+
+
+def build_infrastructure(
+    plan: ScenarioPlan,
+    infrastructure: InfrastructurePlan,
+    pools: list[Pool],
+    lifecycle: Lifecycle,
+    streams: Streams,
+) -> Infrastructure:
+    """Clusters and machines before anything has happened."""
+    manifests = _manifests(infrastructure)
+    layouts = _layouts(plan, infrastructure, manifests)
+    views = {name: _view(layout, infrastructure, manifests) for name, layout in layouts.items()}
+    keys = _keys([view.levels for view in views.values()])
+    tenants: dict[str, Tenant] = {}
+    supply: Machines | UnlimitedMachines
+    if infrastructure.fleet is not None:
+        lost_after_s = infrastructure.times.node_lost_after_s
+        initial = initial_machines(infrastructure.fleet, plan.pools)
+        supply = Machines(infrastructure.fleet, initial, streams, keys, tenants, lost_after_s)
+        kinds = supply.kinds()
+    else:
+        kinds = _unlimited_kinds(plan, layouts)
+        supply = UnlimitedMachines(
+            kinds, [key for named in keys.values() for key in named], tenants
+        )
+    serving_clusters = []
+    backings: dict[str, tuple[ServingCluster, PoolBacking]] = {}
+    own = {pool.name: pool for pool in pools}
+    for number, (name, layout) in enumerate(layouts.items()):
+        made = [
+            PoolBacking(_pods_of(one, layout.sets[one.set_name]), own[one.pool])
+            for one in layout.backings
+        ]
+        seed = plan.seed + number * CLUSTER_SEEDS
+        pods = SimCluster(ApiServer(views[name]), seed=seed, times=_times(infrastructure.times))
+        for set_name, spec in layout.sets.items():
+            pods.server.add_set(set_name, spec, 0.0)
+        serving_cluster = ServingCluster(name, pods, made, kinds, lifecycle)
+        backings |= {backing.pool.name: (serving_cluster, backing) for backing in made}
+        serving_clusters.append(serving_cluster)
+        tenants[name] = serving_cluster
+    built = Infrastructure(serving_clusters, backings, supply)
+    lifecycle.infrastructure = built
+    return built
+
+
+def _pods_of(plan: BackingPlan, spec: SetSpec) -> PoolPods:
+    slots = slots_of(spec, plan.kind, plan.name)
+    return PoolPods(plan.pool, plan.set_name, plan.kind, plan.name, slots)
+
+
+def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
+    """The labels of nodes that name their rack, and those that name something wider: the zone."""
+    keys: dict[str, list[str]] = {"rack": [], "zone": []}
+    for levels in topologies:
+        for known in levels.values():
+            for domain, key in known.items():
+                if key != HOSTNAME:
+                    keys["rack" if domain == "rack" else "zone"].append(key)
+    return keys
+
+
+def _manifests(infrastructure: InfrastructurePlan) -> Manifests:
+    read = [load_manifests_text(text, path) for path, text in infrastructure.files]
+    return Manifests(
+        tuple(one for each in read for one in each.sets),
+        {name: levels for each in read for name, levels in each.levels.items()},
+        tuple(kind for each in read for kind in each.kinds),
+    )
+
+
+def _layouts(
+    plan: ScenarioPlan, infrastructure: InfrastructurePlan, manifests: Manifests
+) -> dict[str, Layout]:
+    """What is where: a set is on the cluster of the pools that it backs."""
+    by_pool = {backing.pool: backing for backing in infrastructure.backings}
+    layouts: dict[str, Layout] = {}
+    selectors: dict[str, dict[str, dict[str, str]]] = {}  # by set and role
+    homes: dict[str, str] = {}
+    classes: dict[str, str] = {}  # priority classes of sets whose pools have a priority
+    for pool in plan.pools:
+        layout = layouts.setdefault(pool.cluster, Layout({}, []))
+        backing = by_pool.get(pool.name)
+        if backing is None:
+            layout.sets[pool.name] = _plain(pool)
+            layout.backings.append(BackingPlan(pool.name, pool.name, CLIQUE, SERVER))
+            continue
+        layout.backings.append(backing)
+        homes[backing.set_name] = pool.cluster
+        if pool.name in infrastructure.pool_priorities:
+            classes[backing.set_name] = f"pool/{pool.name}"
+        spec = next(one.spec for one in manifests.sets if one.name == backing.set_name)
+        for role, _ in slots_of(spec, backing.kind, backing.name):
+            wanted = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
+            selectors.setdefault(backing.set_name, {})[role] = wanted
+    for one in manifests.sets:
+        home = layouts.setdefault(homes.get(one.name, MAIN), Layout({}, []))
+        home.sets[one.name] = _directed(
+            one, selectors.get(one.name, {}), classes.get(one.name, one.spec.priority_class)
+        )
+    return layouts
+
+
+def _plain(pool: PoolSettings) -> SetSpec:
+    """A set for a pool that no manifest describes: a pod for each replica."""
+    selector = {ACCELERATOR: pool.accelerator} if pool.accelerator else {}
+    pod_spec: dict[str, object] = {
+        "containers": [{"name": SERVER, "image": "server"}],
+        "nodeSelector": selector,
+        "terminationGracePeriodSeconds": NO_HURRY_S,
+    }
+    requests = {GPU: float(pool.tensor_parallel)}
+    template = CliqueTemplate(SERVER, pool.replicas, 1, pod_spec, requests, f"plain-{pool.name}")
+    return SetSpec(1, (template,), priority_class=f"pool/{pool.name}")
+
+
+def _directed(
+    named: NamedSet, selectors: dict[str, dict[str, str]], priority_class: str
+) -> SetSpec:
+    """The set, with pods that go to machines with the accelerators of their pool."""
+    spec = named.spec
+    return SetSpec(
+        spec.replicas,
+        tuple(_with_selector(one, selectors.get(one.name, {})) for one in spec.cliques),
+        spec.groups,
+        spec.startup,
+        priority_class,
+        spec.termination_delay_s,
+        spec.on_all_scheduled_lost,
+        spec.update,
+        publish_not_ready=spec.publish_not_ready,
+        pack=spec.pack,
+        sharing=spec.sharing,
+        claim_templates=spec.claim_templates,
+        labels=spec.labels,
+        annotations=spec.annotations,
+        revision_limit=spec.revision_limit,
+        hash=spec.hash,
+    )
+
+
+def _with_selector(template: CliqueTemplate, selector: dict[str, str]) -> CliqueTemplate:
+    if not selector:
+        return template
+    known = template.pod_spec.get("nodeSelector")
+    labels = {**(known if isinstance(known, dict) else {}), **selector}
+    return CliqueTemplate(
+        template.name,
+        template.replicas,
+        template.min_available,
+        {**template.pod_spec, "nodeSelector": labels},
+        template.requests,
+        f"{template.hash}/{'/'.join(selector.values())}",
+        template.role_name,
+        template.starts_after,
+        template.labels,
+        template.annotations,
+        template.scheduler,
+        template.scale,
+        template.pack,
+        template.sharing,
+        template.rolling,
+        template.gates,
+    )
+
+
+def _view(layout: Layout, infrastructure: InfrastructurePlan, manifests: Manifests) -> View:
+    view = View()
+    here = tuple(one for one in manifests.sets if one.name in layout.sets)
+    add_levels(view, {}, manifests._replace(sets=here))
+    view.priorities.update(infrastructure.priorities)
+    for pool, priority in infrastructure.pool_priorities.items():
+        view.priorities[f"pool/{pool}"] = priority
+    return view
+
+
+def _unlimited_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[MachineKind]:
+    asked = [
+        role.requests.get(GPU, 0.0)
+        for layout in layouts.values()
+        for spec in layout.sets.values()
+        for role in spec.cliques
+    ]
+    names = dict.fromkeys(pool.accelerator or "" for pool in plan.pools)
+    return [unlimited_kind(name, max(asked, default=0.0)) for name in names]
+
+
+def _times(plan: PodTimesPlan) -> PodTimes:
+    return PodTimes(
+        scheduling=_delay(plan.scheduling),
+        image_pull=_delay(plan.image_pull),
+        startup=_delay(plan.startup),
+        readiness=_delay(plan.readiness),
+        ending=_delay(plan.ending),
+        crash_after_s=plan.crash_after_s,
+        node_lost_after_s=plan.node_lost_after_s,
+        evict_after_s=plan.evict_after_s,
+    )
+
+
+def _delay(plan: DelayPlan) -> PodDelay:
+    return PodDelay(plan.mean_s, plan.kind, plan.spread)

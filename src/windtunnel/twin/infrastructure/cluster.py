@@ -1,0 +1,128 @@
+"""One cluster of a run: its gangs, the controller that keeps them, its nodes and its servers."""
+
+from typing import Final
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.core.telemetry import Plain
+from windtunnel.fleet.demand import Demand, MachineKind
+from windtunnel.gangs import names
+from windtunnel.gangs.controllers.controller import Controller
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Node
+from windtunnel.gangs.scaling import scale
+from windtunnel.twin.infrastructure.demand import ClusterDemand
+from windtunnel.twin.infrastructure.pods import PodCounts
+from windtunnel.twin.infrastructure.replicas import BackedReplicas, PoolBacking
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
+from windtunnel.twin.servers.lifecycle import Lifecycle
+
+
+class ServingCluster:
+    """Pods and nodes of one cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: SimCluster,
+        backings: list[PoolBacking],
+        kinds: list[MachineKind],
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.name: Final = name
+        self.cluster: Final = cluster
+        self.driver: Final = Driver(cluster, Controller)
+        self.units: Final = BackedReplicas(cluster, backings, lifecycle)
+        self._demand: Final = ClusterDemand(cluster.view, kinds, name)
+        self.pods: Final = PodCounts(cluster.view)
+
+    def next_s(self) -> float:
+        return min(self.driver.next_s(), self.units.next_s())
+
+    def advance(self, cluster_s: float) -> None:
+        self.driver.advance(cluster_s)
+
+    # What a pool wants.
+
+    def scale(self, backing: PoolBacking, replicas: int, cluster_s: float) -> int:
+        """Asks for so many replicas of a pool; gives how many it will be.
+
+        Between zero and its minimum there is no gang: whoever asks for that gets the minimum.
+        """
+        plan = backing.pods
+        if plan.kind == SET:
+            self._scale(SET, plan.set_name, replicas, cluster_s)
+            return replicas
+        parts = range(self.cluster.view.sets[plan.set_name].replicas)
+        total = 0
+        for place, part in enumerate(parts):
+            share = replicas // len(parts) + (place < replicas % len(parts))
+            kind = CLIQUE if plan.kind == CLIQUE else GROUP
+            named = names.clique if kind == CLIQUE else names.group
+            name = named(plan.set_name, part, plan.name)
+            least = self._least(kind, name)
+            wanted = max(share, least) if share else 0
+            self._scale(kind, name, wanted, cluster_s)
+            total += wanted
+        return total
+
+    def _least(self, kind: str, name: str) -> int:
+        view = self.cluster.view
+        found = view.cliques.get(name) if kind == CLIQUE else view.groups.get(name)
+        if found is None:
+            raise InvariantBroken(f"there is no {kind} {name} to be scaled")
+        return found.min_available
+
+    def _scale(self, kind: str, name: str, replicas: int, cluster_s: float) -> None:
+        self.cluster.apply([scale(self.cluster.view, kind, name, replicas)], cluster_s)
+
+    def crash(self, server: int, cluster_s: float) -> None:
+        """The containers of a server's first pod end with an error; that is the end of it."""
+        pods = self.units.by_server[server].pods
+        started = [name for name in sorted(pods) if pods[name].started]
+        for name in started[:1]:
+            self.cluster.crash(pods[name], cluster_s)
+
+    def crash_loop(self, server: int, cluster_s: float) -> str | None:
+        """All pods of the clique of a server's first pod crash, after every start."""
+        pods = self.units.by_server[server].pods
+        for name in sorted(pods)[:1]:
+            clique = pods[name].clique
+            self.cluster.crash_loop(clique, cluster_s)
+            return clique
+        return None
+
+    # What the fleet does.
+
+    def look(self, now_s: float) -> Demand:
+        return self._demand.look(now_s)
+
+    def hold(self, machine: str, row: str, rank: int) -> None:
+        self._demand.demand.hold(machine, row, rank)
+
+    def release(self, machine: str) -> None:
+        self._demand.demand.release(machine)
+
+    def asked_by(self, row: str) -> dict[str, Plain]:
+        """For whom a row of machines was asked for."""
+        found = self._demand.demand.row(row)
+        if found is None or found.pod is None:
+            return {}
+        pod = found.pod
+        return {"pool": self.units.servers.pool_of(pod.name), "gang": pod.gang, "pod": pod.name}
+
+    def join(self, node: Node, now_s: float) -> None:
+        self.cluster.add_node(node, now_s)
+
+    def empty(self, machine: str, now_s: float) -> None:
+        self.cluster.drain(machine, now_s)
+
+    def leave(self, machine: str, now_s: float) -> None:
+        if machine in self.cluster.view.nodes:  # it may have been lost before it was here
+            self.cluster.remove_node(machine, now_s)
+
+    def is_empty(self, machine: str) -> bool:
+        return self.cluster.is_empty(machine)
+
+    def fail(self, machine: str, now_s: float) -> None:
+        if machine in self.cluster.view.nodes:  # one on its way here, or away, is no node of it
+            self.cluster.fail(machine, now_s)

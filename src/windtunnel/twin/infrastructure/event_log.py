@@ -1,0 +1,92 @@
+"""Logs what gangs and machines do, each with its reason."""
+
+from typing import Final
+
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.gangs import objects
+from windtunnel.gangs.controllers.controller import GROUP_REPLICA_DELETED, SET_REPLICA_DELETED
+from windtunnel.twin.infrastructure.cluster import ServingCluster
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.servers.replicas import GONE, PENDING, Replica
+
+TERMINATIONS: Final = (SET_REPLICA_DELETED, GROUP_REPLICA_DELETED)
+MOST_NAMES: Final = 64
+"""Pods and machines of one replica that are told by name."""
+
+
+class InfrastructureLog:
+    """Follows the events of clusters and fleet, from the beginning of the run on."""
+
+    def __init__(self, infrastructure: Infrastructure, telemetry: Telemetry) -> None:
+        self._infrastructure: Final = infrastructure
+        self._telemetry: Final = telemetry
+        self._last: Final[dict[str, str]] = {}  # by cluster: its last event that was logged
+        self._decided = 0  # by clusters, each with its number as its id
+
+    def follow(self) -> None:
+        """Logs from now on; what happened before the run is not part of it."""
+        for serving_cluster in self._infrastructure.serving_clusters:
+            self._last[serving_cluster.name] = next(
+                reversed(serving_cluster.cluster.view.events), ""
+            )
+        self._infrastructure.on_round = self.round
+        if self._infrastructure.machines is not None:
+            self._infrastructure.machines.listen(self.machine)
+
+    def machine(
+        self, cluster_s: float, kind: str, subject: str, reason: str, data: dict[str, Plain]
+    ) -> None:
+        if self._telemetry.wants(kind):
+            now_s = max(0.0, cluster_s - self._infrastructure.offset_s)
+            self._telemetry.emit(Event(now_s, kind, subject, reason, data))
+
+    def replica(self, replica: Replica) -> dict[str, Plain]:
+        """What a replica stands on: its unit, and pods and machines while it has them."""
+        for serving_cluster in self._infrastructure.serving_clusters:
+            unit = serving_cluster.units.unit_of(int(replica.server.index))
+            if unit is None:
+                continue
+            data: dict[str, Plain] = {"cluster": serving_cluster.name, "unit": unit.key}
+            pods = list(unit.pods.values())[:MOST_NAMES]
+            if replica.state == PENDING:
+                data["gangs"] = list(dict.fromkeys(pod.gang for pod in pods))
+            elif replica.state != GONE:
+                data["pods"] = [pod.name for pod in pods]
+                data["machines"] = list(dict.fromkeys(pod.node for pod in pods if pod.node))
+            return data
+        return {}
+
+    def round(self, now_s: float) -> None:
+        for serving_cluster in self._infrastructure.serving_clusters:
+            self._events(serving_cluster, now_s)
+
+    def _events(self, serving_cluster: ServingCluster, now_s: float) -> None:
+        """Those that came since the last time, oldest first."""
+        events, last = serving_cluster.cluster.view.events, self._last.get(serving_cluster.name, "")
+        if not events or next(reversed(events)) == last:
+            return
+        fresh = []
+        for key in reversed(events):
+            if key == last:
+                break
+            fresh.append(events[key])
+        self._last[serving_cluster.name] = next(reversed(events))
+        for event in reversed(fresh):
+            self._infrastructure.terminations += event.reason in TERMINATIONS
+            self._decided += 1
+            kind = f"gang.{event.reason}"
+            if self._telemetry.wants(kind):
+                data: dict[str, Plain] = {
+                    "id": f"gang-{self._decided}",
+                    "cluster": serving_cluster.name,
+                }
+                pools = _pools(serving_cluster, event)
+                if pools:
+                    data["pools"] = pools
+                told = Event(now_s, kind, f"{event.kind}/{event.name}", event.message, data)
+                self._telemetry.emit(told)
+
+
+def _pools(serving_cluster: ServingCluster, event: objects.ObjectEvent) -> list[Plain]:
+    """The pools that an event of a cluster is about, by the pods of what it names."""
+    return list(serving_cluster.units.servers.pools_of(event.kind, event.name))

@@ -1,0 +1,80 @@
+"""What faults may do to the machines of a run."""
+
+from typing import Final, NamedTuple
+
+from windtunnel.fleet.machine import Machine
+from windtunnel.fleet.shape import SPOT, MachineShape
+from windtunnel.fleet.states import CONFIGURED, CONFIGURING, DRAINING, IDLE, SPECULATIVE
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+
+EXISTING: Final = (IDLE, CONFIGURING, CONFIGURED, DRAINING)
+
+
+class FleetMachine(NamedTuple):
+    """A machine that exists, and where."""
+
+    name: str
+    pool: str
+    zone: str
+    rack: int
+    """Counts in its pool."""
+    spot: bool
+
+
+class MachineFaults:
+    """Loses, reclaims and withholds machines. Times are those of the run."""
+
+    def __init__(self, infrastructure: Infrastructure) -> None:
+        assert infrastructure.machines is not None, "refused when it is loaded"
+        self._infrastructure: Final = infrastructure
+        self._machines: Final = infrastructure.machines
+
+    def existing(self) -> list[FleetMachine]:
+        """Every machine that exists, by its name."""
+        records = self._machines.provider.records()
+        return [self._place(one) for one in records if one.state in EXISTING]
+
+    def _place(self, machine: Machine) -> FleetMachine:
+        pool = self._machines.pool_of[machine.shape.instance_type]
+        number = int(machine.id.replace("/", "-").rpartition("-")[2])
+        rack = pool.rack_of(number)
+        spot = machine.shape.capacity_type == SPOT
+        return FleetMachine(machine.id, pool.name, pool.zone, rack, spot)
+
+    def lose(self, machines: list[str], error: str, now_s: float) -> None:
+        """They stop, and do not come back; machines that are gone already are left out."""
+        for machine in machines:
+            self._machines.lose(machine, error, now_s + self._infrastructure.offset_s)
+        self._infrastructure.wake(now_s)
+
+    def warn(self, machines: list[str], now_s: float) -> None:
+        """They will be taken away: their clusters drain them."""
+        for machine in machines:
+            self._machines.warn(machine, now_s + self._infrastructure.offset_s)
+        self._infrastructure.wake(now_s)
+
+    def exhaust_quota(self, pool: str | None, zone: str | None, now_s: float) -> list[MachineShape]:
+        """The provider offers no more machines; returns the shapes that it offered."""
+        gone: list[MachineShape] = []
+        for machine in self._machines.provider.records():
+            own = self._machines.pool_of[machine.shape.instance_type]
+            if (
+                machine.state == SPECULATIVE
+                and pool in (None, own.name)
+                and zone in (None, own.zone)
+            ):
+                gone.append(machine.shape)
+                self._machines.provider.remove(machine.id)
+        self._infrastructure.wake(now_s)
+        return gone
+
+    def restore_quota(self, shapes: list[MachineShape], now_s: float) -> None:
+        """The provider offers them again."""
+        for shape in shapes:
+            self._machines.provider.open(shape)
+        self._infrastructure.wake(now_s)
+
+    def cut_off_provider(self, by: int, now_s: float) -> None:
+        """One fault more, or one fewer, that keeps the provider from answering."""
+        self._machines.link.out += by
+        self._infrastructure.wake(now_s)

@@ -1,0 +1,214 @@
+"""The simulated clusters and machines of a run: gangs on clusters, clusters on machines.
+
+Clusters began before the run: their clock is ahead by `offset_s`, the time that it took until what
+fits on the machines of the beginning was ready.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.twin.fleet.machines import Machines
+from windtunnel.twin.fleet.unlimited import UnlimitedMachines
+from windtunnel.twin.infrastructure.cluster import ServingCluster
+from windtunnel.twin.infrastructure.replicas import PoolBacking
+from windtunnel.twin.servers.backing import ReplicaBacking
+from windtunnel.twin.servers.replicas import Pool, Replica
+
+MOST_ROUNDS: Final = 10_000
+"""Of one instant: more is controllers that never have enough."""
+QUIET_CYCLES: Final = 3
+LONGEST_PAST_S: Final = 86_400.0
+LOOKS_PER_POD: Final = 20
+"""A pod that comes to rest takes some five looks to; gangs that die before they are ready never do,
+and the run begins in the middle of that."""
+
+
+class Infrastructure(ReplicaBacking):
+    """Clusters and the machines under them."""
+
+    def __init__(
+        self,
+        serving_clusters: list[ServingCluster],
+        backings: dict[str, tuple[ServingCluster, PoolBacking]],
+        supply: Machines | UnlimitedMachines,
+    ) -> None:
+        self.serving_clusters: Final = serving_clusters
+        self._backings: Final = backings  # by pool
+        self._supply: Final = supply
+        self.machines: Final = supply if isinstance(supply, Machines) else None
+        self.offset_s = 0.0
+        self._planned_s = float("inf")  # when it acts next, on the clock of the run
+        self._stirred = False  # something changed from outside, and nobody looked yet
+        self._due_s = 0.0  # when something is due next, on the clock of the clusters
+        self._gone: Final[list[int]] = []  # servers that were buried, and nobody looked yet
+        self.terminations = 0
+        self.version = 0
+        """Changes whenever something here may have."""
+        self.checked: Final[dict[str, int]] = {}
+        """By invariant: the version that it was last found to hold of."""
+        self.on_round: Callable[[float], None] = _nothing
+        """Called after every round: what is to be told of it."""
+
+    # Before the run.
+
+    def begin(self, wanted: list[tuple[Pool, int]]) -> None:
+        """Settles with pools of these sizes before the run: what is ready then is ready at 0."""
+        for serving_cluster in self.serving_clusters:
+            serving_cluster.driver.settle()
+        for pool, replicas in wanted:
+            pool.target = replicas
+            serving_cluster, backing = self._backings[pool.name]
+            serving_cluster.scale(backing, replicas, 0.0)
+        self._settle(0.0)
+        quiet, cycles, looks = 0, 0, 0
+        while quiet < QUIET_CYCLES and self.offset_s < LONGEST_PAST_S:
+            due_s = self._due_next_s()
+            looks += 1
+            if due_s == float("inf") or looks > LOOKS_PER_POD * (QUIET_CYCLES + self._pods()):
+                break
+            self.offset_s = max(self.offset_s, due_s)
+            self._settle(0.0)
+            machines = self.machines
+            if machines is None:
+                quiet = QUIET_CYCLES if self._pods_rest() else 0
+            elif not self._pods_rest() or machines.under_way:
+                quiet = 0
+            elif machines.driver.cycles > cycles:
+                quiet += 1
+            cycles = machines.driver.cycles if machines is not None else 0
+        for pool, _ in wanted:
+            pool.started = pool.drained = pool.lost = 0
+        self.terminations = 0
+        if self.machines is not None:
+            self.machines.begin(self.offset_s)
+        self._replan(0.0)
+
+    def _pods(self) -> int:
+        return sum(
+            len(serving_cluster.cluster.view.pods) for serving_cluster in self.serving_clusters
+        )
+
+    def _pods_rest(self) -> bool:
+        """Whether nothing happens to pods by itself; timers of controllers may go on."""
+        return all(
+            serving_cluster.cluster.next_s() == float("inf")
+            for serving_cluster in self.serving_clusters
+        )
+
+    # The run.
+
+    def wish(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
+        serving_cluster, backing = self._backings[pool.name]
+        backing.reason = reason
+        pool.target = serving_cluster.scale(backing, replicas, now_s + self.offset_s)
+        self.wake(now_s)
+
+    def buried(self, replica: Replica, now_s: float) -> None:
+        self._gone.append(int(replica.server.index))
+        self.wake(now_s)
+
+    def crash(self, replica: Replica, now_s: float) -> None:
+        serving_cluster, _ = self._backings[replica.pool.name]
+        serving_cluster.crash(int(replica.server.index), now_s + self.offset_s)
+        self.wake(now_s)
+
+    def crash_loop(self, replica: Replica, now_s: float) -> str | None:
+        serving_cluster, _ = self._backings[replica.pool.name]
+        clique = serving_cluster.crash_loop(int(replica.server.index), now_s + self.offset_s)
+        self.wake(now_s)
+        return clique
+
+    def mend(self, pool: str, clique: str, now_s: float) -> None:
+        self._backings[pool][0].cluster.mend(clique)
+        self.wake(now_s)
+
+    def restart_gangs(self, now_s: float) -> None:
+        for serving_cluster in self.serving_clusters:
+            serving_cluster.driver.restart()
+        self.wake(now_s)
+
+    def restart_fleet(self, now_s: float) -> None:
+        if self.machines is not None:
+            self.machines.restart()
+        self.wake(now_s)
+
+    def wake(self, now_s: float) -> None:
+        """Something changed from outside: it is looked at in this same instant."""
+        self._stirred = True
+        self._plan(now_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing has changed that was not looked at."""
+        return not self._gone and not self._stirred
+
+    def pools(self) -> list[Pool]:
+        return [backing.pool for _, backing in self._backings.values()]
+
+    def next_s(self) -> float:
+        return self._planned_s
+
+    def advance(self, now_s: float) -> None:
+        self._planned_s = float("inf")
+        self._settle(now_s)
+        self._replan(now_s)
+
+    def _settle(self, now_s: float) -> None:
+        """Everything that is due, until all controllers have enough."""
+        self.version += 1
+        self._stirred = False
+        cluster_s = now_s + self.offset_s
+        if self._due_s - self.offset_s <= now_s:
+            cluster_s = max(cluster_s, self._due_s)  # what a difference and a sum lose is not early
+        for _ in range(MOST_ROUNDS):
+            gone = self._gone[:]
+            self._gone.clear()
+            for serving_cluster in self.serving_clusters:
+                for server in gone:
+                    serving_cluster.units.buried(server, now_s, self.offset_s)
+                serving_cluster.units.overdue(now_s, self.offset_s)
+                serving_cluster.advance(cluster_s)
+            self._supply.advance(cluster_s)
+            moved = False
+            for serving_cluster in self.serving_clusters:
+                serving_cluster.advance(cluster_s)
+                moved = serving_cluster.units.look(now_s, self.offset_s) or moved
+            if isinstance(self._supply, Machines):
+                self._supply.vacate(cluster_s)
+            for serving_cluster in self.serving_clusters:
+                serving_cluster.pods.look(cluster_s)
+            self.on_round(now_s)
+            if not moved and not self._gone and self._due_next_s() > cluster_s:
+                return
+        raise InvariantBroken(f"clusters and machines never come to rest at {now_s} s")
+
+    def _due_next_s(self) -> float:
+        due_s = min(
+            (serving_cluster.next_s() for serving_cluster in self.serving_clusters),
+            default=float("inf"),
+        )
+        return due_s if self.machines is None else min(due_s, self.machines.next_s())
+
+    def _replan(self, now_s: float) -> None:
+        self._due_s = self._due_next_s()
+        self._plan(max(now_s, self._due_s - self.offset_s))
+
+    def _plan(self, at_s: float) -> None:
+        self._planned_s = min(self._planned_s, at_s)
+
+    @property
+    def gangs_ended(self) -> int:
+        return self.terminations
+
+    @property
+    def under_way(self) -> int:
+        pods = sum(
+            serving_cluster.cluster.next_s() != float("inf")
+            for serving_cluster in self.serving_clusters
+        )
+        return pods + (self.machines.under_way if self.machines is not None else 0)
+
+
+def _nothing(now_s: float) -> None:
+    """Nobody listens."""

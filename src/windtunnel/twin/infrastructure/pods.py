@@ -1,0 +1,67 @@
+"""Counts the pods of a cluster by how far they have come, at the cost of what changed."""
+
+from typing import Final
+
+from windtunnel.gangs.objects import Pod
+from windtunnel.gangs.view import View
+from windtunnel.twin.infrastructure.levels import Levels
+
+WAITING: Final = 0  # on no machine
+STARTING: Final = 1
+READY: Final = 2
+ENDING: Final = 3
+STEPS: Final = ("waiting", "starting", "ready", "ending")
+
+
+class PodCounts:
+    """Pods by step, and gangs of which some pod waits."""
+
+    def __init__(self, view: View) -> None:
+        self._view: Final = view
+        self._changes: Final = view.watch()
+        self._known: Final[dict[str, tuple[int, str]]] = {}  # by pod: its step and its gang
+        self._short: Final[dict[str, int]] = {}  # by gang: pods of it that wait
+        self.counts: Final = [0] * len(STEPS)
+        self.levels: Final = Levels()
+
+    @property
+    def gangs_waiting(self) -> int:
+        return len(self._short)
+
+    def look(self, cluster_s: float) -> None:
+        """Follows what changed, and writes down how many there are."""
+        changed = self._changes.pods
+        if not changed:
+            self._changes.clear()
+            return
+        for name in changed:
+            self._drop(name)
+            pod = self._view.pods.get(name)
+            if pod is not None:
+                self._add(name, step_of(pod), pod.gang)
+        self._changes.clear()
+        self.levels.note(cluster_s, [*self.counts, self.gangs_waiting])
+
+    def _drop(self, name: str) -> None:
+        step, gang = self._known.pop(name, (-1, ""))
+        if step < 0:
+            return
+        self.counts[step] -= 1
+        if step == WAITING:
+            self._short[gang] -= 1
+            if not self._short[gang]:
+                del self._short[gang]
+
+    def _add(self, name: str, step: int, gang: str) -> None:
+        self._known[name] = (step, gang)
+        self.counts[step] += 1
+        if step == WAITING:
+            self._short[gang] = self._short.get(gang, 0) + 1
+
+
+def step_of(pod: Pod) -> int:
+    if not pod.active:
+        return ENDING
+    if not pod.node:
+        return WAITING
+    return READY if pod.ready else STARTING

@@ -1,0 +1,152 @@
+"""Carries out for the replicas of a run what `gangs.servers` decides about their pods."""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+from windtunnel.core.errors import InvariantBroken
+from windtunnel.gangs.objects import Pod
+from windtunnel.gangs.servers import (
+    ASK,
+    DRAIN,
+    DROP,
+    FORGET,
+    LOAD,
+    LOSE,
+    NO_GRACE_LEFT,
+    NO_SERVER,
+    PodUnit,
+    PoolPods,
+    ServerMove,
+    ServerPods,
+)
+from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.servers.lifecycle import Lifecycle
+from windtunnel.twin.servers.replicas import DRAINING, GONE, READY, Pool, Replica
+
+
+class PoolBacking:
+    """The pods of a pool's replicas."""
+
+    def __init__(self, pods: PoolPods, pool: Pool) -> None:
+        self.pods: Final = pods
+        self.pool: Final = pool
+        self.reason = "the run begins"
+        """Why its size was last changed."""
+
+
+class BackedReplicas:
+    """The units of one cluster, each with its replica."""
+
+    def __init__(
+        self, cluster: SimCluster, backings: list[PoolBacking], lifecycle: Lifecycle
+    ) -> None:
+        self._cluster: Final = cluster
+        self._backings: Final = {backing.pool.name: backing for backing in backings}
+        self._lifecycle: Final = lifecycle
+        self.servers: Final = ServerPods(cluster.view, [one.pods for one in backings])
+        self.replicas: Final[dict[str, Replica]] = {}  # by unit
+        self.by_server: Final[dict[int, PodUnit]] = {}
+        self._deadlines: Final[list[tuple[float, str]]] = []  # when the grace of a unit is over
+        self._asking: PodUnit | None = None  # whose replica is being asked for
+        cluster.holds = self._serves
+
+    def next_s(self) -> float:
+        """When the grace period of a unit that drains is over."""
+        return self._deadlines[0][0] if self._deadlines else float("inf")
+
+    def look(self, now_s: float, offset_s: float) -> bool:
+        """Follows what changed of pods and machines; whether there was anything."""
+        touched = self.servers.changed()
+        if touched is None:
+            return False
+        self._lifecycle.shun(self._doomed(touched.values()))
+        for unit in touched.values():
+            self._follow(unit, now_s, offset_s)
+        return True
+
+    def _serves(self, pod: Pod) -> bool:
+        """Whether a server has to be done before a pod may end."""
+        unit = self.servers.unit_of(pod.name)
+        return unit is not None and self._state(unit) in (READY, DRAINING)
+
+    def _state(self, unit: PodUnit) -> int:
+        replica = self.replicas.get(unit.key)
+        return NO_SERVER if replica is None else int(replica.state)
+
+    def _follow(self, unit: PodUnit, now_s: float, offset_s: float) -> None:
+        """Brings a replica to where its pods are."""
+        move = unit.next_move(self._state(unit))
+        while move is not None:
+            self._carry_out(unit, move, now_s, offset_s)
+            if move.kind == DROP:
+                return
+            move = unit.next_move(self._state(unit))
+
+    def _carry_out(self, unit: PodUnit, move: ServerMove, now_s: float, offset_s: float) -> None:
+        backing = self._backings[unit.of.pool]
+        if move.kind == ASK:
+            self._asking = unit
+            asked = self._lifecycle.ask(backing.pool, now_s, backing.reason)
+            self._asking = None
+            self.replicas[unit.key] = asked
+            self.by_server[int(asked.server.index)] = unit
+            return
+        if move.kind == DROP:
+            self.servers.drop(unit)
+            return
+        replica = self.replicas[unit.key]
+        if move.kind == FORGET:
+            del self.by_server[int(replica.server.index)]
+            del self.replicas[unit.key]
+            for name in unit.released():
+                self._cluster.unstick(name, now_s + offset_s)
+        elif move.kind == LOSE:
+            self._lifecycle.lose(replica, now_s, move.why)
+        elif move.kind == DRAIN:
+            self._lifecycle.drain(replica, now_s, move.why or backing.reason)
+            if replica.state == DRAINING:
+                heappush(self._deadlines, (unit.over_s(), unit.key))
+        elif move.kind == LOAD:
+            self._lifecycle.begin_loading(replica, now_s, "placed")
+        else:
+            self._lifecycle.ready(replica, now_s)
+
+    def _doomed(self, units: Iterable[PodUnit]) -> list[Replica]:
+        """Servers that end now, with all that is on them."""
+        return [
+            self.replicas[unit.key]
+            for unit in units
+            if self._state(unit) == READY and not unit.can_serve() and unit.is_lost()
+        ]
+
+    def buried(self, server: int, now_s: float, offset_s: float) -> None:
+        """A server has nothing left to do and is gone."""
+        unit = self.by_server.get(server)
+        if unit is not None:
+            self._follow(unit, now_s, offset_s)
+
+    def overdue(self, now_s: float, offset_s: float) -> None:
+        """Kills servers whose grace is over."""
+        while self._deadlines and self._deadlines[0][0] <= now_s + offset_s:
+            unit = self.servers.units.get(heappop(self._deadlines)[1])
+            if unit is None or self._state(unit) != DRAINING:
+                continue
+            self._lifecycle.lose(self.replicas[unit.key], now_s, NO_GRACE_LEFT)
+            self._follow(unit, now_s, offset_s)
+
+    def unit_of(self, server: int) -> PodUnit | None:
+        """The pods of a server; while one is asked for, those that it will have."""
+        return self.by_server.get(server, self._asking)
+
+    def check(self) -> str | None:
+        """What is wrong with the books, as a sentence."""
+        for key, replica in self.replicas.items():
+            unit = self.servers.units.get(key)
+            if unit is None:
+                raise InvariantBroken(f"the unit {key} was dropped with its server")
+            if replica.state == READY and not unit.can_serve():
+                return f"{key} serves, and its pods are not all ready"
+            if replica.state == GONE:
+                return f"{key} is gone, and nobody took note"
+        return None

@@ -1,0 +1,48 @@
+"""What `result.json` says of gangs and machines."""
+
+from typing import Any
+
+from windtunnel.twin.infrastructure.infrastructure import Infrastructure
+from windtunnel.twin.servers.backing import ReplicaBacking
+
+
+def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
+    """Pods at the end of a run, by cluster; None where servers stand on nothing."""
+    if not isinstance(footing, Infrastructure):
+        return None
+    clusters = {}
+    for serving_cluster in footing.serving_clusters:
+        pods = list(serving_cluster.cluster.view.pods.values())
+        clusters[serving_cluster.name] = {
+            "gangs": len(serving_cluster.cluster.view.gangs),
+            "pods": len(pods),
+            "waiting": sum(pod.active and not pod.node for pod in pods),
+            "ready": sum(pod.ready for pod in pods),
+            "sizes": serving_cluster.pods.levels.rows(footing.offset_s),
+        }
+    return {"terminations": footing.terminations, "clusters": clusters}
+
+
+def fleet_of(footing: ReplicaBacking | None, now_s: float) -> dict[str, Any] | None:
+    """Machines by kind, what they cost, and what was decided; None where they are without end."""
+    if not isinstance(footing, Infrastructure) or footing.machines is None:
+        return None
+    machines, cluster_s = footing.machines, now_s + footing.offset_s
+    pools = {}
+    for name, account in machines.meter.accounts.items():
+        pools[name] = {
+            "machine_seconds": account.seconds(cluster_s),
+            "cost": account.cost(cluster_s),
+            "machines": account.here,
+            "most": account.most,
+            "created": account.created,
+            "given_back": account.given_back,
+            "lost": account.lost,
+            "sizes": account.levels.rows(footing.offset_s),
+        }
+    return {
+        "cost": machines.meter.cost(cluster_s),
+        "pools": pools,
+        "actions": dict(sorted(machines.actions.items())),
+        "short": dict(sorted(machines.verdicts.items())),
+    }

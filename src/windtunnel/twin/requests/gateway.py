@@ -1,0 +1,137 @@
+"""The gateway of a simulation: carries out what is decided, and plans when to look again."""
+
+import math
+from typing import Final
+
+from windtunnel.admission.gateway.driver import GatewayDriver
+from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, GatewayDecision, Ticket
+from windtunnel.core import vocabulary
+from windtunnel.core.loop import Entry, EventQueue
+from windtunnel.twin.requests.port import RequestPort
+from windtunnel.twin.results.event_log import EventLog
+from windtunnel.twin.servers.cluster import Roster
+from windtunnel.workload.request import Request
+
+DISPATCH: Final = 3
+
+
+class SimGateway:
+    """Drives the gateway of one model, and knows which request has which id.
+
+    Carrying out a decision may end requests, and so make the gateway decide more; that is carried
+    out after what was decided before.
+    """
+
+    def __init__(
+        self,
+        driver: GatewayDriver,
+        roster: Roster,
+        targets_s: list[float],
+        queue: EventQueue,
+        event_log: EventLog | None,
+    ) -> None:
+        self.driver: Final = driver
+        self.inside: RequestPort | None = None  # set by the loop
+        self._roster: Final = roster
+        self._targets_s: Final = targets_s  # longest time to a first token, by class of service
+        self._queue: Final = queue
+        self._event_log: Final = event_log
+        self._requests: Final[dict[int, Request]] = {}
+        self._held = False
+        self._planned: Entry | None = None  # when the gateway wants to look again
+
+    def arrive(self, request: Request, now_s: float) -> None:
+        self._look(now_s)
+        self._requests[request.id] = request
+        ticket = Ticket(
+            request.id,
+            request.tenant,
+            request.priority,
+            request.prompt_tokens,
+            now_s + self._targets_s[request.slo],
+        )
+        self.driver.arrive(ticket, now_s)
+        self._obey(now_s)
+
+    def replace(self, request: Request) -> None:
+        """A request that was let in goes on in another record."""
+        self._requests[request.id] = request
+
+    def ended(self, request: Request, now_s: float) -> None:
+        self._look(now_s)
+        self._requests.pop(request.id, None)
+        self.driver.ended(request.id, now_s)
+        self._obey(now_s)
+
+    def leave(self, request: Request, now_s: float) -> None:
+        """The client of a request that is queued at the gateway gives up."""
+        self.driver.leave(request.id, now_s)
+        self._plan(now_s)
+
+    def due(self, now_s: float) -> None:
+        """The time has come that the gateway was waiting for."""
+        self._planned = None
+        self.tick(now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Time has passed, or servers have come."""
+        self._look(now_s)
+        self.driver.tick(now_s)
+        self._obey(now_s)
+
+    def hold(self) -> bool:
+        """Nothing is carried out until `release` is given what this returns."""
+        held = self._held
+        self._held = True
+        return held
+
+    def release(self, held: bool, now_s: float) -> None:  # noqa: FBT001 - what `hold` gave
+        self._held = held
+        self._obey(now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Polls servers for a gateway that reads their signals, and for no other."""
+        if self.driver.reads_signals:
+            self._roster.probe(now_s)
+
+    def _obey(self, now_s: float) -> None:
+        if self._held:
+            return
+        self._held = True
+        decision = self.driver.take()
+        while decision is not None:
+            self._carry_out(decision, now_s)
+            decision = self.driver.take()
+        self._held = False
+        self._plan(now_s)
+
+    def _carry_out(self, decision: GatewayDecision, now_s: float) -> None:
+        request_id = decision.ticket.id
+        assert isinstance(request_id, int)
+        request = self._requests[request_id]
+        reason = str(decision.reason)
+        if self._event_log is not None:
+            kind = vocabulary.GATEWAY_DECISIONS[decision.kind]
+            self._event_log.add(
+                now_s, kind, request, reason, seen=decision.seen, limit=decision.limit
+            )
+        inside = self.inside
+        assert inside is not None
+        if decision.kind == ADMIT:
+            inside.let_in(request)
+        elif decision.kind == REJECT:
+            inside.turn_away(request, reason)
+        elif decision.kind == EVICT:
+            inside.stop(request, reason)
+
+    def _plan(self, now_s: float) -> None:
+        """Keeps one event in the queue for when the gateway wants to look again."""
+        next_s = self.driver.next_s
+        planned = self._planned
+        if planned is not None:
+            if planned[0] == next_s:
+                return
+            self._queue.cancel(planned)
+            self._planned = None
+        if next_s != math.inf:
+            self._planned = self._queue.push(max(next_s, now_s), DISPATCH, self)

@@ -1,0 +1,167 @@
+"""Requests whose prompt is computed on one server and whose answer on another.
+
+The prefill half is a request of its own, the leg, that ends with its first token and keeps its
+blocks. When it has ended, blocks are reserved on the decoding server, or asked for again after a
+while; what that server has not cached is moved over the link; then the leg's blocks are let go and
+the whole request is decoded, its first token being the decoding server's.
+
+Servers that do both could wait for each other's blocks for ever, each full of prompts for another.
+So where the server that computed a prompt can also decode, and the other has no room, it stays.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import Distribution
+from windtunnel.core.loop import EventQueue
+from windtunnel.twin.requests.kv_link import Link, Transfer
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.workload.request import Request
+
+RETRY: Final = 2
+FIRST_RETRY_S: Final = 0.001
+LONGEST_RETRY_S: Final = 0.25
+
+
+class Split:
+    """A split request on its way from one server to the other."""
+
+    def __init__(self, request: Request, leg: Request) -> None:
+        self.request: Final = request
+        self.leg: Final = leg
+        self.prefilled = False
+        self.reserved = False
+        self.tries: i64 = 0
+        self.transfer: Transfer | None = None
+
+
+class Handoff:
+    """All split requests between their arrival and the start of their decoding."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        link: Link,
+        queue: EventQueue,
+        bytes_per_token: list[float],
+    ) -> None:
+        self._cluster: Final = cluster
+        self._link: Final = link
+        self._queue: Final = queue
+        self._bytes_per_token: Final = bytes_per_token  # by model
+        self.splits: Final[dict[int, Split]] = {}
+        self.room: Final = Distribution()  # seconds from the end of a prefill to the reservation
+        self.transfer: Final = Distribution()  # seconds from reservation to arrival
+        self.begun: i64 = 0
+        self.retries: i64 = 0
+        self.unserved: i64 = 0  # computed where they are decoded: no prefill server was ready
+        self.stayed: i64 = 0  # decoded where the prompt was computed, for want of room elsewhere
+        self.moved_tokens: i64 = 0
+        self.present_tokens: i64 = 0  # cached on the decoding server: not moved
+
+    def begin(self, request: Request, prefill_server: int, now_s: float) -> Request:
+        """The leg to send to the prefill server."""
+        leg = Request(
+            request.id,
+            request.arrived_s,
+            request.prompt_tokens,
+            1,
+            request.priority,
+            request.source,
+            request.prefix,
+        )
+        leg.parent = request
+        leg.keeps_blocks = True
+        leg.adapter = request.adapter
+        leg.model = request.model
+        leg.server = prefill_server
+        leg.sent_s = now_s
+        request.prefill_server = prefill_server
+        self.splits[request.id] = Split(request, leg)
+        self.begun += 1
+        return leg
+
+    def prefilled(self, leg: Request, now_s: float) -> bool:
+        """The leg has ended. Whether the request goes on: a leg that can never run does not."""
+        split = self.splits[leg.id]
+        request = split.request
+        if leg.dropped:
+            request.reason = leg.reason
+            del self.splits[leg.id]
+            return False
+        split.prefilled = True
+        request.prefilled_s = now_s
+        self.note(request)
+        self.move(request, now_s)
+        return True
+
+    def note(self, request: Request) -> None:
+        """What is known of the leg is true of the whole."""
+        leg = self.splits[request.id].leg
+        request.scheduled_s = leg.scheduled_s
+        request.preemptions = leg.preemptions
+
+    def move(self, request: Request, now_s: float) -> None:
+        """Reserves blocks and starts to move, or plans another try."""
+        split = self.splits[request.id]
+        request.planned = None
+        tokens = request.prompt_tokens - 1
+        missing = self._cluster.reserve(request, tokens, now_s)
+        if missing < 0:
+            if self._can_stay(split):
+                self._stay(split, now_s)
+                return
+            wait_s = min(FIRST_RETRY_S * 2.0 ** min(split.tries, 16), LONGEST_RETRY_S)
+            split.tries += 1
+            self.retries += 1
+            request.planned = self._queue.push(now_s + wait_s, RETRY, request)
+            return
+        split.reserved = True
+        request.prefix_hit_tokens = split.leg.prefix_hit_tokens
+        self.moved_tokens += missing
+        self.present_tokens += tokens - missing
+        request.transfer_start_s = now_s
+        self.room.add(now_s - request.prefilled_s)
+        if missing == 0:
+            self.arrived(request, now_s)
+            return
+        token_bytes = self._bytes_per_token[request.model]
+        split.transfer = self._link.start(request, missing * token_bytes, now_s)
+        self._cluster.agenda.moved(self._link)
+
+    def _can_stay(self, split: Split) -> bool:
+        server = split.leg.server
+        decodes = self._cluster.replicas[server].pool.decodes
+        return decodes and not self._cluster.servers[server].refusal(split.request)
+
+    def _stay(self, split: Split, now_s: float) -> None:
+        request = split.request
+        del self.splits[request.id]
+        self.stayed += 1
+        request.sent_s = now_s
+        self._cluster.adopt(request, split.leg, now_s)
+        request.prefix_hit_tokens = split.leg.prefix_hit_tokens
+        self._cluster.submit_arrived(request, now_s)
+
+    def arrived(self, request: Request, now_s: float) -> None:
+        """The KV is there: the prefill server's copy goes, the decoding starts."""
+        split = self.splits.pop(request.id)
+        request.transfer_end_s = request.sent_s = now_s
+        self.transfer.add(now_s - request.transfer_start_s)
+        self._cluster.let_go(split.leg, now_s)
+        self._cluster.submit_arrived(request, now_s)
+
+    def abandon(self, request: Request, now_s: float) -> Request | None:
+        """Undoes whatever has been done; the leg, when it is still to be taken off its server."""
+        self.note(request)
+        split = self.splits.pop(request.id)
+        if split.transfer is not None:
+            self._link.abandon(split.transfer, now_s)
+            self._cluster.agenda.moved(self._link)
+        if split.reserved:
+            self._cluster.let_go(request, now_s)
+        if split.prefilled:
+            self._cluster.let_go(split.leg, now_s)
+            return None
+        return split.leg

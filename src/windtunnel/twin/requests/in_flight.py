@@ -1,0 +1,143 @@
+"""The in-flight index: which requests are inside a run, where, and which a server's end concerns.
+
+When a server drains under the policy `redirect`, requests go back to the router whose prompt has
+not been begun: they lose nothing. Under `immediate` all go back but those whose last token is on
+its way. A request with KV on the way to the server, or already there, has begun: under `redirect`
+it ends there. When a server is lost, every request that is linked to it is lost with it.
+"""
+
+from typing import Final
+
+from windtunnel.engine.server import Server
+from windtunnel.twin.requests.handoff import Handoff
+from windtunnel.workload.request import (
+    AT_GATEWAY,
+    CLOSING,
+    ENDING,
+    FETCHING,
+    ON_THE_WAY,
+    SPLIT,
+    UNPLACED,
+    UNSET,
+    WAITING,
+    Request,
+)
+
+
+class InFlight:
+    """Requests that have arrived, have not ended, and are not (whole) at a server."""
+
+    def __init__(self, models: int, handoff: Handoff | None) -> None:
+        self.requests: Final[dict[int, Request]] = {}
+        self.queued: Final = [0] * models  # by model: at the gateway, or without a server
+        self.queued_prompt_tokens: Final = [0] * models
+        self._handoff: Final = handoff
+        self._linked: Final[dict[int, dict[int, Request]]] = {}  # by server
+        self._servers: Final[dict[int, tuple[int, int]]] = {}  # by request: as it was linked
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def keep(self, request: Request, place: int) -> None:
+        """Notes where a request is from now on."""
+        assert request.id not in self.requests
+        request.place = place
+        self.requests[request.id] = request
+        if place in (AT_GATEWAY, UNPLACED):
+            self.queued[request.model] += 1
+            self.queued_prompt_tokens[request.model] += request.prompt_tokens
+        elif place in (ON_THE_WAY, SPLIT):
+            server = int(request.server)
+            other = int(request.prefill_server) if place == SPLIT else server
+            self._servers[request.id] = (server, other)
+            self._link(server, request)
+            if other != server:
+                self._link(other, request)
+
+    def remove(self, request: Request) -> None:
+        """It is at a server now, moves on to another place, or has ended."""
+        del self.requests[request.id]
+        if request.place in (AT_GATEWAY, UNPLACED):
+            self.queued[request.model] -= 1
+            self.queued_prompt_tokens[request.model] -= request.prompt_tokens
+        elif request.place in (ON_THE_WAY, SPLIT):
+            server, other = self._servers.pop(request.id)
+            del self._linked[server][request.id]
+            if other != server:
+                del self._linked[other][request.id]
+
+    def clear(self) -> None:
+        """The run is over."""
+        for request in list(self.requests.values()):
+            self.remove(request)
+
+    def _link(self, server: int, request: Request) -> None:
+        linked = self._linked.get(server)
+        if linked is None:
+            linked = self._linked[server] = {}
+        linked[request.id] = request
+
+    def redirected(self, server: Server, begun: bool) -> list[Request]:  # noqa: FBT001
+        """Requests that go back to the router when a server drains; with `begun`, started ones."""
+        found: dict[int, Request] = {}
+        for one in server.unfinished():
+            if one.stage not in {ENDING, CLOSING} and (begun or _not_begun(one)):
+                found[one.id] = one if one.parent is None else one.parent
+        for request in self._linked.get(int(server.index), {}).values():
+            if request.place == ON_THE_WAY:
+                found[request.id] = request
+            else:
+                assert self._handoff is not None
+                if begun or _not_begun(self._handoff.splits[request.id].leg):
+                    found[request.id] = request
+        return [found[number] for number in sorted(found)]
+
+    def lost(self, server: Server) -> list[Request]:
+        """Requests that are at a server or linked to it, whole ones, by id."""
+        found = dict(self._linked.get(int(server.index), {}))
+        for one in server.unfinished():
+            found[one.id] = one if one.parent is None else one.parent
+        return [found[number] for number in sorted(found)]
+
+    def fault(self) -> str | None:
+        """What is wrong with the index, against a scan of all requests; None: nothing."""
+        queued, tokens = [0] * len(self.queued), [0] * len(self.queued)
+        linked: dict[int, dict[int, Request]] = {}
+        for request in self.requests.values():
+            if request.place in (AT_GATEWAY, UNPLACED):
+                queued[request.model] += 1
+                tokens[request.model] += request.prompt_tokens
+            servers = [int(request.server)] if request.place in (ON_THE_WAY, SPLIT) else []
+            if request.place == SPLIT:
+                servers.append(int(request.prefill_server))
+            for server in servers:
+                linked.setdefault(server, {})[request.id] = request
+        if (queued, tokens) != (self.queued, self.queued_prompt_tokens):
+            return f"{queued} requests with {tokens} tokens are queued, {self.queued} are counted"
+        known = {server: found for server, found in self._linked.items() if found}
+        if linked != known:
+            return f"requests are linked to servers {sorted(linked)}, known of {sorted(known)}"
+        return None
+
+    def everywhere(self, servers: list[Server]) -> list[Request]:
+        """Every whole request that has arrived and not ended, by id."""
+        found = list(self.requests.values())
+        if self._handoff is not None:
+            for request in found:
+                if request.place == SPLIT:
+                    self._handoff.note(request)
+        for server in servers:
+            found.extend([one for one in server.unfinished() if one.parent is None])
+        found.sort(key=_id_of)
+        return found
+
+
+def _id_of(request: Request) -> int:
+    return request.id
+
+
+def _not_begun(request: Request) -> bool:
+    """Whether nothing of it was computed: it is on its way, or waits and never ran."""
+    if request.place == ON_THE_WAY:
+        return True
+    return request.stage in {WAITING, FETCHING} and request.scheduled_s == UNSET

@@ -1,0 +1,552 @@
+"""The lifecycle of requests in a run: arrival, gateway, routing, servers, end.
+
+`simulation.py` says when something happens; here is what happens to requests then. There is one way
+in (`arrive`) and one way out (`_end`).
+"""
+
+import math
+from typing import Final
+
+from windtunnel.core import vocabulary
+from windtunnel.core.loop import Clock, Component, EventQueue
+from windtunnel.engine.encoder import Encoders
+from windtunnel.engine.server import Server
+from windtunnel.routing.router import NoServer
+from windtunnel.twin.faults.world import RateLimits
+from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
+from windtunnel.twin.requests.handoff import RETRY
+from windtunnel.twin.requests.in_flight import InFlight
+from windtunnel.twin.requests.port import RequestPort
+from windtunnel.twin.requests.service import Service
+from windtunnel.twin.requests.splitting import Splitting
+from windtunnel.twin.results.event_log import EventLog
+from windtunnel.twin.results.reasons import RATE_LIMITED, SERVER_LOST, stage_of
+from windtunnel.twin.results.recorder import (
+    COMPLETED,
+    DROPPED,
+    REJECTED,
+    TIMED_OUT,
+    UNFINISHED,
+    Recorder,
+)
+from windtunnel.twin.servers.cluster import LAST_TURN, Cluster
+from windtunnel.workload.request import (
+    AT_GATEWAY,
+    AT_SERVER,
+    BACKING_OFF,
+    CLOSING,
+    ENCODING,
+    ENDED,
+    ENDING,
+    NEVER,
+    ON_THE_WAY,
+    SPLIT,
+    UNPLACED,
+    UNSET,
+    Request,
+)
+from windtunnel.workload.traffic import Traffic
+
+# What can be planned beside the handoff's and the gateway's own, by who goes first of one instant.
+ENQUEUE: Final = 0
+ENCODED: Final = 1
+AGAIN: Final = 4
+TIMEOUT: Final = 9
+
+LONGEST_WAIT_S: Final = 3600.0
+"""The most that a request waits before it is sent again, however often it was."""
+
+
+class Retries:
+    """How often a request begins anew when its server is lost or answers 429, and how soon."""
+
+    def __init__(self, attempts: int, backoff_s: float) -> None:
+        self.attempts: Final = attempts
+        self.backoff_s: Final = backoff_s  # before it is sent again to a server that answered 429
+
+
+class RequestLifecycle(RequestPort):
+    """Requests inside a run, and every step that one of them can take."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        traffic: Traffic,
+        services: list[Service],
+        cluster: Cluster,
+        splitting: Splitting | None,
+        encoders: Encoders | None,
+        recorder: Recorder,
+        retries: Retries,
+        timers: EventQueue,
+        event_log: EventLog | None,
+    ) -> None:
+        self.clock: Final = clock
+        self.traffic: Final = traffic
+        self.services: Final = services  # by the model that a request is for
+        self.cluster: Final = cluster
+        self.servers: Final = cluster.servers
+        self.splitting: Final = splitting
+        self._handoff: Final = splitting.handoff if splitting is not None else None
+        self.encoders: Final = encoders
+        self.recorder: Final = recorder
+        self.in_flight: Final = InFlight(len(services), self._handoff)
+        self.last_arrival_s = 0.0
+        self.legs = 0  # prefill halves at servers: no requests of their own
+        self._overheads: Final = cluster.overheads
+        self._retries: Final = retries
+        self.rate_limits: RateLimits | None = None  # while servers answer 429
+        self.timers: Final = timers
+        self._event_log: Final = event_log
+        for service in services:
+            if service.gateway is not None:
+                service.gateway.inside = self
+                recorder.has_gateway = True
+
+    @property
+    def now_s(self) -> float:
+        return self.clock.now_s
+
+    @property
+    def work_remains(self) -> bool:
+        """Whether a request is inside or on its way: the one place that knows."""
+        return self.traffic.next_s != math.inf or self.recorder.arrived > self.recorder.ended
+
+    # The way in
+
+    def arrive(self, request: Request) -> None:
+        """The one way into a run: first requests, follow-ups of users, replays."""
+        self.recorder.arrive(request)
+        self.last_arrival_s = self.now_s
+        if request.deadline_s != NEVER:
+            gone_s = max(self.now_s, request.deadline_s)
+            request.alarm = self.timers.push(gone_s, TIMEOUT, request)
+        gateway = self.services[request.model].gateway
+        if gateway is None:
+            self._admit(request)
+        else:
+            self.in_flight.keep(request, AT_GATEWAY)
+            gateway.arrive(request, self.now_s)
+
+    def let_in(self, request: Request) -> None:
+        self.in_flight.remove(request)
+        self._admit(request)
+
+    def turn_away(self, request: Request, reason: str) -> None:
+        self.in_flight.remove(request)
+        self._reject(request, reason)
+
+    def stop(self, request: Request, reason: str) -> None:
+        self._withdraw(request)
+        self._reject(request, reason)
+
+    def _reject(self, request: Request, reason: str) -> None:
+        request.reason = reason
+        request.finished_s = self.now_s
+        self._end(request, REJECTED)
+
+    def _admit(self, request: Request) -> None:
+        request.admitted_s = self.now_s
+        if self.encoders is not None and request.media_tokens:
+            done_s = self.encoders.done_s(request.media_tokens, self.now_s)
+            self.in_flight.keep(request, ENCODING)
+            request.planned = self.timers.push(done_s, ENCODED, request)
+        else:
+            self._route(request)
+
+    def _route(self, request: Request) -> None:
+        service = self.services[request.model]
+        signals = service.signals
+        router = service.router
+        service.probe(router, self.now_s)
+        scores: list[tuple[int, float]] = []
+        if self._event_log is not None:
+            scores = router.explain(request, self.now_s)
+        decision = router.choose(request, self.now_s)
+        if isinstance(decision, NoServer):
+            self.in_flight.keep(request, UNPLACED)
+            service.unplaced[request.id] = request
+            signals.unplaced += 1
+            return
+        server = self.servers[decision.server]
+        if self.rate_limits is not None and self.rate_limits.refuse(server.index):
+            self._turn_back(request, server)
+            return
+        judgement = service.judge(request, server.index, self.now_s)
+        request.server = server.index
+        request.sent_s = self.now_s
+        signals.sent(server.index)
+        if self._event_log is not None:
+            self._event_log.routed(self.now_s, request, decision.reason, scores, judgement)
+        if self.splitting is not None:
+            leg = self.splitting.leg_of(
+                request, service, server, self.cluster, self._event_log, self.now_s
+            )
+            if leg is not None:
+                self.in_flight.keep(request, SPLIT)
+                signals.sent(leg.server)
+                self._send(leg, self.servers[leg.server])
+                return
+        self._send(request, server)
+
+    def _send(self, request: Request, server: Server) -> None:
+        queued_s = self._overheads[server.index].queued_s(self.now_s)
+        if queued_s > self.now_s:
+            if request.parent is None:
+                self.in_flight.keep(request, ON_THE_WAY)
+            else:
+                request.place = ON_THE_WAY
+            request.planned = self.timers.push(queued_s, ENQUEUE, request)
+        else:
+            self._enqueue(request, server)
+
+    def _enqueue(self, request: Request, server: Server) -> None:
+        request.place = AT_SERVER
+        if request.parent is not None:
+            self.legs += 1
+        self.cluster.submit(request, server, self.now_s)
+        if server.finished:
+            self._collect(server)
+
+    # Servers that come and go
+
+    def opened(self, model: int) -> None:
+        """A server is ready: first those go that were let in without one, then others may be."""
+        service = self.services[model]
+        if service.signals.answering:
+            waiting = list(service.unplaced.values())
+            service.unplaced.clear()
+            service.signals.unplaced = 0
+            for request in waiting:
+                self.in_flight.remove(request)
+                self._route(request)
+        if service.gateway is not None:
+            service.gateway.tick(self.now_s)
+
+    def send_back(self, server: Server, begun: bool) -> None:  # noqa: FBT001
+        for request in self.in_flight.redirected(server, begun):
+            self._redirect(request)
+
+    def _redirect(self, request: Request) -> None:
+        """Takes a request away from its server, to begin with anew on another."""
+        self._withdraw(request)
+        again = self._renew(request)
+        again.redirects += 1
+        self.cluster.replicas[request.server].pool.redirected += 1
+        if self._event_log is not None:
+            self._event_log.add(
+                self.now_s, vocabulary.REDIRECTED, again, "drain", server=int(request.server)
+            )
+        self._route(again)
+
+    def lose(self, server: Server, reason: str) -> None:
+        """Who is there leaves before anybody is sent elsewhere: the gateway may speak meanwhile."""
+        concerned = self.in_flight.lost(server)
+        pool = self.cluster.replicas[server.index].pool
+        for request in concerned:
+            held = request
+            if request.place == SPLIT:
+                assert self._handoff is not None
+                held = self._handoff.splits[request.id].leg
+            self._withdraw(request)
+            pool.lost_tokens += self.servers[held.server].computed_tokens(held)
+        self.cluster.crash(server, self.now_s)
+        gateway = self.services[pool.model].gateway
+        before = gateway.hold() if gateway is not None else False
+        for request in concerned:
+            if request.retries < self._retries.attempts:
+                pool.retried += 1
+                again = self._renew(request)
+                again.retries += 1
+                if self._event_log is not None:
+                    had = int(server.index)
+                    self._event_log.add(self.now_s, vocabulary.RETRIED, again, reason, server=had)
+                self._route(again)
+            else:
+                pool.failed += 1
+                request.reason = SERVER_LOST
+                request.finished_s = self.now_s
+                self._end(request, DROPPED)
+        if gateway is not None:
+            gateway.release(before, self.now_s)
+
+    def shed(self, server: Server) -> None:
+        doomed: list[tuple[Request, str]] = []
+        for request in self.in_flight.lost(server):
+            if request.stage in {ENDING, CLOSING}:
+                continue  # it needs nothing any more
+            reason = server.refusal(request) if request.server == server.index else ""
+            if not reason and request.place == SPLIT:
+                assert self._handoff is not None
+                leg = self._handoff.splits[request.id].leg
+                reason = server.refusal(leg) if leg.server == server.index else ""
+            if reason:
+                doomed.append((request, reason))
+        if not doomed:
+            return
+        gateway = self.services[doomed[0][0].model].gateway
+        before = gateway.hold() if gateway is not None else False
+        for request, reason in doomed:
+            self._withdraw(request)
+            request.reason = reason
+            request.finished_s = self.now_s
+            self._end(request, DROPPED)
+        if gateway is not None:
+            gateway.release(before, self.now_s)
+
+    def _turn_back(self, request: Request, server: Server) -> None:
+        """A server answered 429: the request is sent again after a while, or ends."""
+        pool = self.cluster.replicas[server.index].pool
+        pool.rate_limited += 1
+        if request.retries >= self._retries.attempts:
+            self._reject(request, RATE_LIMITED)
+            return
+        wait_s = self._retries.backoff_s * 2.0 ** min(int(request.retries), 60)
+        request.retries += 1
+        if self._event_log is not None:
+            had = int(server.index)
+            self._event_log.add(self.now_s, vocabulary.RETRIED, request, RATE_LIMITED, server=had)
+        self.in_flight.keep(request, BACKING_OFF)
+        request.planned = self.timers.push(self.now_s + min(wait_s, LONGEST_WAIT_S), AGAIN, request)
+
+    def _renew(self, request: Request) -> Request:
+        """A request that was taken off its server, as if that had never had it."""
+        self._leave(request)
+        again = request.again()
+        if request.alarm is not None:
+            self.timers.cancel(request.alarm)
+            again.alarm = self.timers.push(request.alarm[0], TIMEOUT, again)
+        gateway = self.services[request.model].gateway
+        if gateway is not None:
+            gateway.replace(again)
+        return again
+
+    def _leave(self, request: Request) -> None:
+        """A request, or a half of one, that was sent to a server is there no more."""
+        self.services[request.model].signals.ended(request.server)
+        self.cluster.left(request.server)
+
+    def due(self, kind: int, request: Request) -> None:
+        """What was planned for a request is due."""
+        if kind == TIMEOUT:
+            request.alarm = None
+            self._time_out(request)
+            return
+        request.planned = None
+        if kind == RETRY:
+            assert self.splitting is not None
+            self.splitting.handoff.move(request, self.now_s)
+            self._settle(request)
+            return
+        if request.parent is None:
+            self.in_flight.remove(request)
+        if kind == AGAIN:
+            self._route(request)
+        elif kind == ENCODED:
+            request.encoded_s = self.now_s
+            self._route(request)
+        else:
+            self._enqueue(request, self.servers[request.server])
+
+    # What happens at servers and between them
+
+    def step(self, server: Server) -> None:
+        self.cluster.advance(server, self.now_s)
+        if self._event_log is not None:
+            self._event_log.stepped(self.now_s, server)
+        if server.finished:
+            self._collect(server)
+
+    def land(self) -> None:
+        """KV has arrived where it was wanted, or has begun to move."""
+        link = self.cluster.link
+        assert link is not None
+        assert self.splitting is not None
+        arrived = link.advance(self.now_s)
+        self.cluster.agenda.moved(link)
+        for request in arrived:
+            self.splitting.handoff.arrived(request, self.now_s)
+            self._settle(request)
+
+    def _settle(self, request: Request) -> None:
+        """Once a split request's KV is across, the decoding server has it whole."""
+        assert self.splitting is not None
+        if request.id not in self.splitting.handoff.splits:
+            self.in_flight.remove(request)
+            request.place = AT_SERVER
+            if self._event_log is not None:
+                self._event_log.moved(self.now_s, request)
+            server = self.servers[request.server]
+            if server.finished:
+                self._collect(server)
+
+    def _collect(self, server: Server) -> None:
+        finished = server.finished[:]
+        server.finished.clear()
+        # All that ended have to be seen to before the gateway may stop one of them.
+        gateway = self.services[finished[0].model].gateway
+        held = gateway.hold() if gateway is not None else False
+        for request in finished:
+            parent = request.parent
+            if parent is None:
+                self._end(request, DROPPED if request.dropped else COMPLETED)
+            else:
+                self._end_leg(request, parent)
+        if gateway is not None:
+            gateway.release(held, self.now_s)
+
+    def _end_leg(self, leg: Request, request: Request) -> None:
+        assert self.splitting is not None
+        self.legs -= 1
+        self._leave(leg)
+        if self.services[leg.model].router.reads_signals and not leg.dropped:
+            self.cluster.observe_latency(leg)
+        if self.splitting.handoff.prefilled(leg, self.now_s):
+            self._settle(request)
+        else:
+            self.in_flight.remove(request)
+            request.finished_s = self.now_s
+            self._end(request, DROPPED)
+
+    # The ways out
+
+    def _end(self, request: Request, outcome: str) -> None:
+        """The one way out of a run that goes on; whoever must know of an end hears of it here."""
+        request.place = ENDED
+        if request.alarm is not None:
+            self.timers.cancel(request.alarm)
+            request.alarm = None
+        service = self.services[request.model]
+        if request.server >= 0:
+            self._leave(request)
+        if outcome == COMPLETED:
+            # Servers speak of their own times, before they become the client's.
+            if service.router.reads_signals:
+                self.cluster.observe_latency(request)
+            self._overheads[request.server].reach_client(request)
+        self.recorder.end(request, outcome)
+        if self._event_log is not None:
+            self._event_log.ended(self.now_s, request, outcome)
+        if service.gateway is not None:
+            service.gateway.ended(request, self.now_s)
+        if request.followed:
+            self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
+
+    def _time_out(self, request: Request) -> None:
+        """The client leaves; a step that ends at this very instant still counts."""
+        if request.place == AT_SERVER and self.servers[request.server].wake_s <= self.now_s:
+            self.step(self.servers[request.server])
+            if request.place == ENDED:
+                return
+        self._withdraw(request)
+        request.reason = f"the client left {stage_of(request)}"
+        request.finished_s = self.now_s
+        self._end(request, TIMED_OUT)
+
+    def _withdraw(self, request: Request) -> None:
+        """Takes a request out of wherever it is."""
+        if request.place == AT_SERVER:
+            self.cluster.cancel(request, self.now_s)
+            self._take_back(request)
+            return
+        self.in_flight.remove(request)
+        service = self.services[request.model]
+        if request.place == UNPLACED:
+            del service.unplaced[request.id]
+            service.signals.unplaced -= 1
+            return
+        if request.place == AT_GATEWAY:
+            assert service.gateway is not None
+            service.gateway.leave(request, self.now_s)
+            return
+        if request.planned is not None:
+            self.timers.cancel(request.planned)
+            request.planned = None
+        if request.place != SPLIT:
+            return
+        assert self.splitting is not None
+        leg = self.splitting.handoff.abandon(request, self.now_s)
+        if leg is None:
+            return
+        self._leave(leg)
+        if leg.planned is not None:
+            self.timers.cancel(leg.planned)
+        else:
+            self.legs -= 1
+            self.cluster.cancel(leg, self.now_s)
+
+    def _take_back(self, request: Request) -> None:
+        """A step that was planned for it, and has not begun by its end, never was."""
+        if request.scheduled_s > self.now_s:
+            request.scheduled_s = UNSET
+
+    # The end of a run
+
+    def finish(self) -> None:
+        """At the horizon, every request that has not ended is unfinished, and counted."""
+        for server in self.servers:
+            server.stop(self.now_s)
+        rest = self.in_flight.everywhere(self.servers)
+        self.in_flight.clear()
+        for service in self.services:
+            service.unplaced.clear()
+        self.legs = 0
+        for request in rest:
+            self._take_back(request)
+            self.recorder.end(request, UNFINISHED)
+        self.traffic.stop(self.now_s)
+
+
+class TrafficArrivals(Component):
+    """Traffic reaches the run."""
+
+    def __init__(self, requests: RequestLifecycle) -> None:
+        self._requests: Final = requests
+        self._traffic: Final = requests.traffic
+
+    def next_s(self) -> float:
+        return self._traffic.next_s
+
+    def advance(self, now_s: float) -> None:  # noqa: ARG002 - the clock has it
+        self._requests.arrive(self._traffic.take())
+
+
+class RequestTimers(Component):
+    """Everything that is planned for requests: deadlines, delays, retries, looks of the gateway."""
+
+    def __init__(self, requests: RequestLifecycle) -> None:
+        self._requests: Final = requests
+        self._timers: Final = requests.timers
+
+    def next_s(self) -> float:
+        return self._timers.next_s
+
+    def advance(self, now_s: float) -> None:
+        entry = self._timers.pop()
+        assert entry is not None
+        payload = entry[3]
+        if entry[1] == DISPATCH:
+            assert isinstance(payload, SimGateway)
+            payload.due(now_s)
+        else:
+            assert isinstance(payload, Request)
+            self._requests.due(entry[1], payload)
+
+
+class ServerSteps(Component):
+    """Steps of servers end, and transfers of KV on the link between them."""
+
+    def __init__(self, requests: RequestLifecycle) -> None:
+        self._requests: Final = requests
+        self._servers: Final = requests.servers
+        self._agenda: Final = requests.cluster.agenda
+
+    def next_s(self) -> float:
+        return self._agenda.first().wake_s
+
+    def advance(self, now_s: float) -> None:  # noqa: ARG002 - the clock has it
+        actor = self._agenda.first()
+        if actor.turn < LAST_TURN:
+            self._requests.step(self._servers[actor.turn])
+        else:
+            self._requests.land()

@@ -1,0 +1,69 @@
+"""What serves one model: its gateway, its routers, and requests without a server."""
+
+from typing import Final
+
+from windtunnel.engine.views import probe
+from windtunnel.routing.counterfactual import Counterfactual, Judgement
+from windtunnel.routing.router import Router
+from windtunnel.twin.requests.gateway import SimGateway
+from windtunnel.twin.servers.cluster import Roster
+from windtunnel.workload.request import Request
+
+
+class Service:
+    """The servers of one model as its requests meet them. Two models share none of it."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        router: Router,
+        prefill_routers: list[Router | None],
+        counterfactual: Counterfactual | None,
+        gateway: SimGateway | None,
+    ) -> None:
+        self.roster: Final = roster
+        self.signals: Final = roster.signals
+        self.router: Final = router
+        self.prefill_routers: Final = prefill_routers  # by site; None: prompts stay with answers
+        self.counterfactual: Final = counterfactual
+        self.gateway: Final = gateway  # None: every request is admitted at once
+        self.unplaced: Final[dict[int, Request]] = {}  # admitted while no server was ready
+
+    def choose_among(self, servers: list[int]) -> None:
+        """From now on these servers answer requests: some have come or gone."""
+        self.signals.answer(servers)
+        self.router.set_candidates(servers)
+        if self.counterfactual is not None:
+            self.counterfactual.set_candidates(servers)
+
+    def probe(self, router: Router, now_s: float) -> None:
+        """Asks servers for their load, for a router that is about to decide on it."""
+        if router.reads_signals and router.candidates:
+            self.roster.probe(now_s)
+
+    def judge(self, request: Request, server: int, now_s: float) -> Judgement | None:
+        """Regret of sending a request to this server, where a run measures it."""
+        if self.counterfactual is None:
+            return None
+        probe(self.roster.ready, self.counterfactual.signals, now_s)
+        return self.counterfactual.judge(request, server, now_s)
+
+    def gone(self, server: int) -> None:
+        """A server will never answer again: what was remembered of it can go."""
+        self.router.gone(server)
+        if self.counterfactual is not None:
+            self.counterfactual.gone(server)
+        for router in self.prefill_routers:
+            if router is not None:
+                router.gone(server)
+
+
+def waiting_for_servers(services: list[Service]) -> int:
+    """How many requests were admitted while no server was ready, and are still without one."""
+    return sum([len(one.unplaced) for one in services])
+
+
+def waiting_outside(services: list[Service]) -> int:
+    """How many requests wait at gateways."""
+    gateways = [one.gateway for one in services if one.gateway is not None]
+    return sum([one.driver.gateway.queued for one in gateways])

@@ -1,0 +1,239 @@
+"""The accounts of a run by class, source, tenant and server: plain counts, found by number."""
+
+import math
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import EXACT_VALUES, Distribution
+from windtunnel.core.histogram import Histogram
+from windtunnel.workload.request import UNSET, Request
+
+MOST_TENANTS: Final = 1_000
+OTHERS: Final = "(others)"
+"""The account of every tenant after the first MOST_TENANTS, in the order in which they came."""
+
+
+class Owners:
+    """Whose each server is: its pool, and its number there. Servers are added as they come."""
+
+    def __init__(self, pools: list[str]) -> None:
+        self.names: Final = pools
+        self.pools: Final[list[int]] = []  # by server: the number of its pool
+        self.pool_names: Final[list[str]] = []
+        self.numbers: Final[list[int]] = []
+
+    def add(self, pool: int, number: int) -> None:
+        self.pools.append(pool)
+        self.pool_names.append(self.names[pool])
+        self.numbers.append(number)
+
+
+class RecordNames:
+    """What the numbers of a request stand for. The lists are the traffic's, and may grow."""
+
+    def __init__(
+        self,
+        sources: list[str],
+        classes: list[str],
+        tenants: list[str],
+        adapters: list[str],
+        owners: Owners | None = None,
+        models: list[str] | None = None,
+    ) -> None:
+        self.sources: Final = sources
+        self.classes: Final = classes
+        self.tenants: Final = tenants
+        self.adapters: Final = adapters
+        self.owners: Final = owners if owners is not None else Owners([])
+        self.models: Final[list[str]] = models if models is not None else []
+
+
+class SloTargets:
+    """What a class of service promises; infinity where it promises nothing."""
+
+    def __init__(self, ttft_s: float, tpot_s: float, e2e_s: float) -> None:
+        self.ttft_s: Final = ttft_s
+        self.tpot_s: Final = tpot_s
+        self.e2e_s: Final = e2e_s
+
+
+NO_TARGETS: Final = SloTargets(math.inf, math.inf, math.inf)
+
+
+class OutcomeTally:
+    """How many requests somebody had, and how they ended."""
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = name
+        self.requests: i64 = 0
+        self.completed: i64 = 0
+        self.attained: i64 = 0
+        self.others: Final[dict[str, int]] = {}  # by outcome, those that were not completed
+
+    def fail(self, outcome: str) -> None:
+        self.others[outcome] = self.others.get(outcome, 0) + 1
+
+
+class Account(OutcomeTally):
+    """What a source or a tenant asked for, and what it got."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked_tokens: i64 = 0  # prompts and answers of all that arrived
+        self.prompt_tokens: i64 = 0  # of those that were completed
+        self.output_tokens: i64 = 0
+
+    def arrive(self, tokens: i64) -> None:
+        self.requests += 1
+        self.asked_tokens += tokens
+
+    def complete(self, prompt_tokens: i64, output_tokens: i64, attained: i64) -> None:
+        self.completed += 1
+        self.attained += attained
+        self.prompt_tokens += prompt_tokens
+        self.output_tokens += output_tokens
+
+
+class TenantAccount(Account):
+    """The same of a tenant, with its latencies: in buckets, since there may be a thousand."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.ttft: Final = Histogram()
+        self.e2e: Final = Histogram()
+
+
+class ClassAccount(OutcomeTally):
+    """How a class of service fared: its counts, target by target, and its latencies."""
+
+    def __init__(self, name: str, targets: SloTargets) -> None:
+        super().__init__(name)
+        self.targets: Final = targets
+        self.kept_ttft: i64 = 0
+        self.kept_tpot: i64 = 0
+        self.kept_e2e: i64 = 0
+        self.ttft: Final = Distribution()
+        self.tpot: Final = Distribution()
+        self.e2e: Final = Distribution()
+        self.queue: Final = Distribution()
+
+    def fold(self) -> None:
+        """Gives up exact percentiles: there are too many values to keep."""
+        for values in (self.ttft, self.tpot, self.e2e, self.queue):
+            values.fold()
+
+
+class ModelAccount(Account):
+    """What was asked of a model, what came of it, and its latencies."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.asked_prompt_tokens: i64 = 0  # of all that arrived
+        self.asked_prompt_squares = 0.0
+        self.prefix_hit_tokens: i64 = 0
+        self.ttft: Final = Distribution()
+        self.tpot: Final = Distribution()
+        self.e2e: Final = Distribution()
+        self.queue: Final = Distribution()
+
+    def come(self, prompt_tokens: i64, output_tokens: i64) -> None:
+        """A request has arrived."""
+        self.arrive(prompt_tokens + output_tokens)
+        self.asked_prompt_tokens += prompt_tokens
+        self.asked_prompt_squares += float(prompt_tokens * prompt_tokens)
+
+    def fold(self) -> None:
+        """Gives up exact percentiles: there are too many values to keep."""
+        for values in (self.ttft, self.tpot, self.e2e, self.queue):
+            values.fold()
+
+
+class ServerAccount:
+    """What came of the requests of one server."""
+
+    def __init__(self) -> None:
+        self.requests: i64 = 0
+        self.prefix_hit_tokens: i64 = 0
+        self.output_tokens: i64 = 0
+        self.prompts: i64 = 0  # computed here, of requests that were completed
+        self.waited_s = 0.0  # by those
+        self.answers: i64 = 0  # that were completed here
+        self.ttft_s = 0.0  # of those, and what they took after their first tokens, in all
+        self.writing_s = 0.0
+
+
+MOST_LISTED: Final = 1_000
+"""LoRA adapters that have an account of their own."""
+
+
+class AdapterAccounts:
+    """Accounts of LoRA adapters; all after the first MOST_LISTED share one. The names may grow."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names: Final = names
+        self.accounts: Final[list[TenantAccount]] = []
+
+    def of(self, adapter: int) -> TenantAccount:
+        number = min(adapter, MOST_LISTED)
+        while len(self.accounts) <= number:
+            name = self._names[len(self.accounts)] if len(self.accounts) < MOST_LISTED else OTHERS
+            self.accounts.append(TenantAccount(name))
+        return self.accounts[number]
+
+    def arrive(self, request: Request) -> None:
+        self.of(int(request.adapter)).arrive(request.prompt_tokens + request.output_tokens)
+
+    def complete(self, request: Request, good: int, ttft_s: float, e2e_s: float) -> None:
+        account = self.of(int(request.adapter))
+        account.complete(request.prompt_tokens, request.output_tokens, good)
+        account.ttft.add(ttft_s, 1)
+        account.e2e.add(e2e_s, 1)
+
+    def fail(self, request: Request, outcome: str) -> None:
+        self.of(int(request.adapter)).fail(outcome)
+
+
+class SessionAccounts:
+    """Sessions by number. The first million are timed; beyond that, turns alone are counted."""
+
+    def __init__(self) -> None:
+        self.cold_ttft: Final = Distribution()  # of first turns, and of later ones
+        self.warm_ttft: Final = Distribution()
+        self.turns = 0
+        self.count = 0
+        self._start_s: Final[list[float]] = []  # when the first turn came; UNSET: never
+        self._end_s: Final[list[float]] = []  # when the last one ended; UNSET: it did not
+
+    def arrive(self, request: Request) -> None:
+        self.turns += 1
+        number: int = request.session
+        if number >= EXACT_VALUES:
+            self.count += 1 if request.turn == 0 else 0
+            return
+        while len(self._start_s) <= number:
+            self._start_s.append(UNSET)
+            self._end_s.append(UNSET)
+        if self._start_s[number] == UNSET:
+            self._start_s[number] = request.arrived_s
+            self.count += 1
+
+    def complete(self, request: Request, ttft_s: float) -> None:
+        if request.turn == 0:
+            self.cold_ttft.add(ttft_s)
+        else:
+            self.warm_ttft.add(ttft_s)
+
+    def end(self, request: Request) -> None:
+        """A turn ended, whichever way; with its end unset, it did not."""
+        number: int = request.session
+        if number < EXACT_VALUES:
+            self._end_s[number] = request.finished_s
+
+    def durations(self) -> Distribution:
+        """First arrival to last end, of those sessions whose last turn has ended."""
+        found = Distribution()
+        for start_s, end_s in zip(self._start_s, self._end_s, strict=True):
+            if start_s >= 0.0 and end_s >= 0.0:
+                found.add(end_s - start_s)
+        return found

@@ -1,0 +1,320 @@
+"""The parts of a result: by class, source, tenant and server, sessions, the gateway."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from windtunnel.admission.gateway.tickets import KIND_NAMES
+from windtunnel.core.distribution import summary
+from windtunnel.core.histogram import Histogram
+from windtunnel.engine.server import Server
+from windtunnel.engine.tiers import Tier
+from windtunnel.twin.requests.gateway import SimGateway
+from windtunnel.twin.results.accounts import (
+    MOST_LISTED,
+    Account,
+    ClassAccount,
+    ModelAccount,
+    OutcomeTally,
+    TenantAccount,
+)
+from windtunnel.twin.results.recorder import COMPLETED, OUTCOMES
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import cost_of, offload_token_bytes, shape_of
+from windtunnel.twin.servers.replicas import READY, STARTING, Pool
+from windtunnel.twin.settings import PoolSettings
+from windtunnel.twin.simulation import Simulation
+
+MOST_SERVERS = 1_000
+"""Servers that a result lists one by one; `timeline.parquet` has all of them."""
+
+
+def per(amount: float, of: float) -> float | None:
+    """A ratio, or nothing where there is nothing to relate to."""
+    return amount / of if of else None
+
+
+def classes_of(plan: ScenarioPlan, accounts: list[ClassAccount], seconds: float) -> dict[str, Any]:
+    """How the classes that sources or requests have fared, by name.
+
+    A target that was never set was neither kept nor missed.
+    """
+    named = {entry.slo for entry in plan.workload}
+    return {
+        account.name: {
+            **_tally(account),
+            "attained_by": {
+                name: per(int(kept), int(account.requests)) if target < float("inf") else None
+                for name, target, kept in (
+                    ("ttft", account.targets.ttft_s, account.kept_ttft),
+                    ("tpot", account.targets.tpot_s, account.kept_tpot),
+                    ("e2e", account.targets.e2e_s, account.kept_e2e),
+                )
+            },
+            "goodput_requests_per_s": per(int(account.attained), seconds),
+            "ttft": summary(account.ttft),
+            "tpot": summary(account.tpot),
+            "e2e": summary(account.e2e),
+            "queue": summary(account.queue),
+        }
+        for account in sorted(accounts, key=lambda account: account.name)
+        if account.requests or account.name in named
+    }
+
+
+def sources_of(accounts: Iterable[Account], seconds: float) -> dict[str, Any]:
+    """What each source asked for and got, in the scenario's order."""
+    return {account.name: _account(account, seconds) for account in accounts}
+
+
+def tenants_of(accounts: Iterable[TenantAccount], seconds: float) -> dict[str, Any]:
+    """The same of tenants, in the order in which they came, with their latencies."""
+    return {
+        account.name: {
+            **_account(account, seconds),
+            "ttft": summary(account.ttft),
+            "e2e": summary(account.e2e),
+        }
+        for account in accounts
+    }
+
+
+def _tally(account: OutcomeTally) -> dict[str, Any]:
+    return {
+        "requests": int(account.requests),
+        "completed": int(account.completed),
+        **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
+        "attained": per(int(account.attained), int(account.requests)),
+    }
+
+
+def _account(account: Account, seconds: float) -> dict[str, Any]:
+    return {
+        **_tally(account),
+        "goodput_requests_per_s": per(int(account.attained), seconds),
+        "prompt_tokens": int(account.prompt_tokens),
+        "output_tokens": int(account.output_tokens),
+        "served_share": _served(account),
+    }
+
+
+def _served(account: Account) -> float | None:
+    """The part of the tokens it asked for that it was served."""
+    return per(int(account.prompt_tokens + account.output_tokens), int(account.asked_tokens))
+
+
+def fairness_of(accounts: Iterable[Account]) -> dict[str, float | None]:
+    """Jain's index over tenants of what each got relative to what it asked for.
+
+    Relative, since a tenant that asks for twice as much and gets twice as much has been treated as
+    fairly as the others.
+    """
+    asking = [account for account in accounts if account.requests]
+    served = [_served(account) or 0.0 for account in asking]
+    good = [int(account.attained) / int(account.requests) for account in asking]
+    return {"served_tokens": jain(served), "goodput": jain(good)}
+
+
+def jain(shares: list[float]) -> float | None:
+    """1 when all are equal, 1/n when one of n has everything; None when nobody has anything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def sessions_of(simulation: Simulation) -> dict[str, Any]:
+    """How conversations went: the first turn finds a cold cache, later ones a warm one."""
+    sessions, ends = simulation.recorder.sessions, simulation.traffic.sessions
+    return {
+        "count": sessions.count,
+        "turns": sessions.turns,
+        "ended": {
+            "completed": ends.completed,
+            "cancelled": ends.cancelled,
+            "interrupted": ends.interrupted,
+        },
+        "cold_ttft": summary(sessions.cold_ttft),
+        "warm_ttft": summary(sessions.warm_ttft),
+        "duration": summary(sessions.durations()),
+    }
+
+
+def gateway_of(gateways: Sequence[SimGateway | None]) -> dict[str, Any] | None:
+    """What was decided at the gateways; None where there is none, and all may pass."""
+    drivers = [gateway.driver for gateway in gateways if gateway is not None]
+    if not drivers:
+        return None
+    decisions: dict[str, dict[str, int]] = {kind: {} for kind in KIND_NAMES}
+    for driver in drivers:
+        for kind, counts in zip(KIND_NAMES, driver.counts, strict=True):
+            for reason, count in counts.items():
+                decisions[kind][str(reason)] = decisions[kind].get(str(reason), 0) + count
+    return {
+        "waiting_peak": max(driver.queued_peak for driver in drivers),
+        "decisions": {kind: dict(sorted(counts.items())) for kind, counts in decisions.items()},
+    }
+
+
+def models_of(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
+    """How each of several models fared, with the keys of the whole; None where there is one."""
+    accounts, seconds = simulation.recorder.models, simulation.now_s
+    if not accounts:
+        return None
+    found = {}
+    for number, account in enumerate(accounts):
+        pools = [
+            (pool, own)
+            for pool, own in zip(plan.pools, simulation.cluster.pools, strict=True)
+            if own.model == number
+        ]
+        cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in pools)
+        found[account.name] = {
+            "pools": [pool.name for pool, _ in pools],
+            "attained": per(int(account.attained), int(account.requests)),
+            "cost": {
+                "total": cost,
+                "per_million_output_tokens": per(cost * 1e6, int(account.output_tokens)),
+            },
+            **_figures(account, [own for _, own in pools], seconds),
+        }
+    return found
+
+
+def _figures(account: ModelAccount, pools: list[Pool], seconds: float) -> dict[str, Any]:
+    gaps = Histogram()
+    for server in (server for pool in pools for server in pool.servers):
+        gaps.merge(server.token_gaps)
+    return {
+        "requests": {
+            "arrived": int(account.requests),
+            "completed": int(account.completed),
+            **{name: account.others.get(name, 0) for name in OUTCOMES if name != COMPLETED},
+        },
+        "tokens": {
+            "prompt": int(account.prompt_tokens),
+            "output": int(account.output_tokens),
+            "prefix_hit": int(account.prefix_hit_tokens),
+        },
+        "latency": {
+            "ttft": summary(account.ttft),
+            "tpot": summary(account.tpot),
+            "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
+            "e2e": summary(account.e2e),
+            "queue": summary(account.queue),
+        },
+        "throughput": {
+            "requests_per_s": per(int(account.completed), seconds),
+            "output_tokens_per_s": per(int(account.output_tokens), seconds),
+            "goodput_requests_per_s": per(int(account.attained), seconds),
+        },
+    }
+
+
+def adapters_of(simulation: Simulation, seconds: float) -> dict[str, Any] | None:
+    """How LoRA adapters fared, in the order of their numbers; None where no server has slots."""
+    slots = [server.slots for server in simulation.servers if server.slots is not None]
+    if not slots:
+        return None
+    accounts = simulation.recorder.adapters.accounts
+    loads, evictions = [0] * len(accounts), [0] * len(accounts)
+    for one in slots:
+        for counts, total in ((one.loads, loads), (one.evictions, evictions)):
+            for adapter, count in counts.items():
+                total[min(adapter, MOST_LISTED)] += count
+    return {
+        name: {
+            **figures,
+            "output_tokens_per_s": per(figures["output_tokens"], seconds),
+            "loads": loads[number],
+            "evictions": evictions[number],
+        }
+        for number, (name, figures) in enumerate(tenants_of(accounts, seconds).items())
+    }
+
+
+def replicas_of(plan: PoolSettings, pool: Pool) -> dict[str, int]:
+    """How many servers a pool had, and what came of scaling it."""
+    return {
+        "initial": plan.replicas,
+        "final": pool.counts[STARTING] + pool.counts[READY],
+        "most": pool.most,
+        "started": int(pool.started),
+        "drained": int(pool.drained),
+        "redirected": int(pool.redirected),
+        "lost": int(pool.lost),
+        "retried": int(pool.retried),
+        "failed": int(pool.failed),
+        "lost_tokens": int(pool.lost_tokens),
+        "rate_limited": int(pool.rate_limited),
+    }
+
+
+def servers_of(simulation: Simulation) -> list[dict[str, Any]]:
+    """What each server did, pool by pool."""
+    accounts = simulation.recorder.servers
+    listed: list[dict[str, Any]] = []
+    for replica in (one for pool in simulation.cluster.pools for one in pool.replicas):
+        if len(listed) == MOST_SERVERS:
+            break
+        server, account = replica.server, accounts[replica.server.index]
+        listed.append(
+            {
+                "pool": replica.pool.name,
+                "server": replica.number,
+                "requests": int(account.requests),
+                "queue_mean": per(account.waited_s, int(account.prompts)),
+                "utilization": per(server.busy_s, replica.served_s(simulation.now_s)),
+                "steps": int(server.steps),
+                "preemptions": int(server.preemptions),
+                "kv_peak": kv_peak_of(server),
+                "prefix_hit_tokens": int(account.prefix_hit_tokens),
+                "output_tokens": int(account.output_tokens),
+            }
+        )
+    return listed
+
+
+def offload_of(pool: PoolSettings, own: Pool, seconds: float) -> dict[str, Any] | None:
+    """What slower tiers held and gave back, by tier; None where there are none.
+
+    `seconds` are those in which the pool's servers could serve, of all together.
+    """
+    offload = pool.engine.offload
+    if offload is None:
+        return None
+    block_bytes = pool.engine.block_size * offload_token_bytes(pool.engine, shape_of(pool))
+    waits = Histogram()
+    found: list[list[Tier]] = [[] for _ in offload]
+    most = [int(tier.blocks) for tier in own.limits.tiers or []]
+    for server in own.servers:
+        assert server.tiers is not None
+        waits.merge(server.tiers.waits)
+        for place, tier in enumerate(server.tiers.tiers):
+            found[place].append(tier)
+    return {
+        "tiers": {
+            one.tier: _tier(tiers, blocks, block_bytes, pool.engine.block_size, seconds)
+            for one, blocks, tiers in zip(offload, most, found, strict=True)
+        },
+        "wait": summary(waits),
+    }
+
+
+def _tier(
+    tiers: list[Tier], blocks: int, block_bytes: float, block_size: int, seconds: float
+) -> dict[str, Any]:
+    """One tier of all servers of a pool."""
+    loaded = sum(int(tier.loaded) for tier in tiers)
+    return {
+        "blocks": blocks,
+        "peak": max((int(tier.most_used) / blocks for tier in tiers), default=0.0),
+        "loads": sum(int(tier.loads) for tier in tiers),
+        "loaded_tokens": loaded * block_size,
+        "loaded_bytes": loaded * block_bytes,
+        "stored_bytes": sum(int(tier.stored) for tier in tiers) * block_bytes,
+        "evicted_bytes": sum(int(tier.evicted) for tier in tiers) * block_bytes,
+        "busy": per(sum(tier.busy_s for tier in tiers), seconds),
+    }
+
+
+def kv_peak_of(server: Server) -> float:
+    """The largest share of its KV blocks that a server had in use."""
+    return 1.0 - int(server.pool.lowest_free) / int(server.pool.blocks)

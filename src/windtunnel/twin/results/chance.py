@@ -1,0 +1,59 @@
+"""Whether a seed changes anything: a replay under a policy that draws nothing is one run, always.
+
+Runs of other seeds are then the same run again. Intervals from them would have no width, and
+would call the smallest difference certain.
+"""
+
+from windtunnel.routing import build as routing
+from windtunnel.twin.kubernetes.times import EXPONENTIAL
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.workload.settings.sources import SourceSettings
+
+
+def draws(plan: ScenarioPlan) -> bool:
+    """Whether anything in a run depends on its seed."""
+    if routing.draws(plan.router.policy, plan.folder) or _scaling_draws(plan):
+        return True
+    if _faults_draw(plan) or _infrastructure_draws(plan):
+        return True
+    return any(_source_draws(source) for source in plan.sources)
+
+
+def _scaling_draws(plan: ScenarioPlan) -> bool:
+    """Start-ups and delays that are not always the same."""
+    scaling = plan.scaling
+    if scaling is None:
+        return False
+    return plan.serving.load_time.stddev_s > 0.0 or scaling.timing.actuation_delay.stddev_s > 0.0
+
+
+def _faults_draw(plan: ScenarioPlan) -> bool:
+    """Faults with random times or subjects, or whose servers take a random time to start again."""
+    return any(fault.is_random or plan.serving.load_time.stddev_s > 0.0 for fault in plan.faults)
+
+
+def _infrastructure_draws(plan: ScenarioPlan) -> bool:
+    """Machines and pods that do not always take the same time."""
+    if plan.infrastructure is None:
+        return False
+    times, fleet = plan.infrastructure.times, plan.infrastructure.fleet
+    delays = (times.scheduling, times.image_pull, times.startup, times.readiness, times.ending)
+    if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays):
+        return True
+    return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)
+
+
+def _source_draws(source: SourceSettings) -> bool:
+    """Traffic at equal gaps, of requests that are all alike, is as certain as a trace."""
+    arrivals, prefix = source.arrivals.drawn(), source.prefix
+    if source.session is not None or source.members > 1 or len(source.adapter_weights) > 1:
+        return True
+    if any(extra is not None and extra.share < 1.0 for extra in (source.media, source.reasoning)):
+        return True
+    if any(lengths.distribution != "constant" for lengths in source.lengths().values()):
+        return True
+    if prefix is not None and prefix.groups > 1:
+        return True
+    if arrivals.think is not None:
+        return arrivals.think.distribution != "constant"
+    return arrivals.cv > 0.0

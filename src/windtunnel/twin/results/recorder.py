@@ -1,0 +1,295 @@
+"""Keeps the account of a run: every request that arrived ends here, once, in one outcome."""
+
+from typing import Final, Protocol
+
+from mypy_extensions import i64
+
+from windtunnel.core.distribution import EXACT_VALUES, Distribution, together
+from windtunnel.engine.step import on_tick
+from windtunnel.twin.results.accounts import (
+    MOST_TENANTS,
+    NO_TARGETS,
+    OTHERS,
+    Account,
+    AdapterAccounts,
+    ClassAccount,
+    ModelAccount,
+    RecordNames,
+    ServerAccount,
+    SessionAccounts,
+    SloTargets,
+    TenantAccount,
+)
+from windtunnel.twin.results.reasons import ReasonCounts, reason_of
+from windtunnel.workload.request import UNSET, Request
+
+COMPLETED: Final = "completed"
+REJECTED: Final = "rejected"
+TIMED_OUT: Final = "timed_out"
+DROPPED: Final = "dropped"
+UNFINISHED: Final = "unfinished"
+OUTCOMES: Final = (COMPLETED, REJECTED, TIMED_OUT, DROPPED, UNFINISHED)
+
+ROWS_PER_BATCH: Final = 65_536
+
+
+class RowSink(Protocol):
+    """Somewhere the rows of ended requests go, many at a time."""
+
+    def write(self, requests: list[Request], outcomes: list[str], names: RecordNames) -> None: ...
+
+
+class Overheads:
+    """Time around the engine that a client sees, by pool."""
+
+    def __init__(
+        self,
+        queueing_s: float,
+        per_token_s: float,
+        completion_s: float,
+        ticks_per_s: float = 0.0,
+        back_s: float = 0.0,
+    ) -> None:
+        self.queueing_s: Final = queueing_s
+        self.per_token_s: Final = per_token_s
+        self.completion_s: Final = completion_s
+        self._ticks_per_s: Final = ticks_per_s
+        self._back_s: Final = back_s  # on the network, from the server to the client
+
+    def queued_s(self, arrived_s: float) -> float:
+        """When a request that comes to a server is in its queue, on the clock of its steps."""
+        return on_tick(arrived_s + self.queueing_s, self._ticks_per_s)
+
+    def reach_client(self, request: Request) -> None:
+        """Turns the times of a completed request from the server's into its client's."""
+        request.first_token_s += self.per_token_s + self._back_s
+        after_s = self.per_token_s * float(request.output_tokens) + self.completion_s
+        request.finished_s += after_s + self._back_s
+
+
+class Recorder:
+    """Counts arrivals and endings, and keeps the figures that a result shows."""
+
+    def __init__(
+        self,
+        names: RecordNames,
+        targets: dict[str, SloTargets],
+        overheads: list[Overheads],
+        sink: RowSink | None,
+    ) -> None:
+        self.names: Final = names
+        self._targets: Final = targets  # by class
+        self._overheads: Final = overheads  # by server
+        self._sink: Final = sink
+        self._rows: list[Request] = []
+        self._row_outcomes: list[str] = []
+        self.arrived = 0
+        self.outcomes: Final = dict.fromkeys(OUTCOMES, 0)
+        self.reasons: Final = ReasonCounts(OUTCOMES)
+        self.attained = 0
+        self.asked_prompt_tokens: i64 = 0  # of all that arrived
+        self.asked_prompt_squares = 0.0
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+        self.prefix_hit_tokens = 0
+        self.classes: Final[list[ClassAccount]] = []
+        self.sources: Final[list[Account]] = []
+        self.tenants: Final[list[TenantAccount]] = []
+        self.servers: Final = [ServerAccount() for _ in overheads]
+        self.sessions: Final = SessionAccounts()
+        self.adapters: Final = AdapterAccounts(names.adapters)
+        # By model. With one, what is kept of all is kept of it.
+        several = len(names.models) > 1
+        self.models: Final = [ModelAccount(name) for name in names.models] if several else []
+        self.has_gateway = False  # whether requests may wait before they are let in
+        self.gateway: Final = Distribution()
+        self._open_accounts()
+
+    def _open_accounts(self) -> None:
+        """Opens an account for every name that has none yet."""
+        names = self.names
+        for name in names.classes[len(self.classes) :]:
+            self.classes.append(ClassAccount(name, self._targets.get(name, NO_TARGETS)))
+        for name in names.sources[len(self.sources) :]:
+            self.sources.append(Account(name))
+        if len(self.tenants) <= MOST_TENANTS:
+            for name in names.tenants[len(self.tenants) : MOST_TENANTS + 1]:
+                one = len(self.tenants) < MOST_TENANTS
+                self.tenants.append(TenantAccount(name if one else OTHERS))
+
+    def join(self) -> None:
+        """There is a server more."""
+        self.servers.append(ServerAccount())
+
+    @property
+    def ended(self) -> int:
+        return sum(self.outcomes.values())
+
+    @property
+    def ttft(self) -> Distribution:
+        return together([account.ttft for account in self.classes])
+
+    @property
+    def tpot(self) -> Distribution:
+        return together([account.tpot for account in self.classes])
+
+    @property
+    def e2e(self) -> Distribution:
+        return together([account.e2e for account in self.classes])
+
+    @property
+    def queue(self) -> Distribution:
+        return together([account.queue for account in self.classes])
+
+    def arrive(self, request: Request) -> None:
+        self.arrived += 1
+        tenant: i64 = request.tenant
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        if (
+            request.slo >= len(self.classes)
+            or request.source >= len(self.sources)
+            or tenant >= len(self.tenants)
+        ):
+            self._open_accounts()
+        prompt: i64 = request.prompt_tokens
+        self.asked_prompt_tokens += prompt
+        self.asked_prompt_squares += float(prompt * prompt)
+        tokens: i64 = prompt + request.output_tokens
+        self.classes[request.slo].requests += 1
+        self.sources[request.source].arrive(tokens)
+        self.tenants[tenant].arrive(tokens)
+        if request.session >= 0:
+            self.sessions.arrive(request)
+        if request.adapter >= 0:
+            self.adapters.arrive(request)
+        if self.models:
+            self.models[request.model].come(prompt, request.output_tokens)
+
+    def end(self, request: Request, outcome: str) -> None:
+        """The one way out of a run."""
+        self.outcomes[outcome] += 1
+        if request.server >= 0:
+            self.servers[request.server].requests += 1
+        if request.prefill_server >= 0 and request.prefill_server != request.server:
+            self.servers[request.prefill_server].requests += 1
+        if outcome == COMPLETED:
+            self._measure(request)
+            if request.reason:
+                self.reasons.add(outcome, request.reason)
+        else:
+            self._fail(request, outcome)
+        if request.session >= 0:
+            self.sessions.end(request)
+        if self._sink is not None:
+            self._rows.append(request)
+            self._row_outcomes.append(outcome)
+            if len(self._rows) == ROWS_PER_BATCH:
+                self.flush()
+
+    def _fail(self, request: Request, outcome: str) -> None:
+        self.reasons.add(outcome, reason_of(request, outcome))
+        self.classes[request.slo].fail(outcome)
+        self.sources[request.source].fail(outcome)
+        self.tenants[min(request.tenant, MOST_TENANTS)].fail(outcome)
+        if request.adapter >= 0:
+            self.adapters.fail(request, outcome)
+        if self.models:
+            self.models[request.model].fail(outcome)
+
+    def _measure(self, request: Request) -> None:
+        around = self._overheads[request.server]
+        account = self.classes[request.slo]
+        targets = account.targets
+        arrived_s = request.arrived_s
+        output: int = request.output_tokens
+        ttft_s = request.first_token_s - arrived_s
+        e2e_s = request.finished_s - arrived_s
+        in_ttft = ttft_s <= targets.ttft_s
+        in_e2e = e2e_s <= targets.e2e_s
+        in_tpot = True
+        tpot_s = UNSET
+        account.ttft.add(ttft_s)
+        account.e2e.add(e2e_s)
+        account.queue.add(request.scheduled_s - arrived_s)
+        if self.has_gateway:
+            self.gateway.add(request.admitted_s - arrived_s)
+        if output > 1:
+            tpot_s = (request.finished_s - around.completion_s - request.first_token_s) / (
+                output - 1
+            )
+            account.tpot.add(tpot_s)
+            in_tpot = tpot_s <= targets.tpot_s
+        good: i64 = 1 if in_ttft and in_tpot and in_e2e else 0
+        account.kept_ttft += 1 if in_ttft else 0
+        account.kept_tpot += 1 if in_tpot else 0
+        account.kept_e2e += 1 if in_e2e else 0
+        account.completed += 1
+        account.attained += good
+        self._count(request, good, ttft_s, e2e_s)
+        if request.session >= 0:
+            self.sessions.complete(request, ttft_s)
+        if self.models:
+            self._note_model(request, good, ttft_s, tpot_s, e2e_s)
+        if self.outcomes[COMPLETED] == EXACT_VALUES:
+            # One bound for all classes together: memory does not grow with their number.
+            for one in self.classes:
+                one.fold()
+            for model in self.models:
+                model.fold()
+
+    def _note_model(
+        self, request: Request, good: i64, ttft_s: float, tpot_s: float, e2e_s: float
+    ) -> None:
+        account = self.models[request.model]
+        account.complete(request.prompt_tokens, request.output_tokens, good)
+        account.prefix_hit_tokens += request.prefix_hit_tokens
+        account.ttft.add(ttft_s)
+        account.e2e.add(e2e_s)
+        account.queue.add(request.scheduled_s - request.arrived_s)
+        if tpot_s != UNSET:
+            account.tpot.add(tpot_s)
+
+    def _count(self, request: Request, good: i64, ttft_s: float, e2e_s: float) -> None:
+        """Tokens and times, to everybody who has a share in them."""
+        prompt: i64 = request.prompt_tokens
+        output: i64 = request.output_tokens
+        hits: i64 = request.prefix_hit_tokens
+        self.attained += good
+        self.prompt_tokens += prompt
+        self.output_tokens += output
+        self.prefix_hit_tokens += hits
+        self.sources[request.source].complete(prompt, output, good)
+        tenant: i64 = request.tenant
+        if tenant > MOST_TENANTS:
+            tenant = MOST_TENANTS
+        customer = self.tenants[tenant]
+        customer.complete(prompt, output, good)
+        customer.ttft.add(ttft_s, 1)
+        customer.e2e.add(e2e_s, 1)
+        if request.adapter >= 0:
+            self.adapters.complete(request, good, ttft_s, e2e_s)
+        writer = self.servers[request.server]
+        writer.output_tokens += output
+        writer.answers += 1
+        writer.ttft_s += ttft_s
+        writer.writing_s += e2e_s - ttft_s
+        computed: i64 = request.prefill_server
+        if computed < 0:
+            computed = request.server
+        server = self.servers[computed]
+        server.prefix_hit_tokens += hits
+        server.prompts += 1
+        came_s = request.arrived_s
+        if request.admitted_s > came_s:
+            came_s = request.admitted_s
+        if request.encoded_s > came_s:
+            came_s = request.encoded_s
+        server.waited_s += request.scheduled_s - came_s
+
+    def flush(self) -> None:
+        """Hands the rows that have come together to the sink."""
+        if self._sink is not None and self._rows:
+            self._sink.write(self._rows, self._row_outcomes, self.names)
+        self._rows.clear()
+        self._row_outcomes.clear()

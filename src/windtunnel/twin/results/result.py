@@ -1,0 +1,258 @@
+"""The result of a run: the contract that programs and reports read."""
+
+from typing import Any
+
+import windtunnel
+from windtunnel.analysis.trust import PoolFacts, RunFacts, trust_of
+from windtunnel.core.distribution import summary
+from windtunnel.core.histogram import Histogram
+from windtunnel.engine.server import Server
+from windtunnel.models.step_time.table import Table
+from windtunnel.routing.counterfactual import regret_of
+from windtunnel.twin.infrastructure.results import fleet_of, gangs_of
+from windtunnel.twin.results.breakdown import (
+    adapters_of,
+    classes_of,
+    fairness_of,
+    gateway_of,
+    kv_peak_of,
+    models_of,
+    offload_of,
+    per,
+    replicas_of,
+    servers_of,
+    sessions_of,
+    sources_of,
+    tenants_of,
+)
+from windtunnel.twin.results.recorder import COMPLETED, UNFINISHED, Recorder
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.pools import cost_of, evidence_of, price_of, shape_of, step_time_source
+from windtunnel.twin.servers.replicas import Pool
+from windtunnel.twin.settings import PoolSettings
+from windtunnel.twin.simulation import Simulation
+
+BY_DURATION = "duration"
+BY_LAST_REQUEST = "last request"
+BY_WAITING = "nothing to wait for"
+"""Requests were left that no server would ever have served."""
+
+
+def result_of(
+    plan: ScenarioPlan, simulation: Simulation, invariants_checked: int
+) -> dict[str, Any]:
+    """Everything that `result.json` says, as plain data; the same keys whatever happened."""
+    recorder = simulation.recorder
+    seconds = simulation.now_s
+    scaling = simulation.autoscaling
+    owned = zip(plan.pools, simulation.cluster.pools, strict=True)
+    cost = sum(cost_of(pool, own.paid_s(seconds)) for pool, own in owned)
+    gangs = gangs_of(simulation.lifecycle.infrastructure)
+    fleet = fleet_of(simulation.lifecycle.infrastructure, seconds)
+    if fleet is not None:
+        cost = fleet["cost"]  # machines are paid for, whatever runs on them
+    return {
+        "name": plan.name,
+        "seed": plan.seed,
+        "windtunnel": windtunnel.__version__,
+        "scenario_sha256": plan.sha256,
+        "simulated_seconds": seconds,
+        "ended_by": _ended_by(plan, recorder),
+        "requests": {"arrived": recorder.arrived, **recorder.outcomes},
+        "reasons": {
+            outcome: dict(sorted(counts.items()))
+            for outcome, counts in recorder.reasons.counts.items()
+        },
+        "tokens": {
+            "prompt": recorder.prompt_tokens,
+            "output": recorder.output_tokens,
+            "prefix_hit": recorder.prefix_hit_tokens,
+        },
+        "latency": _latency(recorder, simulation),
+        "throughput": {
+            "requests_per_s": per(recorder.outcomes[COMPLETED], seconds),
+            "output_tokens_per_s": per(recorder.output_tokens, seconds),
+            "goodput_requests_per_s": per(recorder.attained, seconds),
+        },
+        "slo": classes_of(plan, recorder.classes, seconds),
+        "sources": sources_of(recorder.sources, seconds),
+        "tenants": tenants_of(recorder.tenants, seconds),
+        "fairness": fairness_of(recorder.tenants),
+        "sessions": sessions_of(simulation),
+        "gateway": gateway_of([one.gateway for one in simulation.services]),
+        "adapters": adapters_of(simulation, seconds),
+        "routing": _routing(simulation),
+        "encode": _encode(simulation),
+        "disaggregation": _disaggregation(simulation),
+        "models": models_of(plan, simulation),
+        "pools": _pools(plan, simulation),
+        "servers": servers_of(simulation),
+        "cost": {
+            "total": cost,
+            "per_million_output_tokens": per(cost * 1e6, recorder.output_tokens),
+        },
+        "scaling": _scaling(plan, simulation),
+        "gangs": gangs,
+        "fleet": fleet,
+        "decisions": {
+            "scaling": scaling.changes if scaling is not None else 0,
+            "faults": simulation.faults.log.begun if simulation.faults is not None else 0,
+            "gang_terminations": gangs["terminations"] if gangs is not None else 0,
+            "fleet_actions": sum(fleet["actions"].values()) if fleet is not None else 0,
+        },
+        "faults": simulation.faults.log.result() if simulation.faults is not None else [],
+        "invariants": {"checked": invariants_checked, "broken": 0},
+        "trust": trust_of(_facts(plan, simulation)),
+    }
+
+
+def _ended_by(plan: ScenarioPlan, recorder: Recorder) -> str:
+    if plan.duration_s is not None:
+        return BY_DURATION
+    return BY_WAITING if recorder.outcomes[UNFINISHED] else BY_LAST_REQUEST
+
+
+def _latency(recorder: Recorder, simulation: Simulation) -> dict[str, Any]:
+    gaps = Histogram()
+    for server in simulation.servers:
+        gaps.merge(server.token_gaps)
+    return {
+        "ttft": summary(recorder.ttft),
+        "tpot": summary(recorder.tpot),
+        "itl": summary(gaps) | {"max": gaps.high if gaps.count else None},
+        "e2e": summary(recorder.e2e),
+        "queue": summary(recorder.queue),
+        "gateway": summary(recorder.gateway),
+    }
+
+
+def _routing(simulation: Simulation) -> dict[str, Any] | None:
+    """How good choices were, held against fresh signals; None where nobody asked."""
+    judges = [one.counterfactual for one in simulation.services if one.counterfactual is not None]
+    return regret_of(judges) if judges else None
+
+
+def _encode(simulation: Simulation) -> dict[str, Any] | None:
+    """What making tokens of images and sound took; None where that is no stage of its own."""
+    encoders = simulation.requests.encoders
+    if encoders is None:
+        return None
+    return {
+        "requests": int(encoders.taken),
+        "tokens": int(encoders.tokens),
+        "busy": encoders.busy(simulation.now_s),
+        "wait": summary(encoders.wait),
+    }
+
+
+def _scaling(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any] | None:
+    if simulation.autoscaling is None or plan.scaling is None:
+        return None
+    return {**simulation.autoscaling.result(simulation.now_s), "notes": plan.scaling.notes()}
+
+
+def _disaggregation(simulation: Simulation) -> dict[str, Any] | None:
+    """What became of prompts that were computed elsewhere; None where no pool has such a role."""
+    splitting, link = simulation.requests.splitting, simulation.cluster.link
+    if splitting is None or link is None:
+        return None
+    handoff = splitting.handoff
+    return {
+        "split": int(handoff.begun),
+        "retries": int(handoff.retries),
+        "moved_tokens": int(handoff.moved_tokens),
+        "present_tokens": int(handoff.present_tokens),
+        "stayed": int(handoff.stayed),
+        "no_prefill_server": int(handoff.unserved),
+        "moved_bytes": link.moved_bytes,
+        "link_busy": per(link.busy_until(simulation.now_s), simulation.now_s),
+        "room": summary(handoff.room),
+        "transfer": summary(handoff.transfer),
+    }
+
+
+def _pools(plan: ScenarioPlan, simulation: Simulation) -> dict[str, Any]:
+    pools: dict[str, Any] = {}
+    seconds = simulation.now_s
+    for pool, own in zip(plan.pools, simulation.cluster.pools, strict=True):
+        servers = own.servers
+        replica_seconds = own.paid_s(seconds)
+        served = own.served_s(seconds)
+        pools[pool.name] = {
+            "model": pool.model,
+            "cluster": pool.cluster,
+            "replica_seconds": replica_seconds,
+            "ready_seconds": served,
+            "accelerator_seconds": replica_seconds * pool.tensor_parallel,
+            "replicas": replicas_of(pool, own),
+            "utilization": per(sum(server.busy_s for server in servers), served),
+            "preemptions": sum(server.preemptions for server in servers),
+            "kv_peak": max((kv_peak_of(server) for server in servers), default=0.0),
+            "kv_blocks": int(own.limits.usable_blocks),
+            "kv_leaked": sum(int(server.pool.leaked) for server in servers),
+            "price_per_hour": price_of(pool),
+            "cost": cost_of(pool, replica_seconds),
+            "offload": offload_of(pool, own, served),
+            "step_time": step_time_source(pool),
+        }
+    return pools
+
+
+# What the run is judged by
+
+
+def _facts(plan: ScenarioPlan, simulation: Simulation) -> RunFacts:
+    recorder, encoders = simulation.recorder, simulation.requests.encoders
+    owned = zip(plan.pools, simulation.cluster.pools, strict=True)
+    return RunFacts(
+        seconds=simulation.now_s,
+        duration_s=plan.duration_s,
+        last_arrival_s=simulation.requests.last_arrival_s,
+        outcomes=recorder.outcomes,
+        arrived=recorder.arrived,
+        attained=sum(int(account.attained) for account in recorder.classes),
+        completed={account.name: int(account.completed) for account in recorder.classes},
+        pools=[_pool_facts(pool, own) for pool, own in owned],
+        samples=simulation.timeline.samples,
+        slots=[server.limits.max_num_seqs for server in simulation.servers],
+        most_servers=sum(pool.most for pool in simulation.cluster.pools),
+        encoders_busy=None if encoders is None else encoders.busy(simulation.now_s),
+        sources=plan.sources,
+        traces=simulation.traffic.left_out(),
+    )
+
+
+def _pool_facts(plan: PoolSettings, pool: Pool) -> PoolFacts:
+    model = pool.step_time
+    kernels_only = isinstance(model, Table) and model.tokens is not None and model.per_step_s == 0.0
+    return PoolFacts(
+        name=plan.name,
+        model=plan.step_time.model,
+        evidence=evidence_of(plan, shape_of(plan), model),
+        kernels_only=kernels_only,
+        bounds=model.measured(),
+        extrapolated=_extrapolated(pool.servers),
+    )
+
+
+def _extrapolated(servers: list[Server]) -> dict[str, Any] | None:
+    """How much of a pool's steps lay beyond what was measured; None: it has no such bounds."""
+    counts = [server.extrapolation for server in servers if server.extrapolation is not None]
+    if not counts:
+        return None
+    return {
+        "step_share": per(
+            sum(int(one.steps) for one in counts), sum(int(one.steps) for one in servers)
+        ),
+        "time_share": per(sum(one.time_s for one in counts), sum(one.busy_s for one in servers)),
+        "steps": {
+            "tokens": sum(int(one.over_tokens) for one in counts),
+            "decodes": sum(int(one.over_decodes) for one in counts),
+            "context": sum(int(one.over_context) for one in counts),
+        },
+        "most": {
+            "tokens": max(int(one.most_tokens) for one in counts),
+            "decodes": max(int(one.most_decodes) for one in counts),
+            "context": max(int(one.most_context) for one in counts),
+        },
+    }

@@ -1,0 +1,334 @@
+"""Rules of `fleet:` and `gangs:`, what contradicts the pools of servers, and the plan of both."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from windtunnel.core.errors import InputError, nearest
+from windtunnel.fleet.demand import GPU
+from windtunnel.fleet.settings import FleetPool, FleetSettings
+from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
+from windtunnel.gangs.objects import CLIQUE, GROUP, SET
+from windtunnel.gangs.servers import slots_of
+from windtunnel.gangs.templates import SetSpec
+from windtunnel.settings.document import KeyPath, read_text
+from windtunnel.settings.faults import Fault, dotted
+from windtunnel.twin.fleet.pools import machine_price
+from windtunnel.twin.infrastructure.plan import (
+    BackingPlan,
+    DelayPlan,
+    InfrastructurePlan,
+    PodTimesPlan,
+)
+from windtunnel.twin.kubernetes.build import times_of
+from windtunnel.twin.kubernetes.settings import TimesSpec
+from windtunnel.twin.kubernetes.times import NORMAL, PodDelay
+from windtunnel.twin.scenario.sections import Scenario
+from windtunnel.twin.settings import PoolSettings, ServingSettings
+
+QUICK = TimesSpec(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
+"""Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
+
+
+class Found(NamedTuple):
+    """Something that a pool can be a number of."""
+
+    set_name: str
+    kind: str
+    name: str
+    spec: SetSpec
+
+    def accelerators(self) -> float:
+        """What all pods of one replica ask for."""
+        return sum(
+            count * self.spec.roles[role].requests.get(GPU, 0.0)
+            for (role, _), count in slots_of(self.spec, self.kind, self.name).items()
+        )
+
+    def smallest(self) -> int:
+        """The fewest replicas above zero."""
+        if self.kind == CLIQUE:
+            return self.spec.roles[self.name].min_available
+        if self.kind == GROUP:
+            return next(one.min_available for one in self.spec.groups if one.name == self.name)
+        return 0
+
+    def replicas(self) -> int:
+        """As many as the manifest asks for, over all replicas of the set."""
+        if self.kind == SET:
+            return self.spec.replicas
+        if self.kind == CLIQUE:
+            return self.spec.replicas * self.spec.roles[self.name].replicas
+        group = next(one for one in self.spec.groups if one.name == self.name)
+        return self.spec.replicas * group.replicas
+
+
+def infrastructure_faults(spec: Scenario) -> Iterator[Fault]:
+    """What is wrong with machines, and between them and pools; manifests are looked at later."""
+    if spec.fleet is not None:
+        yield from _price_faults(spec.fleet)
+        yield from _machine_faults(spec, spec.fleet)
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.clique is not None and spec.gangs is None:
+            hint = "add `gangs` with the manifests, or leave it out: a replica is a pod then"
+            yield Fault((*path, "clique"), "the scenario has no `gangs`", hint=hint)
+        if pool.priority is not None and spec.fleet is None:
+            what = "machines are without end: the scenario has no `fleet`"
+            yield Fault((*path, "priority"), what, hint="add `fleet`, or leave it out")
+    gangs, startup = spec.gangs, spec.serving.startup
+    if gangs and startup and "readiness" in gangs.times.model_fields_set:
+        what = "`serving.startup` says how long a pod loads already"
+        yield Fault(("gangs", "times", "readiness"), what, hint="leave out one of the two")
+
+
+def _price_faults(fleet: FleetSettings) -> Iterator[Fault]:
+    for index, pool in enumerate(fleet.pools):
+        if machine_price(pool) is None:
+            what = f"missing, and the catalog has no price for {pool.accelerator!r}"
+            path = ("fleet", "pools", index, "price_per_hour")
+            yield Fault(path, what, "dollars for an hour of one machine")
+
+
+def _machine_faults(spec: Scenario, fleet: FleetSettings) -> Iterator[Fault]:
+    """Servers that no machine could ever hold."""
+    kinds = list(dict.fromkeys(one.accelerator for one in fleet.pools))
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.accelerator is None:
+            what = "missing, but `fleet` has machines by accelerator"
+            yield Fault((*path, "accelerator"), what, ", ".join(kinds))
+            continue
+        matching = _matching(fleet, pool)
+        if not matching:
+            what = f"no pool of `fleet` has {pool.accelerator!r}"
+            hint = nearest(pool.accelerator, kinds)
+            yield Fault((*path, "accelerator"), what, ", ".join(kinds), hint)
+            continue
+        largest = max(one.accelerators for one in matching)
+        if spec.gangs is None and pool.tensor_parallel > largest:
+            what = f"{pool.tensor_parallel} accelerators, and a machine has {largest} at most"
+            hint = "describe the pods of a server that spans machines by `gangs` and `clique`"
+            yield Fault((*path, "tensor_parallel"), what, hint=hint)
+            continue
+        most = sum(_room(one, pool.tensor_parallel) * one.machines.max for one in matching)
+        if pool.replicas > most:
+            what = f"{pool.replicas} servers, and the machines of `fleet` can hold {most}"
+            yield Fault((*path, "replicas"), what, hint="raise machines.max, or lower replicas")
+
+
+def _matching(fleet: FleetSettings, pool: PoolSettings) -> list[FleetPool]:
+    return [one for one in fleet.pools if one.accelerator == pool.accelerator]
+
+
+def _room(machines: FleetPool, accelerators: int) -> float:
+    """How many servers one machine holds; of a server that spans machines, which part of one."""
+    whole = machines.accelerators // accelerators
+    return whole or 1.0 / math.ceil(accelerators / machines.accelerators)
+
+
+# What manifests say.
+
+
+def read_sets(spec: Scenario, folder: Path) -> tuple[list[NamedSet], list[tuple[str, str]]]:
+    """The sets of all manifests, and the texts that they come from; no two have one name."""
+    assert spec.gangs is not None
+    sets: dict[str, NamedSet] = {}
+    files = []
+    for number, name in enumerate(spec.gangs.manifests):
+        file, place = str(folder / name), dotted(("gangs", "manifests", number))
+        try:
+            text = read_text(file, NOUN)
+            own = load_manifests_text(text, file).sets
+        except InputError as error:
+            error.say_of(place)
+            raise
+        for one in own:
+            if one.name in sets:
+                what = f"the set {one.name} is defined twice"
+                hint = "write each manifest once, and give every set its own name"
+                raise InputError(what, where=f"{place}: {file}", hint=hint)
+            sets[one.name] = one
+        files.append((file, text))
+    return list(sets.values()), files
+
+
+def everything(sets: Sequence[NamedSet]) -> dict[str, Found | None]:
+    """All that a pool can name; a name that means several things is None."""
+    found: dict[str, Found | None] = {}
+    for one in sets:
+        parts = [Found(one.name, SET, one.name, one.spec)]
+        parts += [Found(one.name, GROUP, group.name, one.spec) for group in one.spec.groups]
+        parts += [Found(one.name, CLIQUE, role.name, one.spec) for role in one.spec.alone]
+        for part in parts:
+            if part.kind != SET:
+                found[f"{one.name}/{part.name}"] = part
+            found[part.name] = None if part.name in found else part
+    return found
+
+
+def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
+    """What contradicts each other between pools and the manifests of gangs."""
+    known = everything(sets)
+    names = ", ".join(name for name, one in known.items() if one is not None) or "none"
+    owners: dict[tuple[str, str], str] = {}
+    homes: dict[str, str] = {}
+    members = {
+        role: f"{one.name}/{group.name}"
+        for one in sets
+        for group in one.spec.groups
+        for role in group.roles
+    }
+    for index, pool in enumerate(spec.serving.pools):
+        path: KeyPath = ("serving", "pools", index)
+        if pool.clique is None:
+            what = "no clique backs the pool: the scenario has `gangs`"
+            yield Fault((*path, "clique"), what, names)
+            continue
+        found = known.get(pool.clique)
+        if found is None:
+            what = f"the manifests have no {pool.clique!r}"
+            hint = nearest(pool.clique, list(known))
+            if pool.clique in known:
+                what, hint = f"{pool.clique!r} is in more than one set", "write SET/NAME"
+            elif pool.clique.rpartition("/")[2] in members:
+                group = members[pool.clique.rpartition("/")[2]]
+                what = f"the clique {pool.clique!r} is scaled with its scaling group"
+                hint = f"name the group: {group}"
+            yield Fault((*path, "clique"), what, names, hint)
+            continue
+        home = homes.setdefault(found.set_name, pool.cluster)
+        if home != pool.cluster:
+            what = f"{pool.cluster!r}, and the set {found.set_name!r} is in {home!r}"
+            yield Fault((*path, "cluster"), what, hint="a set is in one cluster; write another set")
+        yield from _owner_faults((*path, "clique"), pool, found, owners)
+        yield from _size_faults(path, pool, found, spec)
+
+
+def _owner_faults(
+    path: KeyPath, pool: PoolSettings, found: Found, owners: dict[tuple[str, str], str]
+) -> Iterator[Fault]:
+    """A clique has one owner: whoever has a set has all that is in it."""
+    mine = (found.set_name, "" if found.kind == SET else found.name)
+    for (set_name, name), owner in owners.items():
+        if set_name == mine[0] and (name == mine[1] or not name or not mine[1]):
+            what = f"it is scaled by two owners: {owner} has {name or set_name!r} already"
+            yield Fault(path, what, hint="let each pool name something of its own")
+    owners[mine] = f"pool {pool.name}"
+
+
+def _size_faults(
+    path: KeyPath, pool: PoolSettings, found: Found, spec: Scenario
+) -> Iterator[Fault]:
+    asked = found.accelerators()
+    if asked != pool.tensor_parallel and (asked or spec.fleet is not None):
+        what = f"a replica has {pool.tensor_parallel}, and the pods of {pool.clique} ask for"
+        hint = f"of {GPU}; set one to the other"
+        yield Fault((*path, "tensor_parallel"), f"{what} {asked:g}", hint=hint)
+    smallest = found.smallest()
+    written = "replicas" in pool.model_fields_set
+    if written and 0 < pool.replicas < smallest * found.spec.replicas:
+        what = f"{pool.replicas} is less than the minAvailable of {pool.clique}, {smallest}"
+        yield Fault((*path, "replicas"), what, f"0, or {smallest} and more")
+    bounds = getattr(spec.scaling, "pools", {}) if spec.scaling is not None else {}
+    lowest = getattr(bounds.get(pool.name), "min", None)
+    if lowest is not None and 0 < lowest < smallest:
+        what = f"{lowest} is less than the minAvailable of {pool.clique}, {smallest}"
+        yield Fault(("scaling", "pools", pool.name, "min"), what, f"0, or {smallest} and more")
+    if spec.fleet is not None:
+        yield from _pod_faults(path, pool, found, spec.fleet)
+
+
+def _pod_faults(
+    path: KeyPath, pool: PoolSettings, found: Found, fleet: FleetSettings
+) -> Iterator[Fault]:
+    largest = max((one.accelerators for one in _matching(fleet, pool)), default=0)
+    for role, _ in slots_of(found.spec, found.kind, found.name):
+        asks = found.spec.roles[role].requests.get(GPU, 0.0)
+        if largest and asks > largest:
+            what = f"a pod of {role} asks for {asks:g} accelerators, a machine has {largest}"
+            yield Fault((*path, "clique"), what)
+
+
+# The plan.
+
+
+def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
+    """The scenario, in which pools have the replicas of their manifests if they say nothing else.
+
+    What is wrong with manifests is for `gang_faults` to say.
+    """
+    if spec.gangs is None:
+        return spec
+    try:
+        known = everything(read_sets(spec, file.parent)[0])
+    except InputError:
+        return spec
+    pools = []
+    for pool in spec.serving.pools:
+        found = known.get(pool.clique) if pool.clique is not None else None
+        if found is not None and "replicas" not in pool.model_fields_set:
+            pools.append(pool.model_copy(update={"replicas": found.replicas()}))
+        else:
+            pools.append(pool)
+    return spec.model_copy(update={"serving": spec.serving.model_copy(update={"pools": pools})})
+
+
+def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
+    """What contradicts between pools and manifests; a file that cannot be read is raised."""
+    if spec.gangs is None:
+        return []
+    return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
+
+
+def infrastructure_plan(spec: Scenario, file: Path) -> InfrastructurePlan | None:
+    """The plan of a scenario without faults; None: servers stand on nothing."""
+    if spec.fleet is None and spec.gangs is None:
+        return None
+    sets: list[NamedSet] = []
+    files: list[tuple[str, str]] = []
+    if spec.gangs is not None:
+        sets, files = read_sets(spec, file.parent)
+    known = everything(sets)
+    backings = []
+    for pool in spec.serving.pools:
+        found = known.get(pool.clique) if pool.clique is not None else None
+        if found is not None:
+            backings.append(BackingPlan(pool.name, found.set_name, found.kind, found.name))
+    return InfrastructurePlan(
+        files=tuple(files),
+        backings=tuple(backings),
+        priorities=dict(spec.gangs.priorities) if spec.gangs is not None else {},
+        pool_priorities={
+            pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
+        },
+        times=_times(spec),
+        fleet=spec.fleet,
+    )
+
+
+def _times(spec: Scenario) -> PodTimesPlan:
+    times = times_of(spec.gangs.times if spec.gangs is not None else QUICK)
+    readiness = _load(spec.serving) or _delay(times.readiness)
+    return PodTimesPlan(
+        scheduling=_delay(times.scheduling),
+        image_pull=_delay(times.image_pull),
+        startup=_delay(times.startup),
+        readiness=readiness,
+        ending=_delay(times.ending),
+        crash_after_s=times.crash_after_s,
+        node_lost_after_s=times.node_lost_after_s,
+        evict_after_s=times.evict_after_s,
+    )
+
+
+def _load(serving: ServingSettings) -> DelayPlan | None:
+    if serving.startup is None:
+        return None
+    load = serving.startup.load
+    return DelayPlan(load.mean_s, NORMAL, load.stddev_s)
+
+
+def _delay(delay: PodDelay) -> DelayPlan:
+    return DelayPlan(delay.mean_s, delay.kind, delay.spread)

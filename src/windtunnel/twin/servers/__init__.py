@@ -1,0 +1,1 @@
+"""Servers of a run: replicas and their lifecycle, pools, the autoscaler that sizes them."""

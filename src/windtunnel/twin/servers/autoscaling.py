@@ -1,0 +1,136 @@
+"""Drives an autoscaler in a run: takes its snapshots, and carries out its orders, late as they are.
+
+Every interval a snapshot is taken; the loop of the scaler gets it after the scrape delay, and what
+it orders is done after an actuation delay that is drawn. When it looks, what it orders and which
+orders come too late is decided by `scaling.actuation`.
+"""
+
+from typing import Any, Final
+
+from windtunnel.core.loop import Component, EventQueue
+from windtunnel.core.random import Stream
+from windtunnel.core.telemetry import Event, Plain, Telemetry
+from windtunnel.core.vocabulary import APPLIED, KEPT, RESIZED, SUPERSEDED
+from windtunnel.scaling.actuation import IssuedDecision, OrderOutcome, ScalingLoop, ScalingOrder
+from windtunnel.scaling.measures import Measures
+from windtunnel.scaling.settings import ActuationDelay
+from windtunnel.scaling.snapshot import Snapshot
+from windtunnel.twin.servers.lifecycle import Lifecycle
+from windtunnel.twin.servers.observation import FleetObserver
+from windtunnel.twin.servers.replicas import Pool
+
+# What is planned, by what goes first of one instant.
+APPLY: Final = 1
+DECIDE: Final = 2
+TICK: Final = 3
+
+
+class Autoscaling(Component):
+    """Feeds the loop of one autoscaler, and does what it orders."""
+
+    def __init__(
+        self,
+        loop: ScalingLoop,
+        delay: ActuationDelay,
+        lifecycle: Lifecycle,
+        pools: list[Pool],
+        observer: FleetObserver,
+        stream: Stream,
+        telemetry: Telemetry,
+    ) -> None:
+        self.loop: Final = loop
+        self._delay: Final = delay
+        self._lifecycle: Final = lifecycle
+        self._pools: Final = {pool.name: pool for pool in pools}
+        self._observer: Final = observer
+        self._stream: Final = stream
+        self._telemetry: Final = telemetry
+        self._measures: Final = Measures()
+        self.changes = 0  # decisions that changed the size of a pool
+        self.dark = 0  # how many faults keep metrics from it
+        self.missed: Final = observer.missed  # the same of single servers
+        self.lag_s = 0.0  # how much later they come than they should
+        self.skew_s = 0.0  # how far its clock is off
+        self._planned: Final = EventQueue()
+        self._planned.push(loop.next_tick_s, TICK, None)
+
+    def next_s(self) -> float:
+        return self._planned.next_s
+
+    def advance(self, now_s: float) -> None:
+        entry = self._planned.pop()
+        assert entry is not None
+        payload = entry[3]
+        if entry[1] == TICK:
+            self._planned.push(self.loop.tick(now_s), TICK, None)
+            true, seen = self._observer.look(now_s)
+            self._measures.look(true)
+            arrives_s = self.loop.arrival_s(now_s, self.lag_s)
+            if not self.dark and arrives_s is not None:
+                self._planned.push(arrives_s, DECIDE, seen)
+        elif entry[1] == DECIDE:
+            assert isinstance(payload, Snapshot)
+            self._decide(payload, now_s)
+        else:
+            assert isinstance(payload, ScalingOrder)
+            self._apply(payload, now_s)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no snapshot reaches it: a fault keeps metrics from it, or it is stopped."""
+        return self.dark > 0 or self.loop.is_stopped
+
+    def _decide(self, snapshot: Snapshot, now_s: float) -> None:
+        issued = self.loop.decide(snapshot, now_s + self.skew_s)
+        if issued is None:
+            return
+        for one in issued.decisions:
+            kind = RESIZED if one.decision.changes else KEPT
+            if self._telemetry.wants(kind):
+                self._telemetry.emit(_decided(kind, one, snapshot.taken_s, now_s))
+        if issued.order is not None:
+            delay_s = max(0.0, self._stream.normal(self._delay.mean_s, self._delay.stddev_s))
+            self._planned.push(now_s + delay_s, APPLY, issued.order)
+
+    def _apply(self, order: ScalingOrder, now_s: float) -> None:
+        """Carries an order out, but for pools that a later one was quicker to reach."""
+        sizes = {name: pool.target for name, pool in self._pools.items()}
+        for outcome in self.loop.arrived(order, sizes):
+            decision = outcome.issued.decision
+            self._log(outcome, now_s)
+            if outcome.change:
+                self.changes += 1
+                self._measures.changed(decision.variant, outcome.change)
+                pool = self._pools[decision.variant]
+                self._lifecycle.set_target(pool, decision.target, now_s, decision.reason)
+
+    def _log(self, outcome: OrderOutcome, now_s: float) -> None:
+        """A decision has reached the cluster."""
+        kind = SUPERSEDED if outcome.superseded else APPLIED
+        if self._telemetry.wants(kind):
+            decision = outcome.issued.decision
+            data: dict[str, Plain] = {
+                "id": outcome.issued.id,
+                "current": outcome.current,
+                "target": decision.target,
+            }
+            name = f"pool/{decision.variant}"
+            self._telemetry.emit(Event(now_s, kind, name, decision.reason, data))
+
+    def result(self, now_s: float) -> dict[str, Any]:
+        """What `result.json` says of it, at the end of a run."""
+        self._measures.close(now_s)
+        return {
+            "ticks": self.loop.ticks,
+            "changes": self.changes,
+            "superseded": self.loop.superseded,
+            **self._measures.result(),
+            "pools": {name: {"sizes": pool.sizes()} for name, pool in self._pools.items()},
+        }
+
+
+def _decided(kind: str, issued: IssuedDecision, seen_s: float, now_s: float) -> Event:
+    """A decision as an event: the sizes, the numbers, what bound it, and when it was so."""
+    decision = issued.decision
+    data: dict[str, Plain] = {"id": issued.id, "seen": seen_s, **decision.as_data()}
+    return Event(now_s, kind, f"pool/{decision.variant}", decision.reason, data)

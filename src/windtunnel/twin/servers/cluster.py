@@ -1,0 +1,212 @@
+"""The servers of a run and who of them acts next.
+
+A server changes through here alone, because whatever changes it may change when it acts next, and
+its place on the agenda must follow.
+"""
+
+from typing import Final
+
+from windtunnel.core.loop import Actor, Agenda
+from windtunnel.core.signals import Signals
+from windtunnel.engine.server import Server
+from windtunnel.engine.views import probe
+from windtunnel.twin.requests.kv_link import Link
+from windtunnel.twin.results.accounts import Owners
+from windtunnel.twin.results.recorder import Overheads
+from windtunnel.twin.servers.replicas import DRAINING, READY, STARTING, Pool, Replica
+from windtunnel.twin.servers.signal_faults import SignalFaults
+from windtunnel.workload.request import Request
+
+LAST_TURN: Final = 1 << 40
+"""The turn of whoever acts after all servers of the same instant; there are fewer of those."""
+
+
+class Roster:
+    """The servers of one model that get requests now, and what a control plane sees of them.
+
+    Each model has a control plane of its own, which probes the model's servers and no others.
+    """
+
+    def __init__(self, staleness_s: float) -> None:
+        self.ready: Final[list[Server]] = []  # by number
+        self.signals: Final = Signals([], staleness_s, [])
+        self.hidden: Final[dict[int, int]] = {}  # ready servers: how many faults hide each
+        self.signal_faults: SignalFaults | None = None  # from the first fault of metrics on
+
+    def probe(self, now_s: float) -> None:
+        """Asks every server for its load, when the last time is long enough ago."""
+        if self.signals.stale(now_s):
+            if self.signal_faults is None:
+                probe(self.ready, self.signals, now_s)
+            else:
+                self.signal_faults.probe(self.ready, self.signals, now_s)
+
+    def visible(self) -> list[Server]:
+        """Those that routers can choose."""
+        if not self.hidden:
+            return self.ready
+        return [one for one in self.ready if int(one.index) not in self.hidden]
+
+    def enter(self, server: Server) -> None:
+        place = len(self.ready)
+        while place > 0 and self.ready[place - 1].index > server.index:
+            place -= 1
+        self.ready.insert(place, server)
+
+
+Mark = tuple[int, int, int, int, float]
+"""Requests, free blocks, requests that run and that wait, and the next event of a server."""
+
+
+class Cluster:
+    """Servers by model, and the link between them when there is one.
+
+    Lists by server have an entry for everyone that ever was: numbers are never given twice.
+    """
+
+    def __init__(
+        self, pools: list[Pool], link: Link | None, staleness_s: float, models: int = 1
+    ) -> None:
+        self.pools: Final = pools
+        self.link: Final = link
+        self.servers: Final[list[Server]] = []
+        self.replicas: Final[list[Replica]] = []  # by server
+        self.overheads: Final[list[Overheads]] = []  # by server
+        self.owners: Final = Owners([pool.name for pool in pools])
+        self.rosters: Final = [Roster(staleness_s) for _ in range(models)]
+        self.draining = 0
+        self.marks: Final[list[Mark]] = []  # by server: how it was when it was last checked
+        self.vacated: Final[list[int]] = []  # draining servers that may have nothing left to do
+        self._journals = False
+        self.agenda: Final = Agenda([link if link is not None else Actor(LAST_TURN)])
+
+    def add(self, pool: Pool) -> Replica:
+        """A server more, which gets no requests yet."""
+        for roster in self.rosters:  # numbers count over all models
+            roster.signals.join(int(pool.limits.max_num_seqs))
+        server = Server(len(self.servers), pool.limits, pool.step_time)
+        server.token_overhead_s = pool.overheads.per_token_s
+        replica = Replica(server, pool, len(pool.replicas))
+        self.owners.add(self.pools.index(pool), replica.number)
+        self.servers.append(server)
+        self.replicas.append(replica)
+        self.overheads.append(pool.overheads)
+        self.agenda.add(server)
+        if self._journals:
+            _keep_journals(server)
+        pool.join(replica)
+        return replica
+
+    def keep_journals(self) -> None:
+        """From now on servers write down what they load, evict and fetch, for the event log."""
+        self._journals = True
+        for server in self.servers:
+            _keep_journals(server)
+
+    def begin_with(self, pool: Pool, replicas: int) -> None:
+        """Servers that are ready when the run begins."""
+        pool.target = replicas
+        for _ in range(replicas):
+            replica = self.add(pool)
+            pool.move(replica, STARTING, 0.0)
+            pool.move(replica, READY, 0.0)
+            self.rosters[pool.model].ready.append(replica.server)
+        self.rosters[pool.model].signals.answer(self.decoders(pool.model))
+
+    def decoders(self, model: int) -> list[int]:
+        """The servers that answer requests for a model now."""
+        ready = self.rosters[model].visible()
+        return [int(one.index) for one in ready if self.replicas[one.index].pool.decodes]
+
+    def prefillers(self, model: int, site: int) -> list[int]:
+        """Its servers at a site that compute prompts for others now, by the way or alone."""
+        pools = [(self.replicas[one.index].pool, one) for one in self.rosters[model].visible()]
+        return [int(one.index) for pool, one in pools if pool.prefills and pool.site == site]
+
+    @property
+    def starting(self) -> int:
+        return sum([pool.counts[STARTING] for pool in self.pools])
+
+    def observe_latency(self, request: Request) -> None:
+        """Counts the times of a completed request in what its server reports at the next probe."""
+        gaps = request.output_tokens - 1
+        tpot_s = 0.0
+        if gaps > 0:
+            tpot_s = (request.finished_s - request.first_token_s) / float(gaps)
+        signals = self.rosters[request.model].signals
+        signals.observe_latency(request.server, request.first_token_s - request.sent_s, tpot_s)
+
+    def left(self, server: int) -> None:
+        """Something has left a server: one that drains may have nothing else to do."""
+        if self.draining and self.replicas[server].state == DRAINING:
+            self.vacated.append(server)
+
+    def submit(self, request: Request, server: Server, now_s: float) -> None:
+        wake_s = server.wake_s
+        server.submit(request, now_s)
+        if server.wake_s != wake_s:
+            self.agenda.moved(server)
+
+    def advance(self, server: Server, now_s: float) -> None:
+        server.advance(now_s)
+        self.agenda.moved(server)
+        if self.draining:
+            self.left(server.index)
+
+    def cancel(self, request: Request, now_s: float) -> None:
+        server = self.servers[request.server]
+        server.cancel(request, now_s)
+        self.agenda.moved(server)
+        self.left(server.index)
+
+    def leak(self, server: Server, blocks: int, now_s: float) -> int:
+        """How many KV blocks of a server became unusable."""
+        leaked = server.leak(blocks, now_s)
+        self.agenda.moved(server)
+        return int(leaked)
+
+    def slow_down(self, server: Server, factor: float, now_s: float) -> None:
+        """From the next step that it plans on."""
+        server.slow_down(factor, now_s)
+        self.agenda.moved(server)
+
+    def crash(self, server: Server, now_s: float) -> None:
+        """A server that no request has to do with any more ends as it stands."""
+        server.crash(now_s)
+        self.agenda.moved(server)
+
+    def reserve(self, request: Request, tokens: int, now_s: float) -> int:
+        """Tokens that must be moved to the request's server; -1: its blocks are short."""
+        server = self.servers[request.server]
+        missing = server.reserve(request, tokens, now_s)
+        self.agenda.moved(server)
+        return missing
+
+    def adopt(self, request: Request, kept: Request, now_s: float) -> None:
+        """Moves a request to the server where the blocks of its prompt are kept."""
+        signals = self.rosters[request.model].signals
+        signals.ended(request.server)
+        self.left(request.server)
+        request.server = kept.server
+        signals.sent(request.server)
+        server = self.servers[request.server]
+        server.adopt(request, kept, now_s)
+        self.agenda.moved(server)
+
+    def submit_arrived(self, request: Request, now_s: float) -> None:
+        server = self.servers[request.server]
+        server.submit_arrived(request, now_s)
+        self.agenda.moved(server)
+
+    def let_go(self, request: Request, now_s: float) -> None:
+        server = self.servers[request.server]
+        server.let_go(request, now_s)
+        self.agenda.moved(server)
+        self.left(server.index)
+
+
+def _keep_journals(server: Server) -> None:
+    if server.slots is not None:
+        server.slots.journal = []
+    if server.tiers is not None:
+        server.tiers.journal = []

@@ -1,0 +1,285 @@
+"""The life of a replica: asked for, started, ready, draining, gone. One method for each step.
+
+Whatever must change with a step changes in its method and nowhere else: who may be chosen, what is
+known of servers, what is paid, what is logged.
+"""
+
+from typing import Final
+
+from windtunnel.core.loop import Component, EventQueue
+from windtunnel.core.random import Streams
+from windtunnel.core.vocabulary import RUN_BEGINS
+from windtunnel.twin.requests.port import RequestPort
+from windtunnel.twin.requests.service import Service
+from windtunnel.twin.results.event_log import ReplicaLog
+from windtunnel.twin.results.recorder import Recorder
+from windtunnel.twin.servers.backing import ReplicaBacking
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.twin.servers.replicas import (
+    DRAINING,
+    GONE,
+    PENDING,
+    READY,
+    STARTING,
+    Pool,
+    Replica,
+)
+
+WAIT: Final = "wait"
+REDIRECT: Final = "redirect"
+IMMEDIATE: Final = "immediate"
+DRAINS: Final = (WAIT, REDIRECT, IMMEDIATE)
+
+
+class Startup:
+    """How long a replica loads before it is ready, and what a drain does to requests."""
+
+    def __init__(self, mean_s: float, stddev_s: float, drain: str) -> None:
+        assert drain in DRAINS
+        self.mean_s: Final = mean_s
+        self.stddev_s: Final = stddev_s
+        self.drain: Final = drain
+
+
+class Lifecycle(Component):
+    """Moves the replicas of a run from state to state."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        recorder: Recorder,
+        services: list[Service],
+        startup: Startup,
+        streams: Streams,
+        replica_log: ReplicaLog,
+    ) -> None:
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._services: Final = services
+        self._startup: Final = startup
+        self._streams: Final = streams
+        self.replica_log: Final = replica_log
+        self._startups: Final = EventQueue()
+        self._settling = False  # before the run: nobody chooses among servers yet
+        self._changed: Final[dict[int, Pool]] = {}  # by model: a pool that changed meanwhile
+        self.inside = RequestPort()  # the loop itself, once it is there
+        self.infrastructure: ReplicaBacking | None = None  # what replicas stand on, if on anything
+        for model, service in enumerate(services):
+            answering = [one for one in cluster.pools if one.decodes and one.model == model]
+            slots = [int(pool.limits.max_num_seqs) for pool in answering]
+            service.signals.least_slots = min(slots, default=0)
+
+    def next_s(self) -> float:
+        """When the next start-up ends."""
+        return self._startups.next_s
+
+    def advance(self, now_s: float) -> None:
+        entry = self._startups.pop()
+        assert entry is not None
+        replica = entry[3]
+        assert isinstance(replica, Replica)
+        self.ready(replica, now_s)
+
+    @property
+    def starting(self) -> int:
+        return self._cluster.starting
+
+    def open(self) -> None:
+        """The replicas that a run begins with are told of."""
+        for pool in self._cluster.pools:
+            for replica in pool.replicas:
+                self.replica_log.add(0.0, replica, RUN_BEGINS)
+
+    def settle(self) -> None:
+        """Until `begin`, servers come and go before the run: routers learn of the last state."""
+        self._settling = True
+
+    def begin(self) -> None:
+        """The replicas that a run begins with are there."""
+        self._settling = False
+        for changed in self._changed.values():
+            self._choose_anew(changed)
+        for pool in self._cluster.pools:
+            pool.note_size(0.0)
+
+    def set_target(self, pool: Pool, replicas: int, now_s: float, reason: str) -> None:
+        """Asks for replicas, or lets some go, until so many are there or on their way.
+
+        Those that drain do not count, and are not called back. Who goes: first who is not ready
+        yet, the newest first; then who has the fewest requests, of equals the newest.
+        """
+        pool.target = replicas
+        if self.infrastructure is not None:
+            self.infrastructure.wish(pool, replicas, now_s, reason)
+            pool.note_size(now_s)
+            return
+        self.fill(pool, now_s, reason)
+        more = pool.coming_or_ready - replicas
+        if more > 0:
+            in_flight = self._services[pool.model].signals.in_flight
+            staying = [replica for replica in pool.here if replica.state != DRAINING]
+            staying.sort(key=lambda replica: _rank(replica, in_flight))
+            for replica in staying[:more]:
+                self.drain(replica, now_s, reason)
+        pool.note_size(now_s)
+
+    def fill(self, pool: Pool, now_s: float, reason: str) -> None:
+        """Asks for replicas while fewer are there or on their way than the pool should have."""
+        for _ in range(pool.target - pool.coming_or_ready):
+            self.place(self.ask(pool, now_s, reason), now_s, reason)
+
+    def ask(self, pool: Pool, now_s: float, reason: str) -> Replica:
+        """A replica is wanted, and has no machine yet."""
+        replica = self._cluster.add(pool)
+        self._recorder.join()
+        self._tell(replica, now_s, reason)
+        return replica
+
+    def place(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It has a machine, and loads the model for as long as is drawn."""
+        self.begin_loading(replica, now_s, reason)
+        pool = replica.pool
+        stream = self._streams[f"startup.{pool.name}.{replica.number}"]
+        load_s = max(0.0, stream.normal(self._startup.mean_s, self._startup.stddev_s))
+        replica.planned = self._startups.push(now_s + load_s, 0, replica)
+
+    def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It has a machine and loads the model: from here on it costs money."""
+        assert replica.state == PENDING
+        replica.pool.started += 1
+        replica.pool.move(replica, STARTING, now_s)
+        self._tell(replica, now_s, reason)
+
+    def ready(self, replica: Replica, now_s: float) -> None:
+        """It has loaded the model, and gets requests."""
+        assert replica.state == STARTING
+        replica.planned = None
+        replica.pool.move(replica, READY, now_s)
+        self._services[replica.pool.model].roster.enter(replica.server)
+        self._choose_anew(replica.pool)
+        self._tell(replica, now_s, "loaded")
+        self.inside.opened(replica.pool.model)
+
+    def drain(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It gets no more requests and is gone when it has none; one that never had any, at once.
+
+        By the policy, requests that wait there, or all of them, go back to the router now.
+        """
+        assert replica.state in (PENDING, STARTING, READY)
+        pool = replica.pool
+        pool.drained += 1
+        if replica.state != READY:
+            if replica.planned is not None:
+                self._startups.cancel(replica.planned)
+                replica.planned = None
+            self._bury(replica, now_s, reason)
+            return
+        pool.move(replica, DRAINING, now_s)
+        self._cluster.draining += 1
+        self._services[pool.model].roster.ready.remove(replica.server)
+        self._choose_anew(pool)
+        self._tell(replica, now_s, reason)
+        if self._startup.drain != WAIT:
+            self.inside.send_back(replica.server, self._startup.drain == IMMEDIATE)
+        self._cluster.left(replica.server.index)
+        self.retire(now_s)
+
+    def lose(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It is gone at once, in whatever state it was, with everything on it.
+
+        Nobody is started in its place: that is for whoever keeps the pool at its size. Of the
+        requests that had to do with it each begins anew elsewhere, or ends.
+        """
+        assert replica.state != GONE
+        cluster = self._cluster
+        served = replica.state in (READY, DRAINING)
+        replica.pool.lost += 1
+        if replica.planned is not None:
+            self._startups.cancel(replica.planned)
+            replica.planned = None
+        if replica.state == READY:
+            self.shun([replica])
+        elif replica.state == DRAINING:
+            cluster.draining -= 1
+        self._bury(replica, now_s, reason)
+        if served:
+            self.inside.lose(replica.server, reason)
+            self.retire(now_s)
+
+    def shun(self, replicas: list[Replica]) -> None:
+        """They are lost in this instant: no request of one shall begin anew on the next."""
+        for replica in replicas:
+            ready = self._services[replica.pool.model].roster.ready
+            if replica.state == READY and replica.server in ready:
+                ready.remove(replica.server)
+                self._choose_anew(replica.pool)
+
+    def hide(self, replica: Replica) -> None:
+        """Routers no longer see it; it finishes what it has."""
+        hidden = self._services[replica.pool.model].roster.hidden
+        number = int(replica.server.index)
+        hidden[number] = hidden.get(number, 0) + 1
+        self._choose_anew(replica.pool)
+
+    def show(self, replica: Replica) -> None:
+        """One who hid it does so no more."""
+        hidden = self._services[replica.pool.model].roster.hidden
+        number = int(replica.server.index)
+        hidden[number] -= 1
+        if not hidden[number]:
+            del hidden[number]
+            self._choose_anew(replica.pool)
+            self.inside.opened(replica.pool.model)
+
+    def retire(self, now_s: float) -> None:
+        """Draining replicas go that have nothing left to do."""
+        cluster = self._cluster
+        while cluster.vacated:
+            replica = cluster.replicas[cluster.vacated.pop()]
+            if replica.state == DRAINING and self._is_done(replica):
+                cluster.draining -= 1
+                self._bury(replica, now_s, "drained")
+
+    def _is_done(self, replica: Replica) -> bool:
+        """Whether nothing is there, on its way there, or kept there for others."""
+        server = replica.server
+        in_flight = self._services[replica.pool.model].signals.in_flight
+        if in_flight[server.index] or server.load or server.holds_apart:
+            return False
+        return server.wake_s == float("inf")
+
+    def _bury(self, replica: Replica, now_s: float, reason: str) -> None:
+        """It is gone, and what was cached there with it."""
+        served = replica.state in (READY, DRAINING)
+        replica.pool.move(replica, GONE, now_s)
+        if served:
+            self._services[replica.pool.model].gone(int(replica.server.index))
+        self._tell(replica, now_s, reason)
+        if self.infrastructure is not None:
+            self.infrastructure.buried(replica, now_s)
+
+    def _choose_anew(self, pool: Pool) -> None:
+        """Whoever chooses among servers of the pool's model hears who there is.
+
+        All of them do, since they share a journal.
+        """
+        if self._settling:
+            self._changed[pool.model] = pool
+            return
+        cluster, service = self._cluster, self._services[pool.model]
+        service.choose_among(cluster.decoders(pool.model))
+        for site, router in enumerate(service.prefill_routers):
+            if router is not None:
+                router.set_candidates(cluster.prefillers(pool.model, site))
+
+    def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
+        replica.pool.note_size(now_s)
+        self.replica_log.add(now_s, replica, reason)
+
+
+def _rank(replica: Replica, in_flight: list[int]) -> tuple[int, int, int]:
+    """Who is let go before whom."""
+    number = int(replica.server.index)
+    if replica.state == READY:
+        return (1, in_flight[number], -number)
+    return (0, 0, -number)

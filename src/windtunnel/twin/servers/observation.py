@@ -1,0 +1,284 @@
+"""What an autoscaler sees of a run: its pools as variants of a model, and the traffic since."""
+
+import math
+from typing import Final
+
+from windtunnel.models.step_time.model import StepTimeModel, StepWork
+from windtunnel.scaling.build import ScalingSetup
+from windtunnel.scaling.snapshot import (
+    Flow,
+    MeanLatencies,
+    Model,
+    Objective,
+    ReplicaCounts,
+    ReplicaSpec,
+    ReplicaView,
+    RequestLengths,
+    Snapshot,
+    StepTimes,
+    Variant,
+)
+from windtunnel.twin.requests.in_flight import InFlight
+from windtunnel.twin.results.recorder import COMPLETED, Recorder
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.servers.cluster import Cluster
+from windtunnel.twin.servers.pools import cost_of
+from windtunnel.twin.servers.replicas import DRAINING, PENDING, READY, STARTING, Pool, Replica
+from windtunnel.twin.settings import PoolSettings
+from windtunnel.workload.settings.sources import models_of
+
+AN_HOUR_S = 3600.0
+WITHOUT_END = 10**12
+"""Accelerators of a kind of which there are as many as anybody wants."""
+
+
+class EngineTimes(StepTimes):
+    """The step times of a pool, for a policy that plans with them."""
+
+    def __init__(self, model: StepTimeModel) -> None:
+        self._model: Final = model
+
+    def step_s(self, prefill_tokens: float, decoding: float, context_tokens: float) -> float:
+        prompt, decodes = math.ceil(prefill_tokens), math.ceil(decoding)
+        if not prompt and not decodes:
+            return 0.0
+        chunks = [(prompt, 0, prompt)] if prompt else []
+        context = max(math.ceil(context_tokens), decodes)
+        return self._model.step_s(StepWork(chunks, decodes, context, decodes + len(chunks)))
+
+
+class Totals:
+    """Sums of one model since the start of a run; a flow is the difference of two."""
+
+    def __init__(self, recorder: Recorder, cluster: Cluster, model: int) -> None:
+        own = recorder.models[model] if recorder.models else None
+        of = recorder if own is None else own
+        self.arrived: Final = recorder.arrived if own is None else int(own.requests)
+        completed = recorder.outcomes[COMPLETED] if own is None else int(own.completed)
+        self.completed: Final = completed
+        self.met: Final = int(of.attained)
+        self.asked: Final = float(of.asked_prompt_tokens)
+        self.asked_squares: Final = of.asked_prompt_squares
+        self.prompt: Final = float(of.prompt_tokens)
+        self.output: Final = float(of.output_tokens)
+        self.hits: Final = float(of.prefix_hit_tokens)
+        replicas = zip(recorder.servers, cluster.replicas, strict=True)
+        servers = [account for account, one in replicas if one.pool.model == model]
+        self.ttft_s: Final = sum(one.ttft_s for one in servers)
+        self.writing_s: Final = sum(one.writing_s for one in servers)
+
+
+def _over(amount: float, count: float) -> float:
+    return amount / count if count > 0 else 0.0
+
+
+def flow_between(before: Totals, after: Totals, interval_s: float) -> Flow:
+    """The traffic between two sums."""
+    arrived, completed = after.arrived - before.arrived, after.completed - before.completed
+    output = after.output - before.output
+    ttft_s, writing_s = after.ttft_s - before.ttft_s, after.writing_s - before.writing_s
+    prompt = _over(after.asked - before.asked, arrived)
+    square = _over(after.asked_squares - before.asked_squares, arrived)
+    return Flow(
+        interval_s,
+        arrived=arrived,
+        completed=completed,
+        met=after.met - before.met,
+        lengths=RequestLengths(
+            prompt_tokens=prompt,
+            prompt_cv=_over(math.sqrt(max(0.0, square - prompt * prompt)), prompt),
+            output_tokens=_over(output, completed),
+            prefix_hit=_over(after.hits - before.hits, after.prompt - before.prompt),
+        ),
+        latencies=MeanLatencies(
+            ttft_s=_over(ttft_s, completed),
+            tpot_s=_over(writing_s, output - completed),
+            e2e_s=_over(ttft_s + writing_s, completed),
+        ),
+    )
+
+
+class FleetObserver:
+    """Takes snapshots of one run, each at a cost in proportion to its replicas."""
+
+    def __init__(
+        self,
+        plan: ScenarioPlan,
+        cluster: Cluster,
+        recorder: Recorder,
+        in_flight: InFlight,
+        scaling: ScalingSetup,
+    ) -> None:
+        self._plan: Final = plan
+        self._cluster: Final = cluster
+        self._recorder: Final = recorder
+        self._in_flight: Final = in_flight
+        self._bounds: Final = scaling.bounds
+        self._accelerators: Final = _accelerators(plan, scaling)
+        self._names: Final = plan.model_names
+        self._objectives: Final = [objective_of(plan, model) for model in plan.models]
+        self._specs: Final = [
+            _spec(plan, pool, own) for pool, own in zip(plan.pools, cluster.pools, strict=True)
+        ]
+        self._taken_s = 0.0
+        self._totals = self._sums()
+        self._heard: dict[int, tuple[int, int, float, float]] = {}  # by server, at the last look
+        self.missed: Final[dict[int, int]] = {}  # servers: how many faults hide the metrics of each
+
+    def look(self, now_s: float) -> tuple[Snapshot, Snapshot]:
+        """The run as it is, and as it is seen: without servers whose metrics are missed."""
+        totals = self._sums()
+        flows = [
+            flow_between(before, after, now_s - self._taken_s)
+            for before, after in zip(self._totals, totals, strict=True)
+        ]
+        self._taken_s, self._totals = now_s, totals
+        replicas = {
+            int(one.server.index): self._replica(one, now_s)
+            for pool in self._cluster.pools
+            for one in pool.here
+            if one.state == READY
+        }
+        true = Snapshot(now_s, self._models(flows, replicas), self._free())
+        if not self.missed:
+            return true, true
+        seen = {number: one for number, one in replicas.items() if number not in self.missed}
+        return true, Snapshot(now_s, self._models(flows, seen), self._free())
+
+    def _sums(self) -> list[Totals]:
+        """Of each model."""
+        models = range(len(self._names))
+        return [Totals(self._recorder, self._cluster, model) for model in models]
+
+    def _models(self, flows: list[Flow], replicas: dict[int, ReplicaView]) -> list[Model]:
+        """`replicas`: those that answered, by server; the other ready ones are missing."""
+        return [self._model(model, flow, replicas) for model, flow in enumerate(flows)]
+
+    def _model(self, model: int, flow: Flow, replicas: dict[int, ReplicaView]) -> Model:
+        pools = zip(self._plan.pools, self._cluster.pools, strict=True)
+        return Model(
+            self._names[model],
+            [
+                self._variant(number, plan, own, replicas)
+                for number, (plan, own) in enumerate(pools)
+                if own.model == model
+            ],
+            flow=flow,
+            queued=self._in_flight.queued[model],
+            queued_prompt_tokens=float(self._in_flight.queued_prompt_tokens[model]),
+            objective=self._objectives[model],
+        )
+
+    def _free(self) -> dict[str, int] | None:
+        """Accelerators that no replica has or will have, by kind; None where none is limited."""
+        if self._accelerators is None:
+            return None
+        free: dict[str, int] = {}
+        for plan, own in zip(self._plan.pools, self._cluster.pools, strict=True):
+            kind = plan.accelerator or ""
+            counts = own.counts
+            # Of one that drains, too: it is on its machine until its last request has ended.
+            there = counts[PENDING] + counts[STARTING] + counts[READY] + counts[DRAINING]
+            left = free.get(kind, self._accelerators.get(kind, WITHOUT_END))
+            free[kind] = left - int(there) * plan.tensor_parallel
+        return free
+
+    def _variant(
+        self, number: int, plan: PoolSettings, own: Pool, replicas: dict[int, ReplicaView]
+    ) -> Variant:
+        bounds = self._bounds[own.name]
+        ready = [int(one.server.index) for one in own.here if one.state == READY]
+        answered = [replicas[server] for server in ready if server in replicas]
+        return Variant(
+            own.name,
+            role=plan.role,
+            spec=self._specs[number],
+            minimum=bounds.min,
+            maximum=bounds.max,
+            counts=ReplicaCounts(
+                target=own.target,
+                starting=own.counts[STARTING],
+                draining=own.counts[DRAINING],
+                pending=own.counts[PENDING],
+                missing=len(ready) - len(answered),
+            ),
+            replicas=answered,
+        )
+
+    def _replica(self, replica: Replica, now_s: float) -> ReplicaView:
+        server = replica.server
+        number = int(server.index)
+        account = self._recorder.servers[number]
+        heard = (
+            int(account.answers),
+            int(account.output_tokens),
+            account.ttft_s,
+            account.writing_s,
+        )
+        before = self._heard.get(number, (0, 0, 0.0, 0.0))
+        self._heard[number] = heard
+        answers = heard[0] - before[0]
+        kv_tokens = float(server.pool.blocks * server.limits.block_size)
+        waiting, running = int(server.queued), int(server.running.count)
+        in_flight = self._cluster.rosters[replica.pool.model].signals.in_flight[number]
+        return ReplicaView(
+            f"{replica.pool.name}-{replica.number}",
+            waiting=waiting,
+            running=running,
+            expected=max(0, in_flight - waiting - running, int(server.holds_apart)),
+            kv_tokens_used=server.kv_used(now_s) * kv_tokens,
+            kv_tokens=kv_tokens,
+            ttft_s=_over(heard[2] - before[2], answers),
+            tpot_s=_over(heard[3] - before[3], heard[1] - before[1] - answers),
+        )
+
+
+def _spec(plan: ScenarioPlan, pool: PoolSettings, own: Pool) -> ReplicaSpec:
+    limits = own.limits
+    return ReplicaSpec(
+        accelerator=pool.accelerator or "",
+        accelerators=pool.tensor_parallel,
+        price_per_hour=cost_of(pool, AN_HOUR_S),
+        startup_s=startup_s_of(plan, pool),
+        kv_tokens=float(limits.usable_blocks * limits.block_size),
+        max_num_seqs=int(limits.max_num_seqs),
+        max_num_batched_tokens=int(limits.max_num_batched_tokens),
+        step_times=EngineTimes(own.step_time),
+    )
+
+
+def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
+    """The mean time until a replica that is asked for is ready, where its machine must come first.
+
+    The next cycle of the fleet decides; the kind of machine that comes soonest counts.
+    """
+    load_s = plan.serving.load_time.mean_s
+    fleet = plan.infrastructure.fleet if plan.infrastructure is not None else None
+    if fleet is None:
+        return load_s
+    kinds = [one.provisioning.mean_s for one in fleet.pools if one.accelerator == pool.accelerator]
+    return load_s + fleet.cycle_s + min(kinds, default=0.0)
+
+
+def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] | None:
+    """How many there are of a kind: as the autoscaler is told, or else the quota of machines."""
+    fleet = plan.infrastructure.fleet if plan.infrastructure is not None else None
+    if scaling.accelerators is not None or fleet is None:
+        return scaling.accelerators
+    kinds: dict[str, int] = {}
+    for pool in fleet.pools:
+        kinds[pool.accelerator] = (
+            kinds.get(pool.accelerator, 0) + pool.machines.max * pool.accelerators
+        )
+    return kinds
+
+
+def objective_of(plan: ScenarioPlan, model: str | None) -> Objective:
+    """What the most important class with targets was promised, of those that its requests have."""
+    names = {entry.slo for entry in plan.workload if model in models_of(entry)}
+    classes = {name: slo for name, slo in plan.slos.items() if name in names}
+    promising = [name for name, one in classes.items() if one.ttft_s or one.tpot_s or one.e2e_s]
+    if not promising:
+        return Objective()
+    first = classes[max(promising, key=lambda name: (plan.priorities[name], name))]
+    return Objective(first.ttft_s or 0.0, first.tpot_s or 0.0, first.e2e_s or 0.0)

@@ -1,0 +1,278 @@
+"""The servers of a pool: their limits and step times, and what the catalogs have against them."""
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from windtunnel.core.errors import InputError, InputFaults
+from windtunnel.core.units import format_size
+from windtunnel.engine.limits import EngineLimits, TierLimits
+from windtunnel.engine.settings import EngineSettings
+from windtunnel.models.calibration.evidence import (
+    Evidence,
+    profile_evidence,
+    table_evidence,
+    without,
+)
+from windtunnel.models.capacity import blis_kv_blocks, kv_bytes_per_token, kv_capacity
+from windtunnel.models.catalog.accelerators import Accelerator, resolve_accelerator
+from windtunnel.models.catalog.models import resolve_model
+from windtunnel.models.catalog.shapes import ModelShape
+from windtunnel.models.settings import (
+    BlisTrainedPhysicsStepTime,
+    LinearStepTime,
+    PhysicsStepTime,
+    RooflineStepTime,
+    TableStepTime,
+)
+from windtunnel.models.step_time.blis import (
+    DEFAULT_ALPHA_US,
+    DEFAULT_BETA,
+    TICKS_PER_S,
+    BlisTrainedPhysics,
+)
+from windtunnel.models.step_time.linear import Linear
+from windtunnel.models.step_time.model import Scaled, StepTimeModel
+from windtunnel.models.step_time.profile import Profile, load_profile, physics_model, profile_for
+from windtunnel.models.step_time.roofline import Roofline
+from windtunnel.models.step_time.table import Table
+from windtunnel.models.step_time.table_files import read_table
+from windtunnel.routing.build import POLICIES
+from windtunnel.routing.custom import policy_class
+from windtunnel.twin.results.recorder import Overheads
+from windtunnel.twin.scenario.plan import ScenarioPlan
+from windtunnel.twin.settings import PoolSettings
+
+MICROSECOND = 1e-6
+SECONDS_PER_HOUR = 3600.0
+
+BLIS = "blis-trained-physics"
+
+KeyPath = tuple[str | int, ...]
+"""Where in a scenario: keys, and numbers in lists."""
+
+UNMEASURED = {
+    "linear": "the numbers are the scenario's own",
+    "roofline": "it says what hardware without any losses would take",
+}
+"""Models that nobody held against measurements here."""
+
+
+def shape_of(pool: PoolSettings) -> ModelShape | None:
+    """The model that a pool serves, with the KV cache that its engine keeps."""
+    if pool.model is None:
+        return None
+    shape = resolve_model(pool.model)
+    if pool.engine.kv_cache_dtype == "fp8":
+        shape = msgspec.structs.replace(shape, kv_bytes=1.0)
+    return shape
+
+
+def hardware_faults(plan: ScenarioPlan) -> list[tuple[KeyPath, InputError]]:
+    """Everything that the catalogs, profiles and memories have against a plan, with its place."""
+    faults: list[tuple[KeyPath, InputError]] = []
+    unknown: set[str | None] = set()  # models; a fault is told once
+    for number, pool in enumerate(plan.pools):
+        here: KeyPath = ("serving", "pools", number)
+        shape = None
+        if pool.model not in unknown:
+            try:
+                shape = shape_of(pool)
+            except InputError as fault:
+                unknown.add(pool.model)
+                own = pool.model != plan.model
+                faults += _each((*here, "model") if own else ("model",), fault)
+        try:
+            accelerator_of(pool)
+        except InputError as fault:
+            faults += _each((*here, "accelerator"), fault)
+            continue
+        if shape is None and pool.model is not None:
+            continue
+        try:
+            limits_of(pool, shape)
+            step_time_of(pool, shape)
+        except InputError as fault:
+            faults += _each(here, fault)
+    if plan.router.policy not in POLICIES:
+        try:
+            policy_class(plan.router.policy, plan.folder)
+        except InputError as fault:
+            faults += _each(("serving", "router", "policy"), fault)
+    return faults
+
+
+def _each(path: KeyPath, fault: InputError) -> list[tuple[KeyPath, InputError]]:
+    several = fault.faults if isinstance(fault, InputFaults) else (fault,)
+    return [(path, one) for one in several]
+
+
+def accelerator_of(pool: PoolSettings) -> Accelerator | None:
+    return resolve_accelerator(pool.accelerator) if pool.accelerator is not None else None
+
+
+def step_time_source(pool: PoolSettings) -> dict[str, str | bool | None]:
+    """Where a pool's step times come from, and whether they were fitted to measurements."""
+    kind = pool.step_time.model
+    if kind != "physics":
+        return {"model": kind, "profile": None, "calibrated": None}
+    profile = _profile(pool)
+    return {"model": kind, "profile": profile.name, "calibrated": profile.calibrated}
+
+
+def _profile(pool: PoolSettings) -> Profile:
+    accelerator = accelerator_of(pool)
+    assert accelerator is not None, "a pool with physics and no accelerator is refused"
+    assert isinstance(pool.step_time, PhysicsStepTime)
+    given = pool.step_time.profile
+    return profile_for(accelerator) if given is None else load_profile(given)
+
+
+def evidence_of(pool: PoolSettings, shape: ModelShape | None, model: StepTimeModel) -> Evidence:
+    """What stands behind a pool's step times; `model` is the one that gives them."""
+    kind = pool.step_time.model
+    if kind == "physics":
+        assert shape is not None, "a scenario without a model is refused when it is loaded"
+        return profile_evidence(_profile(pool), shape, pool.tensor_parallel)
+    if kind == "table":
+        if isinstance(model, Scaled):
+            model = model.inner
+        assert isinstance(model, Table)
+        return table_evidence(model)
+    if isinstance(pool.step_time, BlisTrainedPhysicsStepTime):
+        whose = "the scenario's own" if pool.step_time.beta else "those its authors published"
+        return without(f"its coefficients are {whose}")
+    return without(UNMEASURED[kind])
+
+
+def expert_degree(pool: PoolSettings) -> int:
+    """Over how many GPUs whole experts are spread; 1 when each has a part of all."""
+    return pool.tensor_parallel if pool.expert_parallel else 1
+
+
+def limits_of(pool: PoolSettings, shape: ModelShape | None) -> EngineLimits:
+    engine = pool.engine
+    kv_blocks = engine.kv_blocks
+    if kv_blocks == "auto":
+        kv_blocks = _memory_blocks(pool, *_hardware(pool, shape))
+    max_model_len = engine.max_model_len
+    if max_model_len is None:
+        max_model_len = shape.max_context if shape is not None else 1 << 40
+    if pool.step_time.model == BLIS:
+        max_model_len = min(max_model_len, kv_blocks * engine.block_size)
+    return EngineLimits(engine, kv_blocks, max_model_len, _tiers(engine, shape))
+
+
+def _tiers(engine: EngineSettings, shape: ModelShape | None) -> list[TierLimits] | None:
+    if engine.offload is None:
+        return None
+    block_bytes = engine.block_size * offload_token_bytes(engine, shape)
+    limits = []
+    for tier in engine.offload:
+        blocks = math.floor(tier.size_bytes / block_bytes)
+        if blocks < 1:
+            size, block = format_size(tier.size_bytes), format_size(block_bytes)
+            raise InputError(f"the tier {tier.tier} has {size}, but a block of KV needs {block}")
+        limits.append(TierLimits(tier.tier, blocks, block_bytes / tier.bytes_per_s, tier.delay_s))
+    return limits
+
+
+def offload_token_bytes(engine: EngineSettings, shape: ModelShape | None) -> float:
+    """KV bytes of a token on all accelerators of a server together."""
+    if engine.kv_bytes_per_token is not None:
+        return engine.kv_bytes_per_token
+    assert shape is not None, "a scenario with neither is refused when it is loaded"
+    return kv_bytes_per_token(shape)
+
+
+def _memory_blocks(pool: PoolSettings, shape: ModelShape, accelerator: Accelerator) -> int:
+    """What memory holds beside the weights, by the estimate that belongs to the step times."""
+    engine = pool.engine
+    if pool.step_time.model == BLIS:
+        return blis_kv_blocks(
+            shape,
+            accelerator,
+            tensor_parallel=pool.tensor_parallel,
+            memory_utilization=engine.memory_utilization,
+            block_size=engine.block_size,
+        )
+    return kv_capacity(
+        shape,
+        accelerator,
+        tensor_parallel=pool.tensor_parallel,
+        expert_parallel=expert_degree(pool),
+        memory_utilization=engine.memory_utilization,
+        block_size=engine.block_size,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        adapter_bytes=engine.lora.slots * engine.lora.memory_bytes if engine.lora else 0.0,
+    ).blocks
+
+
+def _hardware(pool: PoolSettings, shape: ModelShape | None) -> tuple[ModelShape, Accelerator]:
+    accelerator = accelerator_of(pool)
+    assert shape is not None, "a scenario without a model is refused when it is loaded"
+    assert accelerator is not None, "so is a pool without an accelerator that needs one"
+    return shape, accelerator
+
+
+def step_time_of(pool: PoolSettings, shape: ModelShape | None) -> StepTimeModel:
+    step = pool.step_time
+    if isinstance(step, LinearStepTime):
+        return Linear(
+            fixed_s=step.fixed_s,
+            prefill_token_s=step.per_prefill_token_s,
+            decode_s=step.per_decode_s,
+            context_token_s=step.per_context_token_s,
+        )
+    shape, accelerator = _hardware(pool, shape)
+    degree, experts = pool.tensor_parallel, expert_degree(pool)
+    if isinstance(step, TableStepTime):
+        return _table(step, shape, degree)
+    if isinstance(step, RooflineStepTime):
+        return Roofline(shape, accelerator, tensor_parallel=degree, expert_parallel=experts)
+    if isinstance(step, BlisTrainedPhysicsStepTime):
+        beta = DEFAULT_BETA if step.beta is None else tuple(step.beta)
+        return BlisTrainedPhysics(shape, accelerator, tensor_parallel=degree, beta=beta)
+    profile = None if step.profile is None else load_profile(step.profile)
+    return physics_model(shape, accelerator, profile, degree, experts)
+
+
+def overheads_of(pool: PoolSettings, network_s: float) -> Overheads:
+    """The pool's own and the network's, and for the peer's model the ones that are part of it."""
+    own, step = pool.overheads, pool.step_time
+    to_queue_s = network_s + own.queueing_s
+    if not isinstance(step, BlisTrainedPhysicsStepTime):
+        return Overheads(to_queue_s, own.per_token_s, own.completion_s, back_s=network_s)
+    given = DEFAULT_ALPHA_US if step.alpha is None else step.alpha
+    alpha = tuple(math.floor(part) * MICROSECOND for part in given)
+    return Overheads(
+        to_queue_s + alpha[0],
+        own.per_token_s + alpha[2],
+        own.completion_s + alpha[1],
+        TICKS_PER_S,
+        network_s,
+    )
+
+
+def _table(step: TableStepTime, shape: ModelShape, tensor_parallel: int) -> StepTimeModel:
+    if tensor_parallel > 1:
+        what = f"tensor_parallel is {tensor_parallel}"
+        allowed = "1 with step_time table, whose measurements hold no collectives"
+        raise InputError(what, allowed=allowed)
+    return read_table(Path(step.path), shape, per_step_s=step.per_step_s)
+
+
+def price_of(pool: PoolSettings) -> float | None:
+    """Dollars for an hour of one accelerator of a pool; None when nobody has said."""
+    if pool.price_per_hour is not None:
+        return pool.price_per_hour
+    accelerator = accelerator_of(pool)
+    return None if accelerator is None else accelerator.price_per_hour
+
+
+def cost_of(pool: PoolSettings, replica_seconds: float) -> float:
+    """Dollars for so much time of its servers; a pool without a price costs nothing."""
+    price = price_of(pool) or 0.0
+    return replica_seconds * pool.tensor_parallel * price / SECONDS_PER_HOUR

@@ -1,0 +1,162 @@
+"""Replicas and their states: who is asked for, starts, serves, finishes and is gone.
+
+A replica is a server from the moment it is asked for until it is gone. It costs money from the
+start of its start-up on, and serves from the end of it. `lifecycle.py` moves it from state to
+state; here is what each of them counts.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from windtunnel.core.loop import Entry
+from windtunnel.core.vocabulary import REPLICA_STATES
+from windtunnel.engine.limits import EngineLimits
+from windtunnel.engine.server import Server
+from windtunnel.models.step_time.model import StepTimeModel
+from windtunnel.twin.results.recorder import Overheads
+
+PENDING: Final = 0  # asked for, and on no machine yet
+STARTING: Final = 1  # placed, and loading the model
+READY: Final = 2
+DRAINING: Final = 3  # gets no requests any more, and finishes some
+GONE: Final = 4
+STATES: Final = REPLICA_STATES
+
+NOT_YET: Final = -1.0
+
+MOST_SIZES: Final = 2_000
+"""Changes of a pool's size that are written down; of twice as many, every second is forgotten."""
+
+Size = tuple[float, int, list[int]]
+"""When, how many were wanted, how many there were by state."""
+
+
+class Replica:
+    """One server of a pool, and when it came to where it is."""
+
+    def __init__(self, server: Server, pool: "Pool", number: int) -> None:
+        self.server: Final = server
+        self.pool: Final = pool
+        self.number: Final = number  # counts in its pool
+        self.state: i64 = PENDING
+        self.started_s = NOT_YET
+        self.ready_s = NOT_YET
+        self.gone_s = NOT_YET
+        self.planned: Entry | None = None  # the end of its start-up
+
+    def paid_s(self, now_s: float) -> float:
+        """Seconds that cost money so far: from the start of its start-up on."""
+        return _since(self.started_s, self.gone_s, now_s)
+
+    def served_s(self, now_s: float) -> float:
+        """Seconds in which it could serve."""
+        return _since(self.ready_s, self.gone_s, now_s)
+
+
+def _since(from_s: float, until_s: float, now_s: float) -> float:
+    if from_s == NOT_YET:
+        return 0.0
+    return (now_s if until_s == NOT_YET else until_s) - from_s
+
+
+class Pool:
+    """Replicas that can stand in for each other, and what a new one is made of."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        decodes: bool,
+        prefills: bool,
+        limits: EngineLimits,
+        step_time: StepTimeModel,
+        overheads: Overheads,
+        model: int = 0,
+        site: int = 0,
+    ) -> None:
+        self.name: Final = name
+        self.model: Final[i64] = model  # the one that its servers serve, by number
+        self.site: Final[i64] = site  # the cluster that they are in, by number
+        self.decodes: Final = decodes
+        self.prefills: Final = prefills
+        self.limits: Final = limits
+        self.step_time: Final = step_time
+        self.overheads: Final = overheads
+        self.target = 0  # replicas that should be there
+        self.replicas: Final[list[Replica]] = []  # all that ever were
+        self.here: Final[list[Replica]] = []  # those that are not gone
+        self.counts: Final = [0] * len(STATES)
+        self.most = 0  # that cost money at one time
+        self.started: i64 = 0  # after the beginning
+        self.drained: i64 = 0
+        self.redirected: i64 = 0  # requests that were sent back to the router
+        self.lost: i64 = 0  # replicas that were gone at once, with all that they had
+        self.retried: i64 = 0  # requests that began anew because of that
+        self.failed: i64 = 0  # and those that had done so too often already
+        self.lost_tokens: i64 = 0  # computed for nothing
+        self.rate_limited: i64 = 0  # how often its servers answered 429
+        self._paid_s = 0.0
+        self._served_s = 0.0
+        self._settled_s = 0.0
+        self._sizes: list[Size] = []
+
+    @property
+    def servers(self) -> list[Server]:
+        """All that ever were."""
+        return [replica.server for replica in self.replicas]
+
+    @property
+    def paying(self) -> int:
+        return self.counts[STARTING] + self.counts[READY] + self.counts[DRAINING]
+
+    @property
+    def coming_or_ready(self) -> int:
+        return self.counts[PENDING] + self.counts[STARTING] + self.counts[READY]
+
+    def paid_s(self, now_s: float) -> float:
+        """Seconds of its replicas that cost money."""
+        return self._paid_s + self.paying * (now_s - self._settled_s)
+
+    def served_s(self, now_s: float) -> float:
+        """Seconds of its replicas in which they could serve."""
+        serving = self.counts[READY] + self.counts[DRAINING]
+        return self._served_s + serving * (now_s - self._settled_s)
+
+    def sizes(self) -> list[list[float]]:
+        """Every change: when, how many were wanted from then on, and how many were in each state.
+
+        The states are pending, starting, ready and draining.
+        """
+        return [[time_s, wanted, *counts] for time_s, wanted, counts in self._sizes]
+
+    def note_size(self, now_s: float) -> None:
+        """Writes down how many there are, once something has changed."""
+        if self._sizes and self._sizes[-1][0] == now_s:
+            self._sizes.pop()
+        self._sizes.append((now_s, self.target, self.counts[:GONE]))
+        if len(self._sizes) >= 2 * MOST_SIZES:
+            self._sizes = self._sizes[1::2]
+
+    def join(self, replica: Replica) -> None:
+        self.replicas.append(replica)
+        self.here.append(replica)
+        self.counts[PENDING] += 1
+
+    def move(self, replica: Replica, state: int, now_s: float) -> None:
+        """Counts a replica in another state from now on."""
+        self._paid_s = self.paid_s(now_s)
+        self._served_s = self.served_s(now_s)
+        self._settled_s = now_s
+        self.counts[replica.state] -= 1
+        self.counts[state] += 1
+        replica.state = state
+        if state == STARTING:
+            replica.started_s = now_s
+        elif state == READY:
+            replica.ready_s = now_s
+        elif state == GONE:
+            replica.gone_s = now_s
+            self.here.remove(replica)
+        if self.paying > self.most:
+            self.most = self.paying
