@@ -100,7 +100,7 @@ def test_bars_say_what_matters_which_way_and_how_sure() -> None:
     study = a_study("morris", 8)
     found = indices_of(study, outcomes_of(study, straight))
     lines = text(found).splitlines()
-    assert lines[0].startswith("e2e mean: ")
+    assert lines[0].startswith("E2E mean: ")
     assert lines[3].startswith("output_tokens  " + "\N{FULL BLOCK}" * 24)
     assert lines[3].rstrip().endswith("down")
     assert lines[4].startswith("prompt_tokens  " + "\N{FULL BLOCK}" * 6)
@@ -128,7 +128,7 @@ def test_too_few_samples_are_said() -> None:
     study = a_study("morris", 2)
     found = indices_of(study, outcomes_of(study, lambda s: float(s[PROMPT] > 75)))
     wide = [{**one, "confidence": 9.0} for one in found["settings"]]
-    assert "2 samples are too few to tell: --samples 8" in text({**found, "settings": wide})
+    assert "2 samples are too few: try --samples 8" in text({**found, "settings": wide})
 
 
 def test_a_point_without_the_figure_is_a_sentence() -> None:
