@@ -100,3 +100,19 @@ def test_every_example_has_its_paragraph() -> None:
     )
     files = [*examples.glob("*.yaml"), *examples.glob("library/*.yaml")]
     assert sorted(told) == sorted(path.relative_to(examples).as_posix() for path in files)
+
+
+WALK = re.compile(r"`([\w/]+\.py)::(\w+)`")
+
+
+def test_the_walks_through_the_code_name_what_is_there() -> None:
+    """CONTRIBUTING.md follows a request, a pod and a machine, in at most 15 steps each."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = WALK.findall(text)
+    assert len(steps) > 30
+    for file, function in steps:
+        source = (ROOT / "src" / "windtunnel" / file).read_text(encoding="utf-8")
+        assert re.search(rf"^\s*def {function}\(", source, re.MULTILINE), f"{file}::{function}"
+    walks = text.split("### ")[1:4]
+    assert [walk.splitlines()[0] for walk in walks] == ["A request", "A pod", "A machine"]
+    assert all(1 < len(WALK.findall(walk)) <= 15 for walk in walks)
