@@ -116,17 +116,18 @@ class RequestLifecycle(RequestPort):
 
     def arrive(self, request: Request) -> None:
         """The one way into a run: first requests, follow-ups of users, replays."""
+        now_s = self.clock.now_s
         self.recorder.arrive(request)
-        self.last_arrival_s = self.now_s
+        self.last_arrival_s = now_s
         if request.deadline_s != NEVER:
-            gone_s = max(self.now_s, request.deadline_s)
+            gone_s = max(now_s, request.deadline_s)
             request.alarm = self.timers.push(gone_s, TIMEOUT, request)
         gateway = self.services[request.model].gateway
         if gateway is None:
             self._admit(request)
         else:
             self.in_flight.keep(request, AT_GATEWAY)
-            gateway.arrive(request, self.now_s)
+            gateway.arrive(request, now_s)
 
     def let_in(self, request: Request) -> None:
         self.in_flight.remove(request)
@@ -146,23 +147,25 @@ class RequestLifecycle(RequestPort):
         self._end(request, REJECTED)
 
     def _admit(self, request: Request) -> None:
-        request.admitted_s = self.now_s
+        now_s = self.clock.now_s
+        request.admitted_s = now_s
         if self.encoders is not None and request.media_tokens:
-            done_s = self.encoders.done_s(request.media_tokens, self.now_s)
+            done_s = self.encoders.done_s(request.media_tokens, now_s)
             self.in_flight.keep(request, ENCODING)
             request.planned = self.timers.push(done_s, ENCODED, request)
         else:
             self._route(request)
 
     def _route(self, request: Request) -> None:
+        now_s = self.clock.now_s
         service = self.services[request.model]
         signals = service.signals
         router = service.router
-        service.probe(router, self.now_s)
+        service.probe(router, now_s)
         scores: list[tuple[int, float]] = []
         if self._event_log is not None:
-            scores = router.explain(request, self.now_s)
-        decision = router.choose(request, self.now_s)
+            scores = router.explain(request, now_s)
+        decision = router.choose(request, now_s)
         if isinstance(decision, NoServer):
             self.in_flight.keep(request, UNPLACED)
             service.unplaced[request.id] = request
@@ -172,15 +175,15 @@ class RequestLifecycle(RequestPort):
         if self.rate_limits is not None and self.rate_limits.refuse(server.index):
             self._turn_back(request, server)
             return
-        judgement = service.judge(request, server.index, self.now_s)
+        judgement = service.judge(request, server.index, now_s)
         request.server = server.index
-        request.sent_s = self.now_s
+        request.sent_s = now_s
         signals.sent(server.index)
         if self._event_log is not None:
-            self._event_log.routed(self.now_s, request, decision.reason, scores, judgement)
+            self._event_log.routed(now_s, request, decision.reason, scores, judgement)
         if self.splitting is not None:
             leg = self.splitting.leg_of(
-                request, service, server, self.cluster, self._event_log, self.now_s
+                request, service, server, self.cluster, self._event_log, now_s
             )
             if leg is not None:
                 self.in_flight.keep(request, SPLIT)
@@ -190,8 +193,9 @@ class RequestLifecycle(RequestPort):
         self._send(request, server)
 
     def _send(self, request: Request, server: Server) -> None:
-        queued_s = self._overheads[server.index].queued_s(self.now_s)
-        if queued_s > self.now_s:
+        now_s = self.clock.now_s
+        queued_s = self._overheads[server.index].queued_s(now_s)
+        if queued_s > now_s:
             if request.parent is None:
                 self.in_flight.keep(request, ON_THE_WAY)
             else:
@@ -351,9 +355,10 @@ class RequestLifecycle(RequestPort):
     # What happens at servers and between them
 
     def step(self, server: Server) -> None:
-        self.cluster.advance(server, self.now_s)
+        now_s = self.clock.now_s
+        self.cluster.advance(server, now_s)
         if self._event_log is not None:
-            self._event_log.stepped(self.now_s, server)
+            self._event_log.stepped(now_s, server)
         if server.finished:
             self._collect(server)
 
@@ -412,6 +417,7 @@ class RequestLifecycle(RequestPort):
 
     def _end(self, request: Request, outcome: str) -> None:
         """The one way out of a run that goes on; whoever must know of an end hears of it here."""
+        now_s = self.clock.now_s
         request.place = ENDED
         if request.alarm is not None:
             self.timers.cancel(request.alarm)
@@ -426,11 +432,11 @@ class RequestLifecycle(RequestPort):
             self._overheads[request.server].reach_client(request)
         self.recorder.end(request, outcome)
         if self._event_log is not None:
-            self._event_log.ended(self.now_s, request, outcome)
+            self._event_log.ended(now_s, request, outcome)
         if service.gateway is not None:
-            service.gateway.ended(request, self.now_s)
+            service.gateway.ended(request, now_s)
         if request.followed:
-            self.traffic.ended(request, outcome == COMPLETED, max(self.now_s, request.finished_s))
+            self.traffic.ended(request, outcome == COMPLETED, max(now_s, request.finished_s))
 
     def _time_out(self, request: Request) -> None:
         """The client leaves; a step that ends at this very instant still counts."""
