@@ -96,7 +96,7 @@ def check_counts(space: Space) -> None:
         for room in tree.rooms:
             if room is None:
                 continue
-            for place in tree.places:
+            for place in tree.places.values():
                 inside = [place, *tree.within(place, NODES)]
                 nodes = [leaf.node for leaf in inside if leaf.node is not None]
                 assert room.slots[place.number] == sum(slots_on(node, room.shape) for node in nodes)
@@ -112,7 +112,7 @@ def check_counts(space: Space) -> None:
                     }
                     assert counted == fresh
                     assert ring.counts == sorted(ring.members)
-        for place in tree.places:
+        for place in tree.places.values():
             nodes = [
                 leaf.node for leaf in [place, *tree.within(place, NODES)] if leaf.node is not None
             ]

@@ -21,6 +21,11 @@ CHILDREN: Final = -1
 NODES: Final = 1000
 """In the place of a level: whatever is directly below; the nodes at the very bottom."""
 
+APART: Final = 1 << 32
+NEXT: Final = 1 << 12
+"""How far apart the numbers of places are: when a tree is built or grows at its end; between two
+places, as long as there is room."""
+
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
@@ -49,6 +54,10 @@ class NodeRoom:
         self.releasing: dict[int, int] = {}  # by shape: pods that are about to end
 
 
+Order = tuple[list[tuple[int, str]], str, int]
+"""Orders the places within one: by name, then by level."""
+
+
 class Place:
     """A domain of a topology, its root, or (at the bottom) a node."""
 
@@ -59,7 +68,8 @@ class Place:
         self.level: Final = level  # -1: the root; NODES: a node
         self.parent: Final = parent
         self.node: Final = node
-        self.children: Final[list[Place]] = []
+        self.children: Final[list[Place]] = []  # by `order`
+        self.order: Final[Order] = (natural(name), name, level)
         self.number = 0
         self.last = 0  # the highest number within
         self.total: list[int] = []  # free on the usable nodes within, by resource
@@ -117,7 +127,7 @@ class Room:
     def __init__(self, tree: "Tree", shape: PodShape) -> None:
         self.shape: Final = shape
         self._tree: Final = tree
-        self.slots: Final[list[int]] = [0] * len(tree.places)
+        self.slots: Final[dict[int, int]] = dict.fromkeys(tree.places, 0)  # by number of the place
         self._rings: Final[dict[int, Ring]] = {}
         for leaf in tree.leaves:
             node = leaf.node
@@ -139,6 +149,10 @@ class Room:
                     ring.move(other.number, 0, self.slots[other.number])
             self._rings[key] = ring
         return ring
+
+    def add(self, place: Place) -> None:
+        """A place is new in the tree, and has no nodes yet."""
+        self.slots[place.number] = 0
 
     def refresh(self, leaf: Place) -> None:
         """Counts again after the node of `leaf` changed."""
@@ -191,40 +205,95 @@ class Tree:
     same rack name in two zones is two racks.
     """
 
-    def __init__(self, keys: list[str], nodes: list[NodeRoom]) -> None:
+    def __init__(self, keys: list[str], nodes: list[NodeRoom], resources: int) -> None:
         self.keys: Final = keys
         self.root: Final = Place("the cluster", -1, None, None)
         self.leaves: Final[list[Place]] = []  # by number of the node
-        self.places: Final[list[Place]] = []
+        self.places: Final[dict[int, Place]] = {}  # by number
         self.rooms: Final[list[Room | None]] = []  # by number of the shape
         self._there: Final[list[bool]] = [False] * len(keys)
-        domains: dict[tuple[int, str, str], Place] = {}
+        self._domains: Final[dict[tuple[int, str, str], Place]] = {}
         for node in nodes:
-            parent, path = self.root, ""
-            for level, key in enumerate(keys):
-                value = node.labels.get(key)
-                if value is None:
-                    break
-                domain = domains.get((level, path, value))
-                if domain is None:
-                    domain = Place(value, level, parent, None)
-                    domains[(level, path, value)] = domain
-                    self._there[level] = True
-                    parent.children.append(domain)
-                parent, path = domain, f"{path}/{value}"
-            leaf = Place(node.name, NODES, parent, node)
-            parent.children.append(leaf)
-            self.leaves.append(leaf)
-        self._number(self.root)
+            for place in self._new_places(node):
+                assert place.parent is not None
+                place.parent.children.append(place)
+        self._number(self.root, 0)
+        for place in self.places.values():
+            place.total = [0] * resources
+        for leaf in self.leaves:
+            self._count(leaf)
 
-    def _number(self, place: Place) -> None:
-        """Numbers places so that those within one are a range."""
-        place.number = len(self.places)
-        self.places.append(place)
-        place.children.sort(key=lambda child: (natural(child.name), child.name, child.level))
+    def _new_places(self, node: NodeRoom) -> list[Place]:
+        """The domains that a node is the first in, the broadest first, and its leaf."""
+        new: list[Place] = []
+        parent, path = self.root, ""
+        for level, key in enumerate(self.keys):
+            value = node.labels.get(key)
+            if value is None:
+                break
+            domain = self._domains.get((level, path, value))
+            if domain is None:
+                domain = Place(value, level, parent, None)
+                self._domains[(level, path, value)] = domain
+                self._there[level] = True
+                new.append(domain)
+            parent, path = domain, f"{path}/{value}"
+        leaf = Place(node.name, NODES, parent, node)
+        self.leaves.append(leaf)
+        return [*new, leaf]
+
+    def _number(self, place: Place, number: int) -> int:
+        """Numbers places so that those within one are a range; returns the highest number."""
+        place.number = place.last = number
+        self.places[number] = place
+        place.children.sort(key=lambda child: child.order)
         for child in place.children:
-            self._number(child)
-        place.last = len(self.places) - 1
+            place.last = self._number(child, place.last + APART)
+        return place.last
+
+    def _count(self, leaf: Place) -> None:
+        """Adds what is free on a node to the totals of the places it is in."""
+        node = leaf.node
+        assert node is not None
+        if node.usable:
+            for resource, parts in enumerate(node.free):
+                self.add_to_totals(leaf, resource, parts)
+
+    def add(self, node: NodeRoom, resources: int) -> bool:
+        """Adds a node where a tree that is built anew has it; False: no number is left for it.
+
+        The tree is of no use after that.
+        """
+        for place in self._new_places(node):
+            if not self._insert(place):
+                return False
+            place.total = [0] * resources
+            for room in self.rooms:
+                if room is not None:
+                    room.add(place)
+        self._count(self.leaves[-1])
+        self.refresh(node)
+        return True
+
+    def _insert(self, place: Place) -> bool:
+        """Puts a place among the children of its parent, with a number between its neighbours."""
+        parent = place.parent
+        assert parent is not None
+        children = parent.children
+        at = bisect_left(children, place.order, key=lambda child: child.order)
+        before = children[at - 1].last if at else parent.number
+        after = children[at].number if at < len(children) else _following(parent)
+        place.number = before + (min(NEXT, (after - before) // 2) if after >= 0 else APART)
+        if place.number == before:
+            return False
+        place.last = place.number
+        children.insert(at, place)
+        self.places[place.number] = place
+        above: Place | None = parent
+        while above is not None and above.last < place.number:
+            above.last = place.number
+            above = above.parent
+        return True
 
     def has_level(self, level: int) -> bool:
         """Whether any node has the labels of a level."""
@@ -237,8 +306,13 @@ class Tree:
         """The places of a level inside one."""
         if level == CHILDREN:
             return place.children
-        among = self.places[place.number + 1 : place.last + 1]
-        return [other for other in among if other.level == level]
+        found: list[Place] = []
+        for child in place.children:
+            if child.level == level:
+                found.append(child)
+            elif child.level < level:
+                found += self.within(child, level)
+        return found
 
     def domain_of(self, node: NodeRoom, level: int) -> Place | None:
         """The domain of a level that a node is in; None where it lacks the label."""
@@ -258,6 +332,24 @@ class Tree:
         for room in self.rooms:
             if room is not None:
                 room.refresh(leaf)
+
+
+def _fits_empty(node: NodeRoom, shape: PodShape) -> bool:
+    selector = shape.selector
+    if selector is not None and not selector.matches(node.labels):
+        return False
+    return all(node.capacity[at] >= parts for at, parts in shape.needs)
+
+
+def _following(place: Place) -> int:
+    """The number of the first place after those within one; -1 where there is none."""
+    inside, parent = place, place.parent
+    while parent is not None:
+        if parent.children[-1] is not inside:
+            at = bisect_left(parent.children, inside.order, key=lambda child: child.order)
+            return parent.children[at + 1].number
+        inside, parent = parent, parent.parent
+    return -1
 
 
 class Space:
@@ -314,8 +406,11 @@ class Space:
             have = round(wanted * PARTS)
             node.capacity[number] = node.free[number] = have
             self.capacity[number] += have
-        self._trees.clear()
-        self._fits.clear()
+        for key, tree in list(self._trees.items()):
+            if not tree.add(node, len(self.resource_names)):
+                del self._trees[key]  # it is built anew when it is asked for
+        for number, fits in self._fits.items():
+            self._fits[number] = fits or _fits_empty(node, self.shapes[number])
         self.usable += 1
         self.freed += 1
         return node
@@ -358,13 +453,7 @@ class Space:
         """Whether a pod of a shape would fit on any node, were it empty and open."""
         fits = self._fits.get(shape.number)
         if fits is None:
-            fits = False
-            for node in self.nodes:
-                selector = shape.selector
-                if selector is None or selector.matches(node.labels):
-                    fits = all(node.capacity[at] >= parts for at, parts in shape.needs)
-                    if fits:
-                        break
+            fits = any(_fits_empty(node, shape) for node in self.nodes)
             self._fits[shape.number] = fits
         return fits
 
@@ -383,14 +472,7 @@ class Space:
             name = "\n".join(levels)
         tree = self._trees.get(name)
         if tree is None:
-            tree = Tree(levels, self.nodes)
-            for place in tree.places:
-                place.total = [0] * len(self.resource_names)
-            for node in self.nodes:
-                if node.usable:
-                    leaf = tree.leaves[node.number]
-                    for resource, parts in enumerate(node.free):
-                        tree.add_to_totals(leaf, resource, parts)
+            tree = Tree(levels, self.nodes, len(self.resource_names))
             self._trees[name] = tree
         return tree
 
