@@ -14,7 +14,7 @@ from windtunnel.core.errors import InputError
 if TYPE_CHECKING:
     from windtunnel.core.telemetry import Plain
     from windtunnel.gangs.api.load import Manifests
-    from windtunnel.twin.kubernetes.settings import ClusterSpec
+    from windtunnel.twin.kubernetes.settings import ClusterSettings
 
 TERMINAL = "-"
 
@@ -136,7 +136,7 @@ def status(
         click.echo(f"note: it was not quiet after {stopped}, and was stopped there", err=True)
 
 
-def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSpec:
+def _cluster(path: Path | None, machines: dict[str, int | None]) -> ClusterSettings:
     """The cluster of a file, or the plain one that the options describe."""
     from windtunnel.twin.kubernetes.settings import load_cluster, plain_cluster
 

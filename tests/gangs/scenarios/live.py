@@ -10,14 +10,14 @@ from windtunnel.gangs.objects import CLIQUE, GROUP, SET, Condition, Node, Pod
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
-from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
+from windtunnel.twin.kubernetes.times import PodTimes
 
 QUICK = PodTimes(
-    scheduling=PodDelay(0.1),
-    image_pull=PodDelay(1.0),
-    startup=PodDelay(1.0),
-    readiness=PodDelay(1.0),
-    ending=PodDelay(1.0),
+    scheduling=0.1,
+    image_pull=1.0,
+    startup=1.0,
+    readiness=1.0,
+    ending=1.0,
 )
 SOON_S = 60.0
 """Long enough for everything but a termination delay of hours."""

@@ -234,3 +234,18 @@ def test_a_set_is_in_one_cluster(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match="the set 'chat' is in 'main'"):
         planned(tmp_path, pool=pool, manifest=manifest)
+
+
+def test_every_time_of_the_section_is_in_force(tmp_path: Path) -> None:
+    times = "startup: {mean: 2s, distribution: uniform, half_width: 1s}, force_after: 50s"
+    planned(tmp_path)
+    path = tmp_path / "scenario.yaml"
+    path.write_text(path.read_text().replace("set.yaml]", f"set.yaml], times: {{{times}}}"))
+    plan = load(path, ["faults=[{kind: machine-loss, at: 10s}]"])
+    _, infrastructure = composed(plan)
+    pods = infrastructure.serving_clusters[0].cluster
+    assert pods.times.force_after_s == 50.0
+    assert simulate(plan, check=True)["requests"]["completed"] == 60
+    sentence = "gangs.times.startup.half_width: only `uniform` has a half width"
+    with pytest.raises(InputError, match=sentence):
+        load(path, ["gangs.times.startup.distribution=exponential"])

@@ -7,14 +7,14 @@ from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, P
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
-from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
+from windtunnel.twin.kubernetes.times import PodTimes
 
 QUICK = PodTimes(
-    scheduling=PodDelay(0.0),
-    image_pull=PodDelay(10.0),
-    startup=PodDelay(1.0),
-    readiness=PodDelay(5.0),
-    ending=PodDelay(2.0),
+    scheduling=0.0,
+    image_pull=10.0,
+    startup=1.0,
+    readiness=5.0,
+    ending=2.0,
 )
 
 

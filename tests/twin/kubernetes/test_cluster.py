@@ -9,7 +9,7 @@ from windtunnel.core.errors import InputError
 from windtunnel.gangs.objects import RUNNING, Pack
 from windtunnel.gangs.placement.constraints import not_looked_at, selector_of
 from windtunnel.twin.kubernetes.cluster import BACKOFF_S, LONGEST_BACKOFF_S
-from windtunnel.twin.kubernetes.times import EXPONENTIAL, LOGNORMAL, UNIFORM, PodDelay, PodTimes
+from windtunnel.twin.kubernetes.times import PodTimes, VaryingTime
 
 
 def test_a_pod_pulls_starts_and_is_ready() -> None:
@@ -152,7 +152,7 @@ def test_what_was_not_evicted_starts_again_when_its_node_is_back() -> None:
 
 
 def test_a_pod_that_cannot_end_is_forgotten_by_force_where_that_is_asked_for() -> None:
-    times = PodTimes(scheduling=PodDelay(0.0), evict_after_s=300.0, force_after_s=60.0)
+    times = PodTimes(scheduling=0.0, evict_after_s=300.0, force_after_s=60.0)
     world = World(1, times=times)
     a = world.gang("a", 1)
     world.run()
@@ -309,9 +309,9 @@ def test_what_a_spec_asks_for_in_vain_is_named() -> None:
 
 def test_times_are_drawn_from_streams_and_repeat_by_seed() -> None:
     times = PodTimes(
-        scheduling=PodDelay(0.5, UNIFORM, 0.5),
-        image_pull=PodDelay(60.0, LOGNORMAL, 1.0),
-        readiness=PodDelay(90.0, EXPONENTIAL),
+        scheduling=VaryingTime(mean_s=0.5, distribution="uniform", half_width_s=0.5),
+        image_pull=VaryingTime(mean_s=60.0, cv=1.0),
+        readiness=VaryingTime(mean_s=90.0, distribution="exponential"),
     )
 
     def ready(seed: int) -> list[float]:
@@ -327,4 +327,4 @@ def test_times_are_drawn_from_streams_and_repeat_by_seed() -> None:
 
 def test_a_cluster_at_rest_has_no_next_event_and_quick_times_are_what_they_say() -> None:
     assert World(3).cluster.next_s() == float("inf")
-    assert QUICK.readiness.mean_s == 5.0
+    assert QUICK.readiness == 5.0

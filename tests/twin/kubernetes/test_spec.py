@@ -5,7 +5,7 @@ import pytest
 from tests.gangs.manifests import constraint, load, workload
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.placement.constraints import REUSE, SPREAD, SPREAD_WISH, reuses, spread_of
-from windtunnel.twin.kubernetes.build import build, keys_of, machines, times_of
+from windtunnel.twin.kubernetes.build import build, keys_of, machines
 from windtunnel.twin.kubernetes.settings import load_cluster, load_cluster_text
 from windtunnel.twin.kubernetes.times import CONSTANT, LOGNORMAL, UNIFORM
 
@@ -41,13 +41,14 @@ def test_times_are_fixed_or_vary() -> None:
         " distribution: uniform}, startup: {mean: 2s, distribution: uniform, half_width: 1s},"
         " force_after: 1h}\n"
     )
-    times = times_of(load_cluster_text(text).times)
-    assert (times.image_pull.kind, times.image_pull.mean_s) == (CONSTANT, 120.0)
-    assert (times.readiness.kind, times.readiness.spread) == (LOGNORMAL, 0.3)
-    assert (times.ending.kind, times.ending.spread) == (UNIFORM, 4.0)
-    assert times.startup.spread == 1.0
+    times = load_cluster_text(text).times
+    delays = times.delays()
+    assert (delays["image_pull"].kind, delays["image_pull"].mean_s) == (CONSTANT, 120.0)
+    assert (delays["readiness"].kind, delays["readiness"].spread) == (LOGNORMAL, 0.3)
+    assert (delays["ending"].kind, delays["ending"].spread) == (UNIFORM, 4.0)
+    assert delays["startup"].spread == 1.0
     assert times.force_after_s == 3600.0
-    assert times_of(load_cluster_text(SMALL).times).force_after_s == float("inf")
+    assert load_cluster_text(SMALL).times.force_after_s is None
 
 
 @pytest.mark.parametrize(

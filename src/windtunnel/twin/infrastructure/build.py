@@ -15,18 +15,11 @@ from windtunnel.twin.fleet.pools import initial_machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines, unlimited_kind
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
-from windtunnel.twin.infrastructure.plan import (
-    MAIN,
-    BackingPlan,
-    DelayPlan,
-    InfrastructurePlan,
-    PodTimesPlan,
-)
+from windtunnel.twin.infrastructure.plan import MAIN, BackingPlan, InfrastructurePlan
 from windtunnel.twin.infrastructure.replicas import PoolBacking
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.build import add_levels
 from windtunnel.twin.kubernetes.cluster import SimCluster
-from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.lifecycle import Lifecycle
 from windtunnel.twin.servers.replicas import Pool
@@ -79,7 +72,9 @@ def build_infrastructure(
             for one in layout.backings
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
-        pods = SimCluster(ApiServer(views[name]), seed=seed, times=_times(infrastructure.times))
+        pods = SimCluster(
+            ApiServer(views[name]), seed=seed, times=infrastructure.times, load=infrastructure.load
+        )
         for set_name, spec in layout.sets.items():
             pods.server.add_set(set_name, spec, 0.0)
         serving_cluster = ServingCluster(name, pods, made, kinds, lifecycle)
@@ -230,20 +225,3 @@ def _unlimited_kinds(plan: ScenarioPlan, layouts: dict[str, Layout]) -> list[Mac
     ]
     names = dict.fromkeys(pool.accelerator or "" for pool in plan.pools)
     return [unlimited_kind(name, max(asked, default=0.0)) for name in names]
-
-
-def _times(plan: PodTimesPlan) -> PodTimes:
-    return PodTimes(
-        scheduling=_delay(plan.scheduling),
-        image_pull=_delay(plan.image_pull),
-        startup=_delay(plan.startup),
-        readiness=_delay(plan.readiness),
-        ending=_delay(plan.ending),
-        crash_after_s=plan.crash_after_s,
-        node_lost_after_s=plan.node_lost_after_s,
-        evict_after_s=plan.evict_after_s,
-    )
-
-
-def _delay(plan: DelayPlan) -> PodDelay:
-    return PodDelay(plan.mean_s, plan.kind, plan.spread)

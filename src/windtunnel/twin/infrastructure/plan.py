@@ -3,6 +3,7 @@
 import msgspec
 
 from windtunnel.fleet.settings import FleetSettings
+from windtunnel.twin.kubernetes.times import PodDelay, PodTimes
 
 MAIN = "main"
 """The cluster of whoever names none."""
@@ -19,27 +20,6 @@ class BackingPlan(msgspec.Struct, frozen=True):
     """The role of a clique, the short name of a group; of a set its own name."""
 
 
-class DelayPlan(msgspec.Struct, frozen=True):
-    """A time that varies, as `twin.kubernetes.times.Delay` has it."""
-
-    mean_s: float
-    kind: str = "constant"
-    spread: float = 0.0
-
-
-class PodTimesPlan(msgspec.Struct, frozen=True):
-    """How long things take in the life of a pod, and how a cluster looks after its machines."""
-
-    scheduling: DelayPlan
-    image_pull: DelayPlan
-    startup: DelayPlan
-    readiness: DelayPlan
-    ending: DelayPlan
-    crash_after_s: float
-    node_lost_after_s: float
-    evict_after_s: float
-
-
 class InfrastructurePlan(msgspec.Struct, frozen=True):
     """Gangs of pods on machines."""
 
@@ -50,6 +30,8 @@ class InfrastructurePlan(msgspec.Struct, frozen=True):
     priorities: dict[str, int]
     """By priority class."""
     pool_priorities: dict[str, int]
-    times: PodTimesPlan
+    times: PodTimes
+    load: PodDelay | None
+    """How long servers load, where it is not the `readiness` of the times."""
     fleet: FleetSettings | None
     """None: machines without end."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from windtunnel.settings.fields import Text, Whole
 from windtunnel.settings.section import Section
-from windtunnel.twin.kubernetes.settings import TimesSpec
+from windtunnel.twin.kubernetes.times import PodTimes
 
 MOST_FILES = 100
 HIGHEST_PRIORITY = 1_000_000
@@ -27,8 +27,8 @@ class GangsSettings(Section):
         default_factory=dict,
         description="The values of the priority classes that manifests name; others count 0.",
     )
-    times: TimesSpec = Field(
-        default_factory=TimesSpec,
+    times: PodTimes = Field(
+        default_factory=PodTimes,
         description="How long pods take for what they do. `serving.startup`, where it is written, "
         "is the time of `readiness`.",
     )

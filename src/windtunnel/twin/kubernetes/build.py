@@ -14,14 +14,7 @@ from windtunnel.gangs.view import View
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
 from windtunnel.twin.kubernetes.driver import Driver
-from windtunnel.twin.kubernetes.settings import (
-    ClusterSpec,
-    Happening,
-    NodesSpec,
-    TimesSpec,
-    VaryingSpec,
-)
-from windtunnel.twin.kubernetes.times import UNIFORM, PodDelay, PodTimes
+from windtunnel.twin.kubernetes.settings import ClusterSettings, Happening, NodeGroup
 
 PLAIN_LEVELS = {
     "zone": "topology.kubernetes.io/zone",
@@ -30,20 +23,19 @@ PLAIN_LEVELS = {
     "host": HOSTNAME,
 }
 """What a topology has that neither the manifests nor the cluster's file describe."""
-LOGNORMAL_CV = 0.5
 
 LONGEST_S: Final = 7 * 86_400.0
 """A run without an end stops here, such as one whose containers crash for ever."""
 
 
-def build(spec: ClusterSpec, manifests: Manifests, *, seed: int = 0) -> SimCluster:
+def build(spec: ClusterSettings, manifests: Manifests, *, seed: int = 0) -> SimCluster:
     """The cluster with all sets applied, at time 0."""
     server = ApiServer()
     view = server.view
     add_levels(view, spec.topologies, manifests)
     view.priorities.update(spec.priorities)
     one_by_one = spec.scheduler == "one-by-one"
-    cluster = SimCluster(server, seed=seed, times=times_of(spec.times), one_by_one=one_by_one)
+    cluster = SimCluster(server, seed=seed, times=spec.times, one_by_one=one_by_one)
     for nodes in spec.nodes:
         for node in machines(nodes, view.levels):
             cluster.add_node(node, 0.0)
@@ -106,7 +98,7 @@ def _no_level(owner: str, topology: str, domain: str, levels: dict[str, str]) ->
     )
 
 
-def machines(nodes: NodesSpec, levels: dict[str, dict[str, str]]) -> list[Node]:
+def machines(nodes: NodeGroup, levels: dict[str, dict[str, str]]) -> list[Node]:
     """The machines of one row, with the labels of the domains that they fill."""
     made = []
     keys = {domain: keys_of(domain, levels) for domain in nodes.per}
@@ -131,30 +123,6 @@ def keys_of(domain: str, levels: dict[str, dict[str, str]]) -> list[str]:
     """The labels that a domain has in any topology; by itself it is its own label."""
     found = [known[domain] for known in levels.values() if domain in known]
     return list(dict.fromkeys(found)) or [domain]
-
-
-def times_of(spec: TimesSpec) -> PodTimes:
-    return PodTimes(
-        scheduling=_delay(spec.scheduling),
-        image_pull=_delay(spec.image_pull),
-        startup=_delay(spec.startup),
-        readiness=_delay(spec.readiness),
-        ending=_delay(spec.ending),
-        crash_after_s=spec.crash_after,
-        node_lost_after_s=spec.node_lost_after,
-        evict_after_s=spec.evict_after,
-        force_after_s=float("inf") if spec.force_after is None else spec.force_after,
-    )
-
-
-def _delay(value: VaryingSpec | float) -> PodDelay:
-    if not isinstance(value, VaryingSpec):
-        return PodDelay(value)
-    if value.distribution == UNIFORM:
-        width = value.mean if value.half_width is None else value.half_width
-        return PodDelay(value.mean, UNIFORM, width)
-    cv = LOGNORMAL_CV if value.cv is None else value.cv
-    return PodDelay(value.mean, value.distribution, cv)
 
 
 def happen(cluster: SimCluster, happening: Happening, now_s: float) -> None:
@@ -202,7 +170,7 @@ def _kind(view: View, name: str) -> str:
 
 
 def play(
-    spec: ClusterSpec,
+    spec: ClusterSettings,
     manifests: Manifests,
     *,
     at_s: float | None = None,

@@ -17,7 +17,7 @@ from windtunnel.gangs.placement.placer import GangPlacer
 from windtunnel.gangs.placement.scheduler import GangScheduler, Placer
 from windtunnel.gangs.placement.space import Space
 from windtunnel.twin.kubernetes.api_server import ApiServer
-from windtunnel.twin.kubernetes.times import ClusterDice, PodTimes
+from windtunnel.twin.kubernetes.times import ClusterDice, PodDelay, PodTimes
 
 PULLED: Final = "pulled"
 STARTED: Final = "started"
@@ -69,12 +69,15 @@ class SimCluster(Component):
         *,
         seed: int = 0,
         times: PodTimes | None = None,
+        load: PodDelay | None = None,
         one_by_one: bool = False,
     ) -> None:
         self.server: Final = server
         self.view: Final = server.view
         self.times: Final = times or PodTimes()
-        self._dice: Final = ClusterDice(self.times, Streams(seed))
+        force_after_s = self.times.force_after_s
+        self._force_after_s: Final = INFINITY if force_after_s is None else force_after_s
+        self._dice: Final = ClusterDice(self.times.delays(load), Streams(seed))
         self._queue: Final = EventQueue()
         self._lives: Final[dict[str, _Life]] = {}
         self._on: Final[dict[str, dict[str, None]]] = {}  # by node: its pods
@@ -132,7 +135,7 @@ class SimCluster(Component):
         """Plans a pass of the scheduler when it could find something new."""
         if self.scheduler.has_news and not self._pass_due:
             self._pass_due = True
-            self._queue.push(now_s + self._dice.scheduling_s(), 1, _Due(LOOK))
+            self._queue.push(now_s + self._dice.draw_s("scheduling"), 1, _Due(LOOK))
 
     def _happen(self, due: _Due, now_s: float) -> None:
         if due.kind in (LOOK, LOOK_AGAIN):
@@ -196,7 +199,7 @@ class SimCluster(Component):
         self._on[pod.node][pod.name] = None
         images = self._images[pod.node]
         image = _images_of(pod)
-        pull_s = 0.0 if image in images else self._dice.image_pull_s()
+        pull_s = 0.0 if image in images else self._dice.draw_s("image_pull")
         images[image] = None
         self._plan(pod, PULLED, now_s + pull_s)
 
@@ -206,7 +209,7 @@ class SimCluster(Component):
             if self._ready_pods(clique) < count:
                 self._in_line.setdefault(clique, {})[pod.name] = None
                 return
-        self._plan(pod, STARTED, now_s + self._dice.startup_s())
+        self._plan(pod, STARTED, now_s + self._dice.draw_s("startup"))
 
     def _ready_pods(self, name: str) -> int:
         clique = self.view.cliques.get(name)
@@ -216,7 +219,7 @@ class SimCluster(Component):
         pod.started = True
         pod.phase = RUNNING
         self.server.wrote(pod)
-        ready_s = self._dice.readiness_s()
+        ready_s = self._dice.draw_s("readiness")
         if pod.clique in self._crashing and self.times.crash_after_s <= ready_s:
             self._plan(pod, CRASHED, now_s + self.times.crash_after_s)
         else:
@@ -252,11 +255,11 @@ class SimCluster(Component):
         self._cancel(life)
         self.scheduler.ending(pod)
         if not life.stuck:
-            self._plan(pod, GONE, now_s + min(self._dice.ending_s(), _grace_s(pod)))
+            self._plan(pod, GONE, now_s + min(self._dice.draw_s("ending"), _grace_s(pod)))
             return
         self._overstay(pod, now_s)
-        if self.times.force_after_s < INFINITY:
-            self._plan(pod, FORCED, now_s + self.times.force_after_s)
+        if self._force_after_s < INFINITY:
+            self._plan(pod, FORCED, now_s + self._force_after_s)
 
     def _overstay(self, pod: Pod, now_s: float) -> None:
         """Notes when a pod that does not end should have."""
@@ -384,8 +387,8 @@ class SimCluster(Component):
             life = self._lives[pod.name]
             self._cancel(life)
             life.stuck = True
-            if life.ending and self.times.force_after_s < INFINITY:
-                self._plan(pod, FORCED, now_s + self.times.force_after_s)
+            if life.ending and self._force_after_s < INFINITY:
+                self._plan(pod, FORCED, now_s + self._force_after_s)
         self._images[name].clear()
         self._queue.push(now_s + self.times.node_lost_after_s, 0, _Due(LOST, name, node.uid))
         self._queue.push(now_s + self.times.evict_after_s, 0, _Due(EVICTED, name, node.uid))
@@ -416,7 +419,7 @@ class SimCluster(Component):
                 pod.ready = pod.started = False
                 pod.phase = PENDING
                 self.server.wrote(pod)
-                self._plan(pod, PULLED, now_s + self._dice.image_pull_s())
+                self._plan(pod, PULLED, now_s + self._dice.draw_s("image_pull"))
         self._node_changed(node, now_s)
 
     def is_empty(self, name: str) -> bool:

@@ -1,5 +1,6 @@
 """The file that describes a simulated cluster: its machines, its times, what happens to it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,23 +10,13 @@ from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.pod_spec import quantity
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
-from windtunnel.settings.fields import (
-    Duration,
-    Leaf,
-    Name,
-    Number,
-    Text,
-    Whole,
-    by_shape,
-    is_not,
-    variant,
-)
-from windtunnel.settings.section import Section
+from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
+from windtunnel.settings.section import Context, Section, faults_of
+from windtunnel.twin.kubernetes.times import Moment, PodTimes
 
 NOUN = "cluster"
 MOST_NODES = 100_000
 MOST_HAPPENINGS = 10_000
-LONGEST = "100000h"
 BLOCK_RACKS = 4
 DEEDS = ("cordon", "uncordon", "drain", "fail", "recover", "crash", "mend", "delete", "scale")
 
@@ -49,67 +40,9 @@ class Amount(Leaf):
 NameText = Annotated[str, Name()]
 Label = Annotated[str, Text("the key or the value of a label")]
 Count = Annotated[int, Whole(1, MOST_NODES)]
-Moment = Annotated[float, Duration("0s", LONGEST)]
 
 
-class VaryingSpec(Section):
-    """A time that varies from case to case."""
-
-    mean: Moment = Field(description="The mean of all cases.")
-    distribution: Literal["constant", "uniform", "exponential", "lognormal"] = Field(
-        default="lognormal", description="How they vary about it."
-    )
-    cv: Annotated[float, Number(0, 10)] | None = Field(
-        default=None,
-        description="Of `lognormal`: standard deviation by mean. 0.5 where it is left out.",
-    )
-    half_width: Moment | None = Field(
-        default=None,
-        description="Of `uniform`: how far it goes to both sides. All of the mean by default.",
-    )
-
-
-Varying = Annotated[
-    Annotated[VaryingSpec, variant("varying")] | Annotated[Moment, variant("fixed")],
-    by_shape("varying", "fixed"),
-]
-
-
-class TimesSpec(Section):
-    """How long things take: a duration, or a mean with a distribution."""
-
-    scheduling: Varying = Field(
-        default=0.1, description="From a change that may let somebody in to the scheduler's pass."
-    )
-    image_pull: Varying = Field(
-        default=10.0,
-        description="Of the first pod of an image on a node; later ones find it there.",
-    )
-    startup: Varying = Field(default=1.0, description="From the image to the start of containers.")
-    readiness: Varying = Field(
-        default=5.0, description="From their start until they are ready: the loading of a model."
-    )
-    ending: Varying = Field(
-        default=2.0,
-        description="From a deletion until a pod is gone; its grace period is the most.",
-    )
-    crash_after: Moment = Field(
-        default=5.0, description="How long containers run that keep crashing."
-    )
-    node_lost_after: Moment = Field(
-        default=40.0,
-        description="Until pods on a failed machine count as not ready. As Kubernetes.",
-    )
-    evict_after: Moment = Field(
-        default=300.0, description="Until they are deleted, to be replaced. As Kubernetes."
-    )
-    force_after: Moment | None = Field(
-        default=None,
-        description="Until one that cannot end is forgotten. Never where it is left out.",
-    )
-
-
-class NodesSpec(Section):
+class NodeGroup(Section):
     """Machines that are alike."""
 
     name: NameText = Field(description="Machines are called by it: `gpu` makes gpu-0, gpu-1, ...")
@@ -159,10 +92,10 @@ class Happening(Section):
     scale: Scaling | None = Field(default=None, description="Something is scaled.")
 
 
-class ClusterSpec(Section):
+class ClusterSettings(Section):
     """A cluster of machines, in virtual time."""
 
-    nodes: Annotated[list[NodesSpec], Field(min_length=1)] = Field(description="Its machines.")
+    nodes: Annotated[list[NodeGroup], Field(min_length=1)] = Field(description="Its machines.")
     topologies: dict[NameText, dict[NameText, Label]] = Field(
         default_factory=dict,
         description="By name: levels from broad to narrow, each a domain and the key of its label. "
@@ -174,68 +107,58 @@ class ClusterSpec(Section):
     scheduler: Literal["gang", "one-by-one"] = Field(
         default="gang", description="Whether gangs are placed whole, or pods one at a time."
     )
-    times: TimesSpec = Field(default=TimesSpec(), description="How long things take.")
+    times: PodTimes = Field(default=PodTimes(), description="How long things take.")
     happens: Annotated[list[Happening], Field(max_length=MOST_HAPPENINGS)] = Field(
         default_factory=list, description="What happens to it, in any order."
     )
 
+    def check(self, where: Context) -> Iterator[Fault]:
+        """Names twice, too many machines, happenings of nothing."""
+        names = set[str]()
+        for number, nodes in enumerate(self.nodes):
+            if nodes.name in names:
+                yield where.fault(("nodes", number, "name"), f"{nodes.name!r} is there twice")
+            names.add(nodes.name)
+        total = sum(nodes.count for nodes in self.nodes)
+        if total > MOST_NODES:
+            yield where.fault("nodes", f"there are {total} nodes", f"up to {MOST_NODES}")
+        machines = {f"{nodes.name}-{n}" for nodes in self.nodes for n in range(nodes.count)}
+        for number, happening in enumerate(self.happens):
+            done = [deed for deed in DEEDS if getattr(happening, deed) is not None]
+            if len(done) != 1:
+                what = "nothing happens"
+                if done:
+                    what = f"{' and '.join(done)} happen in one entry"
+                yield where.fault(("happens", number), what, f"one of {', '.join(DEEDS)}")
+            for deed in DEEDS[:5]:
+                node = getattr(happening, deed)
+                if node is not None and node not in machines:
+                    first = self.nodes[0]
+                    allowed = f"nodes such as {first.name}-0 to {first.name}-{first.count - 1}"
+                    path = ("happens", number, deed)
+                    yield where.fault(path, f"there is no node {node!r}", allowed)
 
-def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> ClusterSpec:
+
+def plain_cluster(nodes: int = 16, gpus: int = 8, rack: int = 4) -> ClusterSettings:
     """Machines that are alike, in racks, four of which are a block; all in one zone."""
     capacity = {"nvidia.com/gpu": gpus, "cpu": 128, "memory": "2Ti"}
     per = {"zone": nodes, "block": rack * BLOCK_RACKS, "rack": rack}
     row = {"name": "node", "count": nodes, "capacity": capacity, "per": per}
-    return ClusterSpec.model_validate({"nodes": [row]})
+    return ClusterSettings.read({"nodes": [row]})
 
 
-def load_cluster(path: str | Path) -> ClusterSpec:
+def load_cluster(path: str | Path) -> ClusterSettings:
     """The cluster that a file describes; whatever is wrong with it is an InputError."""
     return load_cluster_text(read_text(path, NOUN), str(path))
 
 
-def load_cluster_text(text: str, file: str = "cluster.yaml") -> ClusterSpec:
+def load_cluster_text(text: str, file: str = "cluster.yaml") -> ClusterSettings:
     document = parse_document(text, file, NOUN, "nodes, times and others")
     try:
-        spec = ClusterSpec.model_validate(document.data)
+        cluster = ClusterSettings.read(document.data)
     except ValidationError as error:
-        raise input_error(document, checker_faults(error, ClusterSpec)) from None
-    faults = _rules(spec)
+        raise input_error(document, checker_faults(error, ClusterSettings)) from None
+    faults = list(faults_of(cluster, Context(cluster, Path(file).parent)))
     if faults:
         raise input_error(document, faults)
-    return spec
-
-
-def _rules(spec: ClusterSpec) -> list[Fault]:
-    """What no single value shows: names twice, too many machines, happenings of nothing."""
-    faults, names = [], set[str]()
-    for number, nodes in enumerate(spec.nodes):
-        if nodes.name in names:
-            faults.append(Fault(("nodes", number, "name"), f"{nodes.name!r} is there twice"))
-        names.add(nodes.name)
-    total = sum(nodes.count for nodes in spec.nodes)
-    if total > MOST_NODES:
-        faults.append(Fault(("nodes",), f"there are {total} nodes", f"up to {MOST_NODES}"))
-    machines = {f"{nodes.name}-{n}" for nodes in spec.nodes for n in range(nodes.count)}
-    for number, happening in enumerate(spec.happens):
-        done = [deed for deed in DEEDS if getattr(happening, deed) is not None]
-        if len(done) != 1:
-            what = "nothing happens" if not done else f"{' and '.join(done)} happen in one entry"
-            faults.append(Fault(("happens", number), what, f"one of {', '.join(DEEDS)}"))
-        for deed in DEEDS[:5]:
-            node = getattr(happening, deed)
-            if node is not None and node not in machines:
-                first = spec.nodes[0]
-                allowed = f"nodes such as {first.name}-0 to {first.name}-{first.count - 1}"
-                path = ("happens", number, deed)
-                faults.append(Fault(path, f"there is no node {node!r}", allowed))
-    for name, value in _varying(spec.times):
-        if value.cv is not None and value.distribution != "lognormal":
-            faults.append(Fault(("times", name, "cv"), "only `lognormal` has a cv"))
-        if value.half_width is not None and value.distribution != "uniform":
-            faults.append(Fault(("times", name, "half_width"), "only `uniform` has a half width"))
-    return faults
-
-
-def _varying(times: TimesSpec) -> list[tuple[str, VaryingSpec]]:
-    named = ((name, getattr(times, name)) for name in TimesSpec.model_fields)
-    return [(name, value) for name, value in named if isinstance(value, VaryingSpec)]
+    return cluster

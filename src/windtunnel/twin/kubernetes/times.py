@@ -1,29 +1,38 @@
-"""How long things take on a cluster: each time is drawn from a stream of its own name."""
+"""How long things take on a cluster: settings, and draws from a stream for each of them."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from pydantic import Field
 
 from windtunnel.core.random import Stream, Streams
+from windtunnel.settings.faults import Fault
+from windtunnel.settings.fields import Duration, Number, by_shape, variant
+from windtunnel.settings.section import Context, Section
 
 CONSTANT: Final = "constant"
 UNIFORM: Final = "uniform"
 EXPONENTIAL: Final = "exponential"
 LOGNORMAL: Final = "lognormal"
 NORMAL: Final = "normal"
+LOGNORMAL_CV: Final = 0.5
+
+LONGEST: Final = "100000h"
+
+Moment = Annotated[float, Duration("0s", LONGEST)]
 
 
-class PodDelay:
-    """A time that varies.
+class PodDelay(msgspec.Struct, frozen=True):
+    """A distribution of times, from which one is drawn for each pod.
 
     `spread` is the half width of `uniform`, the cv of `lognormal`, the standard deviation of
     `normal`, which is never below 0.
     """
 
-    def __init__(self, mean_s: float, kind: str = CONSTANT, spread: float = 0.0) -> None:
-        assert mean_s >= 0.0
-        assert kind in (CONSTANT, UNIFORM, EXPONENTIAL, LOGNORMAL, NORMAL)
-        self.mean_s: Final = mean_s
-        self.kind: Final = kind
-        self.spread: Final = spread
+    mean_s: float
+    kind: str = CONSTANT
+    spread: float = 0.0
 
     def draw_s(self, stream: Stream) -> float:
         if self.kind == CONSTANT or self.mean_s == 0.0:
@@ -37,64 +46,99 @@ class PodDelay:
         return stream.lognormal(self.mean_s, self.spread)
 
 
-class PodTimes:
-    """The life of a pod in five times, and how a cluster looks after its machines."""
+class VaryingTime(Section):
+    """A time that varies from case to case."""
 
-    def __init__(
-        self,
-        *,
-        scheduling: PodDelay | None = None,
-        image_pull: PodDelay | None = None,
-        startup: PodDelay | None = None,
-        readiness: PodDelay | None = None,
-        ending: PodDelay | None = None,
-        crash_after_s: float = 5.0,
-        node_lost_after_s: float = 40.0,
-        evict_after_s: float = 300.0,
-        force_after_s: float = float("inf"),
-    ) -> None:
-        self.scheduling: Final = scheduling or PodDelay(0.1)
-        """From a change that may let somebody in to the pass that looks at it."""
-        self.image_pull: Final = image_pull or PodDelay(10.0)
-        """The first pod of an image on a node; later ones find it there."""
-        self.startup: Final = startup or PodDelay(1.0)
-        """From the image to the start of containers."""
-        self.readiness: Final = readiness or PodDelay(5.0)
-        """From the start of containers until they are ready: the loading of a model."""
-        self.ending: Final = ending or PodDelay(2.0)
-        """From a deletion until the pod is gone; its grace period is the most."""
-        self.crash_after_s: Final = crash_after_s
-        """How long containers run that crash again and again."""
-        self.node_lost_after_s: Final = node_lost_after_s
-        """Until pods of a machine that has failed count as not ready."""
-        self.evict_after_s: Final = evict_after_s
-        """Until they are deleted, to be replaced elsewhere."""
-        self.force_after_s: Final = force_after_s
-        """Until one that cannot end is forgotten by force. By default nobody does that."""
+    mean_s: Moment = Field(description="The mean of all cases.")
+    distribution: Literal["constant", "uniform", "exponential", "lognormal"] = Field(
+        default="lognormal", description="How they vary about it."
+    )
+    cv: Annotated[float, Number(0, 10)] | None = Field(
+        default=None,
+        description="Of `lognormal`: standard deviation by mean. 0.5 where it is left out.",
+    )
+    half_width_s: Moment | None = Field(
+        default=None,
+        description="Of `uniform`: how far it goes to both sides. All of the mean by default.",
+    )
+
+    def check(self, where: Context) -> Iterator[Fault]:
+        if self.cv is not None and self.distribution != LOGNORMAL:
+            yield where.fault("cv", "only `lognormal` has a cv")
+        if self.half_width_s is not None and self.distribution != UNIFORM:
+            yield where.fault("half_width", "only `uniform` has a half width")
+
+    def delay(self) -> PodDelay:
+        if self.distribution == UNIFORM:
+            width_s = self.mean_s if self.half_width_s is None else self.half_width_s
+            return PodDelay(self.mean_s, UNIFORM, width_s)
+        cv = LOGNORMAL_CV if self.cv is None else self.cv
+        return PodDelay(self.mean_s, self.distribution, cv)
+
+
+FixedOrVarying = Annotated[
+    Annotated[VaryingTime, variant("varying")] | Annotated[Moment, variant("fixed")],
+    by_shape("varying", "fixed"),
+]
+
+
+class PodTimes(Section):
+    """How long things take: a duration, or a mean with a distribution."""
+
+    scheduling: FixedOrVarying = Field(
+        default=0.1, description="From a change that may let somebody in to the scheduler's pass."
+    )
+    image_pull: FixedOrVarying = Field(
+        default=10.0,
+        description="Of the first pod of an image on a node; later ones find it there.",
+    )
+    startup: FixedOrVarying = Field(
+        default=1.0, description="From the image to the start of containers."
+    )
+    readiness: FixedOrVarying = Field(
+        default=5.0, description="From their start until they are ready: the loading of a model."
+    )
+    ending: FixedOrVarying = Field(
+        default=2.0,
+        description="From a deletion until a pod is gone; its grace period is the most.",
+    )
+    crash_after_s: Moment = Field(
+        default=5.0, description="How long containers run that keep crashing."
+    )
+    node_lost_after_s: Moment = Field(
+        default=40.0,
+        description="Until pods on a failed machine count as not ready. As Kubernetes.",
+    )
+    evict_after_s: Moment = Field(
+        default=300.0, description="Until they are deleted, to be replaced. As Kubernetes."
+    )
+    force_after_s: Moment | None = Field(
+        default=None,
+        description="Until one that cannot end is forgotten. Never where it is left out.",
+    )
+
+    def delays(self, load: PodDelay | None = None) -> dict[str, PodDelay]:
+        """The distributions of the five times that are drawn; `load` replaces readiness."""
+        values = {
+            "scheduling": self.scheduling,
+            "image_pull": self.image_pull,
+            "startup": self.startup,
+            "readiness": self.readiness,
+            "ending": self.ending,
+        }
+        delays = {
+            name: value.delay() if isinstance(value, VaryingTime) else PodDelay(value)
+            for name, value in values.items()
+        }
+        return delays if load is None else delays | {"readiness": load}
 
 
 class ClusterDice:
     """Draws of the times, each from the stream of its name."""
 
-    def __init__(self, times: PodTimes, streams: Streams) -> None:
-        self.times: Final = times
-        self._scheduling: Final = streams["gangs.scheduling"]
-        self._image_pull: Final = streams["gangs.image_pull"]
-        self._startup: Final = streams["gangs.startup"]
-        self._readiness: Final = streams["gangs.readiness"]
-        self._ending: Final = streams["gangs.ending"]
+    def __init__(self, delays: dict[str, PodDelay], streams: Streams) -> None:
+        self._delays: Final = delays
+        self._streams: Final = {name: streams[f"gangs.{name}"] for name in delays}
 
-    def scheduling_s(self) -> float:
-        return self.times.scheduling.draw_s(self._scheduling)
-
-    def image_pull_s(self) -> float:
-        return self.times.image_pull.draw_s(self._image_pull)
-
-    def startup_s(self) -> float:
-        return self.times.startup.draw_s(self._startup)
-
-    def readiness_s(self) -> float:
-        return self.times.readiness.draw_s(self._readiness)
-
-    def ending_s(self) -> float:
-        return self.times.ending.draw_s(self._ending)
+    def draw_s(self, name: str) -> float:
+        return self._delays[name].draw_s(self._streams[name])

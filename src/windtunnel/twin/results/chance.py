@@ -36,9 +36,9 @@ def _infrastructure_draws(plan: ScenarioPlan) -> bool:
     """Machines and pods that do not always take the same time."""
     if plan.infrastructure is None:
         return False
-    times, fleet = plan.infrastructure.times, plan.infrastructure.fleet
-    delays = (times.scheduling, times.image_pull, times.startup, times.readiness, times.ending)
-    if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays):
+    fleet = plan.infrastructure.fleet
+    delays = plan.infrastructure.times.delays(plan.infrastructure.load)
+    if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays.values()):
         return True
     return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)
 

@@ -15,19 +15,12 @@ from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.twin.fleet.pools import machine_price
-from windtunnel.twin.infrastructure.plan import (
-    BackingPlan,
-    DelayPlan,
-    InfrastructurePlan,
-    PodTimesPlan,
-)
-from windtunnel.twin.kubernetes.build import times_of
-from windtunnel.twin.kubernetes.settings import TimesSpec
-from windtunnel.twin.kubernetes.times import NORMAL, PodDelay
+from windtunnel.twin.infrastructure.plan import BackingPlan, InfrastructurePlan
+from windtunnel.twin.kubernetes.times import NORMAL, PodDelay, PodTimes
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings, ServingSettings
 
-QUICK = TimesSpec(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
+QUICK = PodTimes(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
 """Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
 
 
@@ -303,32 +296,14 @@ def infrastructure_plan(spec: Scenario, file: Path) -> InfrastructurePlan | None
         pool_priorities={
             pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
         },
-        times=_times(spec),
+        times=spec.gangs.times if spec.gangs is not None else QUICK,
+        load=_load(spec.serving),
         fleet=spec.fleet,
     )
 
 
-def _times(spec: Scenario) -> PodTimesPlan:
-    times = times_of(spec.gangs.times if spec.gangs is not None else QUICK)
-    readiness = _load(spec.serving) or _delay(times.readiness)
-    return PodTimesPlan(
-        scheduling=_delay(times.scheduling),
-        image_pull=_delay(times.image_pull),
-        startup=_delay(times.startup),
-        readiness=readiness,
-        ending=_delay(times.ending),
-        crash_after_s=times.crash_after_s,
-        node_lost_after_s=times.node_lost_after_s,
-        evict_after_s=times.evict_after_s,
-    )
-
-
-def _load(serving: ServingSettings) -> DelayPlan | None:
+def _load(serving: ServingSettings) -> PodDelay | None:
     if serving.startup is None:
         return None
     load = serving.startup.load
-    return DelayPlan(load.mean_s, NORMAL, load.stddev_s)
-
-
-def _delay(delay: PodDelay) -> DelayPlan:
-    return DelayPlan(delay.mean_s, delay.kind, delay.spread)
+    return PodDelay(load.mean_s, NORMAL, load.stddev_s)

@@ -59,6 +59,12 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
         """Every setting in force, units in the keys; where the file is does not count."""
         values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_data)
         del values["folder"]
+        if self.infrastructure is not None:
+            infrastructure = values["infrastructure"]
+            del infrastructure["load"]
+            delays = self.infrastructure.times.delays(self.infrastructure.load)
+            times = self.infrastructure.times.model_dump(mode="json", exclude_none=True)
+            infrastructure["times"] = times | msgspec.to_builtins(delays)
         return values
 
     def with_pools(self, pools: Sequence[PoolSettings]) -> "ScenarioPlan":
