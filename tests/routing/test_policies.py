@@ -163,3 +163,55 @@ def test_nobody_on_the_ring_is_loaded_beyond_the_bound(keys: list[int], factor: 
     for count, key in enumerate(keys):
         fleet.send(chosen(router, prompt(keys=[key]), 0.0))
         assert max(fleet.signals.in_flight) < factor * (count + 1) / 5 + 1
+
+
+UNAWARE = [name for name in POLICIES if not Fleet(1).router(name).follows_changes]
+
+
+def test_policies_that_balance_load_need_only_the_last_change_before_a_choice() -> None:
+    assert set(POLICIES) - set(UNAWARE) == {"weighted"}
+
+
+@pytest.mark.parametrize("policy", UNAWARE)
+@given(
+    st.lists(
+        st.one_of(
+            st.sets(st.integers(0, 7)),  # candidates from now on
+            st.just("grow"),
+            st.tuples(st.just("ended"), st.integers(0, 7)),
+            st.tuples(st.just("gone"), st.integers(0, 7)),
+            st.tuples(st.just("choose"), st.integers(0, 5)),
+        ),
+        max_size=60,
+    )
+)
+def test_changes_may_be_told_late_to_a_policy_that_does_not_follow_them(
+    policy: str, steps: list[set[int] | str | tuple[str, int]]
+) -> None:
+    late, at_once = Fleet(3), Fleet(3)
+    routers = (late.router(policy), at_once.router(policy))
+    candidates, told = [0, 1, 2], True
+    for number, step in enumerate(steps):
+        servers = len(late.servers)
+        if isinstance(step, set):
+            candidates, told = sorted(one for one in step if one < servers), False
+            routers[1].set_candidates(list(candidates))
+        elif isinstance(step, str):
+            late.grow()
+            at_once.grow()
+        elif step[0] == "choose":
+            if not told:
+                routers[0].set_candidates(list(candidates))
+                told = True
+            if candidates:
+                request = prompt(number, keys=[step[1]])
+                made = [chosen(router, request, 0.0) for router in routers]
+                assert made[0] == made[1]
+                late.send(made[0])
+                at_once.send(made[0])
+        elif step[1] < servers and step[0] == "ended" and late.signals.in_flight[step[1]]:
+            late.signals.ended(step[1])
+            at_once.signals.ended(step[1])
+        elif step[1] < servers and step[0] == "gone" and step[1] not in candidates:
+            routers[0].gone(step[1])
+            routers[1].gone(step[1])

@@ -24,6 +24,7 @@ class RoundRobin(Router):
 
     def __init__(self, candidates: list[int]) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._next = 0
 
     def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
@@ -39,6 +40,7 @@ class RandomChoice(Router):
 
     def __init__(self, candidates: list[int], stream: Stream) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._stream: Final = stream
 
     def pick(self, request: Request, now_s: float) -> Routed:  # noqa: ARG002
@@ -94,6 +96,7 @@ class LeastLoaded(Router):
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._in_flight: Final = signals.in_flight
         self._order: Final = LoadOrder(candidates, signals)
 
@@ -115,6 +118,7 @@ class PowerOfTwo(Router):
 
     def __init__(self, candidates: list[int], signals: Signals, stream: Stream) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._in_flight: Final = signals.in_flight
         self._stream: Final = stream
 

@@ -76,6 +76,9 @@ class Router:
     def __init__(self, candidates: list[int]) -> None:
         self.candidates = candidates
         self.reads_signals = False  # whether the driver must keep the signals fresh for it
+        self.follows_changes = True
+        """Whether it must be told of every change of candidates: what it remembers depends on the
+        changes themselves. If not, the driver may tell it once, before the next choice."""
 
     def set_candidates(self, candidates: list[int]) -> None:
         """Servers have come or gone: from now on it chooses among these.

@@ -44,6 +44,7 @@ class SessionSticky(Router):
 
     def __init__(self, candidates: list[int], signals: Signals) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._order: Final = LoadOrder(candidates, signals)
         self._homes: Final[dict[tuple[bool, int], int]] = {}
         self._members = set(candidates)
@@ -111,6 +112,7 @@ class ConsistentHash(Router):
         self, candidates: list[int], signals: Signals, virtual_nodes: int, load_factor: float
     ) -> None:
         super().__init__(candidates)
+        self.follows_changes = False
         self._in_flight: Final = signals.in_flight
         self._nodes: Final = virtual_nodes
         self._factor: Final = load_factor

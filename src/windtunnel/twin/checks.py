@@ -178,9 +178,10 @@ def _choice_fault(cluster: Cluster, model: int, service: Service) -> str | None:
     answering = [number for number in seen if cluster.replicas[number].pool.decodes]
     known = [int(server.index) for server in service.roster.ready]
     signals = service.signals
-    if (known, signals.answering) != (ready, answering):
+    told = answering if service.is_outdated else signals.answering  # else before the next choice
+    if (known, told) != (ready, answering):
         return f"{ready} are ready, {known} are asked and {signals.answering} answer"
-    if service.router.candidates != answering:
+    if service.router.candidates != answering and not service.is_outdated:
         return f"{answering} answer, the router chooses among {service.router.candidates}"
     for replica in own:
         server = replica.server

@@ -161,6 +161,8 @@ class RequestLifecycle(RequestPort):
         service = self.services[request.model]
         signals = service.signals
         router = service.router
+        if service.is_outdated:
+            service.update(self.cluster, int(request.model))
         service.probe(router, now_s)
         scores: list[tuple[int, float]] = []
         if self._event_log is not None:
@@ -217,7 +219,9 @@ class RequestLifecycle(RequestPort):
     def opened(self, model: int) -> None:
         """A server is ready: first those go that were let in without one, then others may be."""
         service = self.services[model]
-        if service.signals.answering:
+        if service.unplaced:
+            service.update(self.cluster, model)
+        if service.unplaced and service.signals.answering:
             waiting = list(service.unplaced.values())
             service.unplaced.clear()
             service.signals.unplaced = 0

@@ -6,7 +6,7 @@ from windtunnel.engine.views import probe
 from windtunnel.routing.counterfactual import Counterfactual, Judgement
 from windtunnel.routing.router import Router
 from windtunnel.twin.requests.gateway import SimGateway
-from windtunnel.twin.servers.cluster import Roster
+from windtunnel.twin.servers.cluster import Cluster, Roster
 from windtunnel.workload.request import Request
 
 
@@ -28,13 +28,36 @@ class Service:
         self.counterfactual: Final = counterfactual
         self.gateway: Final = gateway  # None: every request is admitted at once
         self.unplaced: Final[dict[int, Request]] = {}  # admitted while no server was ready
+        self.is_outdated = False  # servers have come or gone, and routers do not know yet
+        routers = [router, *[one for one in prefill_routers if one is not None]]
+        self._is_eager: Final = (
+            gateway is not None
+            or counterfactual is not None
+            or any(one.follows_changes for one in routers)
+        )
 
-    def choose_among(self, servers: list[int]) -> None:
-        """From now on these servers answer requests: some have come or gone."""
+    def servers_changed(self, cluster: Cluster, model: int) -> None:
+        """Servers have come or gone: routers learn it now, or before the next choice.
+
+        A change then costs little, however many servers there are.
+        """
+        self.is_outdated = True
+        if self._is_eager:
+            self.update(cluster, model)
+
+    def update(self, cluster: Cluster, model: int) -> None:
+        """Tells the routers of the model which servers there are: all of them share a journal."""
+        if not self.is_outdated:
+            return
+        self.is_outdated = False
+        servers = cluster.decoders(model)
         self.signals.answer(servers)
         self.router.set_candidates(servers)
         if self.counterfactual is not None:
             self.counterfactual.set_candidates(servers)
+        for site, router in enumerate(self.prefill_routers):
+            if router is not None:
+                router.set_candidates(cluster.prefillers(model, site))
 
     def probe(self, router: Router, now_s: float) -> None:
         """Asks servers for their load, for a router that is about to decide on it."""

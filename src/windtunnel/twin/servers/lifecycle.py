@@ -259,18 +259,11 @@ class Lifecycle(Component):
             self.infrastructure.buried(replica, now_s)
 
     def _choose_anew(self, pool: Pool) -> None:
-        """Whoever chooses among servers of the pool's model hears who there is.
-
-        All of them do, since they share a journal.
-        """
+        """The routers of the pool's model choose among other servers from now on."""
         if self._settling:
             self._changed[pool.model] = pool
             return
-        cluster, service = self._cluster, self._services[pool.model]
-        service.choose_among(cluster.decoders(pool.model))
-        for site, router in enumerate(service.prefill_routers):
-            if router is not None:
-                router.set_candidates(cluster.prefillers(pool.model, site))
+        self._services[pool.model].servers_changed(self._cluster, pool.model)
 
     def _tell(self, replica: Replica, now_s: float, reason: str) -> None:
         replica.pool.note_size(now_s)
