@@ -11,8 +11,6 @@ import os
 import resource
 import sys
 
-import msgspec
-
 from benchmarks.claim import Claim, least_cpu_s, report
 from windtunnel.core.clock import monotonic_s
 from windtunnel.core.processes import processors
@@ -47,7 +45,7 @@ def plans() -> list[ScenarioPlan]:
     first = load_text(SCENARIO.format(count=2000))
     count = int(2000 * POINT_S / least_cpu_s(lambda: run(first)))
     plan = load_text(SCENARIO.format(count=count))
-    return [msgspec.structs.replace(plan, seed=seed) for seed in range(POINTS)]
+    return [plan.changed(seed=seed) for seed in range(POINTS)]
 
 
 def wall_s(work: list[ScenarioPlan], on: str, jobs: int, *, warm: bool) -> float:

@@ -185,7 +185,7 @@ def test_adapters_are_models_and_lengths_are_pinned() -> None:
         source = plan.workload[0].model_copy(
             update={"adapters": AdapterMix(weights={"german": 1.0})}
         )
-        plan = msgspec.structs.replace(plan, workload=(source,))
+        plan = plan.changed(workload=[source])
         found: list[Measured] = []
         writer = PromptWriter("chat", "salt")
         options = SendOptions("base", pins_length=True)

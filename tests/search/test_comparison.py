@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
@@ -201,7 +200,7 @@ def test_a_verdict_needs_an_interval_off_the_line(middle: float, reach: float, b
 def test_seeds_follow_the_first_design() -> None:
     text = one_server().replace("process: constant", "process: poisson")
     one, other = load_text(text, seed=7), load_text(text, seed=9)
-    other = msgspec.structs.replace(other, name="other")
+    other = other.changed(name="other")
     found = compare([Design("a", one), Design("b", other)], 2, lambda *_: None)
     assert found["seeds"] == [7, 8]
     assert metric(found, "latency.e2e.mean")["designs"][1]["difference"]["verdict"] == SAME

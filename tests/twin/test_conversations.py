@@ -2,7 +2,6 @@
 
 import math
 
-import msgspec
 import pytest
 
 from tests.engine.test_equivalence import drive
@@ -47,7 +46,7 @@ def talks(prompt: int, output: int, shared: int, sessions: int = 3) -> ScenarioP
             "prefix": PrefixSettings(tokens=shared) if shared else None,
         }
     )
-    return msgspec.structs.replace(plan, workload=(talking,))
+    return plan.changed(workload=[talking])
 
 
 def turns_of(plan: ScenarioPlan) -> tuple[list[Request], Server]:

@@ -50,7 +50,7 @@ def names_of(plan: ScenarioPlan) -> list[str]:
 
     Rows of a trace may be of further classes of service, which are seen when they come.
     """
-    return list(measure(run(msgspec.structs.replace(plan, duration_s=GLANCE_S)).result))
+    return list(measure(run(plan.changed(duration_s=GLANCE_S)).result))
 
 
 def check_name(name: str, plan: ScenarioPlan, where: str) -> None:

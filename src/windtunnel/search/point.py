@@ -9,8 +9,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from windtunnel._forms import PACKAGE, digest_of
 from windtunnel.settings.document import Plain, read_text
 from windtunnel.settings.fields import one_line
@@ -55,7 +53,7 @@ class Origin:
             # The plan must not change with what others do to the value.
             put_value(document, path, copy.deepcopy(value), place)
         plan = load_document(document)
-        return plan if seed is None else msgspec.structs.replace(plan, seed=seed)
+        return plan if seed is None else plan.changed(seed=seed)
 
     def data(self) -> dict[str, Plain]:
         """What the scenario says, as it is written: a copy."""

@@ -22,7 +22,7 @@ from windtunnel.scaling.build import build_scaler
 from windtunnel.twin.faults.driver import build_faults
 from windtunnel.twin.infrastructure.event_log import InfrastructureLog
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
-from windtunnel.twin.infrastructure.plan import MAIN
+from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.twin.requests.kv_link import Link
@@ -95,13 +95,11 @@ def compose(
         replica_log=ReplicaLog(log),
     )
     infrastructure = None
-    if plan.infrastructure is not None:
+    if plan.on_machines:
         # It reads manifests, with a library that takes longer to import than many a run.
         from windtunnel.twin.infrastructure.build import build_infrastructure
 
-        infrastructure = build_infrastructure(
-            plan, plan.infrastructure, cluster.pools, lifecycle, streams
-        )
+        infrastructure = build_infrastructure(plan, cluster.pools, lifecycle, streams)
     else:
         lifecycle.open()
     autoscaling = _autoscaling(plan, scaler, lifecycle, requests, streams, log)
@@ -261,7 +259,7 @@ def _cluster(plan: ScenarioPlan, step_scales: Mapping[str, float]) -> Cluster:
             )
         )
     cluster = Cluster(pools, _link(plan), plan.router.staleness_s, len(plan.models))
-    if plan.infrastructure is None:
+    if not plan.on_machines:
         for own, pool in zip(pools, plan.pools, strict=True):
             cluster.begin_with(own, pool.replicas)
     return cluster

@@ -62,7 +62,7 @@ def run(
     simulation. `step_scales` make the steps of some pools longer or shorter. A
     `scaler` takes the place of the one that the plan's `scaling` asks for.
     """
-    checker = InvariantChecker(INVARIANTS if plan.infrastructure is None else EVERY_INVARIANT)
+    checker = InvariantChecker(EVERY_INVARIANT if plan.on_machines else INVARIANTS)
     telemetry = Telemetry(events) if events is not None else None
     scaling = Telemetry(*[sink for sink in (events, decisions) if sink is not None])
     simulation = compose(plan, rows, telemetry, step_scales, scaler, scaling)

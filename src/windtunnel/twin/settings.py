@@ -38,7 +38,7 @@ from windtunnel.settings.limits import (
     MOST_TOKENS,
 )
 from windtunnel.settings.section import Context, Section
-from windtunnel.twin.infrastructure.plan import MAIN
+from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.workload.settings.sources import SourceSettings
 
 Cost = Annotated[float, Duration("0s", LONGEST_STEP_COST)]

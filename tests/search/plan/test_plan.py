@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import windtunnel as wt
@@ -151,8 +150,7 @@ def test_how_much_is_carried(shop: Path) -> None:
     assert table.best["requests_per_s"] == pytest.approx(40 * load)
     plan = load_text(SHOP)
     shares = [
-        simulate(loaded(msgspec.structs.replace(plan, seed=seed), load))["slo"]["critical"]
-        for seed in range(20, 24)
+        simulate(loaded(plan.changed(seed=seed), load))["slo"]["critical"] for seed in range(20, 24)
     ]
     assert sum(one["attained"] for one in shares) / 4 >= 0.94
     missed = table.found["missed"]
@@ -179,7 +177,7 @@ def test_loads_scale_whatever_makes_requests() -> None:
     assert isinstance(source, SourceSettings)
     assert (source.arrivals.drawn().rate_per_s, source.count) == (20.0, 160)
     trace = ReplaySettings(trace=TraceSettings(path="t.csv", speedup=3.0), count=50)
-    replayed = loaded(msgspec.structs.replace(load_text(SHOP), workload=(trace,)), 2.0).workload[0]
+    replayed = loaded(load_text(SHOP).changed(workload=[trace]), 2.0).workload[0]
     assert isinstance(replayed, ReplaySettings)
     assert (replayed.trace.speedup, replayed.count) == (6.0, 50)
     heavy = loaded(load_text(SHOP), 2.0).workload[0]

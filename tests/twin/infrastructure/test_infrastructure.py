@@ -34,9 +34,8 @@ def test_a_run_begins_with_what_fits_on_its_machines() -> None:
 
 def test_initial_machines_are_those_that_replicas_need() -> None:
     plan = scenario(replicas=3, tp=4)
-    assert plan.infrastructure is not None
-    assert plan.infrastructure.fleet is not None
-    assert initial_machines(plan.infrastructure.fleet, plan.pools) == [2]
+    assert plan.sections.fleet is not None
+    assert initial_machines(plan.sections.fleet, plan.pools) == [2]
     simulation, _ = composed(plan)
     assert simulation.cluster.pools[0].counts[READY] == 3
 

@@ -25,7 +25,7 @@ serving:
 
 
 def planning(section: str) -> PlanSettings:
-    found = load_text(SCENARIO + f"plan: {section}\n").planning
+    found = load_text(SCENARIO + f"plan: {section}\n").sections.plan
     assert found is not None
     return found
 
@@ -52,7 +52,7 @@ def test_what_is_written_comes_to_a_plan() -> None:
 
 def test_a_run_does_without_it() -> None:
     plain, planned = load_text(SCENARIO), load_text(SCENARIO + "plan: {replicas: {max: 3}}\n")
-    assert plain.planning is None
+    assert plain.sections.plan is None
     assert plain.sha256 == planned.sha256
 
 
@@ -93,12 +93,12 @@ PRICED = SCENARIO + "plan: {accelerators: [l40s, h100, h200], prices: {l40s: 0.9
 
 
 def test_prices_of_what_an_override_leaves_out_are_not_used() -> None:
-    found = load_text(PRICED, sets=["plan.accelerators=[h100-sxm, h200]"]).planning
+    found = load_text(PRICED, sets=["plan.accelerators=[h100-sxm, h200]"]).sections.plan
     assert found is not None
     assert found.accelerators == ["h100-sxm", "h200"]
     assert found.prices == {"h100-sxm": 2.6}
     anything = PRICED.replace("accelerators: [l40s, h100, h200], ", "")
-    found = load_text(anything, sets=["plan.accelerators=[h200]"]).planning
+    found = load_text(anything, sets=["plan.accelerators=[h200]"]).sections.plan
     assert found is not None
     assert found.prices == {}
 

@@ -48,7 +48,7 @@ def template_of(plan: ScenarioPlan) -> PoolSettings:
 
 def choices_of(plan: ScenarioPlan) -> Choices:
     """From the section `plan`, and where it is silent from the rest of the scenario."""
-    planning = plan.planning or SUGGESTED
+    planning = plan.sections.plan or SUGGESTED
     pool = template_of(plan)
     _refuse_many_pools(plan)
     free = pool.step_time.model in BY_HARDWARE and not _has_profile(pool)
@@ -61,7 +61,7 @@ def choices_of(plan: ScenarioPlan) -> Choices:
     split = (None, None) if apart is None else (apart.prefill, apart.decode)
     together = planning.together
     if apart is None and roles == {"prefill", "decode"}:
-        together = together and plan.planning is not None
+        together = together and plan.sections.plan is not None
         split = _around(plan, "prefill"), _around(plan, "decode")
     if split[0] is not None and free:
         notes.append("prefill and decode on different accelerators")
@@ -93,10 +93,10 @@ def choices_of(plan: ScenarioPlan) -> Choices:
 
 
 def _refuse_many_pools(plan: ScenarioPlan) -> None:
-    if plan.infrastructure is not None:
+    if plan.on_machines:
         raise InputError(
             "the scenario has machines or gangs of its own, and a plan would choose other servers",
-            where="fleet" if plan.infrastructure.fleet is not None else "gangs",
+            where="fleet" if plan.sections.fleet is not None else "gangs",
             hint="take them out for the plan (--set fleet=null --set gangs=null), and put its "
             "answer on them afterwards; --find load and --find knee take them as they are",
         )

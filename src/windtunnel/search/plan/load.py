@@ -45,9 +45,7 @@ def loaded(plan: ScenarioPlan, load: float) -> ScenarioPlan:
     Those are the arrivals of open loops and of sessions, the users of closed loops, the speedup of
     traces. A heavier load has more requests, so that it lasts as long; a lighter one has no fewer.
     """
-    return msgspec.structs.replace(
-        plan, workload=tuple(_loaded(entry, load) for entry in plan.workload)
-    )
+    return plan.changed(workload=[_loaded(entry, load) for entry in plan.workload])
 
 
 def _loaded(entry: WorkloadEntry, load: float) -> WorkloadEntry:

@@ -74,12 +74,12 @@ def _refuse(question: Question) -> None:
 
 
 def _confidence(base: ScenarioPlan, question: Question) -> float:
-    planning = base.planning or SUGGESTED
+    planning = base.sections.plan or SUGGESTED
     return planning.confidence if question.confidence is None else question.confidence
 
 
 def _goal(base: ScenarioPlan, question: Question) -> Goal:
-    planning = base.planning or SUGGESTED
+    planning = base.sections.plan or SUGGESTED
     attained = planning.attained if question.attained is None else question.attained
     classes = question.slo
     if classes is None and planning.slo is not None:
@@ -92,6 +92,6 @@ def _goal_if_any(base: ScenarioPlan, question: Question) -> Goal | None:
     try:
         return _goal(base, question)
     except InputError:
-        if question.slo is not None or base.planning is not None:
+        if question.slo is not None or base.sections.plan is not None:
             raise
         return None

@@ -3,8 +3,6 @@
 import math
 from typing import NamedTuple
 
-import msgspec
-
 from windtunnel.search.plan.demand import traits_of
 from windtunnel.search.plan.trials import Stage
 from windtunnel.twin.results.chance import draws
@@ -65,7 +63,7 @@ def why_whole(plan: ScenarioPlan) -> str:
     """Why the beginning of a run says nothing of the rest; empty where it does."""
     if plan.scaling is not None:
         return "an autoscaler needs its time"
-    if plan.infrastructure is not None:
+    if plan.on_machines:
         return "machines and gangs need theirs"
     if plan.faults:
         return "what goes wrong in it has its time"
@@ -96,7 +94,7 @@ def _count(entry: WorkloadEntry, plan: ScenarioPlan) -> float:
 
 def shortened(plan: ScenarioPlan, share: float, seed: int) -> ScenarioPlan:
     """A part of a run, with a seed; all of it is the run as it is."""
-    plan = msgspec.structs.replace(plan, seed=seed)
+    plan = plan.changed(seed=seed)
     return plan if share >= 1.0 else counted(plan, share)
 
 
@@ -106,8 +104,8 @@ def counted(plan: ScenarioPlan, share: float = 1.0) -> ScenarioPlan:
     A `duration` would cut off those that are under way, which are few in a whole run and many in a
     short one; so there is none.
     """
-    entries = tuple(
+    entries = [
         entry.model_copy(update={"count": max(1, math.ceil(share * _count(entry, plan)))})
         for entry in plan.workload
-    )
-    return msgspec.structs.replace(plan, duration_s=None, workload=entries)
+    ]
+    return plan.changed(duration_s=None, workload=entries)

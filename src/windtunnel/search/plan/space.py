@@ -134,7 +134,7 @@ def frames_of(origin: Origin, base: ScenarioPlan, choices: Choices) -> Iterator[
         scaling = _scaling_name(data, scaler)
         try:
             plan = origin.plan(tuple(settings), option="plan")
-            plan = msgspec.structs.replace(plan, planning=None)
+            plan = plan.changed(plan=None)
             yield Frame(shape, policy, scaling, tuple(settings), plan, "")
         except InputError as error:
             yield Frame(shape, policy, scaling, tuple(settings), None, str(error))

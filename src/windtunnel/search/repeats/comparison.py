@@ -11,8 +11,6 @@ interval.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 import windtunnel
 from windtunnel.analysis.comparison import TOO_FEW, compared, figures_of
 from windtunnel.core.intervals import CONFIDENCE
@@ -39,7 +37,7 @@ def compare(
     chance = [draws(design.plan) for design in designs]
     numbers = [first + number for number in range(seeds if any(chance) else 1)]
     repeats = [
-        Repeat(msgspec.structs.replace(plan, seed=seed), name=name)
+        Repeat(plan.changed(seed=seed), name=name)
         for seed in numbers
         for (name, plan), varies in zip(designs, chance, strict=True)
         if varies or seed == first

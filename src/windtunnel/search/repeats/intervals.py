@@ -59,7 +59,7 @@ def add_intervals(
     errors = {
         name: _error(pool["error"]["mape"], step_error) for name, pool in trust["pools"].items()
     }
-    plans = [msgspec.structs.replace(plan, seed=plan.seed + number) for number in range(seeds)]
+    plans = [plan.changed(seed=plan.seed + number) for number in range(seeds)]
     groups = [[Repeat(one) for one in plans[1:]]]
     for sign in (-1.0, 1.0) if any(errors.values()) else ():
         scales = {name: 1.0 + sign * error for name, error in errors.items() if error}

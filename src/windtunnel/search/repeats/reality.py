@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from windtunnel.core.distribution import PERCENTILES, Distribution
 from windtunnel.core.errors import InputError
 from windtunnel.core.units import format_duration
@@ -123,7 +121,7 @@ class _Replay:
         self.others = 0
         self._hits = self._prompts = 0
         source = ReplaySettings(trace=TraceSettings(path=str(trace)))
-        run(msgspec.structs.replace(plan, workload=(source,), duration_s=None), rows=self)
+        run(plan.changed(workload=[source], duration_s=None), rows=self)
         if not self.pairs:
             what = "no request that was measured is completed when it is simulated"
             raise InputError(what, where=str(trace), hint="is the scenario that of this server?")

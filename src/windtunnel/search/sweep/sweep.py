@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from windtunnel.core.errors import InputError, InputFaults, one_sentence_per
 from windtunnel.search.execution.workers import FailedRun, Outcome, Workers
 from windtunnel.search.measure import Metrics
@@ -86,7 +84,7 @@ def prepare_points(
     _refuse_bad_values(axes, settings, faults)
     numbers = tuple(plan.seed + number for number in range(seeds))
     runs = [
-        SweepRun(number, one, msgspec.structs.replace(own, seed=one))
+        SweepRun(number, one, own.changed(seed=one))
         for number, own in plans.items()
         for one in (numbers if draws(own) else numbers[:1])
     ]

@@ -63,5 +63,5 @@ def context_of(scenario: "Scenario") -> FaultContext:
         machines=tuple(machines),
         scales=scenario.scaling is not None,
         pods=scenario.gangs is not None or scenario.fleet is not None,
-        duration_s=scenario.duration,
+        duration_s=scenario.duration_s,
     )

@@ -1,5 +1,6 @@
 """Drives the faults of a run: each waits for its time, its chance or its condition, then begins."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from windtunnel.core.random import Stream, Streams
@@ -106,7 +107,7 @@ class FaultDriver:
 
 
 def build_faults(
-    settings: tuple[InjectedFault, ...],
+    settings: Sequence[InjectedFault],
     cluster: Cluster,
     lifecycle: Lifecycle,
     autoscaling: Autoscaling | None,

@@ -15,8 +15,8 @@ from windtunnel.twin.fleet.pools import initial_machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines, unlimited_kind
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
-from windtunnel.twin.infrastructure.plan import MAIN, BackingPlan, InfrastructurePlan
 from windtunnel.twin.infrastructure.replicas import PoolBacking
+from windtunnel.twin.infrastructure.settings import MAIN, BackingObject
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.build import add_levels
 from windtunnel.twin.kubernetes.cluster import SimCluster
@@ -36,27 +36,27 @@ class Layout(NamedTuple):
     """What is on a cluster."""
 
     sets: dict[str, SetSpec]
-    backings: list[BackingPlan]
+    backings: list[BackingObject]
 
 
 def build_infrastructure(
     plan: ScenarioPlan,
-    infrastructure: InfrastructurePlan,
     pools: list[Pool],
     lifecycle: Lifecycle,
     streams: Streams,
 ) -> Infrastructure:
     """Clusters and machines before anything has happened."""
-    manifests = _manifests(infrastructure)
-    layouts = _layouts(plan, infrastructure, manifests)
-    views = {name: _view(layout, infrastructure, manifests) for name, layout in layouts.items()}
+    manifests = _manifests(plan)
+    layouts = _layouts(plan, manifests)
+    views = {name: _view(layout, plan, manifests) for name, layout in layouts.items()}
     keys = _keys([view.levels for view in views.values()])
     tenants: dict[str, Tenant] = {}
+    fleet = plan.sections.fleet
     supply: Machines | UnlimitedMachines
-    if infrastructure.fleet is not None:
-        lost_after_s = infrastructure.times.node_lost_after_s
-        initial = initial_machines(infrastructure.fleet, plan.pools)
-        supply = Machines(infrastructure.fleet, initial, streams, keys, tenants, lost_after_s)
+    if fleet is not None:
+        lost_after_s = plan.pod_times.node_lost_after_s
+        initial = initial_machines(fleet, plan.pools)
+        supply = Machines(fleet, initial, streams, keys, tenants, lost_after_s)
         kinds = supply.kinds()
     else:
         kinds = _unlimited_kinds(plan, layouts)
@@ -73,7 +73,7 @@ def build_infrastructure(
         ]
         seed = plan.seed + number * CLUSTER_SEEDS
         pods = SimCluster(
-            ApiServer(views[name]), seed=seed, times=infrastructure.times, load=infrastructure.load
+            ApiServer(views[name]), seed=seed, times=plan.pod_times, load=plan.pod_load
         )
         for set_name, spec in layout.sets.items():
             pods.server.add_set(set_name, spec, 0.0)
@@ -86,9 +86,9 @@ def build_infrastructure(
     return built
 
 
-def _pods_of(plan: BackingPlan, spec: SetSpec) -> PoolPods:
-    slots = slots_of(spec, plan.kind, plan.name)
-    return PoolPods(plan.pool, plan.set_name, plan.kind, plan.name, slots)
+def _pods_of(backing: BackingObject, spec: SetSpec) -> PoolPods:
+    slots = slots_of(spec, backing.kind, backing.name)
+    return PoolPods(backing.pool, backing.set_name, backing.kind, backing.name, slots)
 
 
 def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
@@ -102,8 +102,8 @@ def _keys(topologies: list[dict[str, dict[str, str]]]) -> dict[str, list[str]]:
     return keys
 
 
-def _manifests(infrastructure: InfrastructurePlan) -> Manifests:
-    read = [load_manifests_text(text, path) for path, text in infrastructure.files]
+def _manifests(plan: ScenarioPlan) -> Manifests:
+    read = [load_manifests_text(text, path) for path, text in plan.manifests.files]
     return Manifests(
         tuple(one for each in read for one in each.sets),
         {name: levels for each in read for name, levels in each.levels.items()},
@@ -111,11 +111,9 @@ def _manifests(infrastructure: InfrastructurePlan) -> Manifests:
     )
 
 
-def _layouts(
-    plan: ScenarioPlan, infrastructure: InfrastructurePlan, manifests: Manifests
-) -> dict[str, Layout]:
+def _layouts(plan: ScenarioPlan, manifests: Manifests) -> dict[str, Layout]:
     """What is where: a set is on the cluster of the pools that it backs."""
-    by_pool = {backing.pool: backing for backing in infrastructure.backings}
+    by_pool = {backing.pool: backing for backing in plan.manifests.backings}
     layouts: dict[str, Layout] = {}
     selectors: dict[str, dict[str, dict[str, str]]] = {}  # by set and role
     homes: dict[str, str] = {}
@@ -125,11 +123,11 @@ def _layouts(
         backing = by_pool.get(pool.name)
         if backing is None:
             layout.sets[pool.name] = _plain(pool)
-            layout.backings.append(BackingPlan(pool.name, pool.name, CLIQUE, SERVER))
+            layout.backings.append(BackingObject(pool.name, pool.name, CLIQUE, SERVER))
             continue
         layout.backings.append(backing)
         homes[backing.set_name] = pool.cluster
-        if pool.name in infrastructure.pool_priorities:
+        if pool.priority is not None:
             classes[backing.set_name] = f"pool/{pool.name}"
         spec = next(one.spec for one in manifests.sets if one.name == backing.set_name)
         for role, _ in slots_of(spec, backing.kind, backing.name):
@@ -206,12 +204,12 @@ def _with_selector(template: CliqueTemplate, selector: dict[str, str]) -> Clique
     )
 
 
-def _view(layout: Layout, infrastructure: InfrastructurePlan, manifests: Manifests) -> View:
+def _view(layout: Layout, plan: ScenarioPlan, manifests: Manifests) -> View:
     view = View()
     here = tuple(one for one in manifests.sets if one.name in layout.sets)
     add_levels(view, {}, manifests._replace(sets=here))
-    view.priorities.update(infrastructure.priorities)
-    for pool, priority in infrastructure.pool_priorities.items():
+    view.priorities.update(plan.priority_classes)
+    for pool, priority in plan.pool_priorities.items():
         view.priorities[f"pool/{pool}"] = priority
     return view
 

@@ -1,13 +1,16 @@
-"""Settings of `gangs:`: manifests, priorities, and how long pods take."""
+"""Settings of `gangs:`: manifests, priorities, and how long pods take; what manifests say."""
 
 from typing import Annotated
 
+import msgspec
 from pydantic import Field
 
 from windtunnel.settings.fields import Text, Whole
 from windtunnel.settings.section import Section
 from windtunnel.twin.kubernetes.times import PodTimes
 
+MAIN = "main"
+"""The cluster of pools that name none."""
 MOST_FILES = 100
 HIGHEST_PRIORITY = 1_000_000
 
@@ -32,3 +35,27 @@ class GangsSettings(Section):
         description="How long pods take for what they do. `serving.startup`, where it is written, "
         "is the time of `readiness`.",
     )
+
+
+QUICK = PodTimes(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
+"""Pod times without `gangs`: a server takes the time of `serving.startup`, and no other."""
+
+
+class BackingObject(msgspec.Struct, frozen=True):
+    """The object of a manifest whose replicas are the replicas of a pool."""
+
+    pool: str
+    set_name: str
+    kind: str
+    """PodClique, PodCliqueScalingGroup or PodCliqueSet."""
+    name: str
+    """The role of a clique, the short name of a group; of a set its own name."""
+
+
+class GangManifests(msgspec.Struct, frozen=True):
+    """What the files of `gangs.manifests` say."""
+
+    files: tuple[tuple[str, str], ...] = ()
+    """Where each is, and its text."""
+    backings: tuple[BackingObject, ...] = ()
+    """By pool; one that is not here is a pod per replica."""

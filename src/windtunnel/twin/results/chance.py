@@ -34,10 +34,10 @@ def _faults_draw(plan: ScenarioPlan) -> bool:
 
 def _infrastructure_draws(plan: ScenarioPlan) -> bool:
     """Machines and pods that do not always take the same time."""
-    if plan.infrastructure is None:
+    if not plan.on_machines:
         return False
-    fleet = plan.infrastructure.fleet
-    delays = plan.infrastructure.times.delays(plan.infrastructure.load)
+    fleet = plan.sections.fleet
+    delays = plan.pod_times.delays(plan.pod_load)
     if any(delay.spread > 0.0 or delay.kind == EXPONENTIAL for delay in delays.values()):
         return True
     return fleet is not None and any(pool.provisioning.cv > 0.0 for pool in fleet.pools)

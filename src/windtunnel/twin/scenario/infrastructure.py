@@ -1,4 +1,4 @@
-"""Rules of `fleet:` and `gangs:`, what contradicts the pools of servers, and the plan of both."""
+"""Rules of `fleet:` and `gangs:`, what contradicts the pools of servers, and what manifests say."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,9 @@ from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
 from windtunnel.twin.fleet.pools import machine_price
-from windtunnel.twin.infrastructure.plan import BackingPlan, InfrastructurePlan
-from windtunnel.twin.kubernetes.times import NORMAL, PodDelay, PodTimes
+from windtunnel.twin.infrastructure.settings import BackingObject, GangManifests
 from windtunnel.twin.scenario.sections import Scenario
-from windtunnel.twin.settings import PoolSettings, ServingSettings
-
-QUICK = PodTimes(image_pull=0.0, startup=0.0, readiness=0.0, ending=0.0)
-"""Where nobody speaks of pods: a server takes the time of `serving.startup`, and no other."""
+from windtunnel.twin.settings import PoolSettings
 
 
 class Found(NamedTuple):
@@ -244,7 +240,7 @@ def _pod_faults(
             yield Fault((*path, "clique"), what)
 
 
-# The plan.
+# What it comes to.
 
 
 def as_manifests_say(spec: Scenario, file: Path) -> Scenario:
@@ -275,35 +271,15 @@ def gang_faults(spec: Scenario, file: Path) -> list[Fault]:
     return list(backing_faults(spec, read_sets(spec, file.parent)[0]))
 
 
-def infrastructure_plan(spec: Scenario, file: Path) -> InfrastructurePlan | None:
-    """The plan of a scenario without faults; None: servers stand on nothing."""
-    if spec.fleet is None and spec.gangs is None:
-        return None
-    sets: list[NamedSet] = []
-    files: list[tuple[str, str]] = []
-    if spec.gangs is not None:
-        sets, files = read_sets(spec, file.parent)
+def gang_manifests(spec: Scenario, file: Path) -> GangManifests:
+    """What the manifests of a scenario without faults say; nothing where it has none."""
+    if spec.gangs is None:
+        return GangManifests()
+    sets, files = read_sets(spec, file.parent)
     known = everything(sets)
     backings = []
     for pool in spec.serving.pools:
         found = known.get(pool.clique) if pool.clique is not None else None
         if found is not None:
-            backings.append(BackingPlan(pool.name, found.set_name, found.kind, found.name))
-    return InfrastructurePlan(
-        files=tuple(files),
-        backings=tuple(backings),
-        priorities=dict(spec.gangs.priorities) if spec.gangs is not None else {},
-        pool_priorities={
-            pool.name: pool.priority for pool in spec.serving.pools if pool.priority is not None
-        },
-        times=spec.gangs.times if spec.gangs is not None else QUICK,
-        load=_load(spec.serving),
-        fleet=spec.fleet,
-    )
-
-
-def _load(serving: ServingSettings) -> PodDelay | None:
-    if serving.startup is None:
-        return None
-    load = serving.startup.load
-    return PodDelay(load.mean_s, NORMAL, load.stddev_s)
+            backings.append(BackingObject(pool.name, found.set_name, found.kind, found.name))
+    return GangManifests(tuple(files), tuple(backings))

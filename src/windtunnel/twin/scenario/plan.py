@@ -1,47 +1,74 @@
-"""What a scenario comes to: frozen values, every default filled in, that the simulation runs on."""
+"""A scenario that has been checked: its sections, and what files that they name come to."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from windtunnel.admission.gateway.settings import GatewaySettings
 from windtunnel.routing.settings import RouterSettings
 from windtunnel.scaling.build import ScalingSetup
-from windtunnel.search.settings import PlanSettings
 from windtunnel.settings.section import plain_data
 from windtunnel.twin.faults.kind import InjectedFault
-from windtunnel.twin.infrastructure.plan import InfrastructurePlan
+from windtunnel.twin.infrastructure.settings import QUICK, GangManifests
+from windtunnel.twin.kubernetes.times import NORMAL, PodDelay, PodTimes
+from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.twin.settings import PoolSettings, ServingSettings
 from windtunnel.workload.settings.sources import SloClass, SourceSettings, WorkloadEntry, models_of
 
+SECTION_NAMES: Final = {"slo": "slos", "gangs": "infrastructure", "plan": "planning"}
+"""Sections that have another name in the data of a plan."""
+
 
 class ScenarioPlan(msgspec.Struct, frozen=True):
-    """A whole scenario."""
+    """A scenario that has been checked, every default filled in."""
 
-    name: str
-    seed: int
-    duration_s: float | None
-    """None: the run ends when every request has ended."""
-    model: str | None
-    workload: Sequence[WorkloadEntry]
-    """Every entry with its model."""
-    slos: dict[str, SloClass]
-    """Every class that requests may have, built-in and the file's own; each has a priority."""
-    serving: ServingSettings
-    """Every pool with its model and, where its step times bring some, their engine options."""
+    sections: Scenario
+    """As the file says, and: paths count from its folder, it has a name, every entry of the
+    workload and every pool has its model, every class of service its priority."""
     sha256: str
     """Digest of everything the file and the overrides say, whatever the file is called."""
     folder: Path
     """Where the file is: paths in it count from there."""
     scaling: ScalingSetup | None = None
     """None: the servers are those that a run begins with."""
-    infrastructure: InfrastructurePlan | None = None
-    """None: servers stand on nothing."""
-    faults: tuple[InjectedFault, ...] = ()
-    planning: PlanSettings | None = None
-    """What `windtunnel plan` chooses from; a run does without it."""
+    manifests: GangManifests = GangManifests()
+
+    @property
+    def name(self) -> str:
+        assert self.sections.name is not None
+        return self.sections.name
+
+    @property
+    def seed(self) -> int:
+        return self.sections.seed
+
+    @property
+    def duration_s(self) -> float | None:
+        """None: the run ends when every request has ended."""
+        return self.sections.duration_s
+
+    @property
+    def model(self) -> str | None:
+        return self.sections.model
+
+    @property
+    def workload(self) -> Sequence[WorkloadEntry]:
+        return self.sections.workload
+
+    @property
+    def slos(self) -> dict[str, SloClass]:
+        """Every class that requests may have, built-in and the file's own."""
+        return self.sections.slo
+
+    @property
+    def serving(self) -> ServingSettings:
+        return self.sections.serving
+
+    @property
+    def faults(self) -> Sequence[InjectedFault]:
+        return self.sections.faults
 
     @property
     def pools(self) -> Sequence[PoolSettings]:
@@ -57,19 +84,61 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
 
     def data(self) -> dict[str, Any]:
         """Every setting in force, units in the keys; where the file is does not count."""
-        values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=plain_data)
-        del values["folder"]
-        if self.infrastructure is not None:
-            infrastructure = values["infrastructure"]
-            del infrastructure["load"]
-            delays = self.infrastructure.times.delays(self.infrastructure.load)
-            times = self.infrastructure.times.model_dump(mode="json", exclude_none=True)
-            infrastructure["times"] = times | msgspec.to_builtins(delays)
-        return values
+        values: dict[str, Any] = dict(self.sections)
+        values |= {"scaling": self.scaling, "gangs": self._infrastructure()}
+        del values["fleet"]
+        named = {SECTION_NAMES.get(name, name): value for name, value in values.items()}
+        data: dict[str, Any] = msgspec.to_builtins(
+            {**named, "sha256": self.sha256}, enc_hook=plain_data
+        )
+        return data
+
+    def _infrastructure(self) -> dict[str, Any] | None:
+        """The settings of `gangs` and `fleet` in force."""
+        if not self.on_machines:
+            return None
+        times = self.pod_times.model_dump(mode="json", exclude_none=True)
+        return {
+            "files": self.manifests.files,
+            "backings": self.manifests.backings,
+            "priorities": self.priority_classes,
+            "pool_priorities": self.pool_priorities,
+            "times": times | self.pod_times.delays(self.pod_load),
+            "fleet": self.sections.fleet,
+        }
+
+    def changed(self, **sections: Any) -> "ScenarioPlan":
+        """The same with other values of some sections, which nobody checks again."""
+        assert sections.keys() <= Scenario.model_fields.keys(), sections.keys()
+        return msgspec.structs.replace(self, sections=self.sections.model_copy(update=sections))
 
     def with_pools(self, pools: Sequence[PoolSettings]) -> "ScenarioPlan":
-        serving = self.serving.model_copy(update={"pools": list(pools)})
-        return msgspec.structs.replace(self, serving=serving)
+        return self.changed(serving=self.serving.model_copy(update={"pools": list(pools)}))
+
+    @property
+    def on_machines(self) -> bool:
+        """Whether servers are pods on machines; otherwise they start and stop by themselves."""
+        return self.sections.fleet is not None or self.sections.gangs is not None
+
+    @property
+    def priority_classes(self) -> dict[str, int]:
+        """The values of the priority classes of pods."""
+        return {} if self.sections.gangs is None else self.sections.gangs.priorities
+
+    @property
+    def pool_priorities(self) -> dict[str, int]:
+        """Of the pods of pools that have one."""
+        return {pool.name: pool.priority for pool in self.pools if pool.priority is not None}
+
+    @property
+    def pod_times(self) -> PodTimes:
+        return QUICK if self.sections.gangs is None else self.sections.gangs.times
+
+    @property
+    def pod_load(self) -> PodDelay | None:
+        """How long a pod loads, where it is not the `readiness` of the pod times."""
+        load = None if self.serving.startup is None else self.serving.startup.load
+        return None if load is None else PodDelay(load.mean_s, NORMAL, load.stddev_s)
 
     @property
     def priorities(self) -> dict[str, int]:

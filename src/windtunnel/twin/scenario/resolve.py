@@ -8,7 +8,7 @@ from pathlib import Path
 from windtunnel.scaling.build import setup_of
 from windtunnel.settings.fields import LONGEST_NAME
 from windtunnel.settings.section import digest_data, located
-from windtunnel.twin.scenario.infrastructure import infrastructure_plan
+from windtunnel.twin.scenario.infrastructure import gang_manifests
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.scenario.sections import Scenario
 from windtunnel.workload.settings.sources import BUILT_IN_PRIORITIES, SloClass
@@ -22,23 +22,22 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     spec = located(spec, folder)
     pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
     serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
+    workload = [
+        entry.model_copy(update={"model": entry.model or spec.model}) for entry in spec.workload
+    ]
+    filled = {
+        "name": spec.name or _name_of(file),
+        "workload": workload,
+        "slo": slos,
+        "serving": serving,
+    }
     scaling = spec.scaling
     return ScenarioPlan(
-        name=spec.name or _name_of(file),
-        seed=spec.seed,
-        duration_s=spec.duration,
-        model=spec.model,
-        workload=[
-            entry.model_copy(update={"model": entry.model or spec.model}) for entry in spec.workload
-        ],
-        slos=slos,
-        serving=serving,
+        sections=spec.model_copy(update=filled),
         sha256=sha256,
         folder=folder,
         scaling=None if scaling is None else setup_of(scaling, spec.serving.pools, folder),
-        infrastructure=infrastructure_plan(spec, file),
-        faults=tuple(spec.faults),
-        planning=spec.plan,
+        manifests=gang_manifests(spec, file),
     )
 
 

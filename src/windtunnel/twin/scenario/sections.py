@@ -26,7 +26,7 @@ class Scenario(Section):
     seed: Annotated[int, Whole(0, LARGEST_SEED)] = Field(
         default=0, description="Decides every random draw: same scenario, same seed, same result."
     )
-    duration: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
+    duration_s: Annotated[float, Duration("0s", LONGEST_RUN, above=True)] | None = Field(
         default=None,
         description="Traffic stops and the run ends here; "
         "left out: the run ends when every request has ended.",

@@ -253,7 +253,7 @@ def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
     The next cycle of the fleet decides; the kind of machine that comes soonest counts.
     """
     load_s = plan.serving.load_time.mean_s
-    fleet = plan.infrastructure.fleet if plan.infrastructure is not None else None
+    fleet = plan.sections.fleet
     if fleet is None:
         return load_s
     kinds = [one.provisioning.mean_s for one in fleet.pools if one.accelerator == pool.accelerator]
@@ -262,7 +262,7 @@ def startup_s_of(plan: ScenarioPlan, pool: PoolSettings) -> float:
 
 def _accelerators(plan: ScenarioPlan, scaling: ScalingSetup) -> dict[str, int] | None:
     """How many there are of a kind: as the autoscaler is told, or else the quota of machines."""
-    fleet = plan.infrastructure.fleet if plan.infrastructure is not None else None
+    fleet = plan.sections.fleet
     if scaling.accelerators is not None or fleet is None:
         return scaling.accelerators
     kinds: dict[str, int] = {}

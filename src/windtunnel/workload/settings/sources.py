@@ -281,7 +281,7 @@ class SourceSettings(Section):
 
     def _end_faults(self, where: Context) -> Iterator[Fault]:
         """Traffic must end, and must be able to come to its count."""
-        endless = where.root.duration is None
+        endless = where.root.duration_s is None
         curve = curve_of(drawn_curve(self.rate_curve)) if self.rate_curve is not None else None
         total = curve.total() if curve is not None else float("inf")
         if self.count is None:
