@@ -3,7 +3,7 @@
 from benchmarks.claim import Claim, report
 from windtunnel.core.clock import cpu_s
 from windtunnel.twin.fleet.bound import fleet_gap
-from windtunnel.twin.fleet.soak import PROFILES, Soak, SoakLimits, SoakPlan, has_passed, judge
+from windtunnel.twin.fleet.soak import PROFILES, Soak, SoakLimits, SoakSettings, has_passed, judge
 
 PROFILE = "50k"
 GATE_S = 5.0
@@ -12,7 +12,7 @@ MOST_GAP = 0.05
 
 
 def main() -> None:
-    soak = Soak(SoakPlan(PROFILES[PROFILE]), cpu_s)
+    soak = Soak(SoakSettings(PROFILES[PROFILE]), cpu_s)
     seen = soak.run()
     checks = judge(seen, SoakLimits())
     assert has_passed(checks), [one for one in checks if not one.passed]

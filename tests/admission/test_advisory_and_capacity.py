@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from tests.admission.requests.desk import Desk
-from windtunnel.admission.capacity import CapacitySource, capacity_plan
+from windtunnel.admission.capacity import CapacitySource, capacity_snapshot
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome
@@ -104,7 +104,7 @@ def test_the_capacity_plan_says_where_each_value_came_from() -> None:
     shop.choose()
     groups = RowGroupAdmission(4, 16, 100)
     groups.decide(RowGroupView(1, 10, 10, 0, 0, 1, 8), 0.0)
-    plan = capacity_plan(shop.tasks, shop.desk.admission, groups, 3.0)
+    plan = capacity_snapshot(shop.tasks, shop.desk.admission, groups, 3.0)
     endpoint = plan.endpoints["p/m"]
     assert (endpoint.cap.value, endpoint.cap.source) == (1, CapacitySource.CONFIGURED)
     assert endpoint.requests_per_minute.source is CapacitySource.HEADERS

@@ -23,8 +23,8 @@ from windtunnel.twin.fleet.soak import (
     SoakDemand,
     SoakFigures,
     SoakLimits,
-    SoakPlan,
     SoakProfile,
+    SoakSettings,
     has_passed,
     judge,
     profile_named,
@@ -32,7 +32,7 @@ from windtunnel.twin.fleet.soak import (
 from windtunnel.twin.fleet.unreliable import DomainOutage, ProviderFaults
 from windtunnel.twin.fleet.workloads import world
 
-SMALL = SoakPlan(
+SMALL = SoakSettings(
     SoakProfile(800, 800),
     soak_s=600.0,
     churn_per_min=0.05,
@@ -66,7 +66,7 @@ def test_a_rack_that_goes_is_in_the_figures_and_a_short_soak_has_its_gap() -> No
     cut = ProviderFaults(
         domains=(DomainOutage(200.0, RACK, "a-0"), DomainOutage(210.0, "nokey", "a"))
     )
-    plan = SoakPlan(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
+    plan = SoakSettings(SoakProfile(4000, 200), soak_s=300.0, faults=cut, gap_cycles=1000)
     cut_off = Soak(plan, no_clock).run()
     assert cut_off.ramp_s < 200.0 < cut_off.ramp_s + 300.0
     assert cut_off.losses == 0
@@ -93,7 +93,9 @@ def test_shards_move_machines_and_processes_take_over() -> None:
 
 
 def test_a_quiet_fleet_does_nothing() -> None:
-    plan = SoakPlan(SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=ProviderFaults())
+    plan = SoakSettings(
+        SoakProfile(800, 800), soak_s=300.0, churn_per_min=0.0, faults=ProviderFaults()
+    )
     still = Soak(plan, no_clock).run()
     # What rests at the start is given back; nothing else happens.
     assert still.landing_success == 1.0

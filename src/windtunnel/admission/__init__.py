@@ -1,6 +1,6 @@
 """Whether and when work may start: fair queues, leases, adaptive request limits, without I/O."""
 
-from windtunnel.admission.capacity import CapacityPlan, CapacityValue, capacity_plan
+from windtunnel.admission.capacity import CapacitySnapshot, CapacityValue, capacity_snapshot
 from windtunnel.admission.events import KINDS, Correlation, EventReporter
 from windtunnel.admission.invariants import REQUEST_INVARIANTS, TASK_INVARIANTS
 from windtunnel.admission.leases import Lease, TaskLease
@@ -103,9 +103,9 @@ __all__ = [
     "RowGroupAdmission",
     "RowGroupReason",
     "RowGroupView",
-    "CapacityPlan",
+    "CapacitySnapshot",
     "CapacityValue",
-    "capacity_plan",
+    "capacity_snapshot",
     "TASK_INVARIANTS",
     "REQUEST_INVARIANTS",
 ]

@@ -99,8 +99,8 @@ class RowGroupSnapshot(msgspec.Struct, frozen=True):
     blocked: Mapping[str, int]
 
 
-class CapacityPlan(msgspec.Struct, frozen=True):
-    """Everything above at one instant, as plain values."""
+class CapacitySnapshot(msgspec.Struct, frozen=True):
+    """Admission as a whole at one instant, as plain values."""
 
     captured_s: float
     tasks: TaskSnapshot
@@ -109,19 +109,19 @@ class CapacityPlan(msgspec.Struct, frozen=True):
     transport_pool: CapacityValue
 
 
-def capacity_plan(
+def capacity_snapshot(
     tasks: "TaskAdmission",
     requests: "RequestAdmission",
     row_groups: RowGroupAdmission | None,
     now: float,
-) -> CapacityPlan:
-    """The plan and its use right now."""
+) -> CapacitySnapshot:
+    """All limits and their use right now."""
     endpoints = {
         f"{endpoint.provider}/{endpoint.model}": endpoint_snapshot(endpoint, now)
         for endpoint in requests.endpoints()
     }
     missing = "connections are pooled by the driver, which admission does not know"
-    return CapacityPlan(
+    return CapacitySnapshot(
         now,
         task_snapshot(tasks, now),
         endpoints,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from windtunnel.live.batch.settings import (
-        BatchPlan,
+        BatchSettings,
         ColumnSettings,
         ColumnsFile,
         EndpointSettings,
@@ -114,15 +114,15 @@ def batch(prompts: Path, **options: Any) -> int:
     return run(batch_plan(prompts, options), options)
 
 
-def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchPlan:
+def batch_plan(prompts: Path, options: Mapping[str, Any]) -> BatchSettings:
     """The plan that the options ask for; what cannot be is an InputError."""
-    from windtunnel.live.batch.settings import BatchPlan, LimiterKind, load_columns
+    from windtunnel.live.batch.settings import BatchSettings, LimiterKind, load_columns
 
     file = load_columns(options["columns_file"]) if options["columns_file"] is not None else None
     columns = _columns(options, file)
     endpoints = _endpoints(options, file)
     _check_columns(columns, endpoints, options)
-    return BatchPlan(
+    return BatchSettings(
         input=prompts,
         output=options["output"],
         endpoints=endpoints,

@@ -25,7 +25,7 @@ from windtunnel.core.random import Streams, fresh_seed
 from windtunnel.core.telemetry import JsonlSink, Sink, Telemetry
 from windtunnel.live.batch.compose import Prepared, Watch, prepare, run_batch
 from windtunnel.live.batch.run import Runner
-from windtunnel.live.batch.settings import BatchPlan
+from windtunnel.live.batch.settings import BatchSettings
 from windtunnel.live.batch.store import errors_path, journal_path
 from windtunnel.live.batch.tally import Ending, Summary, look
 from windtunnel.live.system import new_loop
@@ -44,7 +44,7 @@ EXITS = {
 }
 
 
-def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
+def run(plan: BatchSettings, options: Mapping[str, Any]) -> int:
     """Runs to the end and says what came of it; returns the exit code."""
     alone = options["json_to"] == STANDARD_OUTPUT
     _keep_apart(plan, options)
@@ -79,7 +79,7 @@ def run(plan: BatchPlan, options: Mapping[str, Any]) -> int:
     return exit_code(summary)
 
 
-def _keep_apart(plan: BatchPlan, options: Mapping[str, Any]) -> None:
+def _keep_apart(plan: BatchSettings, options: Mapping[str, Any]) -> None:
     """What is written must not be written over what is asked, nor one file over another."""
     texts = {
         f"the file of --{name}": (options[name] or "")[1:]
@@ -123,7 +123,7 @@ def exit_code(summary: Summary) -> int:
 
 
 def _run(
-    plan: BatchPlan, prepared: Prepared, telemetry: Telemetry, watches: list[Watch]
+    plan: BatchSettings, prepared: Prepared, telemetry: Telemetry, watches: list[Watch]
 ) -> Summary:
     """The run itself; a bug of ours in it is told with its traceback, and without keys."""
     try:

@@ -16,7 +16,7 @@ from windtunnel.twin.fleet.soak import (
     SoakCheck,
     SoakFigures,
     SoakLimits,
-    SoakPlan,
+    SoakSettings,
     has_passed,
     judge,
     profile_named,
@@ -43,7 +43,7 @@ def soak_fleet(
     envelope = SoakLimits(whole_s_p99=cycle_limit_s).check()  # before the work, not after it
     if process_losses_per_hour is None:
         process_losses_per_hour = PROCESS_LOSSES_PER_HOUR if shards > 1 else 0.0
-    plan = SoakPlan(
+    plan = SoakSettings(
         profile_named(name),
         soak_s=minutes * 60.0,
         churn_per_min=churn,

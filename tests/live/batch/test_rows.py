@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.live.batch.rows import open_rows
-from windtunnel.live.batch.settings import BatchPlan
+from windtunnel.live.batch.settings import BatchSettings
 
 
 @given(
@@ -28,7 +28,7 @@ def test_order_is_by_priority_and_then_by_how_many_rows_of_a_tenant_come_before(
     file = folder / "in.jsonl"
     lines = [json.dumps({"prompt": "x", "t": who, "p": urgency}) for who, urgency in owners]
     file.write_text("\n\n".join(lines))
-    plan = BatchPlan(
+    plan = BatchSettings(
         file,
         folder / "out.jsonl",
         {},
@@ -53,7 +53,7 @@ def test_order_is_by_priority_and_then_by_how_many_rows_of_a_tenant_come_before(
 def test_a_byte_order_mark_and_odd_line_ends_are_read(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n  \r\n {"prompt": "b", "id": 5} ')
-    rows = open_rows(BatchPlan(file, tmp_path / "out.jsonl", {}))
+    rows = open_rows(BatchSettings(file, tmp_path / "out.jsonl", {}))
     read = [rows.read(row) for row in range(len(rows))]
     assert [(row.custom_id, row.line, row.fields["prompt"]) for row in read] == [
         ("row-1", 1, "a"),

@@ -30,7 +30,7 @@ from windtunnel.live.batch.replies import RefusedRows
 from windtunnel.live.batch.rows import Rows, open_rows
 from windtunnel.live.batch.run import Parts, Runner, row_line, unwrapped
 from windtunnel.live.batch.scheduling import build_scheduler, caps_of, complete_rows
-from windtunnel.live.batch.settings import BatchPlan, LimiterKind
+from windtunnel.live.batch.settings import BatchSettings, LimiterKind
 from windtunnel.live.batch.store import (
     JOURNAL,
     VERSION,
@@ -59,7 +59,7 @@ class Prepared(NamedTuple):
     resumed: Resumed
 
 
-def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
+def prepare(plan: BatchSettings, environment: Mapping[str, str]) -> Prepared:
     """Checks the keys, looks through the input, and opens the output."""
     keys = read_keys([one.key_env for one in plan.endpoints.values() if one.key_env], environment)
     if plan.output.exists() and not plan.output.is_file():
@@ -74,7 +74,7 @@ def prepare(plan: BatchPlan, environment: Mapping[str, str]) -> Prepared:
     return Prepared(keys, rows, store, resumed)
 
 
-def work_digest(plan: BatchPlan) -> str:
+def work_digest(plan: BatchSettings) -> str:
     """Of all that decides what is asked; where it is asked may change between runs."""
     columns = [
         (name, c.prompt, c.system or "", c.model or "", c.interface, c.body)
@@ -85,7 +85,7 @@ def work_digest(plan: BatchPlan) -> str:
 
 
 async def run_batch(
-    plan: BatchPlan,
+    plan: BatchSettings,
     prepared: Prepared,
     telemetry: Telemetry,
     streams: Streams,
@@ -129,7 +129,7 @@ async def _watched(runner: Runner, watches: list[Watch]) -> None:
         await _watched(runner, watches[1:])
 
 
-def _nothing_to_do(plan: BatchPlan, prepared: Prepared) -> Summary:
+def _nothing_to_do(plan: BatchSettings, prepared: Prepared) -> Summary:
     """Of a run that was complete before: no request is sent."""
     names, resumed = prepared.rows.work.graph.names, prepared.resumed
     tally = BatchTally(names, len(prepared.rows), resumed.finished, resumed.dropped)
@@ -138,7 +138,7 @@ def _nothing_to_do(plan: BatchPlan, prepared: Prepared) -> Summary:
 
 
 def _summary(
-    plan: BatchPlan, ending: Ending, sentence: str, unwritten: int, view: BatchView
+    plan: BatchSettings, ending: Ending, sentence: str, unwritten: int, view: BatchView
 ) -> Summary:
     errors = errors_path(plan.output)
     return Summary(
@@ -152,7 +152,7 @@ def _summary(
 
 
 def _routes(
-    plan: BatchPlan,
+    plan: BatchSettings,
     rows: Rows,
     models: Mapping[str, tuple[str, ...] | None],
     note: Callable[[str], None],
@@ -174,7 +174,7 @@ def _routes(
 
 
 def _runner(
-    plan: BatchPlan,
+    plan: BatchSettings,
     prepared: Prepared,
     client: Client,
     routes: list[list[Route]],

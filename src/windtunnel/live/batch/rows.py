@@ -17,7 +17,7 @@ import msgspec
 
 from windtunnel.admission.queues.groups import PRIORITY_MAX
 from windtunnel.core.errors import InputError, one_sentence_per
-from windtunnel.live.batch.settings import BatchPlan
+from windtunnel.live.batch.settings import BatchSettings
 from windtunnel.live.batch.work import Wanted, Work, build_work, is_request
 
 LONGEST_LINE = 16 << 20
@@ -137,7 +137,7 @@ class _Found:
         self.ids: dict[str, int] = {}
 
 
-def open_rows(plan: BatchPlan) -> Rows:
+def open_rows(plan: BatchSettings) -> Rows:
     """Looks through the input; bad lines are reported, up to a number."""
     path = plan.input
     where = str(path)
@@ -156,7 +156,7 @@ def open_rows(plan: BatchPlan) -> Rows:
         raise
 
 
-def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
+def _look_through(file: int, plan: BatchSettings) -> tuple[Work, _Found]:
     found, work = _Found(), None
     place = 0
     with os.fdopen(os.dup(file), "rb") as lines:
@@ -188,7 +188,7 @@ def _look_through(file: int, plan: BatchPlan) -> tuple[Work, _Found]:
     return work, found
 
 
-def _refuse(found: _Found, plan: BatchPlan) -> None:
+def _refuse(found: _Found, plan: BatchSettings) -> None:
     faults = [
         InputError(f"{fault}{_and_more(lines[1:])}", where=f"{plan.input}:{lines[0]}")
         for fault, lines in found.faults.items()
@@ -234,7 +234,9 @@ def _decoded(text: bytes) -> tuple[dict[str, Any] | None, str]:
     return row, ""
 
 
-def _file_row(found: _Found, work: Work, plan: BatchPlan, row: dict[str, Any], number: int) -> str:
+def _file_row(
+    found: _Found, work: Work, plan: BatchSettings, row: dict[str, Any], number: int
+) -> str:
     """Puts a row into its kind; the fault, if there is one."""
     custom_id = work.custom_id(row) or f"row-{number}"
     before = found.ids.setdefault(custom_id, number)
@@ -254,7 +256,7 @@ def _file_row(found: _Found, work: Work, plan: BatchPlan, row: dict[str, Any], n
     return ""
 
 
-def _field_options(plan: BatchPlan) -> tuple[tuple[str, str], ...]:
+def _field_options(plan: BatchSettings) -> tuple[tuple[str, str], ...]:
     return ("--tenant-field", plan.tenant_field), ("--priority-field", plan.priority_field)
 
 

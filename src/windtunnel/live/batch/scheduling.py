@@ -21,7 +21,7 @@ from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.random import Stream
 from windtunnel.live.batch.endpoints import Route
 from windtunnel.live.batch.rows import RowData, Rows
-from windtunnel.live.batch.settings import BatchPlan, EndpointSettings
+from windtunnel.live.batch.settings import BatchSettings, EndpointSettings
 from windtunnel.live.batch.store import CellRecord, Resumed
 
 GROUPS_MAX = 64
@@ -44,7 +44,7 @@ def caps_of(
 
 
 def build_scheduler(
-    plan: BatchPlan,
+    plan: BatchSettings,
     rows: Rows,
     routes: Routes,
     resumed: Resumed,
@@ -101,7 +101,7 @@ def complete_rows(rows: Rows, resumed: Resumed) -> Iterator[RowData]:
             del resumed.cells[number]
 
 
-def _groups(plan: BatchPlan, rows: Rows, resumed: Resumed) -> Iterator[Sequence[RowSeed]]:
+def _groups(plan: BatchSettings, rows: Rows, resumed: Resumed) -> Iterator[Sequence[RowSeed]]:
     """What is left to do, in fair order, read as it is asked for."""
     numbers = {name: number for number, name in enumerate(rows.work.graph.names)}
     group: list[RowSeed] = []

@@ -215,7 +215,7 @@ class LimiterKind(StrEnum):
     FIXED = "fixed"
 
 
-class BatchPlan(msgspec.Struct, frozen=True):
+class BatchSettings(msgspec.Struct, frozen=True):
     """Everything that a run needs to know, with every option filled in."""
 
     input: Path

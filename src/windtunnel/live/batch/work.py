@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.live.batch.settings import ANSWER, BatchPlan, ColumnSettings, graph_of
+from windtunnel.live.batch.settings import ANSWER, BatchSettings, ColumnSettings, graph_of
 from windtunnel.live.wire.addresses import Api
 
 Row = Mapping[str, Any]
@@ -40,7 +40,7 @@ class Work(Protocol):
         """Whether who is asked depends on the row."""
 
 
-def build_work(plan: BatchPlan, *, requests: bool) -> Work:
+def build_work(plan: BatchSettings, *, requests: bool) -> Work:
     """Of rows that are whole requests, or have a prompt each, or fill the columns' templates."""
     if plan.columns:
         return ColumnsWork(plan)
@@ -55,7 +55,7 @@ def is_request(row: Row) -> bool:
 class RequestsWork:
     """Rows in OpenAI's Batch format: `custom_id`, `method`, `url`, `body`."""
 
-    def __init__(self, plan: BatchPlan) -> None:
+    def __init__(self, plan: BatchSettings) -> None:
         self.graph = ColumnGraph({ANSWER: []})
         self._model = plan.model
         self._body = plan.body
@@ -98,7 +98,7 @@ class RequestsWork:
 class PromptsWork:
     """Rows with a `prompt`, or with the `messages` of a chat."""
 
-    def __init__(self, plan: BatchPlan) -> None:
+    def __init__(self, plan: BatchSettings) -> None:
         self.graph = ColumnGraph({ANSWER: []})
         self._wanted = Wanted(plan.api, plan.model)
         self._body = plan.body
@@ -135,7 +135,7 @@ class PromptsWork:
 class ColumnsWork:
     """Columns whose templates are filled from the row and from the columns before them."""
 
-    def __init__(self, plan: BatchPlan) -> None:
+    def __init__(self, plan: BatchSettings) -> None:
         self.graph = graph_of(plan.columns)
         self._columns = [_Column(name, column, plan) for name, column in plan.columns.items()]
         self._empty = dict.fromkeys(self.graph.names, "")
@@ -169,7 +169,7 @@ class ColumnsWork:
 
 
 class _Column:
-    def __init__(self, name: str, column: ColumnSettings, plan: BatchPlan) -> None:
+    def __init__(self, name: str, column: ColumnSettings, plan: BatchSettings) -> None:
         self.wanted = Wanted(column.interface, column.model or plan.model, column.endpoint or "")
         self.templates = column.templates(name)
         self.prompt = self.templates[0]

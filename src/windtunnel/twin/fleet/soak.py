@@ -83,7 +83,7 @@ FAULTS: Final = ProviderFaults(
 """One machine in a hundred is lost per day; providers forget, repeat and lie a little."""
 
 
-class SoakPlan(msgspec.Struct, frozen=True):
+class SoakSettings(msgspec.Struct, frozen=True):
     """What a soak does."""
 
     profile: SoakProfile
@@ -99,7 +99,7 @@ class SoakPlan(msgspec.Struct, frozen=True):
     process_losses_per_hour: float = 0.0
     """Of each process that runs a shard, and of the coordinator: half die, half only stall."""
 
-    def check(self) -> "SoakPlan":
+    def check(self) -> "SoakSettings":
         """Itself, when it makes sense."""
         if not 0.0 < self.soak_s < math.inf:
             raise InputError(f"a soak takes {self.soak_s} s", allowed="more than 0")
@@ -287,7 +287,7 @@ def _groups(units: dict[str, list[Need]]) -> list[list[Need]]:
 class Soak:
     """One fleet, one soak."""
 
-    def __init__(self, plan: SoakPlan, clock: Callable[[], float]) -> None:
+    def __init__(self, plan: SoakSettings, clock: Callable[[], float]) -> None:
         self._plan: Final = plan.check()
         profile, streams = plan.profile, Streams(plan.seed)
         names = [f"s{number}" for number in range(plan.shards)]
