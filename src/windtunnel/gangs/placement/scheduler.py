@@ -60,42 +60,91 @@ class Placer(Protocol):
 class _GroupPods:
     """The pods of a group that wait and that are bound, each in order."""
 
-    __slots__ = ("bound", "waiting")
+    __slots__ = ("asks", "bound", "nodes", "waiting")
 
     def __init__(self) -> None:
         self.waiting: Final[list[Place]] = []
+        self.asks: list[PodAsk] | None = None
+        """What the pods that wait ask for, in their order; None: to be looked up."""
         self.bound: Final[list[Place]] = []
+        self.nodes: Final[list[str]] = []  # of the pods that are bound, in their order
+
+    def add(self, place: Place, node: str) -> None:
+        """A pod is bound to a node, or ("") waits."""
+        if node:
+            at = bisect_left(self.bound, place)
+            self.bound.insert(at, place)
+            self.nodes.insert(at, node)
+        else:
+            insort(self.waiting, place)
+            self.asks = None
+
+    def remove(self, place: Place, *, bound: bool) -> None:
+        if bound:
+            at = bisect_left(self.bound, place)
+            del self.bound[at]
+            del self.nodes[at]
+        else:
+            at = bisect_left(self.waiting, place)
+            del self.waiting[at]
+            if self.asks is not None:
+                del self.asks[at]
+
+
+class _Closeness:
+    """How close the bound pods of a gang were at the last score. No pod has left since."""
+
+    __slots__ = ("first", "joined", "keys", "level")
+
+    def __init__(self, keys: list[str], first: str) -> None:
+        self.keys: Final = keys  # the levels of the topology
+        self.first: Final = first  # a node that has a pod of the gang
+        self.level = len(keys) - 1  # the narrowest of which one domain holds all; -1: none does
+        self.joined: Final[list[str]] = []  # nodes of the pods that were bound since
 
 
 class _GangPods:
     """The pods that a gang refers to, as last seen."""
 
-    __slots__ = ("by_group", "group_of", "groups", "places", "priority")
+    __slots__ = ("by_group", "closeness", "group_of", "groups", "places", "priority")
 
     def __init__(self, gang: PodGang, priority: int) -> None:
         self.groups: Final = gang.groups
         self.priority: Final = priority
         self.by_group: Final = {group.name: _GroupPods() for group in gang.groups}
         self.group_of: Final = {pod: group.name for group in gang.groups for pod in group.pods}
-        self.places: Final[dict[str, tuple[Place, bool]]] = {}
-        """By pod that waits or is bound: its place, and whether it is bound."""
+        self.places: Final[dict[str, tuple[Place, str]]] = {}
+        """By pod that waits or is bound: its place, and its node ("": it waits)."""
+        self.closeness: _Closeness | None = None
 
     def follow(self, name: str, pod: Pod | None) -> bool:
         """Looks at one pod; says whether it waits and did not, or the other way round."""
         group = self.by_group.get(self.group_of.get(name, ""))
         if group is None:
             return False
-        known = self.places.pop(name, None)
+        known = self.places.get(name)
+        now: tuple[Place, str] | None = None
+        if pod is not None and pod.active and (pod.node or not pod.gates):
+            now = ((pod.index, pod.created_s, name), pod.node)
+        if known is not None and known == now and known[1]:
+            return False
         if known is not None:
-            places = group.bound if known[1] else group.waiting
-            del places[bisect_left(places, known[0])]
+            del self.places[name]
+            group.remove(known[0], bound=known[1] != "")
+            if known[1]:
+                self.closeness = None
+        if now is not None:
+            self.places[name] = now
+            group.add(now[0], now[1])
+            if now[1] and self.closeness is not None:
+                self.closeness.joined.append(now[1])
         waited = known is not None and not known[1]
-        if pod is None or not pod.active or (not pod.node and pod.gates):
-            return waited
-        place, bound = (pod.index, pod.created_s, name), pod.node != ""
-        insort(group.bound if bound else group.waiting, place)
-        self.places[name] = (place, bound)
-        return waited == bound
+        waits = now is not None and not now[1]
+        return waited != waits
+
+    def nodes(self) -> list[str]:
+        """Where its bound pods are."""
+        return [node for group in self.by_group.values() for node in group.nodes]
 
 
 class Planned:
@@ -319,15 +368,14 @@ class GangScheduler:
         groups = []
         for group in gang.groups:
             found = known.by_group[group.name]
-            pods = [view.pods[name] for _, _, name in found.waiting]
             clique = view.cliques.get(group.name)
             notes = clique.template.annotations if clique is not None else {}
             groups.append(
                 GroupAsk(
                     group.name,
                     group.min_replicas,
-                    [PodAsk(pod.name, self.shape_of(pod)) for pod in pods],
-                    self._nodes(found),
+                    self._pod_asks(found),
+                    list(found.nodes),
                     _pack(group.pack),
                     spread_of(notes, gang.topology, view.levels),
                 )
@@ -356,16 +404,18 @@ class GangScheduler:
             preempts=self._preempts(gang),
         )
 
-    def _nodes(self, group: _GroupPods) -> list[str]:
-        pods = self._view.pods
-        return [pods[name].node for _, _, name in group.bound]
+    def _pod_asks(self, group: _GroupPods) -> list[PodAsk]:
+        if group.asks is None:
+            pods = [self._view.pods[name] for _, _, name in group.waiting]
+            group.asks = [PodAsk(pod.name, self.shape_of(pod)) for pod in pods]
+        return list(group.asks)
 
     def _base_nodes(self, gang: PodGang, known: _GangPods) -> list[str]:
         """Where the base gang is: a scaled gang that begins is placed as close as can be."""
         base = self._gangs.get(gang.base) if gang.base else None
         if base is None or any(group.bound for group in known.by_group.values()):
             return []
-        return [node for group in base.by_group.values() for node in self._nodes(group)]
+        return base.nodes()
 
     def _preempts(self, gang: PodGang) -> bool:
         """Whether others may make way for it: not if a pod spec of it says that they never do."""
@@ -438,15 +488,24 @@ class GangScheduler:
             commands.append(_event(gang, key, NORMAL, "Scheduled", says, now_s))
 
     def _score(self, ask: GangAsk, known: _GangPods) -> float:
-        """How close its pods are: 1 in one domain of the narrowest level, 0 in none."""
-        tree = self.space.tree(ask.topology, keys_of(ask))
-        by_name = self.space.by_name
-        nodes = [by_name[n] for group in known.by_group.values() for n in self._nodes(group)]
-        for level in range(len(tree.keys) - 1, -1, -1):
-            domain = tree.domain_of(nodes[0], level)
-            if domain is not None and all(tree.domain_of(n, level) is domain for n in nodes):
-                return (level + 1) / len(tree.keys)
-        return 0.0
+        """How close its pods are: 1 in one domain of the narrowest level, 0 in none.
+
+        While no pod leaves, only those that were bound since the last time can make it less.
+        """
+        tree, by_name = self.space.tree(ask.topology, keys_of(ask)), self.space.by_name
+        close = known.closeness
+        if close is None or close.keys != tree.keys:
+            nodes = known.nodes()
+            close = known.closeness = _Closeness(list(tree.keys), nodes[0])
+            close.joined.extend(nodes)
+        leaves = [tree.leaves[by_name[name].number] for name in close.joined]
+        while close.level >= 0:
+            domain = tree.domain_of(by_name[close.first], close.level)
+            if domain is not None and all(domain.holds(leaf) for leaf in leaves):
+                break
+            close.level -= 1
+        close.joined.clear()
+        return (close.level + 1) / len(tree.keys) if tree.keys else 0.0
 
     def _condition(
         self,

@@ -1,0 +1,93 @@
+"""What the scheduler keeps of the pods of a gang is what looking at all of them gives."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.gangs.manifests import clique, load_set, pod_clique_set
+from windtunnel.gangs.objects import Pod, PodClique, PodGang, PodGroup
+from windtunnel.gangs.placement.asks import GangAsk
+from windtunnel.gangs.placement.placer import GangPlacer
+from windtunnel.gangs.placement.scheduler import GangScheduler, _GangPods
+from windtunnel.gangs.placement.space import Space
+from windtunnel.gangs.view import View
+
+SPEC = load_set(pod_clique_set([clique("a")])).spec
+OWNER = PodClique("web-0-a", "web", 0, "", -1, "web-0", "", SPEC.roles["a"], 1, ())
+NAMES = [f"p{number}" for number in range(6)]
+RACKS = {"n0": "r0", "n1": "r0", "n2": "r1", "n3": "r2", "n4": ""}
+ZONES = {"n0": "z0", "n1": "z0", "n2": "z0", "n3": "z1", "n4": "z1"}
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from(["gated", "waits", "lost", "score", "rearrange", *RACKS]),
+    ),
+    max_size=40,
+)
+
+
+def pod(name: str, state: str) -> Pod:
+    made = Pod(name, OWNER, int(name[1:]) // 2)
+    made.gates = ["gate"] if state == "gated" else []
+    made.node = state if state in RACKS else ""
+    return made
+
+
+def scheduler(view: View) -> GangScheduler:
+    space = Space()
+    space.add_topology("t", ["zone", "rack", "host"])
+    for name, rack in RACKS.items():
+        labels = {"zone": ZONES[name], "host": name}
+        space.add_node(name, {}, {**labels, "rack": rack} if rack else labels)
+    return GangScheduler(view, space, GangPlacer(space), whole=True)
+
+
+@given(steps)
+def test_following_pods_one_by_one_is_looking_at_all_of_them(steps: list[tuple[str, str]]) -> None:
+    view = View()
+    tested = scheduler(view)
+    groups = (PodGroup("a", 1), PodGroup("b", 1))
+    groups[0].pods, groups[1].pods = tuple(NAMES[:3]), tuple(NAMES[3:])
+    gang = PodGang("web-0", "web", 0)
+    gang.groups = groups
+    known = _GangPods(gang, 0)
+    topology = "t"
+    for name, state in steps:
+        if state == "rearrange":  # other levels than at the last score
+            topology = "other" if topology == "t" else "t"
+            tested.space.add_topology("other", ["rack"])
+        elif state != "score":
+            before = [one for group in known.by_group.values() for _, _, one in group.waiting]
+            view.pods.pop(name, None)
+            if state != "lost":
+                view.pods[name] = pod(name, state)
+            moved = known.follow(name, view.pods.get(name))
+            after = [one for group in known.by_group.values() for _, _, one in group.waiting]
+            assert moved == (set(before) != set(after))
+        fresh = _GangPods(gang, 0)
+        for one in NAMES:
+            fresh.follow(one, view.pods.get(one))
+        for group in groups:
+            kept, made = known.by_group[group.name], fresh.by_group[group.name]
+            assert (kept.waiting, kept.bound, kept.nodes) == (made.waiting, made.bound, made.nodes)
+            asked = [ask.name for ask in tested._pod_asks(kept)]
+            assert asked == [one for _, _, one in kept.waiting]
+            assert kept.nodes == [view.pods[one].node for _, _, one in kept.bound]
+        assert known.nodes() == fresh.nodes()
+        if state == "score" and known.nodes():
+            ask = GangAsk("web-0", [], topology=topology)
+            assert tested._score(ask, known) == tested._score(ask, fresh)
+            assert tested._score(ask, known) == score(topology, known.nodes())
+
+
+def score(topology: str, nodes: list[str]) -> float:
+    """How close nodes are, by the definition."""
+    paths = [[ZONES[node], RACKS[node], node] for node in nodes]
+    if topology == "other":
+        paths = [[RACKS[node]] for node in nodes]
+    levels = len(paths[0])
+    for level in range(levels, 0, -1):
+        heads = [path[:level] for path in paths]
+        if all(all(head) for head in heads) and all(head == heads[0] for head in heads):
+            return level / levels
+    return 0.0
