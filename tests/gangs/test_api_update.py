@@ -16,7 +16,7 @@ from tests.gangs.manifests import (
 )
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import check_update
-from windtunnel.gangs.api.set_spec import PodCliqueSetSpec
+from windtunnel.gangs.api.set_spec import SetManifest
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -74,10 +74,10 @@ UPDATES: list[tuple[str, Change, str | None]] = [
     ("change", "sentence"), [row[1:] for row in UPDATES], ids=[row[0] for row in UPDATES]
 )
 def test_what_may_change_later(change: Change, sentence: str | None) -> None:
-    old = PodCliqueSetSpec.model_validate(workload(1))
+    old = SetManifest.model_validate(workload(1))
     changed = workload(1)
     change(changed)
-    new = PodCliqueSetSpec.model_validate(changed)
+    new = SetManifest.model_validate(changed)
     if sentence is None:
         check_update(old, new)
         return
@@ -89,7 +89,7 @@ def test_what_may_change_later(change: Change, sentence: str | None) -> None:
 def test_the_order_of_cliques_stays_where_they_start_in_order() -> None:
     changed = workload(3)
     template_of(changed)["cliques"].reverse()
-    old, new = (PodCliqueSetSpec.model_validate(one) for one in (workload(3), changed))
+    old, new = (SetManifest.model_validate(one) for one in (workload(3), changed))
     with pytest.raises(InputError, match="the order of the cliques stays"):
         check_update(old, new)
 
@@ -100,12 +100,10 @@ def test_an_old_pack_domain_may_be_repaired() -> None:
         {"packDomain": "rack", "topologyName": "t"},
         {"pack": {"required": "rack"}, "topologyName": "t"},
     ]
-    specs = [
-        PodCliqueSetSpec.model_validate(workload(1, topologyConstraint=step)) for step in steps
-    ]
+    specs = [SetManifest.model_validate(workload(1, topologyConstraint=step)) for step in steps]
     check_update(specs[0], specs[1])
     check_update(specs[1], specs[2])
-    wrong = PodCliqueSetSpec.model_validate(
+    wrong = SetManifest.model_validate(
         workload(1, topologyConstraint={"pack": {"required": "zone"}, "topologyName": "t"})
     )
     with pytest.raises(InputError, match="it was 'rack', and cannot become 'zone'"):

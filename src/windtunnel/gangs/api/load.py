@@ -7,10 +7,10 @@ from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError, nearest, one_sentence_per
 from windtunnel.gangs.api.other_kinds import (
-    ClusterTopologyBindingSpec,
     GangManifest,
     GroupManifest,
     PodCliqueManifest,
+    TopologyManifest,
     binding_faults,
     clique_manifest_faults,
     gang_faults,
@@ -19,7 +19,7 @@ from windtunnel.gangs.api.other_kinds import (
 )
 from windtunnel.gangs.api.resolve import full_name, set_spec_of
 from windtunnel.gangs.api.set_rules import set_faults, warnings_of
-from windtunnel.gangs.api.set_spec import PodCliqueSetSpec
+from windtunnel.gangs.api.set_spec import SetManifest
 from windtunnel.gangs.api.topology_rules import topology_warnings
 from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
@@ -34,8 +34,8 @@ GROVE = "grove.io/v1alpha1"
 SCHEDULER_GROVE = "scheduler.grove.io/v1alpha1"
 
 KINDS: dict[str, tuple[str, type[ApiSection]]] = {
-    "PodCliqueSet": (GROVE, PodCliqueSetSpec),
-    "ClusterTopologyBinding": (GROVE, ClusterTopologyBindingSpec),
+    "PodCliqueSet": (GROVE, SetManifest),
+    "ClusterTopologyBinding": (GROVE, TopologyManifest),
     "PodClique": (GROVE, PodCliqueManifest),
     "PodCliqueScalingGroup": (GROVE, GroupManifest),
     "PodGang": (SCHEDULER_GROVE, GangManifest),
@@ -48,7 +48,7 @@ class NamedSet(NamedTuple):
 
     name: str
     spec: SetSpec
-    manifest: PodCliqueSetSpec
+    manifest: SetManifest
     warnings: tuple[str, ...]
 
 
@@ -79,7 +79,7 @@ def load_manifests_text(
     levels = {
         manifest.metadata.name: levels_of(manifest)
         for _, manifest in checked
-        if isinstance(manifest, ClusterTopologyBindingSpec)
+        if isinstance(manifest, TopologyManifest)
     }
     # A file without a topology is for a cluster that has its own.
     known = levels or None
@@ -96,7 +96,7 @@ def load_manifests_text(
         kinds.append(label)
         if faults:
             errors.append(input_error(document, faults))
-        elif isinstance(manifest, PodCliqueSetSpec):
+        elif isinstance(manifest, SetManifest):
             warnings = warnings_of(manifest)
             warnings += topology_warnings(manifest.spec.template, levels)
             warnings += unused_replicas(old, manifest) if old is not None else []
@@ -108,7 +108,7 @@ def load_manifests_text(
     return Manifests(tuple(sets), levels, tuple(kinds))
 
 
-def check_update(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> None:
+def check_update(old: SetManifest, new: SetManifest) -> None:
     """Raises what may not change once a set is there, or is wrong with what it changes to."""
     faults = update_faults(old, new) or set_faults(new, new=False)
     if faults:
@@ -142,13 +142,13 @@ def _validated(document: Document, model: type[Model], data: dict[str, Any]) -> 
 
 
 def _rule_faults(
-    manifest: ApiSection, levels: dict[str, dict[str, str]] | None, old: PodCliqueSetSpec | None
+    manifest: ApiSection, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
 ) -> list[Fault]:
-    if isinstance(manifest, PodCliqueSetSpec):
+    if isinstance(manifest, SetManifest):
         if old is None:
             return set_faults(manifest, levels)
         return update_faults(old, manifest) or set_faults(manifest, new=False)
-    if isinstance(manifest, ClusterTopologyBindingSpec):
+    if isinstance(manifest, TopologyManifest):
         return binding_faults(manifest)
     if isinstance(manifest, PodCliqueManifest):
         return clique_manifest_faults(manifest)

@@ -9,11 +9,10 @@ from windtunnel.gangs.api.fields import (
     Count,
     DnsName,
     Domain,
-    Opaque,
     Words,
 )
 from windtunnel.gangs.api.pod_spec import pod_spec_faults
-from windtunnel.gangs.api.set_spec import CliqueSpec, Metadata
+from windtunnel.gangs.api.set_spec import CliqueSpec, Manifest
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Text
 from windtunnel.settings.section import ApiSection
@@ -52,24 +51,20 @@ class BindingSpec(ApiSection):
     )
 
 
-class ClusterTopologyBindingSpec(ApiSection):
-    """The whole manifest."""
+class TopologyManifest(Manifest):
+    """The topology of a cluster."""
 
     api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
     kind: Literal["ClusterTopologyBinding"] = Field(description="The kind.")
-    metadata: Metadata = Field(description="Its name.")
     spec: BindingSpec = Field(description="The levels.")
-    status: Opaque | None = Field(default=None, description="Not used.")
 
 
-class PodCliqueManifest(ApiSection):
+class PodCliqueManifest(Manifest):
     """A clique as a controller makes it."""
 
     api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
     kind: Literal["PodClique"] = Field(description="The kind.")
-    metadata: Metadata = Field(description="Its name.")
     spec: CliqueSpec = Field(description="The clique.")
-    status: Opaque | None = Field(default=None, description="Not used.")
 
 
 class GroupSpec(ApiSection):
@@ -80,14 +75,12 @@ class GroupSpec(ApiSection):
     clique_names: list[Words] = Field(min_length=1, description="Its roles.")
 
 
-class GroupManifest(ApiSection):
+class GroupManifest(Manifest):
     """A scaling group as a controller makes it."""
 
     api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
     kind: Literal["PodCliqueScalingGroup"] = Field(description="The kind.")
-    metadata: Metadata = Field(description="Its name.")
     spec: GroupSpec = Field(description="The group.")
-    status: Opaque | None = Field(default=None, description="Not used.")
 
 
 class ReferenceSpec(ApiSection):
@@ -141,17 +134,15 @@ class GangSpec(ApiSection):
     )
 
 
-class GangManifest(ApiSection):
+class GangManifest(Manifest):
     """A gang as a scheduler gets it."""
 
     api_version: Literal["scheduler.grove.io/v1alpha1"] = Field(description="Group and version.")
     kind: Literal["PodGang"] = Field(description="The kind.")
-    metadata: Metadata = Field(description="Its name.")
     spec: GangSpec = Field(description="The gang.")
-    status: Opaque | None = Field(default=None, description="Not used.")
 
 
-def binding_faults(manifest: ClusterTopologyBindingSpec) -> list[Fault]:
+def binding_faults(manifest: TopologyManifest) -> list[Fault]:
     """Domains, keys and schedulers are there once; schedulers are known and know topologies."""
     faults = []
     for key in ("domain", "key"):
@@ -178,7 +169,7 @@ def binding_faults(manifest: ClusterTopologyBindingSpec) -> list[Fault]:
     return faults
 
 
-def levels_of(manifest: ClusterTopologyBindingSpec) -> dict[str, str]:
+def levels_of(manifest: TopologyManifest) -> dict[str, str]:
     """From domain to the key of the node label, broadest first."""
     return {level.domain: level.key for level in manifest.spec.levels}
 

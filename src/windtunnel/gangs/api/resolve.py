@@ -8,9 +8,9 @@ from windtunnel.gangs.api.set_rules import clique_counts, group_counts
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     GroupTemplateSpec,
-    PodCliqueSetSpec,
     RollingSpec,
     ScaleSpec,
+    SetManifest,
     SharingSpec,
     TopologySpec,
 )
@@ -42,7 +42,7 @@ def full_name(name: str, namespace: str | None) -> str:
     return name if namespace in (None, "", "default") else f"{namespace}/{name}"
 
 
-def set_spec_of(manifest: PodCliqueSetSpec) -> SetSpec:
+def set_spec_of(manifest: SetManifest) -> SetSpec:
     """The set that a manifest asks for."""
     spec, template = manifest.spec, manifest.spec.template
     priority = template.priority_class_name or ""
@@ -126,7 +126,7 @@ def _bounds(written: ScaleSpec | None, replicas: int) -> ScaleBounds | None:
     return ScaleBounds(lowest, written.max_replicas, tuple(written.metrics or ()))
 
 
-def _strategy(manifest: PodCliqueSetSpec) -> UpdateStrategy:
+def _strategy(manifest: SetManifest) -> UpdateStrategy:
     written = manifest.spec.update_strategy
     if written is None:
         return UpdateStrategy()
@@ -147,7 +147,7 @@ def _rolling(written: RollingSpec | None) -> Rolling | None:
     return Rolling(unavailable, surge, deadline_s)
 
 
-def _first_topology(manifest: PodCliqueSetSpec) -> str:
+def _first_topology(manifest: SetManifest) -> str:
     """A set has one topology: what a level leaves out, another says."""
     template = manifest.spec.template
     constraints = [

@@ -10,8 +10,8 @@ from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     GroupTemplateSpec,
-    PodCliqueSetSpec,
     RollingSpec,
+    SetManifest,
     SetTemplateSpec,
 )
 from windtunnel.gangs.api.sharing_rules import sharing_faults
@@ -49,9 +49,7 @@ def group_counts(group: GroupTemplateSpec) -> Counts:
     return Counts(replicas, 1 if group.min_available is None else group.min_available)
 
 
-def set_faults(
-    spec: PodCliqueSetSpec, levels: Levels | None = None, *, new: bool = True
-) -> list[Fault]:
+def set_faults(spec: SetManifest, levels: Levels | None = None, *, new: bool = True) -> list[Fault]:
     """What is wrong with a set that is `new`, or that has changed.
 
     `levels` are the topologies of the cluster by name; None where they are not known.
@@ -72,7 +70,7 @@ def set_faults(
     return faults
 
 
-def warnings_of(spec: PodCliqueSetSpec) -> list[str]:
+def warnings_of(spec: SetManifest) -> list[str]:
     """What is allowed and yet not as it may seem."""
     said = []
     for clique in spec.spec.template.cliques:
@@ -88,7 +86,7 @@ def warnings_of(spec: PodCliqueSetSpec) -> list[str]:
     return said
 
 
-def _name_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+def _name_faults(spec: SetManifest) -> list[Fault]:
     """Also names that would be given twice: `g-0-c` beside the `c` of a group `g`."""
     name, template = spec.metadata.name, spec.spec.template
     groups = template.pod_clique_scaling_groups or []
@@ -263,7 +261,7 @@ def _scheduler_faults(template: SetTemplateSpec) -> list[Fault]:
     return faults
 
 
-def _rolling_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+def _rolling_faults(spec: SetManifest) -> list[Fault]:
     template, strategy = spec.spec.template, spec.spec.update_strategy
     found: list[tuple[KeyPath, RollingSpec | None]] = [
         ((*CLIQUES, number, "rollingUpdate"), clique.rolling_update)
@@ -286,7 +284,7 @@ def _rolling_faults(spec: PodCliqueSetSpec) -> list[Fault]:
     return faults
 
 
-def _mnnvl_faults(spec: PodCliqueSetSpec) -> list[Fault]:
+def _mnnvl_faults(spec: SetManifest) -> list[Fault]:
     template = spec.spec.template
     found: list[tuple[KeyPath, dict[str, str] | None]] = [
         (("metadata", "annotations"), spec.metadata.annotations)

@@ -232,7 +232,7 @@ class UpdateSpec(ApiSection):
     )
 
 
-class SetSpecSpec(ApiSection):
+class SetSection(ApiSection):
     """What is wanted."""
 
     replicas: Count = Field(default=0, description="Copies of the whole system.")
@@ -243,11 +243,19 @@ class SetSpecSpec(ApiSection):
     template: SetTemplateSpec = Field(description="One copy.")
 
 
-class PodCliqueSetSpec(ApiSection):
-    """The whole manifest."""
+class Manifest(ApiSection):
+    """What every manifest of Grove has; each kind names itself and its spec."""
+
+    api_version: Literal["grove.io/v1alpha1", "scheduler.grove.io/v1alpha1"]
+    kind: str
+    metadata: Metadata = Field(description="Its name.")
+    spec: ApiSection
+    status: Opaque | None = Field(default=None, description="Written by controllers; not used.")
+
+
+class SetManifest(Manifest):
+    """A set, as its owner writes it."""
 
     api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
     kind: Literal["PodCliqueSet"] = Field(description="The kind.")
-    metadata: Metadata = Field(description="Its name.")
-    spec: SetSpecSpec = Field(description="What is wanted.")
-    status: Opaque | None = Field(default=None, description="Written by controllers; not used.")
+    spec: SetSection = Field(description="What is wanted.")

@@ -7,7 +7,7 @@ from windtunnel.gangs.api.set_rules import CLIQUES, GROUPS, clique_counts, group
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
     GroupTemplateSpec,
-    PodCliqueSetSpec,
+    SetManifest,
     SetTemplateSpec,
     TopologySpec,
 )
@@ -23,7 +23,7 @@ NOT_PROPAGATED = (
 )
 
 
-def update_faults(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> list[Fault]:
+def update_faults(old: SetManifest, new: SetManifest) -> list[Fault]:
     """The changes that are refused."""
     before, after = old.spec.template, new.spec.template
     faults = _changed(
@@ -138,7 +138,7 @@ def _changed(path: KeyPath, old: Any, new: Any, hint: str = MAKE_ANOTHER) -> lis
     return [Fault(path, what, hint=hint)]
 
 
-def unused_replicas(old: PodCliqueSetSpec, new: PodCliqueSetSpec) -> list[str]:
+def unused_replicas(old: SetManifest, new: SetManifest) -> list[str]:
     """Changes that are allowed and reach nothing that is there: replicas of templates."""
     before, after = old.spec.template, new.spec.template
     counts = {one.name: clique_counts(one).replicas for one in before.cliques}
