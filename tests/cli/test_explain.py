@@ -1,6 +1,7 @@
 """`windtunnel explain` walks from an effect to its causes, through all layers of a run."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,12 @@ def test_a_folder_that_is_no_run(surge: Path, tmp_path: Path) -> None:
     (tmp_path / "control.jsonl").unlink()
     (tmp_path / "events.jsonl").write_bytes((surge / "control.jsonl").read_bytes())
     assert "big: 1 creating" in told(tmp_path, "--at", "90s")
+
+
+def test_a_run_of_another_version_is_a_sentence(surge: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    shutil.copytree(surge, folder)
+    (folder / "scenario.json").write_text('{"pools": []}')
+    result = CliRunner().invoke(explain, [str(folder), "--request", "0"])
+    assert isinstance(result.exception, InputError)
+    assert "another version wrote it" in str(result.exception)

@@ -182,3 +182,11 @@ def test_answers_that_come_all_at_once_ask_for_no_step_without_time(tmp_path: Pa
     found = compare_with_reality(plan, trace_of(clumped, tmp_path))
     assert found["latency"]["tpot"]["mean"]["measured"] == pytest.approx(0.0, abs=1e-9)
     assert sets_of(found) == {"steps": []}
+
+
+def test_a_scenario_that_names_its_model_is_compared(tmp_path: Path) -> None:
+    rows = [TraceRequest(float(n), 100, 5, ttft_s=0.03, e2e_s=0.15) for n in range(20)]
+    path = tmp_path / "trace.csv"
+    write_trace(rows, path)
+    found = compare_with_reality(plan_of(OPEN, "model=llama-3.1-8b"), path)
+    assert found["requests"]["compared"] == 20

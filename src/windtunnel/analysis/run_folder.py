@@ -89,6 +89,15 @@ def json_of(path: Path) -> dict[str, Any]:
         raise _fault(path, f"it is damaged: {error}") from error
 
 
+def scenario_of(path: Path) -> dict[str, Any]:
+    """What `scenario.json` says; one of a version that wrote it in another form is a sentence."""
+    found = json_of(path)
+    if not isinstance(found.get("serving"), dict):
+        hint = "another version wrote it: simulate again, or use that version"
+        raise InputError("it does not say which servers the run had", where=str(path), hint=hint)
+    return found
+
+
 def parquet_of(path: Path, columns: tuple[str, ...] | list[str]) -> Any:
     """A file of Parquet that has these columns."""
     import pyarrow as pa

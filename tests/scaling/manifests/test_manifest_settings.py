@@ -160,3 +160,13 @@ def test_a_list_is_shown_where_one_is_wanted(metrics: dict[str, Any], allowed: s
         Whole.read({"scaling": {"policy": "hpa", **metrics}})
     (fault,) = checker_faults(caught.value, Whole)
     assert (dotted(fault.path), fault.allowed) == ("scaling.metrics", allowed)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("nope.yaml", "there is no such file"), (".", "this is a folder")]
+)
+def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, name: str, says: str) -> None:
+    text = SMALL + f"scaling: {{manifests: [{name}]}}\n"
+    with pytest.raises(InputError, match=says) as caught:
+        load_text(text, str(tmp_path / "scenario.yaml"))
+    assert str(tmp_path / name) in str(caught.value)

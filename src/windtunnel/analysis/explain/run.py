@@ -19,6 +19,7 @@ from windtunnel.analysis.run_folder import (
     batches_of,
     json_of,
     parquet_of,
+    scenario_of,
     series_of,
 )
 from windtunnel.analysis.saturation import slots_of
@@ -53,7 +54,7 @@ class RunReader:
 
     @cached_property
     def scenario(self) -> dict[str, Any]:
-        return json_of(self.folder / SCENARIO)
+        return scenario_of(self.folder / SCENARIO)
 
     @cached_property
     def series(self) -> Series:

@@ -120,7 +120,7 @@ class _Replay:
         self.pairs: list[Pair] = []
         self.others = 0
         self._hits = self._prompts = 0
-        source = ReplaySettings(trace=TraceSettings(path=str(trace)))
+        source = ReplaySettings(trace=TraceSettings(path=str(trace)), model=plan.models[0])
         run(plan.changed(workload=[source], duration_s=None), rows=self)
         if not self.pairs:
             what = "no request that was measured is completed when it is simulated"

@@ -18,8 +18,9 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
     """The plan for a scenario without faults; paths in it count from the file's folder."""
     folder = file.parent
     slos = _slos(spec)
-    sha256 = _digest(spec, slos, folder)
-    spec = located(spec, folder)
+    written, spec = spec, located(spec, folder)
+    scaling, manifests = spec.scaling, gang_manifests(spec, file)
+    setup = None if scaling is None else setup_of(scaling, spec.serving.pools, folder)
     pools = [pool.with_defaults_of(spec.model) for pool in spec.serving.pools]
     serving = spec.serving.model_copy(update={"pools": pools, "disaggregation": spec.serving.split})
     workload = [
@@ -31,13 +32,12 @@ def resolve(spec: Scenario, file: Path) -> ScenarioPlan:
         "slo": slos,
         "serving": serving,
     }
-    scaling = spec.scaling
     return ScenarioPlan(
         sections=spec.model_copy(update=filled),
-        sha256=sha256,
+        sha256=_digest(written, slos, folder),
         folder=folder,
-        scaling=None if scaling is None else setup_of(scaling, spec.serving.pools, folder),
-        manifests=gang_manifests(spec, file),
+        scaling=setup,
+        manifests=manifests,
     )
 
 
