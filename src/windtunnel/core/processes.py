@@ -4,7 +4,7 @@ A worker is a fresh Python that imports the function: a script needs no guard ar
 and no state of this process is in it. Tasks and answers go through its pipes. A worker whose parent
 is gone reads the end of its pipe, and ends.
 
-Whoever answers first comes first: callers put answers in their order.
+Answers come as they are ready: callers put them in order.
 """
 
 import json
@@ -91,7 +91,7 @@ class _Worker:
         self._send((number, task))
 
     def _send(self, message: object) -> None:
-        with suppress(BrokenPipeError):  # it has died, and whoever listens to it will say so
+        with suppress(BrokenPipeError):  # it has died, which its reader reports
             pickle.dump(message, self._inbox)
             self._inbox.flush()
 
@@ -217,7 +217,7 @@ def serve() -> None:
             answer = _answer(call, task)
             _say(outbox, (number, answer, monotonic_s() - started_s))
     except (EOFError, BrokenPipeError):
-        os._exit(0)  # the parent is gone, and with it whoever would read of a fault
+        os._exit(0)  # the parent is gone: nothing would read of a fault
 
 
 def _say(outbox: BinaryIO, message: object) -> None:

@@ -1,8 +1,8 @@
-"""What happened, as plain data, to whoever listens.
+"""Telemetry: what happened, as plain data, for the sinks that want it.
 
 One vocabulary serves simulated and live runs. An event is built only when a sink wants its kind.
 A sink may fail (a full disk, a bug): the run goes on and the failure is counted. The first bug of
-each sink is logged with its traceback; a full disk is told by whoever opened the file.
+each sink is logged with its traceback; a full disk is reported where the file was opened.
 """
 
 import logging

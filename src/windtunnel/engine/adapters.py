@@ -117,7 +117,7 @@ class AdapterQueue(WaitingQueue):
         super().__init__(scheduling)
         self._slots: Final = slots
         self._lines: Final[dict[int, list[tuple[Rank, int, Request]]]] = {}
-        self._last = 0  # places in the order of arrival: of whoever came last, and goes first
+        self._last = 0  # places in the order of arrival: of the last to come, which goes first
         self._first = 0
 
     def push(self, request: Request) -> None:

@@ -237,7 +237,7 @@ class Server(Occupancy):
     def leak(self, blocks: i64, now: float) -> i64:
         """So many blocks become unusable, or all that are free; how many did.
 
-        Whoever can never be served here any more is still here: `refusal` tells.
+        Requests that can never be served here any more stay: `refusal` says which.
         """
         self._catch_up(now)
         blocks = min(blocks, self.pool.free)

@@ -83,7 +83,7 @@ class Thing:
         self.version = ""
         """The resource version: opaque, another one after each change."""
         self.owner_uid = ""
-        """Whoever owns it goes with it; empty for what people create. A pod's is its clique's."""
+        """Its owner goes with it; empty for what people create. A pod's is its clique's."""
         self.created_s = NEVER
         self.deleted_s = NEVER
         """Since when it is being deleted; it stays until nothing holds it back."""

@@ -1,6 +1,6 @@
 """The scale subresource of cliques, scaling groups and sets: what an autoscaler may turn.
 
-What is scaled belongs to whoever scales it: controllers never put it back, and a template's
+The number of replicas belongs to the autoscaler: controllers never put it back, and a template's
 replicas only count when something comes into being. Everything can be scaled to zero and back; in
 between zero and `minAvailable` there is no gang, so that is refused.
 """

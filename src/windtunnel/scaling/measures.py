@@ -1,4 +1,4 @@
-"""How well a fleet was scaled, whoever decided it: restlessness, shortage and waste.
+"""How well a fleet was scaled, by any policy: restlessness, shortage and waste.
 
 What was needed is known only roughly, and the same for every policy: the fewest replicas whose KV
 caches (to 80%) or compute limits could hold what was in use and waiting, as the saturation analyzer

@@ -2,7 +2,7 @@
 
 Machines of one type in one zone can stand in for each other. Of each such kind, so many idle ones
 are kept that whichever domain (a rack) is lost, the idle machines elsewhere replace all that was in
-use there. Whoever asks for machines may have them; the buffer is filled again while there is a
+use there. Any need may take its machines; the buffer is filled again while there is a
 quota.
 """
 

@@ -3,7 +3,7 @@
 One pass looks at every gang that lacks pods. First the minima: all groups of a gang reach theirs
 together, or nothing of it changes. A gang that would fit but for pods that are about to end holds
 that room; one that would fit without gangs of lower priority has those evicted. Then, with what
-is left, pods above the minima, one by one. Whoever waits is told why, in a sentence.
+is left, pods above the minima, one by one. A gang that waits has the reason in a sentence.
 """
 
 from collections.abc import Callable

@@ -60,7 +60,7 @@ class HeldLease:
     ) -> None:
         """Releases the lease, once."""
         lease, ended = self.lease, self._ended
-        assert lease is not None, "a lease is given back by whoever got it"
+        assert lease is not None, "a lease is given back by its holder"
         self.lease = None
         if ended is None:
             admission.release(lease, outcome_of(error), now)

@@ -171,7 +171,7 @@ class Store:
                 _replace(self._journal.path, [self._header])
             elif not is_complete and self._is_untouched():
                 # It came to nothing: the same command may be given again. The output, which is
-                # locked, goes last: whoever makes a new one finds no journal beside it.
+                # locked, goes last: a new one then has no journal beside it.
                 self._journal.path.unlink()
                 self.output.path.unlink()
         except OSError as error:

@@ -1,6 +1,6 @@
 """Keeps the figures of finished points in a folder, each under the address of its run.
 
-An entry is written whole and then gets its name, so that half of one is never read, whoever else
+An entry is written whole and then gets its name, so that half of one is never read, whatever else
 writes the same. What a fault of a disk or a hand has changed is seen by its digest, and the point
 runs again.
 """

@@ -35,7 +35,7 @@ def evaluate(
 
 
 class Workers:
-    """Whoever runs plans; processes that were started stay until the end, for the next ones."""
+    """Runs plans; processes that were started stay until the end, for the next ones."""
 
     def __init__(
         self, *, on: str = LOCAL, jobs: int | None = None, cache: Cache | None = None

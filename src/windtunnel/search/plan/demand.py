@@ -62,7 +62,7 @@ def traits_of(plan: ScenarioPlan) -> TrafficTraits:
 def demands_of(plan: ScenarioPlan, goals: tuple[str, ...]) -> list[ClassDemand]:
     """Of the classes of `goals`, as far as they can be told; none of a class that cannot be.
 
-    Whoever asks again after an answer asks as fast as the servers answer, so that nothing is known
+    A closed loop sends as fast as the servers answer, so that nothing is known
     of such traffic before a run. Of traffic that changes, and is too long to be read, neither.
     """
     traits = traits_of(plan)

@@ -46,7 +46,7 @@ class ServingCluster:
     def scale(self, backing: PoolBacking, replicas: int, cluster_s: float) -> int:
         """Asks for so many replicas of a pool; gives how many it will be.
 
-        Between zero and its minimum there is no gang: whoever asks for that gets the minimum.
+        Between zero and its minimum there is no gang: a pool that asks for that gets the minimum.
         """
         plan = backing.pods
         if plan.kind == SET:

@@ -7,7 +7,7 @@ from windtunnel.twin.servers.backing import ReplicaBacking
 
 
 def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:
-    """Pods at the end of a run, by cluster; None where servers stand on nothing."""
+    """Pods at the end of a run, by cluster; None without clusters."""
     if not isinstance(footing, Infrastructure):
         return None
     clusters = {}

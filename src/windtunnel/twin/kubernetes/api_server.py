@@ -1,6 +1,6 @@
 """The simulated API server: stores objects, issues uids and versions, carries out commands.
 
-Its store is a `View`, which whoever needs no delay reads directly. A `Watch` fills another one some
+Its store is a `View`, which readers without a delay use directly. A `Watch` fills another one some
 time later, as the list-watches of a real controller do.
 
 A command that no longer fits what is there is refused: one whose uid is another object's, one that

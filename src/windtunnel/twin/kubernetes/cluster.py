@@ -1,6 +1,6 @@
 """A cluster in virtual time: it moves pods from node to readiness to their end.
 
-Whoever drives it asks `next_s`, calls `advance(now_s)` then, and `apply(commands, now_s)` whenever
+Its driver asks `next_s`, calls `advance(now_s)` then, and `apply(commands, now_s)` whenever
 a controller wants something. Every pod has at most one next event, and an hour in which nothing
 happens costs nothing.
 """

@@ -420,7 +420,7 @@ class RequestLifecycle(RequestPort):
     # The ways out
 
     def _end(self, request: Request, outcome: str) -> None:
-        """The one way out of a run that goes on; whoever must know of an end hears of it here."""
+        """The one way out of a run that goes on: everything that follows from an end is here."""
         now_s = self.clock.now_s
         request.place = ENDED
         if request.alarm is not None:

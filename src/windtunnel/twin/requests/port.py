@@ -19,7 +19,7 @@ class RequestPort:
         raise NotImplementedError
 
     def opened(self, model: int) -> None:
-        """A server of this model is ready: whoever waited for one can go."""
+        """A server of this model is ready: requests without one are sent."""
         raise NotImplementedError
 
     def lose(self, server: Server, reason: str) -> None:

@@ -198,7 +198,7 @@ def backing_faults(spec: Scenario, sets: Sequence[NamedSet]) -> Iterator[Fault]:
 def _owner_faults(
     path: KeyPath, pool: PoolSettings, found: Found, owners: dict[tuple[str, str], str]
 ) -> Iterator[Fault]:
-    """A clique has one owner: whoever has a set has all that is in it."""
+    """A clique has one owner: a pool that is a set has all cliques of it."""
     mine = (found.set_name, "" if found.kind == SET else found.name)
     for (set_name, name), owner in owners.items():
         if set_name == mine[0] and (name == mine[1] or not name or not mine[1]):

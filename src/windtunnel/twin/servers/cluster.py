@@ -18,7 +18,7 @@ from windtunnel.twin.servers.signal_faults import SignalFaults
 from windtunnel.workload.request import Request
 
 LAST_TURN: Final = 1 << 40
-"""The turn of whoever acts after all servers of the same instant; there are fewer of those."""
+"""The turn of an actor that goes after all servers of the same instant."""
 
 
 class Roster:

@@ -187,7 +187,7 @@ class Lifecycle(Component):
     def lose(self, replica: Replica, now_s: float, reason: str) -> None:
         """It is gone at once, in whatever state it was, with everything on it.
 
-        Nobody is started in its place: that is for whoever keeps the pool at its size. Of the
+        No replica is started in its place: that is up to what keeps the pool at its size. Of the
         requests that had to do with it each begins anew elsewhere, or ends.
         """
         assert replica.state != GONE
