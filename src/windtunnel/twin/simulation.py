@@ -40,9 +40,7 @@ class ControlPlane:
         self.lifecycle: Final = lifecycle
         self.autoscaling: Final = autoscaling
         self.faults: Final = faults
-        self.components: Final[list[Component]] = []
-        if autoscaling is not None or lifecycle.infrastructure is not None or faults is not None:
-            self.components.append(lifecycle)  # otherwise no replica ever starts
+        self.components: Final[list[Component]] = [lifecycle]
         if autoscaling is not None:
             self.components.append(autoscaling)
         if lifecycle.infrastructure is not None:
@@ -159,7 +157,8 @@ class Simulation:
         timeline = self.timeline
         vacated = self.cluster.vacated
         arrivals, timers, steps = self._arrivals, self._timers, self._steps
-        control = self.control.components
+        lifecycle = self.lifecycle
+        controlled = len(self.control.components) > 1
         while True:
             component: Component = arrivals
             now_s = arrivals.next_s()
@@ -169,7 +168,7 @@ class Simulation:
             steps_s = steps.next_s()
             if steps_s < now_s:
                 component, now_s = steps, steps_s
-            if control:
+            if controlled or lifecycle.next_s() < now_s:
                 first = self._first_of_control(now_s)
                 if first is not None:
                     component, now_s = first, first.next_s()
