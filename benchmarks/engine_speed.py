@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 
+from tests.engine.reference.engine import ReferenceServer
+
 from benchmarks.claim import Claim, insist_on_compiled, least_cpu_s, report
 from benchmarks.serving import chat
 from windtunnel.core.clock import cpu_s
 from windtunnel.core.random import Streams
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import EngineSettings
 from windtunnel.models.catalog.accelerators import resolve_accelerator

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from tests.engine.limits import adapters
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import adapters_of
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, limits, serve
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.workload.request import Request

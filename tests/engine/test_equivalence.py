@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.limits import adapters, engine_limits
+from tests.engine.reference.engine import ReferenceServer
 from windtunnel.engine.adapters import Slots
 from windtunnel.engine.limits import (
     SCHEDULING,
     EngineLimits,
     TierLimits,
 )
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.engine.settings import LoraSettings
 from windtunnel.models.catalog.accelerators import resolve_accelerator

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import (
     TICK,
     Shape,
@@ -22,7 +23,6 @@ from tests.engine.test_equivalence import (
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, shared
 from tests.engine.test_schedule import limits as settings
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import UNSET, Request

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.engine.limits import engine_limits
+from tests.engine.reference.engine import ReferenceServer
 from windtunnel.engine.limits import LENGTH_CAPPED, EngineLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.linear import Linear
 from windtunnel.models.step_time.model import StepTimeModel

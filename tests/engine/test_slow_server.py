@@ -6,9 +6,9 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import TICK, Shape, limits, models, outcome, requests_of, traffic
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import MeasuredBounds, StepTimeModel, StepWork
 from windtunnel.workload.request import Request

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.limits import engine_limits
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import (
     TICK,
     Shape,
@@ -23,7 +24,6 @@ from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, serve, sh
 from tests.engine.test_schedule import limits as settings
 from windtunnel.core.errors import InputError
 from windtunnel.engine.limits import SCHEDULING, EngineLimits, TierLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.step_time.model import StepTimeModel
 from windtunnel.workload.request import PrefixChain

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.limits import engine_limits
+from tests.engine.reference.engine import ReferenceServer
+from tests.engine.reference.step import PlannedStep
 from tests.engine.test_equivalence import TICK, Shape, limits, models, requests_of, traffic
 from windtunnel.core.signals import Signals
 from windtunnel.engine.limits import EngineLimits
-from windtunnel.engine.reference.engine import ReferenceServer
-from windtunnel.engine.reference.step import PlannedStep
 from windtunnel.engine.server import Server
 from windtunnel.live.emulate.engine import EmulatedAnswer, Engine, ServerOverheads
 from windtunnel.models.step_time.linear import Linear

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from tests.engine.limits import adapters
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_schedule import ONE_SECOND, Engine, Make, asks, free_blocks, serve, shared
 from tests.engine.test_schedule import limits as settings
 from tests.twin.runs import one_server, run
 from windtunnel.engine.limits import LENGTH_CAPPED, TierLimits
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.models.catalog.accelerators import resolve_accelerator
 from windtunnel.models.catalog.models import resolve_model

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from tests.engine.reference.engine import ReferenceServer
 from tests.engine.test_equivalence import drive
 from tests.twin.runs import one_server
 from tests.workload.plans import Conversation
-from windtunnel.engine.reference.engine import ReferenceServer
 from windtunnel.engine.server import Server
 from windtunnel.twin.compose import compose
 from windtunnel.twin.results.accounts import RecordNames

@@ -2,18 +2,18 @@
 
 Slow and obvious on purpose. It is the specification in code of what `server.py` does in jumps, and
 property tests hold the two equal. Nothing here is shared with the fast engine but the request
-record, the limits, the queue order, the histogram and the ticks of a clock. `reference_blocks.py`
-has its blocks, `reference_slots.py` its LoRA adapters, `reference_step.py` its steps.
+record, the limits, the queue order, the histogram and the ticks of a clock. `blocks.py` has its
+blocks, `slots.py` its LoRA adapters, `step.py` its steps.
 """
 
 import math
 
+from tests.engine.reference.blocks import Block, ReferenceBlocks
+from tests.engine.reference.slots import ReferenceSlots
+from tests.engine.reference.step import Beyond, PlannedStep
 from windtunnel.core.histogram import Histogram
 from windtunnel.engine.limits import FCFS, LENGTH_CAPPED, PRIORITY, EngineLimits
 from windtunnel.engine.queue import rank
-from windtunnel.engine.reference.blocks import Block, ReferenceBlocks
-from windtunnel.engine.reference.slots import ReferenceSlots
-from windtunnel.engine.reference.step import Beyond, PlannedStep
 from windtunnel.engine.step import on_tick
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.workload.request import UNSET, Request
