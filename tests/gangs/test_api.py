@@ -21,8 +21,9 @@ from tests.gangs.manifests import (
 )
 from windtunnel.core.errors import InputError
 from windtunnel.gangs.api.load import load_manifests_text
-from windtunnel.gangs.api.pod_spec import quantity, requests_of
+from windtunnel.gangs.api.pod_spec import requests_of
 from windtunnel.gangs.templates import OFF
+from windtunnel.settings.manifests import quantity
 
 Change = Callable[[dict[str, Any]], object]
 EXPLICIT = "CliqueStartupTypeExplicit"
@@ -366,13 +367,13 @@ def test_a_claim_template_asks_for_a_device_and_is_named_once() -> None:
         ("- a", "m.yaml:1: the file is a list"),
         (
             "kind: Deployment",
-            "'Deployment' is not a kind that is known here; allowed: PodCliqueSet",
+            "'Deployment' is not a kind that is read here; allowed: PodCliqueSet",
         ),
         ("kind: PodCliqueset", "(did you mean 'PodCliqueSet' or 'PodClique'?)"),
         ("apiVersion: v1", "m.yaml:1: kind: missing"),
         (
             "kind: PodGang\napiVersion: grove.io/v1alpha1",
-            "is not where a PodGang belongs; allowed: sch",
+            "is not an apiVersion of PodGang; allowed: sch",
         ),
         ("a: 1\n---\na: 1\na: 2\n", "m.yaml:4: the key 'a' is written twice"),
         ("kind: PodCliqueSet\napiVersion: grove.io/v1alpha1", "metadata: missing"),

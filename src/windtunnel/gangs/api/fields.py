@@ -1,49 +1,15 @@
-"""The kinds of value that Grove's manifests have beside those of every file."""
+"""The kinds of value that Grove's manifests have beside those of every manifest."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from windtunnel.gangs.templates import OFF
-from windtunnel.settings.fields import Duration, Flag, Leaf, Whole, is_not, shown
+from windtunnel.settings.fields import Duration, Leaf, is_not
+from windtunnel.settings.limits import MOST_REPLICAS
+from windtunnel.settings.manifests import AnyText, Pattern
 
-MOST_REPLICAS = 100_000
 LONGEST_DELAY = "100000h"
-LONGEST_VALUE = 262_144
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-DOMAIN = re.compile(r"[a-z][a-z0-9-]{0,62}")
-LONGEST_DNS_NAME = 253
 NEVER_WORD = "Never"
-
-
-class _Pattern(Leaf):
-    """Text of one form."""
-
-    def __init__(self, noun: str, pattern: re.Pattern[str], most: int, allowed: str) -> None:
-        self.noun, self.pattern, self.most = noun, pattern, most
-        self.allowed = allowed
-        self.schema = {"type": "string", "pattern": f"^{pattern.pattern}$", "maxLength": most}
-
-    def check(self, value: object) -> str:
-        if not isinstance(value, str):
-            self.fail(is_not(value, "text"), "put it in quotes" if value is not None else None)
-        if len(value) > self.most or not self.pattern.fullmatch(value):
-            self.fail(is_not(value, self.noun))
-        return value
-
-
-class Value(Leaf):
-    """The value of a label or an annotation: any text, also none."""
-
-    allowed = "text"
-    schema = {"type": "string", "maxLength": LONGEST_VALUE}  # noqa: RUF012 - a constant
-
-    def check(self, value: object) -> str:
-        if not isinstance(value, str):
-            self.fail(is_not(value, "text"), "put it in quotes" if value is not None else None)
-        if len(value) > LONGEST_VALUE:
-            self.fail(f"{shown(value)} is too long ({len(value)} characters)")
-        return value
 
 
 class Delay(Duration):
@@ -79,23 +45,6 @@ class CountOrShare(Leaf):
         return value, 0.0
 
 
-_LABEL_RULE = "small letters, digits and '-', at most 63, the first and last no '-'"
-Count = Annotated[int, Whole(0, MOST_REPLICAS)]
-Label = Annotated[str, _Pattern("a DNS label", DNS_LABEL, 63, _LABEL_RULE)]
-DnsName = Annotated[
-    str,
-    _Pattern(
-        "a DNS name",
-        DNS_NAME,
-        LONGEST_DNS_NAME,
-        f"small letters, digits, '-' and '.', at most {LONGEST_DNS_NAME}",
-    ),
-]
-Domain = Annotated[
-    str,
-    _Pattern("a domain", DOMAIN, 63, "a small letter, then small letters, digits and '-'"),
-]
-Words = Annotated[str, Value()]
-LabelMap = dict[Words, Words]
-Switch = Annotated[bool, Flag()]
-Opaque = dict[str, Any]
+_DOMAIN_RULE = "a small letter, then small letters, digits and '-'"
+Domain = Annotated[str, Pattern("a domain", re.compile(r"[a-z][a-z0-9-]{0,62}"), 63, _DOMAIN_RULE)]
+LabelMap = dict[AnyText, AnyText]

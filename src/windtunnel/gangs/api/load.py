@@ -1,11 +1,9 @@
 """Reads files of Grove's manifests. Whatever is wrong with one is an InputError of sentences."""
 
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from windtunnel.core.errors import InputError, nearest, one_sentence_per
+from windtunnel.core.errors import InputError, one_sentence_per
 from windtunnel.gangs.api.other_kinds import (
     GangManifest,
     GroupManifest,
@@ -24,23 +22,19 @@ from windtunnel.gangs.api.topology_rules import topology_warnings
 from windtunnel.gangs.api.update_rules import unused_replicas, update_faults
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import Document, parse_documents, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
-from windtunnel.settings.fields import shown
-from windtunnel.settings.section import ApiSection
+from windtunnel.settings.faults import Fault, input_error
+from windtunnel.settings.manifests import KEYS, NOUN, Manifest, ManifestKind, manifest_of
 
-NOUN = "manifest"
-KEYS = "apiVersion, kind, metadata and spec"
 GROVE = "grove.io/v1alpha1"
 SCHEDULER_GROVE = "scheduler.grove.io/v1alpha1"
 
-KINDS: dict[str, tuple[str, type[ApiSection]]] = {
-    "PodCliqueSet": (GROVE, SetManifest),
-    "ClusterTopologyBinding": (GROVE, TopologyManifest),
-    "PodClique": (GROVE, PodCliqueManifest),
-    "PodCliqueScalingGroup": (GROVE, GroupManifest),
-    "PodGang": (SCHEDULER_GROVE, GangManifest),
+KINDS = {
+    "PodCliqueSet": ManifestKind((GROVE,), SetManifest),
+    "ClusterTopologyBinding": ManifestKind((GROVE,), TopologyManifest),
+    "PodClique": ManifestKind((GROVE,), PodCliqueManifest),
+    "PodCliqueScalingGroup": ManifestKind((GROVE,), GroupManifest),
+    "PodGang": ManifestKind((SCHEDULER_GROVE,), GangManifest),
 }
-Model = TypeVar("Model", bound=ApiSection)
 
 
 class NamedSet(NamedTuple):
@@ -75,7 +69,7 @@ def load_manifests_text(
 ) -> Manifests:
     """The same for a text at hand; faults take it to be in `file`."""
     documents = parse_documents(text, file, NOUN, KEYS)
-    checked = [(document, _checked(document)) for document in documents]
+    checked = [(document, manifest_of(document, KINDS)) for document in documents]
     levels = {
         manifest.metadata.name: levels_of(manifest)
         for _, manifest in checked
@@ -120,29 +114,8 @@ def _flat(errors: list[InputError]) -> list[InputError]:
     return [one for error in errors for one in getattr(error, "faults", (error,))]
 
 
-def _checked(document: Document) -> ApiSection:
-    kind, version = document.data.get("kind"), document.data.get("apiVersion")
-    row = KINDS.get(kind) if isinstance(kind, str) else None
-    if row is None:
-        what = "missing" if kind is None else f"{shown(kind)} is not a kind that is known here"
-        hint = nearest(kind, KINDS) if isinstance(kind, str) and len(kind) < 100 else None
-        raise input_error(document, [Fault(("kind",), what, ", ".join(KINDS), hint)])
-    wanted, model = row
-    if version != wanted:
-        what = "missing" if version is None else f"{shown(version)} is not where a {kind} belongs"
-        raise input_error(document, [Fault(("apiVersion",), what, wanted)])
-    return _validated(document, model, dict(document.data))
-
-
-def _validated(document: Document, model: type[Model], data: dict[str, Any]) -> Model:
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise input_error(document, checker_faults(error, model)) from None
-
-
 def _rule_faults(
-    manifest: ApiSection, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
+    manifest: Manifest, levels: dict[str, dict[str, str]] | None, old: SetManifest | None
 ) -> list[Fault]:
     if isinstance(manifest, SetManifest):
         if old is None:

@@ -1,20 +1,16 @@
 """The kinds that controllers write, and the topology that an administrator writes."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from windtunnel.core.errors import nearest
-from windtunnel.gangs.api.fields import (
-    Count,
-    DnsName,
-    Domain,
-    Words,
-)
+from windtunnel.gangs.api.fields import Domain
 from windtunnel.gangs.api.pod_spec import pod_spec_faults
-from windtunnel.gangs.api.set_spec import CliqueSpec, Manifest
+from windtunnel.gangs.api.set_spec import CliqueSpec, GroveManifest
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Text
+from windtunnel.settings.manifests import AnyText, Count, DnsName
 from windtunnel.settings.section import ApiSection
 
 MOST_LEVELS = 32
@@ -36,8 +32,8 @@ class LevelSpec(ApiSection):
 class SchedulerBindingSpec(ApiSection):
     """A topology object of a scheduler that somebody else keeps."""
 
-    scheduler_name: Words = Field(description="The scheduler.")
-    topology_reference: Words = Field(description="The name of its topology object.")
+    scheduler_name: AnyText = Field(description="The scheduler.")
+    topology_reference: AnyText = Field(description="The name of its topology object.")
 
 
 class BindingSpec(ApiSection):
@@ -51,19 +47,15 @@ class BindingSpec(ApiSection):
     )
 
 
-class TopologyManifest(Manifest):
+class TopologyManifest(GroveManifest):
     """The topology of a cluster."""
 
-    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
-    kind: Literal["ClusterTopologyBinding"] = Field(description="The kind.")
     spec: BindingSpec = Field(description="The levels.")
 
 
-class PodCliqueManifest(Manifest):
+class PodCliqueManifest(GroveManifest):
     """A clique as a controller makes it."""
 
-    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
-    kind: Literal["PodClique"] = Field(description="The kind.")
     spec: CliqueSpec = Field(description="The clique.")
 
 
@@ -72,29 +64,27 @@ class GroupSpec(ApiSection):
 
     replicas: Count = Field(default=1, description="Copies of its cliques.")
     min_available: Count = Field(default=1, description="Of them in the base gang.")
-    clique_names: list[Words] = Field(min_length=1, description="Its roles.")
+    clique_names: list[AnyText] = Field(min_length=1, description="Its roles.")
 
 
-class GroupManifest(Manifest):
+class GroupManifest(GroveManifest):
     """A scaling group as a controller makes it."""
 
-    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
-    kind: Literal["PodCliqueScalingGroup"] = Field(description="The kind.")
     spec: GroupSpec = Field(description="The group.")
 
 
 class ReferenceSpec(ApiSection):
     """A name in a namespace."""
 
-    namespace: Words = Field(description="Where.")
-    name: Words = Field(description="What.")
+    namespace: AnyText = Field(description="Where.")
+    name: AnyText = Field(description="What.")
 
 
 class PackKeys(ApiSection):
     """Keys of node labels."""
 
-    required: Words | None = Field(default=None, description="All in one.")
-    preferred: Words | None = Field(default=None, description="All in one if it can be.")
+    required: AnyText | None = Field(default=None, description="All in one.")
+    preferred: AnyText | None = Field(default=None, description="All in one if it can be.")
 
 
 class GangTopologySpec(ApiSection):
@@ -115,8 +105,8 @@ class PodGroupSpec(ApiSection):
 class PackGroupSpec(ApiSection):
     """Pod groups that are packed as one."""
 
-    name: Words = Field(description="The replica of a scaling group.")
-    pod_group_names: list[Words] = Field(min_length=1, description="Its pod groups.")
+    name: AnyText = Field(description="The replica of a scaling group.")
+    pod_group_names: list[AnyText] = Field(min_length=1, description="Its pod groups.")
     topology_constraint: GangTopologySpec | None = Field(default=None, description="Packs them.")
 
 
@@ -128,17 +118,15 @@ class GangSpec(ApiSection):
     topology_constraint_group_configs: list[PackGroupSpec] | None = Field(
         default=None, description="Levels in between."
     )
-    priority_class_name: Words | None = Field(default=None, description="Its priority.")
+    priority_class_name: AnyText | None = Field(default=None, description="Its priority.")
     reuse_reservation_ref: ReferenceSpec | None = Field(
         default=None, description="An earlier gang whose places are tried first."
     )
 
 
-class GangManifest(Manifest):
+class GangManifest(GroveManifest):
     """A gang as a scheduler gets it."""
 
-    api_version: Literal["scheduler.grove.io/v1alpha1"] = Field(description="Group and version.")
-    kind: Literal["PodGang"] = Field(description="The kind.")
     spec: GangSpec = Field(description="The gang.")
 
 

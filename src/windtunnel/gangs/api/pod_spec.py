@@ -6,16 +6,15 @@ so that a typing mistake is found, and the few values that the gang layer uses.
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.core.errors import InputError, nearest
-from windtunnel.gangs.api.fields import DNS_LABEL
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import is_not, shown
+from windtunnel.settings.manifests import DNS_LABEL, quantity
 
 DEFAULT_SCHEDULER = "default-scheduler"
 HASH_FORM = "1"
@@ -44,35 +43,6 @@ CONTAINER_KEYS = _words(
 )
 FORBIDDEN_ON_CREATE = ("topologySpreadConstraints", "nodeName")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-_QUANTITY = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)([eE][+-]?[0-9]+|[a-zA-Z]*)")
-_UNITS = {
-    "": 1.0,
-    "n": 1e-9,
-    "u": 1e-6,
-    "m": 1e-3,
-    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", start=1)},
-    **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", start=1)},
-}
-_LONGEST_QUANTITY = 40
-
-
-def quantity(value: object) -> float:
-    """`500m` is 0.5, `80Mi` is 83886080: a resource quantity as Kubernetes writes it."""
-    text = str(value)
-    written = isinstance(value, int | float | str) and not isinstance(value, bool)
-    match = _QUANTITY.fullmatch(text) if written and len(text) <= _LONGEST_QUANTITY else None
-    if match is None:
-        raise InputError(is_not(value, "a quantity"), allowed="such as 2, 500m, 80Mi, 16Gi")
-    number, unit = match.groups()
-    if unit[:1] in ("e", "E") and len(unit) > 1:
-        amount = float(number + unit)
-        if not math.isfinite(amount):
-            raise InputError(f"{shown(value)} is too large", allowed="such as 2, 500m, 80Mi")
-        return amount
-    if unit not in _UNITS:
-        allowed = ", ".join(unit for unit in _UNITS if unit)
-        raise InputError(f"{shown(value)} has the unknown unit {unit!r}", allowed=allowed)
-    return float(number) * _UNITS[unit]
 
 
 def pod_spec_faults(pod: Mapping[str, Any], path: KeyPath, *, new: bool) -> list[Fault]:
@@ -152,7 +122,9 @@ def _amount_faults(amounts: object, path: KeyPath) -> list[Fault]:
     faults = []
     for resource, amount in amounts.items():
         try:
-            wrong = f"{shown(amount)} is too small" if quantity(amount) < 0 else None
+            found = quantity(amount)
+            size = "small" if found < 0 else "large" if found == float("inf") else ""
+            wrong = f"{shown(amount)} is too {size}" if size else None
         except InputError as error:
             wrong = error.what
         if wrong:

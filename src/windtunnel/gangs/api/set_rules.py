@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from windtunnel.core.errors import nearest
-from windtunnel.gangs.api.fields import DNS_LABEL
 from windtunnel.gangs.api.pod_spec import pod_spec_faults, scheduler_of
 from windtunnel.gangs.api.set_spec import (
     CliqueTemplateSpec,
@@ -20,6 +19,7 @@ from windtunnel.gangs.controllers.startup import cycle_in
 from windtunnel.gangs.templates import EXPLICIT, MNNVL, ON_DELETE
 from windtunnel.settings.document import KeyPath
 from windtunnel.settings.faults import Fault
+from windtunnel.settings.manifests import DNS_LABEL
 
 NAME_BUDGET = 45
 """Letters for the names of a set, a group and a clique, so that a pod's name stays within 63."""

@@ -4,40 +4,27 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from windtunnel.gangs.api.fields import (
-    LONGEST_DELAY,
+from windtunnel.gangs.api.fields import LONGEST_DELAY, CountOrShare, Delay, Domain, LabelMap
+from windtunnel.settings.fields import Duration, Flag, Whole
+from windtunnel.settings.manifests import (
+    AnyText,
     Count,
-    CountOrShare,
-    Delay,
+    DnsLabel,
     DnsName,
-    Domain,
-    Label,
-    LabelMap,
+    Manifest,
+    ManifestMetadata,
     Opaque,
-    Switch,
-    Words,
 )
-from windtunnel.settings.fields import Duration, Whole
 from windtunnel.settings.section import ApiSection
 
 MOST_CLIQUES = 100
-GROVE = "grove.io/v1alpha1"
 
 
-class Metadata(ApiSection):
-    """Of what the API server adds, nothing is used."""
+class Metadata(ManifestMetadata):
+    """Who the object is, by the rules for names. Labels and annotations reach the set's gangs."""
 
     name: DnsName = Field(description="The name of the object.")
-    namespace: Label | None = Field(default=None, description="Left out: `default`.")
-    labels: LabelMap | None = Field(default=None, description="Copied to the gangs of a set.")
-    annotations: LabelMap | None = Field(default=None, description="As labels.")
-    uid: Words | None = Field(default=None, description="Written by an API server; not used.")
-    resource_version: Words | None = Field(default=None, description="As `uid`.")
-    creation_timestamp: Words | None = Field(default=None, description="As `uid`.")
-    generation: Count | None = Field(default=None, description="As `uid`.")
-    finalizers: list[Words] | None = Field(default=None, description="As `uid`.")
-    owner_references: list[Opaque] | None = Field(default=None, description="As `uid`.")
-    managed_fields: list[Opaque] | None = Field(default=None, description="As `uid`.")
+    namespace: DnsLabel | None = Field(default=None, description="Left out: `default`.")
 
 
 class PackSpec(ApiSection):
@@ -70,8 +57,8 @@ class ScaleSpec(ApiSection):
 class SharingFilter(ApiSection):
     """Who gets the claim."""
 
-    child_clique_names: list[Words] | None = Field(default=None, description="These cliques.")
-    child_scaling_group_names: list[Words] | None = Field(
+    child_clique_names: list[AnyText] | None = Field(default=None, description="These cliques.")
+    child_scaling_group_names: list[AnyText] | None = Field(
         default=None, description="These scaling groups; of a set only."
     )
 
@@ -79,8 +66,8 @@ class SharingFilter(ApiSection):
 class SharingSpec(ApiSection):
     """A resource claim that pods share."""
 
-    name: Words = Field(description="A template of `resourceClaimTemplates`, or of the cluster.")
-    namespace: Words | None = Field(
+    name: AnyText = Field(description="A template of `resourceClaimTemplates`, or of the cluster.")
+    namespace: AnyText | None = Field(
         default=None, description="Where a template of the cluster is; left out: the set's."
     )
     scope: Literal["AllReplicas", "PerReplica"] = Field(
@@ -110,14 +97,14 @@ class RollingSpec(ApiSection):
 class CliqueSpec(ApiSection):
     """What a clique is."""
 
-    role_name: Words | None = Field(default=None, description="Must be unique; left out: `name`.")
+    role_name: AnyText | None = Field(default=None, description="Must be unique; left out: `name`.")
     pod_spec: Opaque = Field(description="A pod spec, as in every Kubernetes workload.")
     replicas: Count | None = Field(default=None, description="Pods; left out: 1.")
     min_available: Count | None = Field(
         default=None,
         description="So many are placed together, and fewer are a breach; left out: `replicas`.",
     )
-    starts_after: list[Words] | None = Field(
+    starts_after: list[AnyText] | None = Field(
         default=None, description="Cliques that are ready before; with explicit startup only."
     )
     auto_scaling_config: ScaleSpec | None = Field(default=None, description="An autoscaler.")
@@ -126,7 +113,7 @@ class CliqueSpec(ApiSection):
 class CliqueTemplateSpec(ApiSection):
     """One role."""
 
-    name: Label = Field(description="Part of the names of its pods.")
+    name: DnsLabel = Field(description="Part of the names of its pods.")
     labels: LabelMap | None = Field(default=None, description="For its pods.")
     annotations: LabelMap | None = Field(default=None, description="For its pods.")
     topology_constraint: TopologySpec | None = Field(default=None, description="Packs its pods.")
@@ -140,8 +127,8 @@ class CliqueTemplateSpec(ApiSection):
 class GroupTemplateSpec(ApiSection):
     """Roles that scale together."""
 
-    name: Label = Field(description="Part of the names of its cliques.")
-    clique_names: list[Words] = Field(description="Its roles.")
+    name: DnsLabel = Field(description="Part of the names of its cliques.")
+    clique_names: list[AnyText] = Field(description="Its roles.")
     annotations: LabelMap | None = Field(default=None, description="For the group.")
     replicas: Count | None = Field(default=None, description="Copies of the roles; left out: 1.")
     min_available: Count | None = Field(
@@ -163,7 +150,7 @@ class GroupTemplateSpec(ApiSection):
 class ServiceSpec(ApiSection):
     """The headless service of a set replica."""
 
-    publish_not_ready_addresses: Switch = Field(
+    publish_not_ready_addresses: Annotated[bool, Flag()] = Field(
         default=True, description="Whether pods are found by name before they are ready."
     )
 
@@ -171,7 +158,7 @@ class ServiceSpec(ApiSection):
 class ClaimTemplateSpec(ApiSection):
     """A resource claim template that belongs to the set."""
 
-    name: Words = Field(description="What `resourceSharing` calls it.")
+    name: AnyText = Field(description="What `resourceSharing` calls it.")
     template_spec: Opaque = Field(description="A ResourceClaimTemplateSpec.")
 
 
@@ -187,7 +174,7 @@ class SetTemplateSpec(ApiSection):
         ]
         | None
     ) = Field(default=None, description="Which clique waits for which; left out: none does.")
-    priority_class_name: Words | None = Field(default=None, description="Of pods and gangs.")
+    priority_class_name: AnyText | None = Field(default=None, description="Of pods and gangs.")
     headless_service_config: ServiceSpec | None = Field(default=None, description="The service.")
     topology_constraint: TopologySpec | None = Field(
         default=None, description="Packs a whole set replica."
@@ -227,7 +214,7 @@ class UpdateSpec(ApiSection):
         description="Set replicas that are updated at the same time; left out: 1. "
         "Not a field of Grove.",
     )
-    paused: Switch | None = Field(
+    paused: Annotated[bool, Flag()] | None = Field(
         default=None, description="Nothing more is taken down. Not a field of Grove."
     )
 
@@ -243,19 +230,13 @@ class SetSection(ApiSection):
     template: SetTemplateSpec = Field(description="One copy.")
 
 
-class Manifest(ApiSection):
-    """What every manifest of Grove has; each kind names itself and its spec."""
+class GroveManifest(Manifest):
+    """What every manifest of Grove has; each kind brings its spec."""
 
-    api_version: Literal["grove.io/v1alpha1", "scheduler.grove.io/v1alpha1"]
-    kind: str
     metadata: Metadata = Field(description="Its name.")
-    spec: ApiSection
-    status: Opaque | None = Field(default=None, description="Written by controllers; not used.")
 
 
-class SetManifest(Manifest):
+class SetManifest(GroveManifest):
     """A set, as its owner writes it."""
 
-    api_version: Literal["grove.io/v1alpha1"] = Field(description="The group and its version.")
-    kind: Literal["PodCliqueSet"] = Field(description="The kind.")
     spec: SetSection = Field(description="What is wanted.")

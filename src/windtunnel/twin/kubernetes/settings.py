@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from windtunnel.core.errors import InputError
-from windtunnel.gangs.api.pod_spec import quantity
 from windtunnel.settings.document import parse_document, read_text
 from windtunnel.settings.faults import Fault, checker_faults, input_error
 from windtunnel.settings.fields import Leaf, Name, Text, Whole, is_not
+from windtunnel.settings.manifests import quantity
 from windtunnel.settings.section import Context, Section, faults_of
 from windtunnel.twin.kubernetes.times import Moment, PodTimes
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from windtunnel.core.errors import InputError, nearest
 from windtunnel.fleet.demand import GPU
 from windtunnel.fleet.settings import FleetPool, FleetSettings
-from windtunnel.gangs.api.load import NOUN, NamedSet, load_manifests_text
+from windtunnel.gangs.api.load import NamedSet, load_manifests_text
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET
 from windtunnel.gangs.servers import slots_of
 from windtunnel.gangs.templates import SetSpec
 from windtunnel.settings.document import KeyPath, read_text
 from windtunnel.settings.faults import Fault, dotted
+from windtunnel.settings.manifests import NOUN
 from windtunnel.twin.fleet.pools import machine_price
 from windtunnel.twin.infrastructure.settings import BackingObject, GangManifests
 from windtunnel.twin.scenario.sections import Scenario
