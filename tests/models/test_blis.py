@@ -45,14 +45,6 @@ def test_prefill_beats_the_hardware_so_it_is_not_for_planning() -> None:
     assert 2 * LLAMA.params * 8000 / step_s > 4 * H100.bf16_flops
 
 
-def test_data_parallel_mixtures_dispatch_instead_of_summing() -> None:
-    shape = MODELS["mixtral-8x7b"]
-    work = StepWork([(4096, 0, 4096)], 0, 0, 1)
-    gathered = BlisTrainedPhysics(shape, H100, tensor_parallel=2, data_parallel=2)
-    scattered = BlisTrainedPhysics(shape, H100, tensor_parallel=2, data_parallel=2, all_to_all=True)
-    assert scattered.step_s(work) > gathered.step_s(work)
-
-
 def test_interleaved_mixtures_pay_per_mixture_layer() -> None:
     """The peer takes an interleaving of two for one mixture layer in three, so 16 of 48."""
     shape = MODELS["llama-4-maverick"]

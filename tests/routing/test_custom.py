@@ -118,7 +118,7 @@ def test_what_a_class_sees_of_servers_and_requests(folder: Path) -> None:
     request = prompt(9, session=4, adapter=7)
     request.slo, request.tenant = 1, 0
     chosen(router, request, 0.5)
-    told = router._policy  # type: ignore[attr-defined]
+    told = router._policy.policy  # type: ignore[attr-defined]
     assert told.ages == [(0.5, inf, 0.0), (0.5, 0.25, 0.0)]
     assert told.seen == [
         (0, "main", 8, 1, 3, 0, 0.5, []),

@@ -14,10 +14,9 @@ from windtunnel.core.loop import Actor
 from windtunnel.engine.adapters import AdapterQueue, Slots
 from windtunnel.engine.cache import BlockPool
 from windtunnel.engine.decoding import Decoding
-from windtunnel.engine.extrapolation import Extrapolation
 from windtunnel.engine.limits import PRIORITY, EngineLimits
 from windtunnel.engine.queue import RequestLine, WaitingQueue, rank
-from windtunnel.engine.step import Step, StepClock
+from windtunnel.engine.step import Extrapolation, Step, StepClock
 from windtunnel.engine.tiers import Load, Tiers
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
 from windtunnel.workload.request import (

@@ -11,9 +11,11 @@ from windtunnel.routing import prompt_scorers, scorers
 from windtunnel.routing.counterfactual import Counterfactual
 from windtunnel.routing.custom import (
     CustomRouter,
+    NamedPolicy,
     RequestLabels,
     is_custom,
     load_policy,
+    named_at,
     policy_class,
     takes_stream,
 )
@@ -41,6 +43,8 @@ class RouterInputs(NamedTuple):
     """What the numbers of a request stand for, for custom policies."""
     folder: Path
     """Where modules of custom policies are looked for first."""
+    place: str | None = None
+    """Where the policy is named, such as `scenario.yaml:7`, for errors of custom policies."""
 
 
 class RouterParts(NamedTuple):
@@ -76,10 +80,10 @@ def _custom(parts: RouterParts) -> CustomRouter:
     if not is_custom(policy):
         raise unknown_policy(policy)
     index = CacheIndex(inputs.journal, parts.candidates, parts.settings.cache_delay_s)
-    custom = load_policy(policy, inputs.folder, parts.stream)
-    return CustomRouter(
-        policy, custom, parts.candidates, inputs.signals, index, inputs.pools, inputs.labels
-    )
+    with named_at(inputs.place):
+        custom = load_policy(policy, inputs.folder, parts.stream)
+    named = NamedPolicy(policy, custom, inputs.place)
+    return CustomRouter(named, parts.candidates, inputs.signals, index, inputs.pools, inputs.labels)
 
 
 POLICIES: dict[str, Callable[[RouterParts], Router]] = {

@@ -110,13 +110,30 @@ class CustomPolicy(Protocol):
     def choose(self, request: RequestView, servers: Sequence[ServerView]) -> ServerView | int: ...
 
 
+class NamedPolicy(NamedTuple):
+    """An instance of a class of the user's own, its name, and where it is named."""
+
+    name: str
+    policy: CustomPolicy
+    place: str | None = None
+
+
+@contextmanager
+def named_at(place: str | None) -> Iterator[None]:
+    """Errors of a policy say where the scenario names it."""
+    try:
+        yield
+    except InputError as error:
+        error.where = error.where or place
+        raise
+
+
 class CustomRouter(Router):
     """Asks a policy that is a class of the user's own."""
 
     def __init__(
         self,
-        name: str,
-        policy: CustomPolicy,
+        policy: NamedPolicy,
         candidates: list[int],
         signals: Signals,
         index: CacheIndex,
@@ -129,7 +146,6 @@ class CustomRouter(Router):
         self.index = index
         self.labels = labels
         self.now_s = 0.0  # of the current decision
-        self._name = name
         self._policy = policy
         self._pools = pools  # by server; the driver appends to it
         self._views: list[ServerView] = []
@@ -152,15 +168,19 @@ class CustomRouter(Router):
     def pick(self, request: Request, now_s: float) -> Routed:
         self.now_s = now_s
         self.index.catch_up(now_s)
+        name, policy, place = self._policy
         try:
-            chosen: object = self._policy.choose(RequestView(request, self.labels), self._shown)
+            chosen: object = policy.choose(RequestView(request, self.labels), self._shown)
         except Exception as error:
-            raise failed(self._name, "in choose", error) from error
+            fault = failed(name, "in choose", error)
+            fault.where = place
+            raise fault from error
         number = chosen.number if isinstance(chosen, ServerView) else chosen
         if isinstance(number, int) and not isinstance(number, bool) and number in self._allowed:
             return Routed(number, CUSTOM_POLICY)
-        what = f"{self._name} chose {chosen!r} for request {request.id}"
-        raise InputError(what, allowed="one of the servers that it was shown, or its number")
+        what = f"{name} chose {chosen!r} for request {request.id}"
+        allowed = "one of the servers that it was shown, or its number"
+        raise InputError(what, where=place, allowed=allowed)
 
 
 def failed(name: str, when: str, error: Exception) -> InputError:

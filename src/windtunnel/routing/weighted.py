@@ -1,8 +1,8 @@
 """The weighted router: the highest weighted sum of scores, without scoring every server.
 
 Most servers differ only in scores that the prompt does not change, and the best of those is kept in
-a ranking. The few servers that have something of this prompt are scored one by one.
-`reference_choice` does it the obvious way; property tests hold the two equal.
+a ranking. The few servers that have something of this prompt are scored one by one. Property tests
+hold its choices equal to the best of all scores (`explain`).
 """
 
 from typing import Final
@@ -96,19 +96,6 @@ class Weighted(Router):
         self._freshen(now_s)
         sums = self._sums(request)
         return [(server, sums[n] / float(POINTS)) for n, server in enumerate(self.candidates)]
-
-    def reference_choice(self, request: Request, now_s: float) -> int:
-        """What `pick` would choose, found by scoring every candidate."""
-        self._freshen(now_s)
-        sums = self._sums(request)
-        best = 0
-        for n in range(1, len(sums)):
-            if sums[n] > sums[best] or (
-                sums[n] == sums[best]
-                and self._ranking.earlier(self.candidates[n], self.candidates[best])
-            ):
-                best = n
-        return self.candidates[best]
 
     def _sums(self, request: Request) -> list[int]:
         sums = [0] * len(self.candidates)

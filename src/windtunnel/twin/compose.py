@@ -26,7 +26,7 @@ from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.twin.requests.kv_link import Link
-from windtunnel.twin.requests.lifecycle import RequestLifecycle, Retries
+from windtunnel.twin.requests.lifecycle import RequestLifecycle, Retries, ServingParts
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.accounts import RecordNames, SloTargets
@@ -72,13 +72,13 @@ def compose(
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
     retries = plan.serving.retry_limits
+    serving = ServingParts(
+        services, cluster, _splitting(plan, cluster, timers), _encoders(plan.serving.encode)
+    )
     requests = RequestLifecycle(
         clock=Clock(),
         traffic=traffic,
-        services=services,
-        cluster=cluster,
-        splitting=_splitting(plan, cluster, timers),
-        encoders=_encoders(plan.serving.encode),
+        serving=serving,
         recorder=recorder,
         retries=Retries(retries.attempts, retries.backoff_s),
         timers=timers,
@@ -152,6 +152,7 @@ class Routing:
             cluster.owners.pool_names,
             labels,
             plan.folder,
+            plan.router_place,
         )
 
     def router(self) -> Router:

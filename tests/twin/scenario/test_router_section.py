@@ -113,3 +113,23 @@ def test_a_class_beside_the_scenario_is_found_and_used(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SMALL + "  router: {policy: always_first_of_a_test:First, staleness: 0s}\n")
     assert simulate(load(file))["requests"]["completed"] == 100
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [("return 99", "chose 99 for request 0"), ("return 1 // 0", "failed in choose")],
+)
+def test_errors_of_a_custom_policy_name_the_line_of_the_scenario(
+    body: str, sentence: str, tmp_path: Path
+) -> None:
+    name = f"policy_{body[-1]}_of_a_scenario"
+    code = f"class Mine:\n    def choose(self, request, servers):\n        {body}\n"
+    (tmp_path / f"{name}.py").write_text(code)
+    file = tmp_path / "own.yaml"
+    text = SMALL.replace("  pools:", f"  router: {{policy: '{name}:Mine'}}\n  pools:")
+    file.write_text(text)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "router:" in one)
+    with pytest.raises(InputError) as caught:
+        simulate(load(file))
+    assert str(caught.value).startswith(f"{file}:{line}: serving.router.policy: {name}:Mine ")
+    assert sentence in str(caught.value)

@@ -47,11 +47,7 @@ _PEER_RATES: Final = {
 
 
 class BlisTrainedPhysics(StepTimeModel):
-    """Whole microseconds, cut off as the peer does: a decode step is a staircase in context.
-
-    With `all_to_all`, tokens are dispatched to the experts of a data-parallel group each on its
-    own way rather than gathered everywhere.
-    """
+    """Whole microseconds, cut off as the peer does: a decode step is a staircase in context."""
 
     def __init__(
         self,
@@ -59,14 +55,11 @@ class BlisTrainedPhysics(StepTimeModel):
         accelerator: Accelerator,
         *,
         tensor_parallel: int = 1,
-        data_parallel: int = 1,
-        all_to_all: bool = False,
         beta: tuple[float, ...] = DEFAULT_BETA,
     ) -> None:
-        _check(tensor_parallel, data_parallel, beta)
+        _check(tensor_parallel, beta)
         flops_per_us, bytes_per_us = _rates(shape, accelerator)
-        gpus = tensor_parallel * data_parallel
-        group = gpus if shape.is_mixture else tensor_parallel
+        gpus = tensor_parallel
         head_dim = shape.hidden // shape.heads
         kv_dim = shape.kv_heads * head_dim
         moe_layers, shared_ffn = _mixture(shape)
@@ -76,19 +69,14 @@ class BlisTrainedPhysics(StepTimeModel):
         everyone = shape.layers * attention + 3 * shape.hidden * (
             moe_layers * shared_ffn + dense_layers * shape.ffn
         )
-        token_flops = 2.0 * (
-            everyone / gpus + moe_layers * expert * shape.experts_per_token / group
-        )
-        pair_flops = 4 * shape.layers * shape.heads / tensor_parallel * head_dim / data_parallel
-        weights = everyone / tensor_parallel + moe_layers * expert * shape.experts / group
+        token_flops = 2.0 * (everyone / gpus + moe_layers * expert * shape.experts_per_token / gpus)
+        pair_flops = 4 * shape.layers * shape.heads / gpus * head_dim
+        weights = everyone / gpus + moe_layers * expert * shape.experts / gpus
         weights_us = weights * shape.weight_bytes / bytes_per_us
         kv_us = 4 * shape.layers * kv_dim / gpus / bytes_per_us
-        reduce_us, dispatch_us = _communication_us(
-            shape, moe_layers, bytes_per_us, tensor_parallel, data_parallel
-        )
-        if all_to_all:
-            dispatch_us *= shape.experts_per_token
-        shared_us = beta[3] * reduce_us + beta[10] * dispatch_us
+        # The peer runs tensor-parallel sums at HBM rate.
+        token_us = shape.hidden * shape.activation_bytes / bytes_per_us
+        shared_us = beta[3] * (2 * shape.layers * (token_us * 2 * (gpus - 1) / gpus))
         self.step_us = beta[2] * weights_us + beta[4] * shape.layers + beta[6]
         if moe_layers and dense_layers:
             self.step_us += beta[7] * moe_layers
@@ -131,11 +119,11 @@ class BlisTrainedPhysics(StepTimeModel):
         return here * US, 0.0, float(edge)
 
 
-def _check(tensor_parallel: int, data_parallel: int, beta: tuple[float, ...]) -> None:
+def _check(tensor_parallel: int, beta: tuple[float, ...]) -> None:
     where = "blis-trained-physics step time"
-    if tensor_parallel < 1 or data_parallel < 1:
-        what = f"tensor_parallel is {tensor_parallel} and data_parallel {data_parallel}"
-        raise InputError(what, where=where, allowed="whole numbers of 1 or more")
+    if tensor_parallel < 1:
+        what = f"tensor_parallel is {tensor_parallel}"
+        raise InputError(what, where=where, allowed="a whole number of 1 or more")
     if len(beta) != len(DEFAULT_BETA) or not all(math.isfinite(b) and b >= 0.0 for b in beta):
         allowed = f"{len(DEFAULT_BETA)} finite numbers, 0 or more"
         raise InputError(f"beta is {list(beta)}", where=where, allowed=allowed)
@@ -164,16 +152,3 @@ def _mixture(shape: ModelShape) -> tuple[int, int]:
     if shape.name.startswith("llama-4"):
         return shape.layers // (shape.moe_layer_step + 1), 0
     return shape.layers, shape.shared_ffn
-
-
-def _communication_us(
-    shape: ModelShape, moe_layers: int, bytes_per_us: float, tp: int, dp: int
-) -> tuple[float, float]:
-    """Per token: (tensor-parallel sums, expert dispatch). The peer runs both at HBM rate."""
-    token_us = shape.hidden * shape.activation_bytes / bytes_per_us
-    reduce_us = token_us * 2 * (tp - 1) / tp
-    if dp == 1:
-        return 2 * shape.layers * reduce_us, 0.0
-    summed_us = (2 * shape.layers - moe_layers) * reduce_us / dp
-    group = tp * dp
-    return summed_us, moe_layers / dp * (group - 1) / group * 2 * token_us

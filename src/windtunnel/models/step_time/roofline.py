@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from windtunnel.core.errors import InputError
 from windtunnel.models.catalog.accelerators import Accelerator
 from windtunnel.models.catalog.shapes import ModelShape
 from windtunnel.models.step_time.model import StepTimeModel, StepWork
@@ -70,21 +69,12 @@ class Roofline(StepTimeModel):
         *,
         tensor_parallel: int = 1,
         expert_parallel: int = 1,
-        compute_efficiency: float = 1.0,
-        bandwidth_efficiency: float = 1.0,
     ) -> None:
-        for efficiency in (compute_efficiency, bandwidth_efficiency):
-            if not 0.0 < efficiency <= 1.0:
-                what = (
-                    f"efficiency {efficiency} would be faster than the hardware's peak or endless"
-                )
-                raise InputError(what, where="roofline step time", allowed="above 0, at most 1")
         part = shape.per_gpu(tensor_parallel, expert_parallel)
-        matmul_flops = accelerator.peak_flops(shape.matmul_precision) * compute_efficiency
-        bf16_flops = accelerator.peak_flops("bf16") * compute_efficiency
-        bandwidth = accelerator.hbm_bytes_per_s * bandwidth_efficiency
+        matmul_flops = accelerator.peak_flops(shape.matmul_precision)
+        bf16_flops = accelerator.peak_flops("bf16")
         self._set_arithmetic(shape, part, expert_parallel, matmul_flops, bf16_flops)
-        self._set_traffic(shape, part, bandwidth)
+        self._set_traffic(shape, part, accelerator.hbm_bytes_per_s)
         self.window = shape.window if shape.window_layers else 0
         self.full_layers = float(shape.full_layers)
         self.window_layers = float(shape.window_layers)

@@ -65,6 +65,22 @@ class Retries:
         self.backoff_s: Final = backoff_s  # before it is sent again to a server that answered 429
 
 
+class ServingParts:
+    """What requests pass on their way: services, servers, encoders, prefill apart from decode."""
+
+    def __init__(
+        self,
+        services: list[Service],
+        cluster: Cluster,
+        splitting: Splitting | None,
+        encoders: Encoders | None,
+    ) -> None:
+        self.services: Final = services  # by the model that a request is for
+        self.cluster: Final = cluster
+        self.splitting: Final = splitting
+        self.encoders: Final = encoders
+
+
 class RequestLifecycle(RequestPort):
     """Requests inside a run, and every step that one of them can take."""
 
@@ -72,10 +88,7 @@ class RequestLifecycle(RequestPort):
         self,
         clock: Clock,
         traffic: Traffic,
-        services: list[Service],
-        cluster: Cluster,
-        splitting: Splitting | None,
-        encoders: Encoders | None,
+        serving: ServingParts,
         recorder: Recorder,
         retries: Retries,
         timers: EventQueue,
@@ -83,22 +96,22 @@ class RequestLifecycle(RequestPort):
     ) -> None:
         self.clock: Final = clock
         self.traffic: Final = traffic
-        self.services: Final = services  # by the model that a request is for
-        self.cluster: Final = cluster
-        self.servers: Final = cluster.servers
-        self.splitting: Final = splitting
-        self._handoff: Final = splitting.handoff if splitting is not None else None
-        self.encoders: Final = encoders
+        self.services: Final = serving.services
+        self.cluster: Final = serving.cluster
+        self.servers: Final = serving.cluster.servers
+        self.splitting: Final = serving.splitting
+        self._handoff: Final = self.splitting.handoff if self.splitting is not None else None
+        self.encoders: Final = serving.encoders
         self.recorder: Final = recorder
-        self.in_flight: Final = InFlight(len(services), self._handoff)
+        self.in_flight: Final = InFlight(len(self.services), self._handoff)
         self.last_arrival_s = 0.0
         self.legs = 0  # prefill halves at servers: no requests of their own
-        self._overheads: Final = cluster.overheads
+        self._overheads: Final = self.cluster.overheads
         self._retries: Final = retries
         self.rate_limits: RateLimits | None = None  # while servers answer 429
         self.timers: Final = timers
         self._event_log: Final = event_log
-        for service in services:
+        for service in self.services:
             if service.gateway is not None:
                 service.gateway.inside = self
                 recorder.has_gateway = True

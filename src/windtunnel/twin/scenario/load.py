@@ -5,12 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from windtunnel.core.errors import InputError
+from windtunnel.routing.build import POLICIES
 from windtunnel.search.settings import choice_of, drop_unused_prices
 from windtunnel.settings.document import Document, parse_document, read_text
-from windtunnel.settings.faults import Fault, checker_faults, input_error
+from windtunnel.settings.faults import Fault, checker_faults, dotted, input_error
 from windtunnel.settings.overrides import apply_override
 from windtunnel.twin.scenario.infrastructure import as_manifests_say, gang_faults
 from windtunnel.twin.scenario.plan import ScenarioPlan
@@ -78,7 +80,12 @@ def _plan(document: Document) -> ScenarioPlan:
     faults = rule_faults(spec, file.parent) + gang_faults(spec, file)
     if faults:
         raise input_error(document, faults)
-    return resolve(spec, file)
+    plan = resolve(spec, file)
+    if spec.serving.router.policy in POLICIES:
+        return plan
+    policy: KeyPath = ("serving", "router", "policy")
+    place = f"{document.place(policy)}: {dotted(policy)}"
+    return msgspec.structs.replace(plan, router_place=place)
 
 
 def file_faults(entries: Sequence[WorkloadEntry]) -> list[tuple[KeyPath, InputError]]:

@@ -34,6 +34,8 @@ class ScenarioPlan(msgspec.Struct, frozen=True):
     scaling: ScalingSetup | None = None
     """None: the servers are those that a run begins with."""
     manifests: GangManifests = GangManifests()
+    router_place: str | None = None
+    """Where the file names a custom policy, for its errors during a run; None: a built-in one."""
 
     @property
     def name(self) -> str:
