@@ -9,10 +9,87 @@ from typing import Any
 from tests.gangs.simulated import ApiServer, Watch
 from tests.gangs.world import World
 from windtunnel.gangs.controllers.controller import Controller
-from windtunnel.gangs.objects import Pod, Thing
+from windtunnel.gangs.objects import (
+    Attachment,
+    Pod,
+    PodClique,
+    PodCliqueSet,
+    PodGang,
+    ScalingGroup,
+    Thing,
+)
 from windtunnel.gangs.view import View
 
 FINALIZER = "test/hold"
+
+
+class ForegroundServer(ApiServer):
+    """An owner that is deleted stays until all that it owns is gone, and so do finalizers."""
+
+    def delete_pod(self, pod: Pod, now_s: float) -> None:
+        if pod.finalizers and not pod.node and not pod.terminating:
+            pod.deleted_s = now_s
+            self.wrote(pod)
+        else:
+            super().delete_pod(pod, now_s)
+
+    def remove_pod(self, pod: Pod) -> None:
+        super().remove_pod(pod)
+        self._finish(self._owner_of(pod))
+
+    def delete(self, thing: Thing, now_s: float) -> None:
+        if isinstance(thing, Pod):
+            self.delete_pod(thing, now_s)
+        elif not thing.terminating:
+            thing.deleted_s = now_s
+            self.view.leaving(thing)
+            self.wrote(thing)
+            for owned in self.owned(thing):
+                self.delete(owned, now_s)
+            self._finish(thing)
+
+    def take_off(self, thing: Thing, finalizer: str) -> None:
+        """Takes a finalizer off; what is being deleted and has none left is gone."""
+        thing.finalizers = tuple(one for one in thing.finalizers if one != finalizer)
+        if thing.terminating and not thing.finalizers:
+            if isinstance(thing, Pod):
+                if not thing.node:
+                    self.remove_pod(thing)
+                    return
+            elif self._finish(thing):
+                return
+        self.wrote(thing)
+
+    def _finish(self, thing: Thing | None) -> bool:
+        """Removes an object that is being deleted, if nothing holds it; says whether it is gone."""
+        if thing is None or not thing.terminating or thing.finalizers:
+            return False
+        if self.owned(thing) or self._owned_leaving(thing):
+            return False
+        if self.view.find(thing.kind, thing.name) is thing:
+            self.view.remove(thing)
+            self._finish(self._owner_of(thing))
+        return True
+
+    def _owned_leaving(self, thing: Thing) -> bool:
+        """Whether something that it owns is being deleted."""
+        if isinstance(thing, ScalingGroup):
+            return any(one.owner_uid == thing.uid for one in self.view.cliques.values())
+        if isinstance(thing, PodCliqueSet):
+            kinds = (self.view.cliques, self.view.groups, self.view.gangs)
+            return any(one.owner_uid == thing.uid for known in kinds for one in known.values())
+        return False
+
+    def _owner_of(self, thing: Thing) -> Thing | None:
+        if isinstance(thing, Pod):
+            owner: Thing | None = self.view.cliques.get(thing.clique)
+        elif isinstance(thing, PodClique) and thing.group:
+            owner = self.view.groups.get(thing.group)
+        elif isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
+            owner = self.view.sets.get(thing.set_name)
+        else:
+            return None
+        return owner if owner is not None and owner.uid == thing.owner_uid else None
 
 
 class LaggingWorld(World):
@@ -20,7 +97,8 @@ class LaggingWorld(World):
 
     def __init__(self, nodes: int, *manifests: dict[str, Any], lag_s: float, hold_s: float) -> None:
         self.lag_s, self.hold_s = lag_s, hold_s
-        super().__init__(nodes, *manifests, server=ApiServer(foreground=True))
+        self.foreground = ForegroundServer()
+        super().__init__(nodes, *manifests, server=self.foreground)
         self.controller.close()
         self._begin()
 
@@ -48,7 +126,7 @@ class LaggingWorld(World):
                 thing.finalizers = (FINALIZER,)
         for thing in self.held():
             if thing.deleted_s + self.hold_s <= self.now_s:
-                self.server.take_off(thing, FINALIZER)
+                self.foreground.take_off(thing, FINALIZER)
         self.watch.advance(self.now_s)
         return super().round(most)
 

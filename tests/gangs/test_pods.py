@@ -370,7 +370,7 @@ def test_a_name_that_another_set_has_is_said_and_nothing_is_adopted() -> None:
     assert world.controller.reconcile(world.now_s) == []
     world.crash()
     assert world.controller.reconcile(world.now_s) == []
-    world.server.remove_set("a", world.now_s)
+    world.server.delete(world.view.sets["a"], world.now_s)
     world.view.set_changed("a-0-b")
     world.crash()
     world.run()

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gangs.placement.clusters import GPU, cluster, free_gpus
+from tests.gangs.placement.reference import can_be_placed, keeps_the_rules
 from windtunnel.gangs.placement.asks import (
     GangAsk,
     GroupAsk,
@@ -15,7 +16,6 @@ from windtunnel.gangs.placement.asks import (
     Spread,
 )
 from windtunnel.gangs.placement.placer import GangPlacer
-from windtunnel.gangs.placement.reference import can_be_placed, keeps_the_rules
 from windtunnel.gangs.placement.space import CHILDREN, NODES, Space, slots_on
 from windtunnel.gangs.placement.units import keys_of
 

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gangs.placement.clusters import cluster, free_gpus, group, running
+from tests.gangs.placement.reference import can_be_placed
 from tests.gangs.placement.test_all_or_nothing import check_counts
 from windtunnel.gangs.placement.asks import GangAsk, PackConstraint
 from windtunnel.gangs.placement.placer import GangPlacer, Member, Victim
-from windtunnel.gangs.placement.reference import can_be_placed
 from windtunnel.gangs.placement.space import Space
 
 LEVELS = [None, "rack", "host"]

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.gangs.manifests import binding, clique, constraint, group, pod_clique_set
 from tests.gangs.scenarios.live import QUICK, Live
+from tests.twin.kubernetes.by_hand import crash_after
 from windtunnel.gangs.commands import Scale
 from windtunnel.gangs.objects import CLIQUE, GROUP, SET, ObjectEvent
 
@@ -84,6 +85,7 @@ class Anything(RuleBasedStateMachine):
         self.view, self.cluster = self.live.view, self.live.cluster
         self.crashing: list[str] = []
         self.stuck: list[str] = []
+        self.cluster.holds = lambda pod: pod.name in self.stuck
         self.images = 1
         self.breached: dict[tuple[str, str], float] = {}
         self.told: set[str] = set()
@@ -138,7 +140,6 @@ class Anything(RuleBasedStateMachine):
         pods = [pod.name for pod in self.live.pods() if pod.scheduled]
         if pods:
             name = data.draw(st.sampled_from(pods))
-            self.cluster.stick(name, self.live.now_s)
             self.stuck.append(name)
 
     @rule(data=st.data())
@@ -159,7 +160,7 @@ class Anything(RuleBasedStateMachine):
     @rule(commands=st.integers(0, 12), times=st.integers(1, 3))
     def the_controller_crashes(self, commands: int, times: int) -> None:
         for _ in range(times):
-            self.live.driver.crash_after(commands)
+            crash_after(self.live.driver, commands)
 
     # What must hold meanwhile.
 
@@ -221,9 +222,10 @@ class Anything(RuleBasedStateMachine):
         now_s = self.live.now_s
         for name in self.crashing:
             self.cluster.mend(name)
-        for name in self.stuck:
-            if name in self.view.pods:
-                self.cluster.unstick(name, now_s)
+        held = [name for name in self.stuck if name in self.view.pods]
+        self.stuck.clear()
+        for name in held:
+            self.cluster.unstick(name, now_s)
         for node in self.view.nodes:
             self.cluster.recover(node, now_s)
             self.cluster.uncordon(node, now_s)

@@ -327,7 +327,7 @@ def test_a_change_and_another_size_at_once(before: int, after: int) -> None:
 
 def test_deleting_a_set_takes_everything_with_it() -> None:
     live = Live(workload(1), nodes=10)
-    live.server.remove_set("web", live.now_s)
+    live.server.delete(live.view.sets["web"], live.now_s)
     live.cluster.absorb(live.now_s)
     live.run()
     view = live.view
@@ -374,7 +374,7 @@ def test_who_would_return_does_not_wait_for_ever() -> None:
     manifest["metadata"]["annotations"] = {"windtunnel.dev/reuse-placement": "true"}
     live = Live(manifest, nodes=11)
     lost = live.pods("pc-a")[0]
-    live.cluster.stick(lost.name, live.now_s)
+    live.cluster.holds = lambda pod: pod is lost
     live.kill(lost, seconds=25.0, cordon=False)
     assert live.why("web-0") == "the nodes that it had are held until its pods there end"
     live.run(30.0)

@@ -72,7 +72,7 @@ def test_a_row_is_kept_while_its_machine_is_in_use() -> None:
     assert world.ask(30.0) == [("c.1", 8, 1)]
     (pod,) = world.view.pods.values()
     assert pod.node == "m0"
-    world.server.remove_set("main", 40.0)
+    world.server.delete(world.view.sets["main"], 40.0)
     world.driver.run(50.0)
     world.driver.run(60.0)
     assert world.ask(70.0) == []

@@ -7,6 +7,7 @@ from windtunnel.gangs.objects import CLIQUE, GANG, Node, Pack, Pod, PodClique, P
 from windtunnel.gangs.templates import CliqueTemplate, SetSpec
 from windtunnel.twin.kubernetes.api_server import ApiServer
 from windtunnel.twin.kubernetes.cluster import SimCluster
+from windtunnel.twin.kubernetes.driver import Driver
 from windtunnel.twin.kubernetes.times import PodTimes
 
 QUICK = PodTimes(
@@ -16,6 +17,14 @@ QUICK = PodTimes(
     readiness=5.0,
     ending=2.0,
 )
+
+
+def crash_after(driver: Driver, commands: int) -> int:
+    """Carries out so many commands of a pass, then the controller crashes; how many it was."""
+    wanted = driver.controller.reconcile(driver.now_s)[:commands]
+    driver.cluster.apply(wanted, driver.now_s)
+    driver.restart()
+    return len(wanted)
 
 
 def template(name: str, count: int, **pod_spec: Any) -> CliqueTemplate:

@@ -168,7 +168,7 @@ def test_a_stuck_pod_holds_its_room_until_it_is_let_go() -> None:
     a = world.gang("a", 1)
     world.run()
     (pod,) = world.pods("a")
-    world.cluster.stick(pod.name, 20.0)
+    world.cluster.holds = lambda held: held is pod
     world.cluster.delete_pod(pod.name, 20.0)
     world.fill(a, 20.0, minimum=1)
     world.run(49.0)
@@ -187,8 +187,8 @@ def test_room_is_not_held_for_ever_for_the_sake_of_a_pod_that_does_not_end() -> 
     world.gang("a", 1)
     world.run()
     (pod,) = world.pods("a")
+    world.cluster.holds = lambda held: held is pod
     world.cluster.delete_pod(pod.name, 20.0)
-    world.cluster.stick(pod.name, 20.0)
     world.gang("b", 2, 20.0)
     world.gang("c", 1, 20.0)
     world.run(49.0)

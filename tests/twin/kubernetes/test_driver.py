@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.twin.kubernetes.by_hand import World
+from tests.twin.kubernetes.by_hand import World, crash_after
 from windtunnel.core.errors import InvariantBroken
 from windtunnel.gangs.commands import Command, Emit, PatchGang, Scale
 from windtunnel.gangs.objects import CLIQUE, ObjectEvent, PodGroup
@@ -55,8 +55,8 @@ def test_a_controller_that_crashes_begins_with_what_is_there() -> None:
     driver = Driver(world.cluster, Reminder)
     driver.run(100.0)
     driver.now_s = 250.0
-    assert driver.crash_after(0) == 0
-    assert driver.crash_after(5) == 1
+    assert crash_after(driver, 0) == 0
+    assert crash_after(driver, 5) == 1
     driver.run()
     assert [event.at_s for event in world.view.events.values()] == [100.0, 200.0]
 

@@ -4,9 +4,7 @@ Its store is a `View`, which readers without a delay use directly. A `Watch` fil
 time later, as the list-watches of a real controller do.
 
 A command that no longer fits what is there is refused: one whose uid is another object's, one that
-creates what exists, one whose owner is gone. An owner that is deleted takes with it what it owns:
-at once, or with `foreground` deletion when all of it is gone. An object with finalizers stays until
-they are taken off.
+creates what exists, one whose owner is gone. An owner that is deleted takes with it what it owns.
 """
 
 from collections import deque
@@ -56,9 +54,8 @@ _STRIDE: Final = 7_654_321
 class ApiServer:
     """The objects of one cluster, and the only place that changes them."""
 
-    def __init__(self, view: View | None = None, *, foreground: bool = False) -> None:
+    def __init__(self, view: View | None = None) -> None:
         self.view: Final = View() if view is None else view
-        self._foreground: Final = foreground
         self._issued = 0  # uids given out so far
         self._writes = 0
 
@@ -84,18 +81,12 @@ class ApiServer:
         self.wrote(changed)
         return True
 
-    def remove_set(self, name: str, now_s: float) -> None:
-        """The set goes, and with it everything that it owns."""
-        owner = self.view.sets.get(name)
-        if owner is not None:
-            self._delete(owner, now_s)
-
     def delete_pod(self, pod: Pod, now_s: float) -> None:
         """The pod is to go: at once when it is on no node, else when its kubelet has ended it."""
         if pod.terminating:
             return
         pod.deleted_s = now_s
-        if pod.node or pod.finalizers:
+        if pod.node:
             self.wrote(pod)
         else:
             self.remove_pod(pod)
@@ -103,20 +94,6 @@ class ApiServer:
     def remove_pod(self, pod: Pod) -> None:
         """The pod has ended, and its node knows."""
         self.view.remove(pod)
-        if self._foreground:
-            self._finish(self._owner_of(pod))
-
-    def take_off(self, thing: Thing, finalizer: str) -> None:
-        """Takes a finalizer off; what is being deleted and has none left is gone."""
-        thing.finalizers = tuple(one for one in thing.finalizers if one != finalizer)
-        if thing.terminating and not thing.finalizers:
-            if isinstance(thing, Pod):
-                if not thing.node:
-                    self.remove_pod(thing)
-                    return
-            elif self._finish(thing):
-                return
-        self.wrote(thing)
 
     def wrote(self, thing: Thing) -> None:
         """Notes that an object was changed in place."""
@@ -147,10 +124,7 @@ class ApiServer:
         if thing is None or (command.uid and thing.uid != command.uid):
             return False
         if isinstance(command, Delete):
-            if isinstance(thing, Pod):
-                self.delete_pod(thing, now_s)
-            else:
-                self._delete(thing, now_s)
+            self.delete(thing, now_s)
             return True
         if isinstance(command, SetCondition):
             condition = command.condition
@@ -230,36 +204,18 @@ class ApiServer:
 
     # Deletion.
 
-    def _delete(self, thing: Thing, now_s: float) -> None:
+    def delete(self, thing: Thing, now_s: float) -> None:
         """Deletes an object and what it owns, which goes first."""
-        if thing.terminating:
-            return
-        thing.deleted_s = now_s
-        if self._foreground or thing.finalizers:
-            self.view.leaving(thing)
-            self._writes += 1
-            thing.version = str(self._writes)
-        for owned in self._owned(thing):
-            if isinstance(owned, Pod):
-                self.delete_pod(owned, now_s)
-            else:
-                self._delete(owned, now_s)
-        self._finish(thing)
+        if isinstance(thing, Pod):
+            self.delete_pod(thing, now_s)
+        elif not thing.terminating:
+            thing.deleted_s = now_s
+            for owned in self.owned(thing):
+                self.delete(owned, now_s)
+            self.view.remove(thing)
 
-    def _finish(self, thing: Thing | None) -> bool:
-        """Removes an object that is being deleted, if nothing holds it; says whether it is gone."""
-        if thing is None or not thing.terminating or thing.finalizers:
-            return False
-        if self._foreground and (self._owned(thing) or self._owned_leaving(thing)):
-            return False
-        if self.view.find(thing.kind, thing.name) is not thing:
-            return True
-        self.view.remove(thing)
-        if self._foreground:
-            self._finish(self._owner_of(thing))
-        return True
-
-    def _owned(self, thing: Thing) -> list[Thing]:
+    def owned(self, thing: Thing) -> list[Thing]:
+        """What goes with an object."""
         if isinstance(thing, PodClique):
             return list(thing.pods.values())
         if isinstance(thing, ScalingGroup):
@@ -267,26 +223,6 @@ class ApiServer:
         if isinstance(thing, PodCliqueSet):
             return [one for part in thing.parts.values() for one in part.things()]
         return []
-
-    def _owned_leaving(self, thing: Thing) -> bool:
-        """Whether something that it owns is being deleted."""
-        if isinstance(thing, ScalingGroup):
-            return any(one.owner_uid == thing.uid for one in self.view.cliques.values())
-        if isinstance(thing, PodCliqueSet):
-            kinds = (self.view.cliques, self.view.groups, self.view.gangs)
-            return any(one.owner_uid == thing.uid for known in kinds for one in known.values())
-        return False
-
-    def _owner_of(self, thing: Thing) -> Thing | None:
-        if isinstance(thing, Pod):
-            owner: Thing | None = self.view.cliques.get(thing.clique)
-        elif isinstance(thing, PodClique) and thing.group:
-            owner = self.view.groups.get(thing.group)
-        elif isinstance(thing, PodClique | ScalingGroup | PodGang | Attachment):
-            owner = self.view.sets.get(thing.set_name)
-        else:
-            return None
-        return owner if owner is not None and owner.uid == thing.owner_uid else None
 
 
 class Watch:

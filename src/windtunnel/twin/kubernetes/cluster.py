@@ -257,14 +257,10 @@ class SimCluster(Component):
         if not life.stuck:
             self._plan(pod, GONE, now_s + min(self._dice.draw_s("ending"), _grace_s(pod)))
             return
-        self._overstay(pod, now_s)
-        if self._force_after_s < INFINITY:
-            self._plan(pod, FORCED, now_s + self._force_after_s)
-
-    def _overstay(self, pod: Pod, now_s: float) -> None:
-        """Notes when a pod that does not end should have."""
         due = _Due(OVERDUE, pod.name, pod.uid)
         self._queue.push(max(now_s, pod.deleted_s + _grace_s(pod)), 0, due)
+        if self._force_after_s < INFINITY:
+            self._plan(pod, FORCED, now_s + self._force_after_s)
 
     def _gone(self, pod: Pod) -> None:
         self.scheduler.ended(pod)
@@ -307,15 +303,8 @@ class SimCluster(Component):
         self.server.delete_pod(self.view.pods[name], now_s)
         self.absorb(now_s)
 
-    def stick(self, name: str, now_s: float) -> None:
-        """A pod will not end when it is deleted, until `unstick`."""
-        life = self._lives[name]
-        life.stuck = True
-        if life.ending:
-            self._cancel(life)
-            self._overstay(self.view.pods[name], now_s)
-
     def unstick(self, name: str, now_s: float) -> None:
+        """A pod that was held, or is on a machine that failed, may end now."""
         life, pod = self._lives[name], self.view.pods[name]
         life.stuck = False
         if pod.terminating:

@@ -50,7 +50,6 @@ class Driver(Component):
         self._watch: Watch | None = self._list()
         self.controller: GangController = start(self._cache())
         self.now_s = 0.0
-        self.commands = 0
         self._checker: Final = InvariantChecker(CLUSTER_INVARIANTS) if check else None
 
     def next_s(self) -> float:
@@ -77,13 +76,6 @@ class Driver(Component):
         self._watch = self._list()
         self.controller = self._start(self._cache())
 
-    def crash_after(self, commands: int) -> int:
-        """Carries out so many commands of a pass, then the controller crashes; how many it was."""
-        wanted = self.controller.reconcile(self.now_s)[:commands]
-        self._apply(wanted)
-        self.restart()
-        return len(wanted)
-
     def settle(self) -> int:
         """Reconciles until there is nothing to do at this time; the number of commands."""
         total = 0
@@ -94,14 +86,10 @@ class Driver(Component):
             if not wanted:
                 return total
             total += len(wanted)
-            self._apply(wanted)
+            for command in self.cluster.apply(wanted, self.now_s):
+                self.controller.refused(command)
         verbs = ", ".join(f"{command.verb} {command.kind} {command.name}" for command in wanted[:3])
         raise InvariantBroken(f"the controller never has enough at {self.now_s} s: {verbs}, ...")
-
-    def _apply(self, wanted: Sequence[Command]) -> None:
-        self.commands += len(wanted)
-        for command in self.cluster.apply(wanted, self.now_s):
-            self.controller.refused(command)
 
     def step(self) -> bool:
         """Goes on to whatever is next; False when nothing is."""
