@@ -22,7 +22,7 @@ from windtunnel.scaling.snapshot import (
 def group(
     *variants: Variant, role: str = "both", flow: Flow | None = None, queued: int = 0
 ) -> Group:
-    model = Model("m", list(variants), flow=flow, queued=queued)
+    model = Model("m", list(variants), flow=flow or Flow(), queued=queued)
     return Group(model, role, list(variants), f"m/{role}")
 
 

@@ -210,19 +210,19 @@ def test_a_snapshot_has_replicas_by_state_and_the_traffic_of_its_interval() -> N
     scaled(text, script, "scaling.scrape_delay=100ms", "slo.standard={ttft: 1s, tpot: 20ms}")
     looks = [snapshot.models[0] for snapshot in script.seen]
     (variant,) = looks[1].variants
-    assert (variant.target, variant.ready, variant.starting) == (3, 2, 1)
-    assert variant.startup_s == 10.0
-    assert variant.price_per_hour == 3600.0
-    assert variant.kv_tokens == 15_984.0  # one block is nobody's
-    assert variant.step_times is not None
-    assert variant.step_times.step_s(10.0, 2.0, 100.0) == pytest.approx(0.020)
+    assert (variant.target, variant.ready, variant.counts.starting) == (3, 2, 1)
+    assert variant.spec.startup_s == 10.0
+    assert variant.spec.price_per_hour == 3600.0
+    assert variant.spec.kv_tokens == 15_984.0  # one block is nobody's
+    assert variant.spec.step_times is not None
+    assert variant.spec.step_times.step_s(10.0, 2.0, 100.0) == pytest.approx(0.020)
     assert [one.name for one in variant.replicas] == ["main-0", "main-1"]
     assert sum(one.running + one.waiting for one in variant.replicas) == 8
     assert looks[1].flow.arrived == 4
-    assert looks[1].flow.prompt_tokens == 10.0
+    assert looks[1].flow.lengths.prompt_tokens == 10.0
     assert (looks[1].objective.ttft_s, looks[1].objective.tpot_s) == (1.0, 0.02)
     after = looks[3].variants[0]
-    assert (after.target, after.ready, after.starting, after.draining) == (1, 1, 0, 1)
+    assert (after.target, after.ready, after.counts.starting, after.counts.draining) == (1, 1, 0, 1)
 
 
 def test_the_latencies_of_a_snapshot_are_those_of_its_interval_and_tpot_is_per_gap() -> None:
@@ -233,10 +233,10 @@ def test_the_latencies_of_a_snapshot_are_those_of_its_interval_and_tpot_is_per_g
     served = [flow for flow in flows if flow.completed]
     assert sum(flow.completed for flow in served) >= 4
     for flow in served:
-        assert flow.output_tokens == 10.0
-        assert flow.ttft_s == pytest.approx(0.020)
-        assert flow.tpot_s == pytest.approx(0.010)
-        assert flow.e2e_s == pytest.approx(0.110)
+        assert flow.lengths.output_tokens == 10.0
+        assert flow.latencies.ttft_s == pytest.approx(0.020)
+        assert flow.latencies.tpot_s == pytest.approx(0.010)
+        assert flow.latencies.e2e_s == pytest.approx(0.110)
 
 
 @pytest.mark.parametrize(

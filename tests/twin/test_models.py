@@ -225,8 +225,8 @@ def test_an_autoscaler_sees_each_model_with_its_own_traffic_and_promise() -> Non
     scaled(text(CHAT, SMALL_POOL) + "scaling: {policy: saturation, interval: 500ms}\n", alone)
     for both, one in zip(script.seen, alone.seen, strict=False):
         mine, only = both.models[0].flow, one.models[0].flow
-        assert (mine.arrived, mine.completed, mine.ttft_s) == pytest.approx(
-            (only.arrived, only.completed, only.ttft_s)
+        assert (mine.arrived, mine.completed, mine.latencies.ttft_s) == pytest.approx(
+            (only.arrived, only.completed, only.latencies.ttft_s)
         )
 
 

@@ -5,7 +5,8 @@ optimizer (`optimizers.py`), and a chain of limiters (`limiters.py`); `policy.py
 `scaler.py` runs policies, and `actuation.py` carries out what they decide.
 """
 
-from typing import Final
+import copy
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -14,20 +15,31 @@ from windtunnel.scaling.snapshot import Model, Variant
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PolicyPart:
-    """What remembers something. Memory is plain JSON data, so that it survives a restart.
+    """A part of a policy, and its memory: plain JSON data, so that it survives a restart.
 
-    `state` has an entry for each key that the part chose (as a rule the key of a group); `restore`
-    takes what fits and leaves the rest, so that memory also survives a policy that was edited.
+    What a part remembers is in the dicts that `remember` gives it, as a rule by the key of a group.
+    `restore` takes what fits and leaves the rest, so that memory also survives a policy that was
+    edited.
     """
 
     def __init__(self, name: str) -> None:
         self.name: Final = name
+        self._memory: Final[dict[str, dict[str, Any]]] = {}
+
+    def remember(self, what: str, kept: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A dict of plain data that is part of the memory from now on; `kept`: this one."""
+        self._memory[what] = {} if kept is None else kept
+        return self._memory[what]
 
     def state(self) -> dict[str, object]:
-        return {}
+        return {what: copy.deepcopy(kept) for what, kept in self._memory.items() if kept}
 
     def restore(self, state: dict[str, object]) -> None:
         """Takes back what `state` gave."""
+        for what, kept in self._memory.items():
+            saved = state.get(what)
+            if isinstance(saved, dict):
+                kept.update(copy.deepcopy(saved))
 
 
 class Group:

@@ -10,6 +10,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from windtunnel.scaling.analyzers import Finding, Group, PolicyPart
+from windtunnel.scaling.history import History
 from windtunnel.scaling.optimizers import Allocation
 
 
@@ -133,8 +134,8 @@ class SustainedLimiter(Limiter):
         super().__init__("stabilization")
         self._up_s: Final = up_s
         self._down_s: Final = down_s
-        self._up_since: Final[dict[str, float]] = {}
-        self._down_since: Final[dict[str, float]] = {}
+        self._up_since: Final[dict[str, float]] = self.remember("up")
+        self._down_since: Final[dict[str, float]] = self.remember("down")
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group = context.groups[number]
@@ -170,15 +171,6 @@ class SustainedLimiter(Limiter):
         else:
             self._down_since.pop(group.key, None)
 
-    def state(self) -> dict[str, object]:
-        return {"up": dict(self._up_since), "down": dict(self._down_since)}
-
-    def restore(self, state: dict[str, object]) -> None:
-        for name, since in (("up", self._up_since), ("down", self._down_since)):
-            saved = state.get(name)
-            if isinstance(saved, dict):
-                since.update(saved)
-
 
 class RateLimiter(Limiter):
     """At most so many replicas more, and so many fewer, within a period; None: any number.
@@ -191,14 +183,12 @@ class RateLimiter(Limiter):
         self._up: Final = up
         self._down: Final = down
         self._period_s: Final = period_s
-        self._sizes: Final[dict[str, list[tuple[float, int]]]] = {}
+        self._sizes: Final = History(period_s, self.remember("sizes"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group = context.groups[number]
-        smallest = largest = group.current
-        for at_s, size in self._sizes.get(group.key, []):
-            if at_s > context.now_s - self._period_s:
-                smallest, largest = min(smallest, size), max(largest, size)
+        sizes = self._sizes.since(group.key, context.now_s - self._period_s)
+        smallest, largest = min([group.current, *sizes]), max([group.current, *sizes])
         if self._up is not None and total > group.current:
             return min(total, max(group.current, smallest + self._up))
         if self._down is not None and total < group.current:
@@ -213,19 +203,8 @@ class RateLimiter(Limiter):
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
         group = context.groups[number]
-        since_s = context.now_s - self._period_s
-        kept = [pair for pair in self._sizes.get(group.key, []) if pair[0] > since_s]
         # What it was until now: the size from which a period counts.
-        kept.append((context.now_s, group.current))
-        self._sizes[group.key] = kept
-
-    def state(self) -> dict[str, object]:
-        return {key: [[at_s, size] for at_s, size in sizes] for key, sizes in self._sizes.items()}
-
-    def restore(self, state: dict[str, object]) -> None:
-        for key, saved in state.items():
-            if isinstance(saved, list):
-                self._sizes[key] = [(float(pair[0]), int(pair[1])) for pair in saved]
+        self._sizes.add(group.key, context.now_s, group.current)
 
 
 class ZeroAfterLimiter(Limiter):
@@ -234,7 +213,7 @@ class ZeroAfterLimiter(Limiter):
     def __init__(self, idle_s: float) -> None:
         super().__init__("zero after")
         self._idle_s: Final = idle_s
-        self._busy: Final[dict[str, float]] = {}
+        self._busy: Final[dict[str, float]] = self.remember("busy")
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group = context.groups[number]
@@ -257,14 +236,6 @@ class ZeroAfterLimiter(Limiter):
         if _is_busy(number, context):
             return 0.0
         return context.now_s - self._busy.get(context.groups[number].key, context.now_s)
-
-    def state(self) -> dict[str, object]:
-        return dict(self._busy)
-
-    def restore(self, state: dict[str, object]) -> None:
-        for key, at_s in state.items():
-            if isinstance(at_s, int | float):
-                self._busy[key] = float(at_s)
 
 
 def _is_busy(number: int, context: LimitContext) -> bool:

@@ -82,7 +82,7 @@ class Measures:
             return
         if group.work() > 0 and finding.demand > finding.supply:
             self._short = True
-        paid = sum(one.ready + one.starting + one.draining for one in group.variants)
+        paid = sum(one.ready + one.counts.starting + one.counts.draining for one in group.variants)
         self._wasted += max(0, paid - max(group.minimum, needed(group, finding)))
 
 

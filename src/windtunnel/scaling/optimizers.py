@@ -82,10 +82,10 @@ class Allocation:
             variant = self.group.variants[number]
             more = min(left, max(0, variant.maximum - counts[number]))
             if free is not None:
-                kind = variant.accelerator
-                there = free.get(kind, 0) // variant.accelerators
+                kind = variant.spec.accelerator
+                there = free.get(kind, 0) // variant.spec.accelerators
                 more = min(more, max(0, there))
-                free[kind] = free.get(kind, 0) - more * variant.accelerators
+                free[kind] = free.get(kind, 0) - more * variant.spec.accelerators
             counts[number] += more
             left -= more
         return left
@@ -112,8 +112,8 @@ def take(free: dict[str, int], group: Group, counts: list[int]) -> None:
     for number, variant in enumerate(group.variants):
         more = counts[number] - variant.target
         if more > 0:
-            kind = variant.accelerator
-            free[kind] = free.get(kind, 0) - more * variant.accelerators
+            kind = variant.spec.accelerator
+            free[kind] = free.get(kind, 0) - more * variant.spec.accelerators
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -185,7 +185,7 @@ class CostOrdered(Optimizer):
         up: list[int] = []
         prices: list[float] = []
         for number, variant in enumerate(group.variants):
-            price = variant.price_per_hour
+            price = variant.spec.price_per_hour
             if self._per_capacity and known:
                 capacity = known[0].per_replica[number]
                 # One of which nothing is known is tried when all others are full.
@@ -223,11 +223,11 @@ class CostOrdered(Optimizer):
             variant = group.variants[number]
             room = max(0, variant.maximum - variant.target)
             if there is not None:
-                kind = variant.accelerator
-                room = min(room, max(0, there.get(kind, 0) // variant.accelerators))
+                kind = variant.spec.accelerator
+                room = min(room, max(0, there.get(kind, 0) // variant.spec.accelerators))
             taken = min(_covering(needs, left, number), room)
             if there is not None:
-                there[kind] = there.get(kind, 0) - taken * variant.accelerators
+                there[kind] = there.get(kind, 0) - taken * variant.spec.accelerators
             more += taken
             for index, finding in enumerate(needs):
                 capacity = finding.per_replica[number]
@@ -271,7 +271,7 @@ def _spill(group: Group, total: int, up: list[int], down: list[int], free: dict[
     takers = []
     for number, variant in enumerate(group.variants):
         if counts[number] < wished[number]:
-            kind = variant.accelerator
+            kind = variant.spec.accelerator
             short.append(f"{kind} for {counts[number]} of {variant.name}, not for {wished[number]}")
         elif counts[number] > wished[number]:
             takers.append(variant.name)

@@ -285,7 +285,7 @@ def _each_role_awake(group: Group, counts: list[int]) -> list[int]:
         own = [n for n, variant in enumerate(group.variants) if variant.role == part.role]
         allowed = [n for n in own if group.variants[n].maximum > 0]
         if allowed and part.work() > 0 and not any(counts[n] > 0 for n in own):
-            awake[min(allowed, key=lambda n: (group.variants[n].price_per_hour, n))] = 1
+            awake[min(allowed, key=lambda n: (group.variants[n].spec.price_per_hour, n))] = 1
     return awake
 
 
@@ -302,7 +302,7 @@ def _kept(group: Group, counts: list[int]) -> int:
         if counts[number] > 0:
             return -1
         if variant.maximum > 0 and (
-            best < 0 or variant.price_per_hour < group.variants[best].price_per_hour
+            best < 0 or variant.spec.price_per_hour < group.variants[best].spec.price_per_hour
         ):
             best = number
     return best if best >= 0 and group.work() > 0 else -1

@@ -68,12 +68,12 @@ class Saturation(Analyzer):
         self._answers: Final = counts.answers
         self._gateway: Final = counts.gateway
         self._check_last: Final = counts.check_last
-        self._memory: Final[dict[str, _Memory]] = {}  # by key of a group
+        self._seen: Final[dict[str, _Memory]] = {}  # by key of a group
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
-        memory = self._memory.get(group.key)
+        memory = self._seen.get(group.key)
         if memory is None:
-            memory = self._memory[group.key] = _Memory(self._average_prompt)
+            memory = self._seen[group.key] = _Memory(self._average_prompt)
         if self._measured_prompt:
             memory.learn_lengths(group.model.flow)
         per_waiting = memory.prompt
@@ -95,7 +95,7 @@ class Saturation(Analyzer):
                 capacities.append(capacity)
                 if capacity > largest:
                     largest = capacity
-            missing += variant.missing
+            missing += variant.counts.missing
             each = self._each(capacities, variant, expected, memory)
             per_replica.append(each)
             if each > 0:
@@ -165,13 +165,13 @@ class Saturation(Analyzer):
         tokens = model.queued_prompt_tokens
         if tokens <= 0:
             tokens = model.queued * memory.prompt
-        tokens *= 1.0 - model.flow.prefix_hit
+        tokens *= 1.0 - model.flow.lengths.prefix_hit
         return tokens if group.role == "prefill" else tokens + model.queued * memory.output
 
     def _capacity(
         self, replica: ReplicaView, variant: Variant, expected: float, memory: "_Memory"
     ) -> float:
-        kv_tokens = replica.kv_tokens if replica.kv_tokens > 0 else variant.kv_tokens
+        kv_tokens = replica.kv_tokens if replica.kv_tokens > 0 else variant.spec.kv_tokens
         by_compute = expected
         if (
             self._compute_bound
@@ -196,15 +196,15 @@ class Saturation(Analyzer):
             memory.capacity[variant.name] = each
             return each
         each = memory.capacity.get(variant.name, 0.0)
-        return each if each > 0 else _smaller(variant.kv_tokens * self._kv_threshold, expected)
+        return each if each > 0 else _smaller(variant.spec.kv_tokens * self._kv_threshold, expected)
 
     def state(self) -> dict[str, object]:
-        return {key: memory.state() for key, memory in self._memory.items()}
+        return {key: memory.state() for key, memory in self._seen.items()}
 
     def restore(self, state: dict[str, object]) -> None:
         for key, saved in state.items():
             if isinstance(saved, dict):
-                memory = self._memory[key] = _Memory(self._average_prompt)
+                memory = self._seen[key] = _Memory(self._average_prompt)
                 memory.restore(saved)
 
 
@@ -235,10 +235,10 @@ class _Memory:
         self._hardware: Final[dict[str, str]] = {}  # by variant
 
     def learn_lengths(self, flow: Flow) -> None:
-        if flow.prompt_tokens > 0:
-            self.prompt = flow.prompt_tokens
-        if flow.output_tokens > 0:
-            self.output = flow.output_tokens
+        if flow.lengths.prompt_tokens > 0:
+            self.prompt = flow.lengths.prompt_tokens
+        if flow.lengths.output_tokens > 0:
+            self.output = flow.lengths.output_tokens
 
     def observe(self, variant: Variant, tokens: float) -> None:
         of_length = self._observed.setdefault(self._length(), {})
@@ -267,9 +267,9 @@ class _Memory:
         """What two variants must have in common for one to learn from the other."""
         hardware = self._hardware.get(variant.name)
         if hardware is None:
-            kind = variant.accelerator or f"that of {variant.name}"
-            limits = f"{variant.max_num_seqs}|{variant.max_num_batched_tokens}"
-            hardware = f"{kind}|{variant.accelerators}|{limits}"
+            kind = variant.spec.accelerator or f"that of {variant.name}"
+            limits = f"{variant.spec.max_num_seqs}|{variant.spec.max_num_batched_tokens}"
+            hardware = f"{kind}|{variant.spec.accelerators}|{limits}"
             self._hardware[variant.name] = hardware
         return hardware
 
@@ -307,7 +307,7 @@ def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
     tokens a step lets `budget * output / (prompt + output)` sequences run; each holds its prompt
     and, on the average, half its answer.
     """
-    budget, slots = variant.max_num_batched_tokens, variant.max_num_seqs
+    budget, slots = variant.spec.max_num_batched_tokens, variant.spec.max_num_seqs
     if budget <= 0 or slots <= 0 or output <= 0:
         return 0.0
     running = min(budget * output / (prompt + output), float(slots))
@@ -316,10 +316,10 @@ def derived_capacity(variant: Variant, prompt: float, output: float) -> float:
 
 def _supply(capacities: list[float], each: float, variant: Variant) -> float:
     """Of the ready replicas, those that shall stay: what was asked to go is not counted twice."""
-    supply = variant.missing * each
+    supply = variant.counts.missing * each
     for capacity in capacities:
         supply += capacity
-    ready = len(capacities) + variant.missing
+    ready = len(capacities) + variant.counts.missing
     return supply * variant.target / ready if 0 < ready > variant.target else supply
 
 

@@ -7,7 +7,7 @@ be some time before the decision.
 """
 
 import math
-from typing import Final
+from dataclasses import KW_ONLY, dataclass, field
 
 from mypy_extensions import mypyc_attr
 
@@ -24,30 +24,24 @@ class StepTimes:
         raise NotImplementedError
 
 
+@dataclass
 class ReplicaView:
     """A ready replica, as it was last asked."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        waiting: int = 0,
-        running: int = 0,
-        expected: int = 0,
-        kv_tokens_used: float = 0.0,
-        kv_tokens: float = 0.0,
-        ttft_s: float = 0.0,
-        tpot_s: float = 0.0,
-    ) -> None:
-        self.name: Final = name
-        self.waiting: Final = waiting  # requests in its queue
-        self.running: Final = running  # requests in its batch
-        # Requests that need it and are in neither: on their way, or between prefill and decode.
-        self.expected: Final = expected
-        self.kv_tokens_used: Final = kv_tokens_used
-        self.kv_tokens: Final = kv_tokens  # tokens that fit
-        self.ttft_s: Final = ttft_s  # mean over the answers that ended lately; 0: none did
-        self.tpot_s: Final = tpot_s
+    name: str
+    _: KW_ONLY
+    waiting: int = 0
+    """Requests in its queue."""
+    running: int = 0
+    """Requests in its batch."""
+    expected: int = 0
+    """Requests that need it and are in neither: on their way, or between prefill and decode."""
+    kv_tokens_used: float = 0.0
+    kv_tokens: float = 0.0
+    """Tokens that fit."""
+    ttft_s: float = 0.0
+    """Mean over the answers that ended lately; 0: none did."""
+    tpot_s: float = 0.0
 
     @property
     def kv_used(self) -> float:
@@ -55,149 +49,107 @@ class ReplicaView:
         return self.kv_tokens_used / self.kv_tokens if self.kv_tokens > 0 else 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
 class ReplicaSpec:
     """One replica of a variant: its accelerators, its price, and the limits of its engine."""
 
-    def __init__(
-        self,
-        *,
-        accelerator: str = "",
-        accelerators: int = 1,
-        price_per_hour: float = 0.0,
-        startup_s: float = 0.0,
-        kv_tokens: float = 0.0,
-        max_num_seqs: int = 0,
-        max_num_batched_tokens: int = 0,
-        step_times: StepTimes | None = None,
-    ) -> None:
-        self.accelerator: Final = accelerator
-        self.accelerators: Final = accelerators
-        self.price_per_hour: Final = price_per_hour
-        self.startup_s: Final = startup_s  # mean time from asked for to ready
-        self.kv_tokens: Final = kv_tokens  # tokens that fit; 0: unknown
-        self.max_num_seqs: Final = max_num_seqs  # 0: unknown
-        self.max_num_batched_tokens: Final = max_num_batched_tokens  # 0: unknown
-        self.step_times: Final = step_times
+    accelerator: str = ""
+    accelerators: int = 1
+    price_per_hour: float = 0.0
+    startup_s: float = 0.0
+    """Mean time from asked for to ready."""
+    kv_tokens: float = 0.0
+    """Tokens that fit; 0: unknown."""
+    max_num_seqs: int = 0
+    """0: unknown."""
+    max_num_batched_tokens: int = 0
+    """0: unknown."""
+    step_times: StepTimes | None = None
 
 
+@dataclass(frozen=True)
 class ReplicaCounts:
     """Replicas of a variant by state, besides those that are ready and answered."""
 
-    def __init__(
-        self,
-        target: int = 0,
-        *,
-        starting: int = 0,
-        draining: int = 0,
-        pending: int = 0,
-        missing: int = 0,
-    ) -> None:
-        self.target: Final = target  # what was last asked for
-        self.starting: Final = starting  # placed, and loading the model
-        self.draining: Final = draining  # no new requests, and some left to finish
-        self.pending: Final = pending  # asked for, and not placed
-        self.missing: Final = missing  # ready, and did not answer when they were asked
+    target: int = 0
+    """What was last asked for."""
+    _: KW_ONLY
+    starting: int = 0
+    """Placed, and loading the model."""
+    draining: int = 0
+    """No new requests, and some left to finish."""
+    pending: int = 0
+    """Asked for, and not placed."""
+    missing: int = 0
+    """Ready, and did not answer when they were asked."""
 
 
+@dataclass(frozen=True)
 class Variant:
     """One way to run a model, and its replicas by state."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        role: str = "both",
-        spec: ReplicaSpec | None = None,
-        minimum: int = 0,
-        maximum: int = 1_000_000,
-        counts: ReplicaCounts | None = None,
-        replicas: list[ReplicaView] | None = None,
-    ) -> None:
-        each = ReplicaSpec() if spec is None else spec
-        many = ReplicaCounts() if counts is None else counts
-        self.name: Final = name
-        self.role: Final = role  # both, prefill or decode
-        self.minimum: Final = minimum
-        self.maximum: Final = maximum
-        self.replicas: Final[list[ReplicaView]] = replicas or []  # the ready ones that answered
-        # Of one replica:
-        self.accelerator: Final = each.accelerator
-        self.accelerators: Final = each.accelerators
-        self.price_per_hour: Final = each.price_per_hour
-        self.startup_s: Final = each.startup_s
-        self.kv_tokens: Final = each.kv_tokens
-        self.max_num_seqs: Final = each.max_num_seqs
-        self.max_num_batched_tokens: Final = each.max_num_batched_tokens
-        self.step_times: Final = each.step_times
-        # Of all of them:
-        self.target: Final = many.target
-        self.starting: Final = many.starting
-        self.draining: Final = many.draining
-        self.pending: Final = many.pending
-        self.missing: Final = many.missing
+    name: str
+    _: KW_ONLY
+    role: str = "both"
+    """Both, prefill or decode."""
+    spec: ReplicaSpec = field(default_factory=ReplicaSpec)
+    minimum: int = 0
+    maximum: int = 1_000_000
+    counts: ReplicaCounts = field(default_factory=ReplicaCounts)
+    replicas: list[ReplicaView] = field(default_factory=list)
+    """The ready ones that answered."""
+
+    @property
+    def target(self) -> int:
+        """What was last asked for."""
+        return self.counts.target
 
     @property
     def ready(self) -> int:
-        return len(self.replicas) + self.missing
+        return len(self.replicas) + self.counts.missing
 
     @property
     def coming(self) -> int:
         """Replicas that are asked for and cannot serve yet."""
-        return self.starting + self.pending
+        return self.counts.starting + self.counts.pending
 
 
+@dataclass(frozen=True)
 class RequestLengths:
     """Mean lengths of the requests of an interval; 0: there were none."""
 
-    def __init__(
-        self,
-        prompt_tokens: float = 0.0,
-        *,
-        prompt_cv: float = 0.0,
-        output_tokens: float = 0.0,
-        prefix_hit: float = 0.0,
-    ) -> None:
-        self.prompt_tokens: Final = prompt_tokens  # of those that arrived
-        self.prompt_cv: Final = prompt_cv  # standard deviation of those, over their mean
-        self.output_tokens: Final = output_tokens  # of those that completed
-        self.prefix_hit: Final = prefix_hit  # share of prompt tokens found in a cache
+    prompt_tokens: float = 0.0
+    """Of those that arrived."""
+    _: KW_ONLY
+    prompt_cv: float = 0.0
+    """Standard deviation of those, over their mean."""
+    output_tokens: float = 0.0
+    """Of those that completed."""
+    prefix_hit: float = 0.0
+    """Share of prompt tokens found in a cache."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class MeanLatencies:
     """Of the requests that completed in an interval; 0: none did."""
 
-    def __init__(self, *, ttft_s: float = 0.0, tpot_s: float = 0.0, e2e_s: float = 0.0) -> None:
-        self.ttft_s: Final = ttft_s
-        self.tpot_s: Final = tpot_s
-        self.e2e_s: Final = e2e_s
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
+    e2e_s: float = 0.0
 
 
+@dataclass(frozen=True)
 class Flow:
     """The traffic of a model over the `interval_s` before the snapshot."""
 
-    def __init__(
-        self,
-        interval_s: float = 0.0,
-        *,
-        arrived: int = 0,
-        completed: int = 0,
-        met: int = 0,
-        lengths: RequestLengths | None = None,
-        latencies: MeanLatencies | None = None,
-    ) -> None:
-        of = RequestLengths() if lengths is None else lengths
-        after = MeanLatencies() if latencies is None else latencies
-        self.interval_s: Final = interval_s
-        self.arrived: Final = arrived
-        self.completed: Final = completed
-        self.met: Final = met  # of those that completed: within the targets of their class
-        self.prompt_tokens: Final = of.prompt_tokens
-        self.prompt_cv: Final = of.prompt_cv
-        self.output_tokens: Final = of.output_tokens
-        self.prefix_hit: Final = of.prefix_hit
-        self.ttft_s: Final = after.ttft_s
-        self.tpot_s: Final = after.tpot_s
-        self.e2e_s: Final = after.e2e_s
+    interval_s: float = 0.0
+    _: KW_ONLY
+    arrived: int = 0
+    completed: int = 0
+    met: int = 0
+    """Of those that completed: within the targets of their class."""
+    lengths: RequestLengths = field(default_factory=RequestLengths)
+    latencies: MeanLatencies = field(default_factory=MeanLatencies)
 
 
 def joined(flows: list[Flow]) -> Flow:
@@ -209,13 +161,13 @@ def joined(flows: list[Flow]) -> Flow:
         arrived += flow.arrived
         completed += flow.completed
         met += flow.met
-        prompt += flow.prompt_tokens * flow.arrived
-        squares += flow.prompt_tokens**2 * (1.0 + flow.prompt_cv**2) * flow.arrived
-        output += flow.output_tokens * flow.completed
-        hits += flow.prefix_hit * flow.completed
-        ttft_s += flow.ttft_s * flow.completed
-        tpot_s += flow.tpot_s * flow.completed
-        e2e_s += flow.e2e_s * flow.completed
+        prompt += flow.lengths.prompt_tokens * flow.arrived
+        squares += flow.lengths.prompt_tokens**2 * (1.0 + flow.lengths.prompt_cv**2) * flow.arrived
+        output += flow.lengths.output_tokens * flow.completed
+        hits += flow.lengths.prefix_hit * flow.completed
+        ttft_s += flow.latencies.ttft_s * flow.completed
+        tpot_s += flow.latencies.tpot_s * flow.completed
+        e2e_s += flow.latencies.e2e_s * flow.completed
     came, ended = max(1, arrived), max(1, completed)
     mean = prompt / came
     spread = math.sqrt(max(0.0, squares / came - mean * mean))
@@ -234,45 +186,36 @@ def joined(flows: list[Flow]) -> Flow:
     )
 
 
+@dataclass(frozen=True)
 class Objective:
     """What the model's users were promised; 0 is no promise."""
 
-    def __init__(
-        self, ttft_s: float = 0.0, tpot_s: float = 0.0, e2e_s: float = 0.0, attained: float = 0.95
-    ) -> None:
-        self.ttft_s: Final = ttft_s
-        self.tpot_s: Final = tpot_s
-        self.e2e_s: Final = e2e_s
-        self.attained: Final = attained  # the share of requests for which it must hold
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
+    e2e_s: float = 0.0
+    attained: float = 0.95
+    """The share of requests for which it must hold."""
 
 
+@dataclass(frozen=True)
 class Model:
     """A model, the variants that serve it, what comes in, and what waits before any replica."""
 
-    def __init__(
-        self,
-        name: str,
-        variants: list[Variant],
-        *,
-        flow: Flow | None = None,
-        queued: int = 0,
-        queued_prompt_tokens: float = 0.0,
-        objective: Objective | None = None,
-    ) -> None:
-        self.name: Final = name
-        self.variants: Final = variants
-        self.flow: Final = flow or Flow()
-        self.queued: Final = queued  # requests at the gateway, on no replica
-        self.queued_prompt_tokens: Final = queued_prompt_tokens
-        self.objective: Final = objective or Objective()
+    name: str
+    variants: list[Variant]
+    _: KW_ONLY
+    flow: Flow = field(default_factory=Flow)
+    queued: int = 0
+    """Requests at the gateway, on no replica."""
+    queued_prompt_tokens: float = 0.0
+    objective: Objective = field(default_factory=Objective)
 
 
+@dataclass(frozen=True)
 class Snapshot:
     """All models at one moment."""
 
-    def __init__(
-        self, taken_s: float, models: list[Model], free: dict[str, int] | None = None
-    ) -> None:
-        self.taken_s: Final = taken_s
-        self.models: Final = models
-        self.free: Final = free  # accelerators that nobody uses, by kind; None: without end
+    taken_s: float
+    models: list[Model]
+    free: dict[str, int] | None = None
+    """Accelerators that nobody uses, by kind; None: without end."""

@@ -134,7 +134,7 @@ def test_an_autoscaler_sees_that_servers_are_missing() -> None:
     fault = "at: 2500ms, kind: partial-scrape, select: {pool: main, server: 0}, for: 3s"
     result, script, _ = scaled_with(fault)
     mains = [snapshot.models[0].variants[0] for snapshot in script.seen]
-    assert [main.missing for main in mains] == [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert [main.counts.missing for main in mains] == [0, 0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert [main.ready for main in mains] == [1, *range(1, 10)]
     assert [one.name for one in mains[3].replicas] == ["main-1", "main-2"]
     # How well the pool was sized is measured on what there was, not on what was seen.
@@ -144,7 +144,7 @@ def test_an_autoscaler_sees_that_servers_are_missing() -> None:
 
 def test_scrapes_may_fail_for_one_reader_alone() -> None:
     _, script, _ = scaled_with("at: 0s, kind: partial-scrape, readers: [routers]")
-    assert all(snapshot.models[0].variants[0].missing == 0 for snapshot in script.seen)
+    assert all(snapshot.models[0].variants[0].counts.missing == 0 for snapshot in script.seen)
 
 
 def test_only_one_reader_may_be_in_the_dark() -> None:

@@ -7,10 +7,10 @@ from typing import Final, Literal
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import draw_targets, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, MetricTarget, metric_faults
-from windtunnel.scaling.policies.windows import History, WindowMeans
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.drawing import Dice, Values
@@ -80,7 +80,7 @@ class Aibrix(Analyzer):
             (metric(name, "metrics"), target) for name, target in settings.metrics.items()
         ]
         self._kpa: Final = settings.strategy == "KPA"
-        self._means: Final = WindowMeans(STABLE_S)
+        self._means: Final = History(STABLE_S, self.remember("means"))
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         if group.ready == 0:
@@ -94,20 +94,14 @@ class Aibrix(Analyzer):
                     total += measured.of_replica(replica, group)
             key = f"{group.key}/{measured.name}"
             self._means.add(key, now_s, total / group.ready)
-            evidence[measured.name] = self._means.mean(key, now_s, STABLE_S)
+            evidence[measured.name] = self._means.mean(key, now_s - STABLE_S)
             by = self._kpa_size if self._kpa else self._apa_size
             best = max(best, by(key, target, group.current, now_s))
         said = f"{best} replicas bring the means to their targets."
         return replicas_wanted(group, best, evidence, said)
 
-    def state(self) -> dict[str, object]:
-        return self._means.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._means.restore(state)
-
     def _apa_size(self, key: str, target: float, current: int, now_s: float) -> int:
-        ratio = self._means.mean(key, now_s, STABLE_S) / target
+        ratio = self._means.mean(key, now_s - STABLE_S) / target
         if ratio > 1.0 + _TOLERANCE:
             return min(math.ceil(current * ratio), math.ceil(_MOST_AT_ONCE * current))
         if ratio < 1.0 - _TOLERANCE:
@@ -115,8 +109,8 @@ class Aibrix(Analyzer):
         return current
 
     def _kpa_size(self, key: str, target: float, current: int, now_s: float) -> int:
-        stable = self._means.mean(key, now_s, STABLE_S)
-        panic = self._means.mean(key, now_s, PANIC_S)
+        stable = self._means.mean(key, now_s - STABLE_S)
+        panic = self._means.mean(key, now_s - PANIC_S)
         by_stable = self._kpa_of(stable, target, current)
         if stable <= 0.0 or panic / stable > _PANIC_THRESHOLD:
             return max(by_stable, self._kpa_of(panic, target, current))
@@ -139,7 +133,7 @@ class AibrixCooldown(Limiter):
         super().__init__("cooldown")
         self._up_s: Final = up_s
         self._down_s: Final = down_s
-        self._seen: Final = History(max(up_s, down_s))
+        self._seen: Final = History(max(up_s, down_s), self.remember("recommended"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group, now_s = context.groups[number], context.now_s
@@ -158,9 +152,3 @@ class AibrixCooldown(Limiter):
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
         self._seen.add(context.groups[number].key, context.now_s, recommended)
-
-    def state(self) -> dict[str, object]:
-        return self._seen.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._seen.restore(state)

@@ -67,12 +67,12 @@ class EngineProfile:
     """What one replica of a variant does: prompts alone, and answers alone."""
 
     def __init__(self, variant: Variant) -> None:
-        times = variant.step_times
+        times = variant.spec.step_times
         assert times is not None
         self._times: Final = times
-        self._kv: Final = variant.kv_tokens or 1e6
-        self._seqs: Final = float(variant.max_num_seqs or 256)
-        budget = float(variant.max_num_batched_tokens or 8192)
+        self._kv: Final = variant.spec.kv_tokens or 1e6
+        self._seqs: Final = float(variant.spec.max_num_seqs or 256)
+        budget = float(variant.spec.max_num_batched_tokens or 8192)
         self._ttfts: Final[list[float]] = []
         for tokens in _PROMPTS:
             whole = int(tokens // budget)
@@ -173,7 +173,7 @@ class Dynamo(Analyzer):
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
-        if any(group.variants[0].step_times is None for group in groups):
+        if any(group.variants[0].spec.step_times is None for group in groups):
             return [unknown(group, "There is no profile of its engine.") for group in groups]
         seen = self._seen.get(model.name)
         if seen is None:
@@ -193,8 +193,8 @@ class Dynamo(Analyzer):
         if flow.arrived == 0 or flow.completed == 0:
             return [unknown(group, "Nothing was answered in the interval.") for group in groups]
         seen.requests.see(flow.arrived / flow.interval_s)
-        seen.prompt.see(flow.prompt_tokens)
-        seen.answer.see(flow.output_tokens)
+        seen.prompt.see(flow.lengths.prompt_tokens)
+        seen.answer.see(flow.lengths.output_tokens)
         return self._sized(groups, flow, seen)
 
     def _sized(self, groups: list[Group], flow: Flow, seen: _Gathered) -> list[Finding]:
@@ -206,7 +206,8 @@ class Dynamo(Analyzer):
             facts = {"rate_predicted": rate, "prompt_predicted": prompt, "output_predicted": answer}
             profile = EngineProfile(group.variants[0])
             if group.role != "decode":
-                factor = flow.ttft_s / profile.ttft_s(flow.prompt_tokens) if self._correct else 1.0
+                alone_s = profile.ttft_s(flow.lengths.prompt_tokens)
+                factor = flow.latencies.ttft_s / alone_s if self._correct else 1.0
                 facts["prefill_correction"] = factor
                 load += rate * prompt * min(1.0, factor) / profile.prefill_rate(prompt)
             if group.role != "prefill":
@@ -235,15 +236,16 @@ class Dynamo(Analyzer):
         answer: float,
         facts: dict[str, float],
     ) -> float:
-        running = flow.arrived / flow.interval_s * flow.e2e_s / max(1, group.ready)
-        expected_s = profile.itl_s(running, flow.prompt_tokens + flow.output_tokens / 2.0)
-        factor = flow.tpot_s / expected_s if self._correct and flow.tpot_s > 0.0 else 1.0
+        running = flow.arrived / flow.interval_s * flow.latencies.e2e_s / max(1, group.ready)
+        seen_s, lengths = flow.latencies.tpot_s, flow.lengths
+        expected_s = profile.itl_s(running, lengths.prompt_tokens + lengths.output_tokens / 2.0)
+        factor = seen_s / expected_s if self._correct and seen_s > 0.0 else 1.0
         facts["decode_correction"] = factor
         allowed_s = self._itl_s / factor if factor > 0.0 else self._itl_s
         return rate * answer / profile.decode_rate(allowed_s, prompt + answer / 2.0)
 
     def _within_budget(self, groups: list[Group], wanted: list[int]) -> list[int]:
-        each = [group.variants[0].accelerators for group in groups]
+        each = [group.variants[0].spec.accelerators for group in groups]
         total = sum(count * size for count, size in zip(wanted, each, strict=True))
         if total <= self._budget:
             return wanted

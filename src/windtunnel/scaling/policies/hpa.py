@@ -12,9 +12,9 @@ from pydantic import Field, FieldSerializationInfo, field_serializer
 
 from windtunnel.core.errors import InputError
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted, unknown
+from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.metrics import draw_targets, metric
-from windtunnel.scaling.policies.windows import History
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings
 from windtunnel.settings.drawing import Dice, Values
@@ -270,7 +270,7 @@ class HpaWindows(Limiter):
         super().__init__("stabilization window")
         self._up_s: Final = up_s
         self._down_s: Final = down_s
-        self._seen: Final = History(max(up_s, down_s))
+        self._seen: Final = History(max(up_s, down_s), self.remember("recommended"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         group, now_s = context.groups[number], context.now_s
@@ -297,12 +297,6 @@ class HpaWindows(Limiter):
             self._seen.add(group.key, context.now_s, group.current)
         self._seen.add(group.key, context.now_s, recommended)
 
-    def state(self) -> dict[str, object]:
-        return self._seen.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._seen.restore(state)
-
 
 class HpaBehavior(Limiter):
     """How fast: the most (Max) or least (Min) permissive of the rules; Disabled: not at all."""
@@ -314,7 +308,7 @@ class HpaBehavior(Limiter):
         self._select_up: Final = up.select
         self._select_down: Final = down.select
         periods = [rule.period_s for rule in (*up.rules, *down.rules)]
-        self._changes: Final = History(max(periods, default=0.0))
+        self._changes: Final = History(max(periods, default=0.0), self.remember("changes"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         current = context.groups[number].current
@@ -334,12 +328,6 @@ class HpaBehavior(Limiter):
         group = context.groups[number]
         if decided != group.current:
             self._changes.add(group.key, context.now_s, decided - group.current)
-
-    def state(self) -> dict[str, object]:
-        return self._changes.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._changes.restore(state)
 
     def _ceiling(self, number: int, context: LimitContext) -> int:
         current = context.groups[number].current

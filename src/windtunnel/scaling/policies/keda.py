@@ -63,7 +63,7 @@ class KedaActivation(Limiter):
         self._cooldown_s: Final = settings.cooldown_s
         self._idle: Final = settings.idle
         self._least: Final = settings.least
-        self._active_s: Final[dict[str, float]] = {}
+        self._active_s: Final[dict[str, float]] = self.remember("active")
 
     def limit(self, totals: list[int], context: LimitContext) -> list[int]:
         """Also of groups of which an HPA knows nothing: it is paused at zero."""
@@ -90,14 +90,6 @@ class KedaActivation(Limiter):
         for number, group in enumerate(context.groups):
             if self._is_active(number, context) or group.key not in self._active_s:
                 self._active_s[group.key] = context.now_s
-
-    def state(self) -> dict[str, object]:
-        return dict(self._active_s)
-
-    def restore(self, state: dict[str, object]) -> None:
-        for key, at_s in state.items():
-            if isinstance(at_s, int | float):
-                self._active_s[key] = float(at_s)
 
     def _is_active(self, number: int, context: LimitContext) -> bool:
         group = context.groups[number]

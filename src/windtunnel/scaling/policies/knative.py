@@ -7,9 +7,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from windtunnel.scaling.analyzers import Analyzer, Finding, Group, replicas_wanted
+from windtunnel.scaling.history import History
 from windtunnel.scaling.metrics import DRAWN, metric
 from windtunnel.scaling.policies.hpa import HpaWindow, MetricName, metric_faults
-from windtunnel.scaling.policies.windows import History, WindowMeans
 from windtunnel.scaling.policy import BY_VARIANT, PolicyParts
 from windtunnel.scaling.settings import PolicySettings, Step
 from windtunnel.settings.drawing import Dice, Values
@@ -86,26 +86,25 @@ class Knative(Analyzer):
         self._target: Final = settings.target * settings.utilization_percent / 100.0
         self._panic_window_s: Final = settings.window_s * settings.panic_window_percent / 100.0
         self._panic_threshold: Final = settings.panic_threshold_percent / 100.0
-        self._means: Final = WindowMeans(settings.window_s)
-        self._panic_s: Final[dict[str, float]] = {}  # when a panic was last renewed
-        self._panic_size: Final[dict[str, int]] = {}
-        self._delayed: Final = History(settings.scale_down_delay_s)
-        self._known: Final[dict[str, bool]] = {}
+        self._means: Final = History(settings.window_s, self.remember("means"))
+        # By group: when a panic was last renewed.
+        self._panic_s: Final[dict[str, float]] = self.remember("panic")
+        self._panic_size: Final[dict[str, int]] = self.remember("panic_size")
+        self._delayed: Final = History(settings.scale_down_delay_s, self.remember("delayed"))
 
     def analyze_group(self, group: Group, now_s: float) -> Finding:
         settings, key = self._settings, group.key
+        if key not in self._means and group.ready > 1:
+            # One that comes up beside running pods holds them for a while.
+            self._panic_s[key] = now_s
+            self._panic_size[key] = group.ready
         self._means.add(key, now_s, self._metric.of_group(group))
-        stable = self._means.mean(key, now_s, settings.window_s)
-        panic = self._means.mean(key, now_s, self._panic_window_s)
+        stable = self._means.mean(key, now_s - settings.window_s)
+        panic = self._means.mean(key, now_s - self._panic_window_s)
         ready = max(1, group.ready)
         over = math.ceil(panic / self._target) / ready >= self._panic_threshold
         by_stable = self._within(stable, ready)
         by_panic = self._within(panic, ready)
-        if key not in self._known:  # one that comes up beside running pods holds them for a while
-            self._known[key] = True
-            if group.ready > 1:
-                self._panic_s[key] = now_s
-                self._panic_size[key] = group.ready
         if over:
             self._panic_s[key] = now_s
         elif key in self._panic_s and self._panic_s[key] + settings.window_s < now_s:
@@ -121,29 +120,6 @@ class Knative(Analyzer):
         wanted = self._delay(key, by_stable, now_s)
         said = f"{stable:.4g} over {settings.window_s:g} s, {wanted} replicas."
         return replicas_wanted(group, wanted, evidence, said)
-
-    def state(self) -> dict[str, object]:
-        return {
-            "means": self._means.state(),
-            "panic": dict(self._panic_s),
-            "panic_size": dict(self._panic_size),
-            "delayed": self._delayed.state(),
-            "known": list(self._known),
-        }
-
-    def restore(self, state: dict[str, object]) -> None:
-        for name, restore in (
-            ("means", self._means.restore),
-            ("panic", self._panic_s.update),
-            ("panic_size", self._panic_size.update),
-            ("delayed", self._delayed.restore),
-        ):
-            saved = state.get(name)
-            if isinstance(saved, dict):
-                restore(saved)
-        known = state.get("known")
-        if isinstance(known, list):
-            self._known.update((str(key), True) for key in known)
 
     def _within(self, mean: float, ready: int) -> int:
         settings = self._settings

@@ -126,10 +126,10 @@ class SpareCapacity(Analyzer):
 
     def _could_go(self, group: Group) -> bool:
         """Whether a variant has more than one; the last of each stays."""
-        for variant in group.variants:
-            if variant.target > 1 and variant.target > variant.minimum and not variant.missing:
-                return True
-        return False
+        return any(
+            variant.target > max(1, variant.minimum) and not variant.counts.missing
+            for variant in group.variants
+        )
 
     def _frozen(self, group: Group, changing: str) -> Finding:
         what = f"Replicas of {changing!r} start or go: nothing is changed until they have."

@@ -6,66 +6,60 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.scaling.policies.kthena.windows import SizeWindow, Window
+from windtunnel.scaling.policies.kthena.behavior import TargetHistory
+from windtunnel.scaling.policies.kthena.settings import Behavior, PaceDown, PaceUp
+
+
+def history(span_s: float) -> TargetHistory:
+    up = PaceUp(window_s=span_s, period_s=span_s)
+    return TargetHistory(Behavior(up=up, down=PaceDown(window_s=span_s, period_s=span_s)), {})
 
 
 @pytest.mark.parametrize(
     ("now_s", "expected"), [(12.0, 6), (14.0, 5), (16.0, 5), (18.0, 2), (26.0, 2), (28.0, 1)]
 )
 def test_11_sizes_hold_until_the_next_one(now_s: float, expected: int) -> None:
-    window = SizeWindow(10.0, largest=True)
+    window = history(10.0)
     for at_s, size in ((1.0, 6), (3.0, 3), (5.0, 5), (7.0, 2)):
-        window.append(at_s, size)
-    assert window.best(now_s, 1) == expected
+        window.add(at_s, 0, size)
+    assert max(window.sizes(10.0, now_s, 1)) == expected
 
 
 def test_12_a_window_of_no_length_has_no_opinion() -> None:
-    sizes, asked = SizeWindow(0.0, largest=False), Window(0.0, largest=True)
-    sizes.append(1.0, 5)
-    asked.append(1.0, 5)
-    assert sizes.best(1.0, 5) is None
-    assert asked.best(1.0) is None
-    assert Window(10.0, largest=True).best(0.0) is None
+    window = history(0.0)
+    window.add(1.0, 5, 5)
+    assert window.sizes(0.0, 1.0, 5) == []
+    assert window.asked(0.0, 1.0) == []
+    assert history(10.0).asked(10.0, 0.0) == []
 
 
 TIMELINES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=12)
 
 
-@given(TIMELINES, st.integers(1, 12), st.integers(0, 20), st.booleans())
-def test_the_best_is_that_of_all_entries_in_the_span(
-    timeline: list[tuple[int, int]], span: int, later: int, largest: bool
+@given(TIMELINES, st.integers(1, 12), st.integers(0, 20), st.integers(0, 12))
+def test_recommendations_of_a_window_are_all_those_in_the_span(
+    timeline: list[tuple[int, int]], span: int, later: int, longer: int
 ) -> None:
-    window, everything, now = Window(span, largest=largest), [], 0
+    window, everything, now = history(span + longer), [], 0
     for wait, value in timeline:
         now += wait
-        window.append(now, value)
+        window.add(now, value, 0)
         everything.append((now, value))
     now += later
-    alive = [value for at, value in everything if at + span >= now]
-    best = max if largest else min
-    assert window.best(now) == (best(alive) if alive else None)
+    assert window.asked(span, now) == [value for at, value in everything if at + span >= now]
 
 
-@given(TIMELINES, st.integers(1, 12), st.integers(0, 20), st.booleans())
-def test_the_best_size_is_that_of_all_sizes_that_ended_in_the_span(
-    timeline: list[tuple[int, int]], span: int, later: int, largest: bool
+@given(TIMELINES, st.integers(1, 12), st.integers(0, 20), st.integers(0, 12))
+def test_sizes_of_a_period_are_all_that_ended_in_the_span(
+    timeline: list[tuple[int, int]], span: int, later: int, longer: int
 ) -> None:
-    window, sizes, now = SizeWindow(span, largest=largest), [], 0
+    window, sizes, now = history(span + longer), [], 0
     for wait, value in timeline:
         now += wait
-        window.append(now, value)
+        window.add(now, 0, value)
         sizes.append((now, value))
     ends = [(end, value) for (_, value), (end, _) in itertools.pairwise(sizes)]
     now += later
     alive = [value for end, value in ends if end + span >= now]
     alive += [value for at, value in sizes[-1:] if at + 2 * span >= now]
-    best = max if largest else min
-    assert window.best(now, 4) == best([4, *alive])
-
-
-def test_a_window_comes_back_from_plain_data() -> None:
-    window, copy = SizeWindow(10.0, largest=True), SizeWindow(30.0, largest=True)
-    for at_s, size in ((1.0, 6), (3.0, 3)):
-        window.append(at_s, size)
-    copy.restore(window.state())
-    assert (window.best(12.0, 1), copy.best(12.0, 1), copy.best(30.0, 1)) == (6, 6, 6)
+    assert window.sizes(span, now, 4) == [4, *alive]

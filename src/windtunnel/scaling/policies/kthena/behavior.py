@@ -4,13 +4,13 @@
 size of the last period, so that several small steps are no way around them.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from windtunnel.scaling.analyzers import Group
 from windtunnel.scaling.limiters import LimitContext, Limiter
 from windtunnel.scaling.policies.kthena.recommend import LARGEST
 from windtunnel.scaling.policies.kthena.settings import OR, Behavior, BehaviorPace
-from windtunnel.scaling.policies.kthena.windows import SizeWindow, Window
 
 PANIC_RATE: Final = "panic rate"
 PANIC_HOLD: Final = "panic hold"
@@ -18,79 +18,77 @@ DOWN_WINDOW: Final = "scale-down window"
 DOWN_RATE: Final = "scale-down rate"
 UP_WINDOW: Final = "scale-up window"
 UP_RATE: Final = "scale-up rate"
+Timeline = list[tuple[float, int]]
+"""Numbers with the time of each."""
 STEPS: Final = (DOWN_WINDOW, DOWN_RATE, UP_WINDOW, UP_RATE, PANIC_RATE, PANIC_HOLD)
 
 
 class TargetHistory:
-    """Recent recommendations and sizes of one target, and until when it panics."""
+    """Recent recommendations and sizes of one target, and until when it panics.
 
-    def __init__(self, behavior: Behavior) -> None:
+    It keeps them in a dict of plain data, which also fits a history of other settings.
+    """
+
+    def __init__(self, behavior: Behavior, kept: dict[str, Any]) -> None:
         self.behavior: Final = behavior
-        self.highest_asked: Final = Window(behavior.down.window_s, largest=True)
-        self.lowest_asked: Final = Window(behavior.up.window_s, largest=False)
-        self.highest_size: Final = SizeWindow(behavior.down.period_s, largest=True)
-        self.lowest_size: Final = SizeWindow(behavior.up.period_s, largest=False)
-        panic_s = 0.0 if behavior.panic is None else behavior.panic.period_s
-        self.lowest_in_panic: Final = SizeWindow(panic_s, largest=False)
-        self.panic_ends_s: float | None = None
+        self._kept: Final = kept
+        self._asked: Final[Timeline] = kept.setdefault("asked", [])
+        self._sizes: Final[Timeline] = kept.setdefault("sizes", [])
+        up, down, panic = behavior.up, behavior.down, behavior.panic
+        self.panic_period_s: Final = 0.0 if panic is None else panic.period_s
+        self._asked_s: Final = max(up.window_s, down.window_s)
+        self._sizes_s: Final = max(up.period_s, down.period_s, self.panic_period_s)
 
     def panics(self, now_s: float, recommended: int, current: int) -> bool:
         """Whether this look counts as panic; one that is high enough starts it at once."""
-        panic = self.behavior.panic
-        if panic is None:
-            return False
-        if recommended * 100 >= current * panic.threshold:
+        if self._starts_panic(recommended, current):
             return True
-        return self.panic_ends_s is not None and now_s <= self.panic_ends_s
+        ends_s = self._kept.get("panic_ends_s")
+        return self.behavior.panic is not None and ends_s is not None and now_s <= ends_s
 
     def record(self, now_s: float, recommended: int, current: int, size: int) -> None:
         """Remembers what was asked for and what became of it."""
+        if self.behavior.panic is not None and self._starts_panic(recommended, current):
+            self._kept["panic_ends_s"] = now_s + self.behavior.panic.hold_s
+        self.add(now_s, recommended, size)
+
+    def add(self, now_s: float, recommended: int, size: int) -> None:
+        """As `record`, without regard to panic."""
+        while self._asked and self._asked[0][0] + self._asked_s < now_s:
+            del self._asked[0]
+        while len(self._sizes) > 1 and self._sizes[1][0] + self._sizes_s < now_s:
+            del self._sizes[0]
+        self._asked.append((now_s, recommended))
+        self._sizes.append((now_s, size))
+
+    def asked(self, window_s: float, now_s: float) -> list[int]:
+        """What was asked for within a window; one of no length has no opinion."""
+        if window_s <= 0:
+            return []
+        return [int(number) for at_s, number in self._asked if at_s + window_s >= now_s]
+
+    def sizes(self, period_s: float, now_s: float, current: int) -> list[int]:
+        """The sizes of a period, each of which held until the next; none of one without length."""
+        if period_s <= 0:
+            return []
+        ends_s = [at_s + period_s for at_s, _ in self._sizes[1:]]
+        ends_s += [at_s + 2 * period_s for at_s, _ in self._sizes[-1:]]
+        past = zip(self._sizes, ends_s, strict=True)
+        return [current, *(int(size) for (_, size), end_s in past if end_s >= now_s)]
+
+    def _starts_panic(self, recommended: int, current: int) -> bool:
         panic = self.behavior.panic
-        if panic is not None and recommended * 100 >= current * panic.threshold:
-            self.panic_ends_s = now_s + panic.hold_s
-        for asked in (self.highest_asked, self.lowest_asked):
-            asked.append(now_s, recommended)
-        for sizes in self._sizes():
-            sizes.append(now_s, size)
-
-    def seed(self, now_s: float, size: int) -> None:
-        """Starts as if this size had been asked for just now: a restart is no reason to shrink."""
-        for asked in (self.highest_asked, self.lowest_asked):
-            asked.append(now_s, size)
-        for sizes in self._sizes():
-            sizes.append(now_s, size)
-
-    def state(self) -> dict[str, object]:
-        """Plain data, that also fits a history of other settings."""
-        return {
-            "highest_asked": self.highest_asked.state(),
-            "lowest_asked": self.lowest_asked.state(),
-            "highest_size": self.highest_size.state(),
-            "lowest_size": self.lowest_size.state(),
-            "lowest_in_panic": self.lowest_in_panic.state(),
-            "panic_ends_s": self.panic_ends_s,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.highest_asked.restore(state["highest_asked"])
-        self.lowest_asked.restore(state["lowest_asked"])
-        self.highest_size.restore(state["highest_size"])
-        self.lowest_size.restore(state["lowest_size"])
-        self.lowest_in_panic.restore(state["lowest_in_panic"])
-        self.panic_ends_s = state["panic_ends_s"]
-
-    def _sizes(self) -> list[SizeWindow]:
-        return [self.highest_size, self.lowest_size, self.lowest_in_panic]
+        return panic is not None and recommended * 100 >= current * panic.threshold
 
 
+@dataclass(frozen=True)
 class BehaviorStep:
     """One limit between a recommendation and a size: what it makes of a size, and why."""
 
-    def __init__(self, name: str, low: int | None, high: int | None, reason: str) -> None:
-        self.name: Final = name
-        self.low: Final = low
-        self.high: Final = high
-        self.reason: Final = reason
+    name: str
+    low: int | None
+    high: int | None
+    reason: str
 
     def apply(self, size: int) -> int:
         if self.low is not None:
@@ -134,15 +132,14 @@ def _panic_steps(history: TargetHistory, now_s: float, current: int) -> list[Beh
 
 def _down_steps(history: TargetHistory, now_s: float, current: int) -> list[BehaviorStep]:
     found: list[BehaviorStep] = []
-    asked = history.highest_asked.best(now_s)
+    pace = history.behavior.down
+    asked = max(history.asked(pace.window_s, now_s), default=None)
     if asked is not None:
-        span_s = history.highest_asked.span_s
-        reason = f"{asked} were asked for within the last {span_s:g} s."
+        reason = f"{asked} were asked for within the last {pace.window_s:g} s."
         found.append(BehaviorStep(DOWN_WINDOW, min(asked, current), None, reason))
     least = _least(history, now_s, current)
     if least is not None:
-        pace = history.behavior.down
-        past = history.highest_size.best(now_s, current)
+        past = max(history.sizes(pace.period_s, now_s, current))
         reason = f"Of the {past} in the last {pace.period_s:g} s, {_pace(pace)} may go."
         found.append(BehaviorStep(DOWN_RATE, least, None, reason))
     return found
@@ -150,15 +147,14 @@ def _down_steps(history: TargetHistory, now_s: float, current: int) -> list[Beha
 
 def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[BehaviorStep]:
     found: list[BehaviorStep] = []
-    asked = history.lowest_asked.best(now_s)
+    pace = history.behavior.up
+    asked = min(history.asked(pace.window_s, now_s), default=None)
     if asked is not None:
-        span_s = history.lowest_asked.span_s
-        reason = f"Only {asked} were asked for within the last {span_s:g} s."
+        reason = f"Only {asked} were asked for within the last {pace.window_s:g} s."
         found.append(BehaviorStep(UP_WINDOW, None, max(asked, current), reason))
     most = _most(history, now_s, current)
     if most is not None:
-        pace = history.behavior.up
-        past = history.lowest_size.best(now_s, current)
+        past = min(history.sizes(pace.period_s, now_s, current))
         reason = f"To the {past} of the last {pace.period_s:g} s, {_pace(pace)} may come."
         found.append(BehaviorStep(UP_RATE, None, most, reason))
     return found
@@ -167,7 +163,7 @@ def _up_steps(history: TargetHistory, now_s: float, current: int) -> list[Behavi
 def _least(history: TargetHistory, now_s: float, current: int) -> int | None:
     """The smallest size that the rate allows, at most the current; None: it has no opinion."""
     pace = history.behavior.down
-    past = history.highest_size.best(now_s, current)
+    past = max(history.sizes(pace.period_s, now_s, current), default=None)
     if past is None:
         return None
     by_count, by_share = past - pace.instances, past - past * pace.percent // 100
@@ -178,7 +174,7 @@ def _least(history: TargetHistory, now_s: float, current: int) -> int | None:
 def _most(history: TargetHistory, now_s: float, current: int) -> int | None:
     """The largest size that the rate allows, at least the current; None: it has no opinion."""
     pace = history.behavior.up
-    past = history.lowest_size.best(now_s, current)
+    past = min(history.sizes(pace.period_s, now_s, current), default=None)
     if past is None:
         return None
     by_count, by_share = past + pace.instances, past + past * pace.percent // 100
@@ -187,7 +183,7 @@ def _most(history: TargetHistory, now_s: float, current: int) -> int | None:
 
 
 def _most_in_panic(history: TargetHistory, now_s: float, current: int) -> int | None:
-    past = history.lowest_in_panic.best(now_s, current)
+    past = min(history.sizes(history.panic_period_s, now_s, current), default=None)
     panic = history.behavior.panic
     if panic is None or past is None or past <= 0:  # from zero there is no limit
         return None
@@ -199,16 +195,15 @@ def _pace(pace: BehaviorPace) -> str:
     return f"{pace.instances} {word} {pace.percent}%"
 
 
+@dataclass(frozen=True)
 class Outlook:
     """What the history of a target has to say of a recommendation."""
 
-    def __init__(
-        self, found: list[BehaviorStep], *, panic: bool, lowest: int, highest: int
-    ) -> None:
-        self.panic: Final = panic
-        self.steps: Final = {step.name: step for step in found}
-        self.lowest: Final = lowest  # as far as the rates let it go now
-        self.highest: Final = highest
+    panic: bool
+    steps: dict[str, BehaviorStep]
+    lowest: int
+    """As far as the rates let it go now."""
+    highest: int
 
 
 class Histories:
@@ -221,21 +216,21 @@ class Histories:
     def __init__(self, behavior: Behavior, *, seeded: bool = True) -> None:
         self._behavior: Final = behavior
         self._seeded: Final = seeded
-        self._histories: dict[str, TargetHistory] = {}
-        self._outlooks: dict[str, Outlook] = {}
+        self.kept: Final[dict[str, Any]] = {}
+        """The memory of all targets, as plain data."""
+        self._outlooks: Final[dict[str, Outlook]] = {}
 
     def look(self, group: Group, now_s: float, recommended: int) -> Outlook:
         """Forms the outlook of this tick."""
-        history = self._histories.get(group.key)
-        if history is None:
-            history = self._histories[group.key] = TargetHistory(self._behavior)
-            if self._seeded:
-                history.seed(now_s, group.current)
         current = group.current
+        is_new = group.key not in self.kept
+        history = self._history(group)
+        if is_new and self._seeded:
+            history.add(now_s, current, current)
         panic = history.panics(now_s, recommended, current)
         found = steps(history, now_s, recommended, current, panic=panic)
         lowest, highest = reach(history, now_s, current, panic=panic)
-        outlook = Outlook(found, panic=panic, lowest=lowest, highest=highest)
+        outlook = Outlook(panic, {step.name: step for step in found}, lowest, highest)
         self._outlooks[group.key] = outlook
         return outlook
 
@@ -244,16 +239,10 @@ class Histories:
         return self._outlooks[group.key]
 
     def record(self, group: Group, now_s: float, recommended: int, decided: int) -> None:
-        self._histories[group.key].record(now_s, recommended, group.current, decided)
+        self._history(group).record(now_s, recommended, group.current, decided)
 
-    def state(self) -> dict[str, object]:
-        return {key: history.state() for key, history in self._histories.items()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        for key, saved in state.items():
-            history = TargetHistory(self._behavior)
-            history.restore(saved)
-            self._histories[key] = history
+    def _history(self, group: Group) -> TargetHistory:
+        return TargetHistory(self._behavior, self.kept.setdefault(group.key, {}))
 
 
 class StepLimiter(Limiter):
@@ -274,17 +263,15 @@ class StepLimiter(Limiter):
 class RememberingLimiter(StepLimiter):
     """The one of them that keeps the memory of all."""
 
+    def __init__(self, name: str, histories: Histories) -> None:
+        super().__init__(name, histories)
+        self.remember("targets", histories.kept)
+
     def record_group(
         self, recommended: int, decided: int, number: int, context: LimitContext
     ) -> None:
         group = context.groups[number]
         self._histories.record(group, context.now_s, recommended, decided)
-
-    def state(self) -> dict[str, object]:
-        return self._histories.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._histories.restore(state)
 
 
 def step_limiters(histories: Histories) -> list[Limiter]:

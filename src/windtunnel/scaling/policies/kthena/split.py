@@ -48,7 +48,7 @@ class CostSplit(Optimizer):
         backends = [
             ReplicaKind(
                 variant.name,
-                self._costs.get(variant.name, variant.price_per_hour),
+                self._costs.get(variant.name, variant.spec.price_per_hour),
                 variant.minimum,
                 variant.maximum,
             )

@@ -113,13 +113,13 @@ class _Traffic:
         if flow.arrived > 0:
             first = self.prompt_tokens == 0.0
             weight = 1.0 if first else _FORGET
-            self.prompt_tokens += weight * (flow.prompt_tokens - self.prompt_tokens)
-            self.prompt_cv += weight * (flow.prompt_cv - self.prompt_cv)
+            self.prompt_tokens += weight * (flow.lengths.prompt_tokens - self.prompt_tokens)
+            self.prompt_cv += weight * (flow.lengths.prompt_cv - self.prompt_cv)
         if flow.completed > 0:
             weight = _FORGET if self.answered else 1.0
             self.answered = True
-            self.output_tokens += weight * (flow.output_tokens - self.output_tokens)
-            self.prefix_hit += weight * (flow.prefix_hit - self.prefix_hit)
+            self.output_tokens += weight * (flow.lengths.output_tokens - self.output_tokens)
+            self.prefix_hit += weight * (flow.lengths.prefix_hit - self.prefix_hit)
             late = 1.0 - flow.met / flow.completed
             # Nobody is late where there is little to do: that says nothing about the most.
             if self.enough_ticks >= _ENOUGH_TICKS and (self.busy or late > allowed_late):
@@ -163,7 +163,7 @@ class Predictive(Analyzer):
 
     def analyze(self, groups: list[Group], now_s: float) -> list[Finding]:
         model = groups[0].model
-        if any(variant.step_times is None for group in groups for variant in group.variants):
+        if any(variant.spec.step_times is None for group in groups for variant in group.variants):
             return [
                 unknown(group, "The step times of a variant are not known.") for group in groups
             ]
@@ -193,7 +193,8 @@ class Predictive(Analyzer):
     def _seen_of(self, model: Model, groups: list[Group]) -> _Traffic:
         seen = self._seen.get(model.name)
         if seen is None:
-            startup_s = max(variant.startup_s for group in groups for variant in group.variants)
+            specs = [variant.spec for group in groups for variant in group.variants]
+            startup_s = max(spec.startup_s for spec in specs)
             self._seen[model.name] = seen = self._new(math.ceil(startup_s / self._span_s) + 1)
         return seen
 
@@ -267,7 +268,7 @@ class Predictive(Analyzer):
 
         What was asked for lately is half way here, on the average.
         """
-        startup_s = max(variant.startup_s for variant in group.variants)
+        startup_s = max(variant.spec.startup_s for variant in group.variants)
         return max(0.0, waiting + excess * (startup_s / 2.0 if coming else startup_s))
 
     def _carried(self, variant: Variant, seen: _Traffic, model: Model, replicas: int) -> Carried:

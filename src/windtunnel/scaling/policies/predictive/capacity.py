@@ -75,13 +75,13 @@ class Carrier:
     """The steady states of one variant under one shape of requests."""
 
     def __init__(self, variant: Variant, shape: RequestMix, objective: Objective) -> None:
-        if variant.step_times is None:
+        if variant.spec.step_times is None:
             raise ValueError(f"The step times of {variant.name} are not known.")
-        self._times: Final[StepTimes] = variant.step_times
+        self._times: Final[StepTimes] = variant.spec.step_times
         self._role: Final = variant.role
-        self._seqs: Final = float(variant.max_num_seqs or 256)
-        self._budget: Final = float(variant.max_num_batched_tokens or 8192)
-        self._kv: Final = variant.kv_tokens or math.inf
+        self._seqs: Final = float(variant.spec.max_num_seqs or 256)
+        self._budget: Final = float(variant.spec.max_num_batched_tokens or 8192)
+        self._kv: Final = variant.spec.kv_tokens or math.inf
         self._shape: Final = shape
         self._objective: Final = objective
         self._late: Final = NormalDist().inv_cdf(min(max(objective.attained, 0.5), 0.999))

@@ -3,8 +3,8 @@
 import math
 from typing import Final
 
+from windtunnel.scaling.history import History
 from windtunnel.scaling.limiters import LimitContext, Limiter
-from windtunnel.scaling.policies.windows import History
 
 SURGE: Final = "rate_surge"
 """The evidence of a finding that says how much of its demand is only the end of a line."""
@@ -23,7 +23,7 @@ class Keeping(Limiter):
 
     def __init__(self) -> None:
         super().__init__("keeping")
-        self._wanted: Final = History(_LONGEST_S)
+        self._wanted: Final = History(_LONGEST_S, self.remember("wanted"))
 
     def limit_group(self, total: int, number: int, context: LimitContext) -> int:
         current = context.groups[number].current
@@ -47,15 +47,9 @@ class Keeping(Limiter):
         needed = max(0, recommended - guessed)
         self._wanted.add(context.groups[number].key, context.now_s, needed)
 
-    def state(self) -> dict[str, object]:
-        return self._wanted.state()
-
-    def restore(self, state: dict[str, object]) -> None:
-        self._wanted.restore(state)
-
     def _most(self, number: int, context: LimitContext) -> int:
         start_s = context.now_s - self._kept_s(number, context)
         return max(self._wanted.since(context.groups[number].key, start_s), default=0)
 
     def _kept_s(self, number: int, context: LimitContext) -> float:
-        return max(variant.startup_s for variant in context.groups[number].variants)
+        return max(variant.spec.startup_s for variant in context.groups[number].variants)
