@@ -27,8 +27,8 @@ class Busy:
             group = number % groups
             self.admission.enqueue(f"t{number}", specs[group], lanes[group % models], 0.0)
         self.leases: list[TaskLease] = []
-        while (lease := self.admission.admit_next(0.0)) is not None:
-            self.leases.append(lease)
+        while (selection := self.admission.select()) is not None:
+            self.leases.append(self.admission.admit(selection, 0.0))
         assert len(self.leases) == CAPACITY
 
     def cycle(self) -> None:

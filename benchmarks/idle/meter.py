@@ -8,7 +8,7 @@ from math import sqrt
 
 import msgspec
 
-from windtunnel.admission.events import TASK_ENQUEUED, TASK_LEASE_ACQUIRED
+from windtunnel.admission.events import EventKind
 from windtunnel.admission.queues.groups import Resource
 from windtunnel.core.telemetry import Event
 
@@ -94,10 +94,10 @@ class Ages:
         self._since_s: dict[str, float] = {}
 
     def wants(self, kind: str) -> bool:
-        return kind in (TASK_ENQUEUED, TASK_LEASE_ACQUIRED)
+        return kind in (EventKind.TASK_ENQUEUED, EventKind.TASK_LEASE_ACQUIRED)
 
     def record(self, event: Event) -> None:
-        if event.kind == TASK_ENQUEUED:
+        if event.kind == EventKind.TASK_ENQUEUED:
             self._since_s[event.subject] = event.time
         else:
             self.ages_s.append(event.time - self._since_s.pop(event.subject))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.idle.cases import PIPELINE, Case
 from windtunnel.admission.dataset.cells import RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import CellQueue, DatasetScheduler
+from windtunnel.admission.dataset.scheduler import CellQueue, Dataset, DatasetScheduler
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
@@ -86,9 +86,11 @@ class Rig:
             case.groups, case.tasks, guard, adaptive=case.adaptive, reporter=reporter
         )
         self.scheduler = DatasetScheduler(
-            ColumnGraph({one.name: one.needs for one in columns}),
-            [self._places(one, case.tenants) for one in resolved],
-            _groups(case),
+            Dataset(
+                ColumnGraph({one.name: one.needs for one in columns}),
+                [self._queues(one, case.tenants) for one in resolved],
+                _groups(case),
+            ),
             self.tasks,
             self.row_groups,
             Stream(1, "retries"),
@@ -101,7 +103,7 @@ class Rig:
         held = len(self.tasks.ledger.active) + len(self.requests.ledger.active)
         return held + len(self.tasks.queue) + self.requests.waiting
 
-    def _places(self, one: Resolved, tenants: Sequence[int]) -> list[CellQueue]:
+    def _queues(self, one: Resolved, tenants: Sequence[int]) -> list[CellQueue]:
         group, lane = one.group, self.tasks.demand(one.amounts)
         return [
             CellQueue(

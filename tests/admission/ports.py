@@ -20,6 +20,7 @@ from windtunnel.admission import (
     RequestLease,
     StrictFair,
     TaskAdmission,
+    TaskLease,
 )
 from windtunnel.admission.gateway import (
     ADMIT,
@@ -127,6 +128,11 @@ def drive_gateways() -> None:
     assert all(seen[kind] > 0 for kind in (ADMIT, QUEUE, REJECT, EVICT)), seen
 
 
+def admit_next(tasks: TaskAdmission) -> TaskLease | None:
+    selection = tasks.select()
+    return None if selection is None else tasks.admit(selection, 0.0)
+
+
 def drive_tasks() -> None:
     for policy in (StrictFair(), BoundedBorrow()):
         tasks = TaskAdmission("run", {SUBMISSION: 4, LLM_WAIT: 2}, policy)
@@ -135,10 +141,10 @@ def drive_tasks() -> None:
             group = GroupShare("ab"[number % 2], admitted_limit=2)
             assert tasks.enqueue(f"t-{number}", group, lane, 0.0)
         done = 0
-        while (lease := tasks.admit_next(0.0)) is not None:
-            other = tasks.admit_next(0.0)
+        while (lease := admit_next(tasks)) is not None:
+            other = admit_next(tasks)
             if other is not None:
-                assert len(tasks.queue) == 0 or tasks.explain_blocked().reasons
+                assert len(tasks.queue) == 0 or tasks.explain_blocked()
                 assert tasks.release(other, 1.0) is ReleaseResult.RELEASED
                 done += 1
             assert tasks.release(lease, 1.0) is ReleaseResult.RELEASED

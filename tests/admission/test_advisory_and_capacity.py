@@ -1,11 +1,13 @@
 """The pressure advisory prefers and never stops; the capacity plan says where numbers come from."""
 
 import json
+from typing import Any
 
 import msgspec
 
 from tests.admission.requests.desk import Desk
-from windtunnel.admission.capacity import CapacitySource, capacity_snapshot
+from tests.core.sinks import MemorySink
+from windtunnel.admission.capacity import capacity_snapshot
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain, Outcome
@@ -13,7 +15,7 @@ from windtunnel.admission.requests.budgets import ObservedLimit, ObservedLimits
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
 from windtunnel.admission.tasks.pressure import PressureAdvisory
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, RowGroupView
-from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.core.telemetry import Telemetry
 
 MODELS = ("m", "n", "o")
 
@@ -104,19 +106,17 @@ def test_the_capacity_plan_says_where_each_value_came_from() -> None:
     shop.choose()
     groups = RowGroupAdmission(4, 16, 100)
     groups.decide(RowGroupView(1, 10, 10, 0, 0, 1, 8), 0.0)
-    plan = capacity_snapshot(shop.tasks, shop.desk.admission, groups, 3.0)
-    endpoint = plan.endpoints["p/m"]
-    assert (endpoint.cap.value, endpoint.cap.source) == (1, CapacitySource.CONFIGURED)
-    assert endpoint.requests_per_minute.source is CapacitySource.HEADERS
-    assert endpoint.tokens_per_minute.value is None
-    assert endpoint.tokens_per_minute.missing_reason
-    assert (endpoint.in_flight, endpoint.waiters, endpoint.peak_waiters) == (1, 0, 1)
-    assert endpoint.domains["chat"].last_outcome == "success"
-    resource = plan.tasks.resources["request:p/n"]
-    assert (resource.limit.source, resource.leased) == (CapacitySource.MODEL_METADATA, 1)
-    assert (resource.queued, resource.peak_queued) == (2, 3)
-    assert plan.tasks.queued_by_group == {"m": 3, "n": 2, "o": 3}
-    assert plan.row_groups is not None
-    assert (plan.row_groups.target, plan.row_groups.mode) == (2, "adaptive")
-    assert plan.transport_pool.missing_reason
+    plan: Any = capacity_snapshot(shop.tasks, shop.desk.admission, groups, 3.0)
+    endpoint = plan["endpoints"]["p/m"]
+    assert endpoint["cap"] == {"value": 1, "source": "configured"}
+    assert endpoint["requests_per_minute"]["source"] == "headers"
+    assert endpoint["tokens_per_minute"]["value"] is None
+    assert endpoint["tokens_per_minute"]["missing_reason"]
+    assert (endpoint["in_flight"], endpoint["waiters"], endpoint["peak_waiters"]) == (1, 0, 1)
+    assert endpoint["domains"]["chat"]["last_outcome"] == "success"
+    resource = plan["tasks"]["resources"]["request:p/n"]
+    assert (resource["limit"]["source"], resource["leased"]) == ("model_metadata", 1)
+    assert (resource["queued"], resource["peak_queued"]) == (2, 3)
+    assert plan["tasks"]["queued_by_group"] == {"m": 3, "n": 2, "o": 3}
+    assert (plan["row_groups"]["target"], plan["row_groups"]["mode"]) == (2, "adaptive")
     assert json.loads(msgspec.json.encode(plan))["captured_s"] == 3.0

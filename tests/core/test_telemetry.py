@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from windtunnel.core.errors import OutputError
-from windtunnel.core.telemetry import CountingSink, Event, JsonlSink, MemorySink, Telemetry
+from windtunnel.core.telemetry import CountingSink, Event, JsonlSink, Telemetry
 
 EVENT = Event(1.5, "routed", "request-7", "fewest queued tokens", {"server": "a", "queued": 3})
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.core.telemetry import MemorySink
+from tests.core.sinks import MemorySink
 from windtunnel.fuzz.draw import draw
 from windtunnel.fuzz.trial import load_document
 from windtunnel.twin.run import run

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.admission.invariants import REQUEST_INVARIANTS
+from tests.core.sinks import MemorySink
 from tests.live.virtual import VirtualLoop, run, ticks
 from windtunnel.admission.events import EventReporter
-from windtunnel.admission.invariants import REQUEST_INVARIANTS
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
 from windtunnel.admission.requests.limiter import AimdSettings
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Streams
-from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.core.telemetry import Telemetry
 from windtunnel.live.admission.asyncio_limiter import AsyncHeld, AsyncLimiter
 from windtunnel.live.admission.leases import Refused
 
@@ -139,22 +140,6 @@ def test_a_cooldown_ends_for_the_waiter_when_it_ends() -> None:
             assert front.now() == pytest.approx(7.5)
             assert held.waited_s == pytest.approx(7.5)
         assert_at_rest(front)
-
-    run(main())
-
-
-def test_an_ask_with_a_deadline_and_a_timeout_keeps_to_the_earlier() -> None:
-    async def main() -> None:
-        front = limiter()
-        ask = RequestAsk("p", "m", Domain.CHAT, deadline_s=3.0, group="g", weight=2, tokens=5)
-        async with front.acquire(ASK):
-            for timeout in (9.0, 1.0):
-                with pytest.raises(Refused):
-                    async with front.acquire(ask, timeout=timeout):
-                        pass
-                assert front.now() == pytest.approx(3.0)
-        later = ask.until(2.0)
-        assert (later.group, later.weight, later.tokens, later.deadline_s) == ("g", 2, 5, 2.0)
 
     run(main())
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from windtunnel.admission.invariants import REQUEST_INVARIANTS
+from tests.admission.invariants import REQUEST_INVARIANTS
 from windtunnel.admission.reasons import Domain, Outcome, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import RequestAsk
@@ -102,7 +102,7 @@ def test_a_wait_ends_at_its_timeout_whoever_keeps_the_time() -> None:
             pass
 
     patient = [threading.Thread(target=wait) for _ in range(4)]
-    hasty = [threading.Thread(target=give_up, args=(0.01 * n,)) for n in (3, 1, 2, 0)]
+    hasty = [threading.Thread(target=give_up, args=(0.01 * n,)) for n in (3, 1, 2, 4)]
     with front.acquire(ASK):
         for one, other in zip(patient, hasty, strict=True):
             one.start()

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from tests.core.sinks import MemorySink
 from tests.report.page.runs import SPLIT
 from tests.report.test_requests import SCHEMA
 from tests.search.test_comparison import SHARED, compared
@@ -19,7 +20,6 @@ from tests.twin.test_lifecycle import elastic
 from tests.twin.test_lora import ROUND_ROBIN
 from tests.twin.test_offload import STICKY
 from windtunnel.analysis import run_folder as contents
-from windtunnel.core.telemetry import MemorySink
 from windtunnel.core.vocabulary import KINDS, ROUTED
 from windtunnel.twin.run import run as simulate
 from windtunnel.twin.scenario.load import load_text

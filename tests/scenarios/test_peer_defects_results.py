@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.core.sinks import MemorySink
 from tests.report.page.runs import GATED, SPLIT, STUCK, TALKS, full, run_into
 from tests.twin.runs import BUSY, one_server, run
 from windtunnel.analysis import run_folder as contents
 from windtunnel.analysis.saturation import stretches
 from windtunnel.cli.main import main
 from windtunnel.core.histogram import Histogram
-from windtunnel.core.telemetry import MemorySink
 from windtunnel.twin import run as runs
 from windtunnel.twin.results.timeline import SAMPLES
 from windtunnel.twin.run import Run

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from windtunnel.core.telemetry import Event, MemorySink
+from tests.core.sinks import MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.run import run

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from windtunnel.core.errors import InputError
-from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.core.vocabulary import RESIZED
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.sinks import MemorySink
 from tests.twin.runs import BUSY, one_server, run
-from windtunnel.core.telemetry import MemorySink
 from windtunnel.twin import run as runs
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.sinks import MemorySink
 from tests.twin.runs import ONE_SERVER, one_server
 from tests.twin.scaled import Script
 from tests.twin.test_termination import cases, check_counts
 from windtunnel.core.invariants import InvariantChecker
-from windtunnel.core.telemetry import Event, MemorySink, Telemetry
+from windtunnel.core.telemetry import Event, Telemetry
 from windtunnel.twin.checks import INVARIANTS
 from windtunnel.twin.compose import compose
 from windtunnel.twin.results.result import result_of

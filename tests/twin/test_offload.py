@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from tests.twin.runs import one_server, run
-from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.core.telemetry import Telemetry
 from windtunnel.engine.views import ServerCaches
 from windtunnel.routing.prefixes import CacheIndex, CacheJournal
 from windtunnel.twin.compose import compose

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.sinks import MemorySink
 from tests.twin.scaled import Script, scaled
-from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text
 

@@ -1,8 +1,7 @@
 """Whether and when work may start: fair queues, leases, adaptive request limits, without I/O."""
 
-from windtunnel.admission.capacity import CapacitySnapshot, CapacityValue, capacity_snapshot
-from windtunnel.admission.events import KINDS, Correlation, EventReporter
-from windtunnel.admission.invariants import REQUEST_INVARIANTS, TASK_INVARIANTS
+from windtunnel.admission.capacity import capacity_snapshot
+from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.leases import Lease, TaskLease
 from windtunnel.admission.queues.fair_queue import FairQueue, Selection
 from windtunnel.admission.queues.groups import GroupShare, QueuedWork
@@ -20,6 +19,7 @@ from windtunnel.admission.requests.endpoint import (
     RequestAsk,
     RequestDenied,
     RequestLease,
+    TokenEstimate,
 )
 from windtunnel.admission.requests.gradient import GradientLimiter
 from windtunnel.admission.requests.headers import read_limits, retry_after_s, retry_delay_s
@@ -27,7 +27,6 @@ from windtunnel.admission.requests.limiter import AimdLimiter, AimdSettings, Req
 from windtunnel.admission.tasks.admission import (
     LLM_WAIT,
     SUBMISSION,
-    Blocked,
     TaskAdmission,
     TaskDenied,
 )
@@ -57,7 +56,6 @@ __all__ = [
     "TaskLease",
     "TaskDenial",
     "TaskDenied",
-    "Blocked",
     "SUBMISSION",
     "LLM_WAIT",
     "SharePolicy",
@@ -75,6 +73,7 @@ __all__ = [
     # Requests.
     "RequestAdmission",
     "RequestAsk",
+    "TokenEstimate",
     "RequestLease",
     "RequestDenied",
     "RequestDenial",
@@ -96,16 +95,12 @@ __all__ = [
     "ReleaseResult",
     "EventReporter",
     "Correlation",
-    "KINDS",
+    "EventKind",
     # Above them.
     "PressureAdvisory",
     "Pressure",
     "RowGroupAdmission",
     "RowGroupReason",
     "RowGroupView",
-    "CapacitySnapshot",
-    "CapacityValue",
     "capacity_snapshot",
-    "TASK_INVARIANTS",
-    "REQUEST_INVARIANTS",
 ]

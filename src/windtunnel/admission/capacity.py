@@ -1,139 +1,42 @@
-"""What capacity there is, where each number came from, what is in use, and what was at most."""
+"""Every limit of admission with where it came from, what is in use, and what was at most."""
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING
-
-import msgspec
-
+from windtunnel.admission.requests.admission import RequestAdmission
+from windtunnel.admission.requests.budgets import Budget
+from windtunnel.admission.requests.endpoint import DomainState, ModelEndpoint
+from windtunnel.admission.tasks.admission import TaskAdmission
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission
+from windtunnel.core.telemetry import Plain
 
-if TYPE_CHECKING:
-    from windtunnel.admission.requests.admission import RequestAdmission
-    from windtunnel.admission.requests.endpoint import DomainState, ModelEndpoint
-    from windtunnel.admission.tasks.admission import TaskAdmission
+CONFIGURED = "configured"
+MODEL_METADATA = "model_metadata"
+DEFAULT = "default"
+"""Where a value came from; a budget may also have come from `headers`."""
 
-
-class CapacitySource(StrEnum):
-    """Where a value came from."""
-
-    DEFAULT = "default"
-    CONFIGURED = "configured"
-    MODEL_METADATA = "model_metadata"
-    HEADERS = "headers"
-    RUNTIME = "runtime_snapshot"
-
-
-class CapacityValue(msgspec.Struct, frozen=True):
-    """A number and its origin; without a number, why there is none."""
-
-    value: int | None
-    source: CapacitySource
-    missing_reason: str = ""
-
-
-class RequestSnapshot(msgspec.Struct, frozen=True):
-    """The pressure on one domain of an endpoint."""
-
-    captured_s: float
-    key: str
-    maximum: int
-    limit: int
-    in_flight: int
-    waiters: int
-    cooldown_s: float
-    ceiling: int
-    consecutive_rate_limits: int
-    last_outcome: str
-    peak_in_flight: int
-
-
-class EndpointSnapshot(msgspec.Struct, frozen=True):
-    """An endpoint over all its domains."""
-
-    captured_s: float
-    key: str
-    cap: CapacityValue
-    aliases: Mapping[str, int]
-    in_flight: int
-    waiters: int
-    peak_in_flight: int
-    peak_waiters: int
-    requests_per_minute: CapacityValue
-    tokens_per_minute: CapacityValue
-    domains: Mapping[str, RequestSnapshot]
-
-
-class ResourceSnapshot(msgspec.Struct, frozen=True):
-    """One resource of task admission."""
-
-    limit: CapacityValue
-    leased: int
-    available: int
-    queued: int
-    peak_leased: int
-    peak_queued: int
-
-
-class TaskSnapshot(msgspec.Struct, frozen=True):
-    """Task admission as a whole; groups that have nothing are left out."""
-
-    captured_s: float
-    queued: int
-    leases: int
-    resources: Mapping[str, ResourceSnapshot]
-    running_by_group: Mapping[str, int]
-    queued_by_group: Mapping[str, int]
-    debt_by_group: Mapping[str, Mapping[str, int]]
-    refused_releases: Mapping[str, int]
-
-
-class RowGroupSnapshot(msgspec.Struct, frozen=True):
-    """How many row groups may be in work."""
-
-    mode: str
-    hard_cap: CapacityValue
-    target: int
-    peak_target: int
-    rows_guard: int
-    blocked: Mapping[str, int]
-
-
-class CapacitySnapshot(msgspec.Struct, frozen=True):
-    """Admission as a whole at one instant, as plain values."""
-
-    captured_s: float
-    tasks: TaskSnapshot
-    endpoints: Mapping[str, EndpointSnapshot]
-    row_groups: RowGroupSnapshot | None
-    transport_pool: CapacityValue
+Facts = dict[str, Plain]
 
 
 def capacity_snapshot(
-    tasks: "TaskAdmission",
-    requests: "RequestAdmission",
-    row_groups: RowGroupAdmission | None,
-    now: float,
-) -> CapacitySnapshot:
-    """All limits and their use right now."""
-    endpoints = {
-        f"{endpoint.provider}/{endpoint.model}": endpoint_snapshot(endpoint, now)
-        for endpoint in requests.endpoints()
+    tasks: TaskAdmission, requests: RequestAdmission, row_groups: RowGroupAdmission, now: float
+) -> Facts:
+    """All limits and their use right now, as plain data; groups that have nothing are left out."""
+    return {
+        "captured_s": now,
+        "tasks": _tasks(tasks),
+        "endpoints": {one.key: _endpoint(one, now) for one in requests.endpoints()},
+        "row_groups": {
+            "mode": "adaptive" if row_groups.adaptive else "fixed",
+            "hard_cap": _value(row_groups.hard_cap, CONFIGURED),
+            "target": row_groups.target,
+            "peak_target": row_groups.peak_target,
+            "rows_guard": row_groups.rows_guard,
+            "blocked": {reason.value: count for reason, count in row_groups.blocked.items()},
+        },
     }
-    missing = "connections are pooled by the driver, which admission does not know"
-    return CapacitySnapshot(
-        now,
-        task_snapshot(tasks, now),
-        endpoints,
-        None if row_groups is None else row_group_snapshot(row_groups),
-        CapacityValue(None, CapacitySource.DEFAULT, missing),
-    )
 
 
-def task_snapshot(tasks: "TaskAdmission", now: float) -> TaskSnapshot:
-    resources = tasks.resources()
-    groups = tasks.queue.groups
-    debts = {
+def _tasks(tasks: TaskAdmission) -> Facts:
+    resources, groups = tasks.resources(), tasks.queue.groups
+    debts: dict[str, Facts] = {
         key: {
             resource.name: account.debt
             for resource in resources
@@ -141,82 +44,67 @@ def task_snapshot(tasks: "TaskAdmission", now: float) -> TaskSnapshot:
         }
         for key, group in groups.items()
     }
-    return TaskSnapshot(
-        captured_s=now,
-        queued=len(tasks.queue),
-        leases=len(tasks.ledger.active),
-        resources={
-            resource.name: ResourceSnapshot(
-                CapacityValue(
+    return {
+        "queued": len(tasks.queue),
+        "leases": len(tasks.ledger.active),
+        "resources": {
+            resource.name: {
+                "limit": _value(
                     resource.limit,
-                    CapacitySource.CONFIGURED
-                    if resource.universal or resource.shared
-                    else CapacitySource.MODEL_METADATA,
+                    CONFIGURED if resource.universal or resource.shared else MODEL_METADATA,
                 ),
-                resource.leased,
-                resource.limit - resource.leased,
-                resource.queued,
-                resource.peak_leased,
-                resource.peak_queued,
-            )
+                "leased": resource.leased,
+                "available": resource.limit - resource.leased,
+                "queued": resource.queued,
+                "peak_leased": resource.peak_leased,
+                "peak_queued": resource.peak_queued,
+            }
             for resource in resources
         },
-        running_by_group={key: group.running for key, group in groups.items() if group.running},
-        queued_by_group={key: group.queued for key, group in groups.items() if group.queued},
-        debt_by_group={key: owed for key, owed in debts.items() if owed},
-        refused_releases={result.value: n for result, n in tasks.ledger.refused.items()},
-    )
+        "running_by_group": {key: group.running for key, group in groups.items() if group.running},
+        "queued_by_group": {key: group.queued for key, group in groups.items() if group.queued},
+        "debt_by_group": {key: owed for key, owed in debts.items() if owed},
+        "refused_releases": {result.value: n for result, n in tasks.ledger.refused.items()},
+    }
 
 
-def endpoint_snapshot(endpoint: "ModelEndpoint", now: float) -> EndpointSnapshot:
-    return EndpointSnapshot(
-        captured_s=now,
-        key=f"{endpoint.provider}/{endpoint.model}",
-        cap=CapacityValue(endpoint.cap, CapacitySource.CONFIGURED),
-        aliases=dict(endpoint.caps),
-        in_flight=endpoint.in_flight,
-        waiters=len(endpoint.queue),
-        peak_in_flight=endpoint.peak_in_flight,
-        peak_waiters=endpoint.peak_waiters,
-        requests_per_minute=_budget(endpoint.requests.per_minute, endpoint.requests.source),
-        tokens_per_minute=_budget(endpoint.tokens.per_minute, endpoint.tokens.source),
-        domains={
-            domain.value: request_snapshot(state, now) for domain, state in endpoint.domains.items()
+def _endpoint(endpoint: ModelEndpoint, now: float) -> Facts:
+    return {
+        "cap": _value(endpoint.cap, CONFIGURED),
+        "aliases": {**endpoint.caps},
+        "in_flight": endpoint.in_flight,
+        "waiters": len(endpoint.queue),
+        "peak_in_flight": endpoint.peak_in_flight,
+        "peak_waiters": endpoint.peak_waiters,
+        "requests_per_minute": _budget(endpoint.requests),
+        "tokens_per_minute": _budget(endpoint.tokens),
+        "domains": {
+            domain.value: _domain(state, now) for domain, state in endpoint.domains.items()
         },
-    )
+    }
 
 
-def request_snapshot(state: "DomainState", now: float) -> RequestSnapshot:
+def _domain(state: DomainState, now: float) -> Facts:
     limiter = state.limiter
-    return RequestSnapshot(
-        captured_s=now,
-        key=state.key,
-        maximum=limiter.maximum,
-        limit=limiter.limit,
-        in_flight=state.in_flight,
-        waiters=state.lane.queued,
-        cooldown_s=max(0.0, limiter.blocked_until_s - now),
-        ceiling=limiter.ceiling,
-        consecutive_rate_limits=limiter.consecutive_rate_limits,
-        last_outcome=state.last_outcome,
-        peak_in_flight=state.peak_in_flight,
-    )
+    return {
+        "maximum": limiter.maximum,
+        "limit": limiter.limit,
+        "in_flight": state.in_flight,
+        "waiters": state.lane.queued,
+        "cooldown_s": max(0.0, limiter.blocked_until_s - now),
+        "ceiling": limiter.ceiling,
+        "consecutive_rate_limits": limiter.consecutive_rate_limits,
+        "last_outcome": state.last_outcome,
+        "peak_in_flight": state.peak_in_flight,
+    }
 
 
-def row_group_snapshot(row_groups: RowGroupAdmission) -> RowGroupSnapshot:
-    return RowGroupSnapshot(
-        mode="adaptive" if row_groups.adaptive else "fixed",
-        hard_cap=CapacityValue(row_groups.hard_cap, CapacitySource.CONFIGURED),
-        target=row_groups.target,
-        peak_target=row_groups.peak_target,
-        rows_guard=row_groups.rows_guard,
-        blocked={reason.value: count for reason, count in row_groups.blocked.items()},
-    )
+def _budget(budget: Budget) -> Facts:
+    if budget.limit:
+        return _value(budget.per_minute, budget.source)
+    reason = "no limit was configured, and no reply named one"
+    return {"value": None, "source": DEFAULT, "missing_reason": reason}
 
 
-def _budget(limit: int, source: str) -> CapacityValue:
-    if limit:
-        return CapacityValue(limit, CapacitySource(source))
-    return CapacityValue(
-        None, CapacitySource.DEFAULT, "no limit was configured, and no reply named one"
-    )
+def _value(value: int, source: str) -> Facts:
+    return {"value": value, "source": source}

@@ -38,19 +38,6 @@ class Sink(Protocol):
     def record(self, event: Event) -> None: ...
 
 
-class MemorySink:
-    """Keeps every event, for tests and for short runs."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def wants(self, kind: str) -> bool:  # noqa: ARG002 - this sink wants every kind
-        return True
-
-    def record(self, event: Event) -> None:
-        self.events.append(event)
-
-
 class CountingSink:
     """Counts events by kind and reason."""
 

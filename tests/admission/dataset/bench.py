@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
+from tests.admission.invariants import TASK_INVARIANTS
+from tests.core.sinks import MemorySink
 from windtunnel.admission.dataset.cells import DatasetCell, FailureAction, RowSeed
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.dataset.scheduler import CellQueue, CellRetries, DatasetScheduler
+from windtunnel.admission.dataset.scheduler import CellQueue, CellRetries, Dataset, DatasetScheduler
 from windtunnel.admission.events import EventReporter
-from windtunnel.admission.invariants import TASK_INVARIANTS
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.tasks.admission import TaskAdmission
 from windtunnel.admission.tasks.metadata import SchedulingMetadata, WorkKind, resolve, task_limits
 from windtunnel.admission.tasks.row_groups import RowGroupAdmission, rows_guard
 from windtunnel.core.invariants import InvariantChecker
 from windtunnel.core.random import Stream
-from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.core.telemetry import Telemetry
 
 OK, BAD, RATE_LIMITED, FAILS = "ok", "bad", "rate limited", "fails"
 Answer = Callable[[DatasetCell, float], str]
@@ -33,7 +34,7 @@ class Bench:
         group_rows: int = 8,
         groups_max: int = 8,
         tenants: Mapping[str, int] | None = None,
-        settings: CellRetries | None = None,
+        settings: CellRetries = CellRetries(),  # noqa: B008 - a constant
         service_s: Callable[[DatasetCell], float] = lambda cell: 1.0,
         models: Mapping[str, str] | None = None,
     ) -> None:
@@ -67,9 +68,7 @@ class Bench:
             groups_max, slots, rows_guard(max(1, len(rows)), group_rows), reporter=reporter
         )
         self.scheduler = DatasetScheduler(
-            self.graph,
-            places,
-            _groups(rows, group_rows),
+            Dataset(self.graph, places, _groups(rows, group_rows)),
             self.tasks,
             self.row_groups,
             Stream(1, "retries"),

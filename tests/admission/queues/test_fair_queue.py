@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.admission.queues.reference_queue import ReferenceQueue
 from windtunnel.admission.queues.fair_queue import FairQueue
 from windtunnel.admission.queues.groups import (
     READY,
@@ -16,7 +17,6 @@ from windtunnel.admission.queues.groups import (
     QueuedWork,
     Resource,
 )
-from windtunnel.admission.queues.reference_queue import ReferenceQueue
 from windtunnel.core.errors import InputError
 
 
@@ -33,7 +33,7 @@ class Line:
         for _ in range(count):
             self.made += 1
             self.queue.enqueue(
-                QueuedWork(f"{group}{self.made}", self.specs[group], self.lane, None, 0)
+                QueuedWork(f"{group}{self.made}", self.specs[group], self.lane, None)
             )
 
     def take(self, count: int) -> str:
@@ -123,13 +123,13 @@ def test_a_stale_selection_cannot_be_committed(change: str) -> None:
 
 def test_an_id_that_waits_is_accepted_once() -> None:
     line = Line(a=1)
-    item = QueuedWork("x", line.specs["a"], line.lane, None, 0.0)
+    item = QueuedWork("x", line.specs["a"], line.lane, None)
     assert line.queue.enqueue(item)
     version = line.queue.version
-    assert not line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None, 1.0))
+    assert not line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None))
     assert (line.queue.version, len(line.queue)) == (version, 1)
     assert line.take(1) == "a"
-    assert line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None, 2.0))
+    assert line.queue.enqueue(QueuedWork("x", line.specs["a"], line.lane, None))
 
 
 def test_discarding_the_head_lets_the_next_go() -> None:
@@ -147,13 +147,13 @@ def test_higher_priority_goes_first_and_lower_keeps_its_own_clock() -> None:
     lane = DemandLane("work", queue.add_bay(), [], [])
     high, old, new = GroupShare("high", priority=1), GroupShare("old"), GroupShare("new")
     for number in range(50):
-        queue.enqueue(QueuedWork(f"h{number}", high, lane, None, 0.0))
-        queue.enqueue(QueuedWork(f"o{number}", old, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"h{number}", high, lane, None))
+        queue.enqueue(QueuedWork(f"o{number}", old, lane, None))
     served = []
     for turn in range(70):
         if turn == 50:
             for number in range(20):
-                queue.enqueue(QueuedWork(f"n{number}", new, lane, None, 0.0))
+                queue.enqueue(QueuedWork(f"n{number}", new, lane, None))
         selection = queue.select()
         assert selection is not None
         queue.commit(selection)
@@ -167,8 +167,8 @@ def test_a_costly_item_is_charged_as_such() -> None:
     lane = DemandLane("work", queue.add_bay(), [], [])
     long, short = GroupShare("long"), GroupShare("short")
     for number in range(10):
-        queue.enqueue(QueuedWork(f"l{number}", long, lane, None, 0.0, cost=4.0))
-        queue.enqueue(QueuedWork(f"s{number}", short, lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"l{number}", long, lane, None, cost=4.0))
+        queue.enqueue(QueuedWork(f"s{number}", short, lane, None))
     served = ""
     for _ in range(10):
         selection = queue.select()
@@ -184,8 +184,8 @@ def test_ordering_state_is_bounded_by_active_groups() -> None:
     lane = DemandLane("work", queue.add_bay(), [], [])
     busy = GroupShare("busy")
     for number in range(3000):
-        queue.enqueue(QueuedWork(f"b{number}", busy, lane, None, 0.0))
-        queue.enqueue(QueuedWork(f"q{number}", GroupShare(f"once{number}"), lane, None, 0.0))
+        queue.enqueue(QueuedWork(f"b{number}", busy, lane, None))
+        queue.enqueue(QueuedWork(f"q{number}", GroupShare(f"once{number}"), lane, None))
         selection = queue.select()
         assert selection is not None
         queue.commit(selection)
@@ -214,7 +214,7 @@ def test_a_group_cannot_change_its_priority() -> None:
     line = Line(a=1)
     line.add("a")
     with pytest.raises(InputError, match="one group has one priority"):
-        line.queue.enqueue(QueuedWork("x", GroupShare("a", priority=2), line.lane, None, 0.0))
+        line.queue.enqueue(QueuedWork("x", GroupShare("a", priority=2), line.lane, None))
     assert "x" not in line.queue
 
 
@@ -250,9 +250,7 @@ class QueueMachine(RuleBasedStateMachine):
         self, number: int, group: tuple[str, int], weight: int, lane: int, cost: float
     ) -> None:
         spec = GroupShare(group[0], weight, group[1] // 2)
-        one, other = (
-            QueuedWork(str(number), spec, self.lanes[lane], None, 0.0, cost) for _ in range(2)
-        )
+        one, other = (QueuedWork(str(number), spec, self.lanes[lane], None, cost) for _ in range(2))
         state = self.fast.groups.get(spec.key)
         known = state is not None and state.lane is not None and state.spec.weight == weight
         accepted = self.fast.enqueue(one)

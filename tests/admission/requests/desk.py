@@ -53,7 +53,6 @@ class Desk:
         weight: int = 1,
         priority: int = 0,
         tokens: int = 0,
-        deadline_s: float = NEVER,
         model: str = "m",
     ) -> RequestAsk:
         return RequestAsk(
@@ -64,7 +63,6 @@ class Desk:
             weight=weight,
             priority=priority,
             tokens=tokens,
-            deadline_s=deadline_s,
         )
 
     def take(self, ask: RequestAsk | None = None) -> RequestLease:
@@ -72,13 +70,13 @@ class Desk:
         assert isinstance(answer, RequestLease)
         return answer
 
-    def wait(self, ask: RequestAsk | None = None) -> QueueTicket:
-        answer = self.admission.acquire(ask or self.ask(), self.now)
+    def wait(self, ask: RequestAsk | None = None, deadline_s: float = NEVER) -> QueueTicket:
+        answer = self.admission.acquire(ask or self.ask(), self.now, deadline_s)
         assert isinstance(answer, QueueTicket)
         return answer
 
     def refusal(self, ask: RequestAsk | None = None) -> RequestDenial:
-        answer = self.admission.try_acquire(ask or self.ask(), self.now)
+        answer = self.admission.acquire(ask or self.ask(), self.now, self.now)
         assert isinstance(answer, RequestDenied)
         return answer.reason
 

@@ -227,7 +227,6 @@ def test_a_refusal_ends_the_ramp_where_the_provider_stopped() -> None:
     assert limiter.room(0, 10.0) == 11
     end(limiter, limiter.admit(9, 10.0), Outcome.RATE_LIMITED, 10.05)
     assert (limiter.limit, limiter.ceiling) == (8, 8)
-    assert not limiter.is_ramping
 
 
 def test_raising_a_cap_raises_the_limit_unless_refusals_say_less() -> None:

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from windtunnel.admission.invariants import REQUEST_INVARIANTS
+from tests.admission.invariants import REQUEST_INVARIANTS
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.endpoint import (
@@ -39,7 +39,6 @@ class RequestMachine(RuleBasedStateMachine):
             "run",
             Streams(7),
             AimdSettings(startup_ramp_s=ramp_s, jitter_fraction=jitter, successes_until_increase=3),
-            maximum_limits={"p/n/embedding": 2},
             make_limiter=gradient if limiter is not None else None,
         )
         self.admission.register("p", "m", "a", 5, 0.0)
@@ -55,6 +54,7 @@ class RequestMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.leases: dict[int, RequestLease] = {}
         self.tickets: dict[str, QueueTicket] = {}
+        self.deadlines: dict[str, float] = {}
         self.admitted: list[tuple[float, int]] = []
         self.blocks: dict[str, float] = {}
 
@@ -63,19 +63,20 @@ class RequestMachine(RuleBasedStateMachine):
         self.leases[lease.id] = lease
         assert lease.acquired_s >= self.blocks.get(lease.domain.key, 0.0)
         if lease.ask.model == "n":
+            assert isinstance(lease.ask.tokens, int)
             self.admitted.append((self.now, lease.ask.tokens))
 
     def collect(self) -> None:
         for ticket in self.admission.take_resolved():
             assert self.tickets.pop(ticket.id) is ticket
             if ticket.lease is not None:
-                assert self.now < ticket.ask.deadline_s
+                assert self.now < self.deadlines[ticket.id]
                 self.got(ticket.lease)
                 self.nobody_was_overtaken(ticket)
             else:
                 assert ticket.denied is not None
                 assert ticket.denied.reason is RequestDenial.QUEUE_TIMEOUT
-                assert self.now >= ticket.ask.deadline_s
+                assert self.now >= self.deadlines[ticket.id]
 
     def nobody_was_overtaken(self, ticket: QueueTicket) -> None:
         """First in, first out within a group of one domain and priority."""
@@ -114,14 +115,10 @@ class RequestMachine(RuleBasedStateMachine):
             group=group,
             priority=priority,
             tokens=tokens,
-            deadline_s=self.now + timeout_s,
         )
         before = len(self.admission.ledger.active)
-        answer = (
-            self.admission.acquire(ask, self.now)
-            if may_wait
-            else self.admission.try_acquire(ask, self.now)
-        )
+        deadline_s = self.now + (timeout_s if may_wait else 0.0)
+        answer = self.admission.acquire(ask, self.now, deadline_s)
         self.collect()
         if isinstance(answer, RequestLease):
             self.got(answer)
@@ -129,6 +126,7 @@ class RequestMachine(RuleBasedStateMachine):
             assert may_wait
             assert answer.is_waiting
             self.tickets[answer.id] = answer
+            self.deadlines[answer.id] = deadline_s
         else:
             assert isinstance(answer, RequestDenied)
             assert len(self.admission.ledger.active) >= before
@@ -196,7 +194,7 @@ class RequestMachine(RuleBasedStateMachine):
         assert sorted(self.admission.ledger.active) == sorted(self.leases)
         assert self.admission.waiting == len(self.tickets)
         for endpoint in self.admission.endpoints():
-            mine = [lease for lease in self.leases.values() if lease.endpoint is endpoint]
+            mine = [lease for lease in self.leases.values() if lease.domain.endpoint is endpoint]
             assert endpoint.in_flight == len(mine)
             for state in endpoint.domains.values():
                 assert state.in_flight == len([x for x in mine if x.domain is state])
@@ -207,7 +205,7 @@ class RequestMachine(RuleBasedStateMachine):
         if not hasattr(self, "admission"):
             return
         for ticket in self.tickets.values():
-            endpoint, state = ticket.endpoint, ticket.domain
+            endpoint, state = ticket.domain.endpoint, ticket.domain
             if endpoint.in_flight >= endpoint.cap:
                 continue
             if state.limiter.room(state.in_flight, self.now) <= 0:
@@ -217,7 +215,7 @@ class RequestMachine(RuleBasedStateMachine):
             assert endpoint.budget_ready_s(ticket.ask, self.now) > self.now or any(
                 endpoint.budget_ready_s(other.ask, self.now) > self.now
                 for other in self.tickets.values()
-                if other.endpoint is endpoint
+                if other.domain.endpoint is endpoint
             )
             assert self.admission.next_wake_s() < NEVER
 

@@ -6,7 +6,12 @@ from tests.admission.requests.desk import Desk
 from windtunnel.admission.leases import Lease
 from windtunnel.admission.reasons import Domain, Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests.budgets import Budget, ObservedLimit, ObservedLimits
-from windtunnel.admission.requests.endpoint import RequestAsk, RequestDenied, RequestLease
+from windtunnel.admission.requests.endpoint import (
+    RequestAsk,
+    RequestDenied,
+    RequestLease,
+    TokenEstimate,
+)
 from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.errors import InputError
 
@@ -76,7 +81,7 @@ def test_groups_share_by_weight_and_priorities_go_first() -> None:
 def test_a_deadline_passes_by_itself() -> None:
     desk = Desk(cap=1)
     desk.take()
-    ticket = desk.wait(desk.ask(deadline_s=2.0))
+    ticket = desk.wait(deadline_s=2.0)
     assert desk.admission.next_wake_s() == 2.0
     assert desk.sleep_until(1.9) == []
     assert desk.sleep_until(2.0) == [ticket]
@@ -88,17 +93,17 @@ def test_a_deadline_passes_by_itself() -> None:
 
 def test_a_timeout_of_zero_is_immediate() -> None:
     desk = Desk(cap=1)
-    desk.take(desk.ask(deadline_s=0.0))
-    answer = desk.admission.acquire(desk.ask(deadline_s=0.0), 0.0)
+    assert isinstance(desk.admission.acquire(desk.ask(), 0.0, 0.0), RequestLease)
+    answer = desk.admission.acquire(desk.ask(), 0.0, 0.0)
     assert isinstance(answer, RequestDenied)
-    assert answer.reason is RequestDenial.QUEUE_TIMEOUT
+    assert answer.reason is RequestDenial.NO_CAPACITY
 
 
 def test_waiter_granted_after_its_deadline() -> None:
     """A release that comes late gives the lease to the next, not to whoever ran out."""
     desk = Desk(cap=1)
     lease = desk.take()
-    late, patient = desk.wait(desk.ask(deadline_s=2.0)), desk.wait()
+    late, patient = desk.wait(deadline_s=2.0), desk.wait()
     desk.now = 2.0
     assert desk.end(lease) == [late, patient]
     assert late.lease is None
@@ -121,7 +126,7 @@ def test_cancelling_gives_up_a_place_or_a_lease() -> None:
 def test_a_refusal_blocks_its_domain_and_says_until_when() -> None:
     desk = Desk(cap=4)
     desk.end(desk.take(), Outcome.RATE_LIMITED, retry_after_s=10.0)
-    answer = desk.admission.try_acquire(desk.ask(), 1.0)
+    answer = desk.admission.acquire(desk.ask(), 1.0, 1.0)
     assert isinstance(answer, RequestDenied)
     assert (answer.reason, answer.retry_at_s) == (RequestDenial.COOLDOWN, 10.0)
     desk.take(desk.ask(domain=Domain.EMBEDDING))
@@ -135,9 +140,7 @@ def test_a_waiter_blocked_elsewhere_does_not_stop_another_domain() -> None:
     desk.end(desk.take(), Outcome.RATE_LIMITED, retry_after_s=10.0)
     desk.wait()
     desk.take(desk.ask(domain=Domain.EMBEDDING))
-    assert isinstance(
-        desk.admission.try_acquire(desk.ask(domain=Domain.EMBEDDING), 0.0), RequestLease
-    )
+    desk.take(desk.ask(domain=Domain.EMBEDDING))
 
 
 def test_waiters_follow_the_startup_ramp() -> None:
@@ -162,7 +165,7 @@ def test_a_full_queue_refuses() -> None:
 def test_shutting_down_refuses_all_that_waits_and_comes() -> None:
     desk = Desk(cap=1)
     lease = desk.take()
-    ticket = desk.wait(desk.ask(deadline_s=9.0))
+    ticket = desk.wait(deadline_s=9.0)
     desk.admission.shut_down(1.0)
     assert desk.admission.take_resolved() == [ticket]
     assert ticket.denied is not None
@@ -291,26 +294,18 @@ def test_a_waiting_estimate_fits_whatever_budget_is_learned() -> None:
 
 def test_an_estimate_beyond_a_configured_budget_is_not_refused_either() -> None:
     desk = Desk(cap=9, tokens_per_minute=100)
-    desk.take(estimate(5000).until(NEVER))
+    desk.take(estimate(5000))
     assert desk.refusal(estimate(5000)) is RequestDenial.TOKEN_BUDGET
 
 
 def estimate(tokens: int) -> RequestAsk:
-    return RequestAsk("p", "m", Domain.CHAT, tokens=tokens, is_estimate=True)
+    return RequestAsk("p", "m", tokens=TokenEstimate(tokens))
 
 
 def guess(*, most: int = 0) -> RequestAsk:
     """A prompt of 10 tokens, and an answer that nothing is known of but its limit."""
-    tokens = 10 + (most or 512)
-    return RequestAsk(
-        "p",
-        "m",
-        Domain.CHAT,
-        tokens=tokens,
-        is_estimate=True,
-        prompt_tokens=10,
-        is_bounded=most > 0,
-    )
+    tokens = TokenEstimate(10 + (most or 512), prompt=10, is_bounded=most > 0)
+    return RequestAsk("p", "m", tokens=tokens)
 
 
 def test_the_guess_at_an_answer_is_learned_from_answers() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
@@ -16,7 +17,7 @@ from windtunnel.admission.tasks.metadata import (
     report_fallback,
     resolve,
 )
-from windtunnel.core.telemetry import MemorySink, Telemetry
+from windtunnel.core.telemetry import Telemetry
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from windtunnel.admission.invariants import TASK_INVARIANTS
+from tests.admission.invariants import TASK_INVARIANTS
+from tests.admission.queues.reference_queue import ReferenceQueue
+from tests.admission.tasks.admitting import admit_next
 from windtunnel.admission.leases import TaskLease
 from windtunnel.admission.queues.groups import (
     READY,
@@ -14,7 +16,6 @@ from windtunnel.admission.queues.groups import (
     GroupShare,
     QueuedWork,
 )
-from windtunnel.admission.queues.reference_queue import ReferenceQueue
 from windtunnel.admission.reasons import ReleaseResult
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION, TaskAdmission
 from windtunnel.admission.tasks.sharing import BoundedBorrow, SharePolicy, StrictFair, strict_share
@@ -114,7 +115,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 60), group=st.sampled_from(GROUPS), lane=st.integers(0, 4))
     def enqueue(self, number: int, group: GroupShare, lane: int) -> None:
-        item = QueuedWork(str(number), group, self.lanes[lane], None, self.now)
+        item = QueuedWork(str(number), group, self.lanes[lane], None)
         accepted = self.tasks.enqueue(str(number), group, self.lanes[lane], self.now)
         assert accepted == self.slow.enqueue(item)
 
@@ -125,7 +126,7 @@ class TaskMachine(RuleBasedStateMachine):
     @rule()
     def admit(self) -> None:
         expected = self.slow.select(self.oracle.fits, self.oracle.standing)
-        lease = self.tasks.admit_next(self.now)
+        lease = admit_next(self.tasks, self.now)
         if expected is None:
             assert lease is None
             return
@@ -140,11 +141,6 @@ class TaskMachine(RuleBasedStateMachine):
         lease = self.leases.pop(pick % len(self.leases))
         assert self.tasks.release(lease, self.now) is ReleaseResult.RELEASED
         assert self.tasks.release(lease, self.now) is ReleaseResult.DUPLICATE
-
-    @rule(name=st.sampled_from(sorted(LIMITS)), limit=st.integers(1, 6))
-    def change_limit(self, name: str, limit: int) -> None:
-        self.limits[name] = limit
-        self.tasks.set_limit(name, limit, self.now)
 
     @invariant()
     def its_own_invariants_hold(self) -> None:

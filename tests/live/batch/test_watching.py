@@ -16,7 +16,7 @@ from tests.live.server import Asked, Said, Server, answer
 from windtunnel.admission.reasons import Domain, Outcome
 from windtunnel.admission.requests.admission import RequestAdmission
 from windtunnel.admission.requests.budgets import ObservedLimit, ObservedLimits
-from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease
+from windtunnel.admission.requests.endpoint import RequestAsk, RequestLease, TokenEstimate
 from windtunnel.core.random import Streams
 from windtunnel.live.batch.tally import BatchView, ColumnView, ModelView, held_by
 from windtunnel.report.terminal.batch_progress import BatchPace, line, picture, showing
@@ -231,7 +231,7 @@ def test_a_budget_that_holds_a_run_back_is_shown() -> None:
 def test_which_budget_a_call_waits_for() -> None:
     admission = RequestAdmission("test", Streams(1))
     admission.register("p", "m", "m", 9, 0.0)
-    ask = RequestAsk("p", "m", Domain.CHAT, tokens=90, is_estimate=True)
+    ask = RequestAsk("p", "m", Domain.CHAT, tokens=TokenEstimate(90))
     lease = admission.acquire(ask, 0.0)
     assert isinstance(lease, RequestLease)
     learned = ObservedLimits(tokens=ObservedLimit(limit=100, left=40))

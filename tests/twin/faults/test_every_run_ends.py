@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.sinks import MemorySink
 from tests.twin.scaled import Script
 from tests.twin.test_termination import check_counts, draw_case
-from windtunnel.core.telemetry import MemorySink
 from windtunnel.scaling.decision import Decision
 from windtunnel.scaling.snapshot import Snapshot
 from windtunnel.twin.run import run

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from tests.twin.infrastructure.worlds import SCALING, scenario
 from windtunnel.core.errors import InputError
-from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.twin.run import run
 
 

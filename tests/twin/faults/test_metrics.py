@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from tests.core.sinks import MemorySink
 from tests.twin.faults.runs import faulty, plain
 from tests.twin.scaled import Script
 from tests.twin.test_lifecycle import elastic
-from windtunnel.core.telemetry import Event, MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.twin.results.chance import draws
 from windtunnel.twin.run import run
 from windtunnel.twin.scenario.load import load_text

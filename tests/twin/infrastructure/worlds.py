@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from windtunnel.core.telemetry import Event, MemorySink
+from tests.core.sinks import MemorySink
+from windtunnel.core.telemetry import Event
 from windtunnel.twin.compose import compose
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
 from windtunnel.twin.run import run

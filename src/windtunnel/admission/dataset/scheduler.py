@@ -13,7 +13,7 @@ so, unless a call is out that was sent before: it may still bring an answer.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from windtunnel.admission.dataset.cells import (
     DatasetCell,
@@ -23,18 +23,7 @@ from windtunnel.admission.dataset.cells import (
     RowSeed,
 )
 from windtunnel.admission.dataset.graph import ColumnGraph
-from windtunnel.admission.events import (
-    ROW_CLOSED,
-    ROW_COMPLETED,
-    ROW_GROUP_ADMITTED,
-    ROW_GROUP_ENDED,
-    TASK_COMPLETED,
-    TASK_DEFERRED,
-    TASK_SALVAGED,
-    Correlation,
-    EventReporter,
-)
-from windtunnel.admission.leases import TaskLease
+from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.queues.groups import DemandLane, GroupShare, Resource
 from windtunnel.admission.requests.headers import retry_delay_s
 from windtunnel.admission.requests.limiter import NEVER
@@ -57,32 +46,32 @@ REFUSALS_AT_ONCE: Final = 20
 """So many rate limits in a row, and a cell rests as after a failure: it may be alone with them."""
 
 
-class CellRetries:
-    """How often and how long a call that failed is tried again.
+class CellRetries(NamedTuple):
+    """How often and how long a call that failed is tried again."""
 
-    retries: failures in one round after which a cell is parked.
-    retry_time_s: how long a cell may be failing before it is given up; also how long nothing at
-      all may succeed before the run is stalled.
-    """
-
-    __slots__ = ("retries", "retry_time_s")
-
-    def __init__(self, retries: int = 4, retry_time_s: float = 600.0) -> None:
-        self.retries: Final = retries
-        self.retry_time_s: Final = retry_time_s
+    retries: int = 4
+    """Failures in one round after which a cell is parked."""
+    retry_time_s: float = 600.0
+    """How long a cell may be failing before it is given up; also how long nothing at all may
+    succeed before the run is stalled."""
 
 
-class CellQueue:
-    """Where cells wait: the lane of what they ask for, and the group that they are fair to.
+class CellQueue(NamedTuple):
+    """Where cells wait: the lane of what they ask for, and the group that they are fair to."""
 
-    What a lane asks for first, its narrowest resource, stands for the model.
-    """
+    lane: DemandLane
+    """What it asks for first, its narrowest resource, stands for the model."""
+    spec: GroupShare
 
-    __slots__ = ("lane", "spec")
 
-    def __init__(self, lane: DemandLane, spec: GroupShare) -> None:
-        self.lane: Final = lane
-        self.spec: Final = spec
+class Dataset(NamedTuple):
+    """What there is to do: columns, where the cells of each wait, and rows in groups."""
+
+    graph: ColumnGraph
+    queues: Sequence[Sequence[CellQueue]]
+    """Of each column, by the kind of a row."""
+    groups: Iterator[Sequence[RowSeed]]
+    """The rows of one group after another, asked for as they are admitted."""
 
 
 class DatasetScheduler:
@@ -90,22 +79,16 @@ class DatasetScheduler:
 
     def __init__(
         self,
-        graph: ColumnGraph,
-        places: Sequence[Sequence[CellQueue]],
-        groups: Iterator[Sequence[RowSeed]],
+        work: Dataset,
         tasks: TaskAdmission,
         row_groups: RowGroupAdmission,
         stream: Stream,
-        settings: CellRetries | None = None,
+        settings: CellRetries = CellRetries(),  # noqa: B008 - a constant
         *,
         advisory: PressureAdvisory | None = None,
         reporter: EventReporter | None = None,
     ) -> None:
-        """`places` are those of each column, by the kind of a row.
-
-        `groups` gives the rows of one group after another, and is asked as they are admitted.
-        """
-        assert len(places) == len(graph)
+        assert len(work.queues) == len(work.graph)
         self.tasks: Final = tasks
         self.row_groups: Final = row_groups
         self.is_stopping = False
@@ -113,35 +96,29 @@ class DatasetScheduler:
         self.resting = 0
         self.parked = 0
         self.open_rows = 0
-        self.ended_groups = 0
-        self._graph: Final = graph
-        self._places: Final = tuple(tuple(kinds) for kinds in places)
-        self._groups: Final = groups
+        self._graph: Final = work.graph
+        self._queues: Final = work.queues
+        self._groups: Final = work.groups
         self._stream: Final = stream
-        self._settings: Final = settings if settings is not None else CellRetries()
+        self._settings: Final = settings
         self._advisory: Final = advisory
         self._reporter: Final = reporter if reporter is not None else EventReporter()
         self._active: Final[dict[int, RowGroup]] = {}
         self._admitted = 0
         self._rests: Final = EventQueue()
         self._deferred: Final[dict[str, int]] = {}
-        self._first: Final = _distinct(
-            [place.lane for column in graph.roots for place in self._places[column]]
-        )
+        roots = [queue.lane for column in work.graph.roots for queue in work.queues[column]]
+        self._first: Final = list({lane.name: lane for lane in roots}.values())
         self._candidates: Final = [NextTask(frozenset({lane.name})) for lane in self._first]
         self._failing_since_s = NEVER
         self._out: Final[dict[str, float]] = {}
         """When each call that is out was sent, the earliest first."""
-        self._next: Sequence[RowSeed] = next(groups, ())
+        self._next: Sequence[RowSeed] = next(self._groups, ())
 
     @property
     def is_done(self) -> bool:
         """Whether every row is complete or closed."""
         return not self._active and not self._next
-
-    @property
-    def active_groups(self) -> int:
-        return len(self._active)
 
     def is_stalled(self, now: float) -> bool:
         """Whether calls have done nothing but fail for as long as they may."""
@@ -153,13 +130,9 @@ class DatasetScheduler:
         while not self.is_stopping:
             selection = self._advisory.select(now) if self._advisory else self.tasks.select()
             if selection is not None:
-                lease = self.tasks.acquire(selection, now)
-                assert isinstance(lease, TaskLease), "what was selected fits"
-                item = self.tasks.commit(selection, now)
-                assert item is not None, "nothing came between"
-                cell = item.payload
+                cell = selection.item.payload
                 assert isinstance(cell, DatasetCell)
-                cell.lease = lease
+                cell.lease = self.tasks.admit(selection, now)
                 cell.tries += 1
                 group = cell.row.group
                 group.queued -= 1
@@ -190,7 +163,7 @@ class DatasetScheduler:
         if row.is_closed:
             self._settle(row.group, now)
             return False
-        self._report(now, TASK_COMPLETED, cell, "", {"tries": cell.tries})
+        self._report(now, EventKind.TASK_COMPLETED, cell, "", {"tries": cell.tries})
         del row.cells[cell.column]
         row.left -= 1
         for child in self._graph.children[cell.column]:
@@ -198,7 +171,7 @@ class DatasetScheduler:
             if row.missing[child] == 0:
                 self._ready(row, child, now)
         if row.left == 0:
-            self._close(row, now, ROW_COMPLETED, "")
+            self._close(row, now, EventKind.ROW_COMPLETED, "")
         self._settle(row.group, now)
         return row.left == 0
 
@@ -269,7 +242,7 @@ class DatasetScheduler:
             rest_s = min(retry_delay_s(before - 1, self._stream), left_s)
             numbers["rest_s"] = rest_s
             self._rest(cell, now, rest_s)
-        self._report(now, TASK_DEFERRED, cell, reason, numbers)
+        self._report(now, EventKind.TASK_DEFERRED, cell, reason, numbers)
         self._settle(cell.row.group, now)
         return verdict
 
@@ -295,7 +268,7 @@ class DatasetScheduler:
         self._land(cell, now)
         was_open = not row.is_closed
         if was_open:
-            self._close(row, now, ROW_CLOSED, reason)
+            self._close(row, now, EventKind.ROW_CLOSED, reason)
         self._settle(row.group, now)
         return was_open
 
@@ -311,17 +284,17 @@ class DatasetScheduler:
         self.in_flight -= 1
 
     def _ready(self, row: DatasetRow, column: int, now: float) -> None:
-        cell = DatasetCell(row, column, self._graph.names[column])
+        cell = DatasetCell(row, column, f"{row.seed.row}/{self._graph.names[column]}")
         row.cells[column] = cell
         self._enqueue(cell, now)
 
     def _enqueue(self, cell: DatasetCell, now: float) -> None:
-        place = self._places[cell.column][cell.row.seed.kind]
-        accepted = self.tasks.enqueue(cell.id, place.spec, place.lane, now, cell)
+        queue = self._queue_of(cell)
+        accepted = self.tasks.enqueue(cell.id, queue.spec, queue.lane, now, cell)
         assert accepted, "a cell waits once"
         cell.row.group.queued += 1
 
-    def _close(self, row: DatasetRow, now: float, kind: str, reason: str) -> None:
+    def _close(self, row: DatasetRow, now: float, kind: EventKind, reason: str) -> None:
         """A row is complete or given up; whatever of it still waits is taken back."""
         row.is_closed = True
         group = row.group
@@ -338,9 +311,8 @@ class DatasetScheduler:
             elif self.tasks.discard(cell.id, now):
                 group.queued -= 1
         row.cells.clear()
-        if self._reporter.wants(kind):
-            numbers: dict[str, Plain] = {"row": row.seed.row, "row_group": group.id}
-            self._reporter.report(now, kind, f"row {row.seed.row}", reason, None, 0, numbers)
+        numbers: dict[str, Plain] = {"row": row.seed.row, "row_group": group.id}
+        self._reporter.report(now, kind, f"row {row.seed.row}", reason=reason, numbers=numbers)
 
     def _settle(self, group: RowGroup, now: float) -> None:
         """Ends a group with no open row, or salvages what is parked when nothing else goes on."""
@@ -348,12 +320,9 @@ class DatasetScheduler:
             return
         if group.open_rows == 0:
             del self._active[group.id]
-            self.ended_groups += 1
-            if self._reporter.wants(ROW_GROUP_ENDED):
-                numbers: dict[str, Plain] = {"rows": group.size, "took_s": now - group.admitted_s}
-                self._reporter.report(
-                    now, ROW_GROUP_ENDED, f"row group {group.id}", "", None, 0, numbers
-                )
+            numbers: dict[str, Plain] = {"rows": group.size, "took_s": now - group.admitted_s}
+            kind = EventKind.ROW_GROUP_ENDED
+            self._reporter.report(now, kind, f"row group {group.id}", numbers=numbers)
             return
         parked = list(group.parked)
         group.parked.clear()
@@ -362,7 +331,7 @@ class DatasetScheduler:
             self._count_deferred(cell, -1)
             cell.round += 1
             cell.attempts = 0
-            self._report(now, TASK_SALVAGED, cell, "", {"round": cell.round})
+            self._report(now, EventKind.TASK_SALVAGED, cell, "", {"round": cell.round})
             self._enqueue(cell, now)
 
     def _end_rests(self, now: float) -> None:
@@ -400,10 +369,8 @@ class DatasetScheduler:
         self._admitted += 1
         self._active[group.id] = group
         self.open_rows += group.size
-        if self._reporter.wants(ROW_GROUP_ADMITTED):
-            self._reporter.report(
-                now, ROW_GROUP_ADMITTED, f"row group {group.id}", "", None, 0, {"rows": group.size}
-            )
+        kind, numbers = EventKind.ROW_GROUP_ADMITTED, {"rows": group.size}
+        self._reporter.report(now, kind, f"row group {group.id}", numbers=numbers)
         for seed in self._next:
             self._start_row(seed, group, now)
         self._next = next(self._groups, ())
@@ -431,7 +398,7 @@ class DatasetScheduler:
         return is_next_group_blocked(waits, self._candidates)
 
     def _count_deferred(self, cell: DatasetCell, more: int) -> None:
-        lane = self._places[cell.column][cell.row.seed.kind].lane.name
+        lane = self._queue_of(cell).lane.name
         self._deferred[lane] = self._deferred.get(lane, 0) + more
 
     def _check_liveness(self) -> None:
@@ -443,14 +410,14 @@ class DatasetScheduler:
             hint="a bug in Windtunnel: please report it",
         )
 
+    def _queue_of(self, cell: DatasetCell) -> CellQueue:
+        return self._queues[cell.column][cell.row.seed.kind]
+
     def _report(
-        self, now: float, kind: str, cell: DatasetCell, reason: str, numbers: dict[str, Plain]
+        self, now: float, kind: EventKind, cell: DatasetCell, reason: str, numbers: dict[str, Plain]
     ) -> None:
         if self._reporter.wants(kind):
-            spec = self._places[cell.column][cell.row.seed.kind].spec
-            correlation = Correlation(spec.key, cell.id, f"{cell.id}#{cell.tries}")
-            self._reporter.report(now, kind, cell.id, reason, correlation, 0, numbers)
-
-
-def _distinct(lanes: list[DemandLane]) -> list[DemandLane]:
-    return list({lane.name: lane for lane in lanes}.values())
+            about = Correlation(self._queue_of(cell).spec.key, cell.id, f"{cell.id}#{cell.tries}")
+            self._reporter.report(
+                now, kind, cell.id, reason=reason, correlation=about, numbers=numbers
+            )

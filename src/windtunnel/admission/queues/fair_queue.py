@@ -7,7 +7,7 @@ stand in one *bay*, which is open or short as a whole. So a selection looks at t
 each open bay and costs O(log groups) to commit, however many tasks and groups wait.
 
 Order: groups whose policy lets them go first, then higher priority, then the smaller start tag of
-start-time fair queueing, then the group queued longer. `reference_queue.py` is the same thing
+start-time fair queueing, then the group queued longer. A test holds it equal to the same thing
 done slowly and obviously.
 """
 
@@ -17,7 +17,6 @@ from windtunnel.admission.queues.groups import (
     PRIORITY_MAX,
     READY,
     REFUSED,
-    YIELDING,
     DemandLane,
     GroupShare,
     LaneGroup,
@@ -36,15 +35,12 @@ _FARTHEST: Final = 1e15
 class Selection:
     """Whose turn it is; it can be committed as long as the queue has not changed."""
 
-    __slots__ = ("group", "item", "version", "yielding")
+    __slots__ = ("group", "item", "version")
 
-    def __init__(
-        self, item: QueuedWork, group: QueueGroup, version: int, *, yielding: bool
-    ) -> None:
+    def __init__(self, item: QueuedWork, group: QueueGroup, version: int) -> None:
         self.item: Final = item
         self.group: Final = group
         self.version: Final = version
-        self.yielding: Final = yielding
 
 
 class PriorityLevel:
@@ -126,7 +122,7 @@ class FairQueue:
             return None
         head = group.first
         assert head is not None
-        return Selection(head, group, self.version, yielding=group.standing == YIELDING)
+        return Selection(head, group, self.version)
 
     def next_group(self) -> QueueGroup | None:
         best: HeapNode | None = None

@@ -156,7 +156,7 @@ class DemandLane(HeapNode):
 class QueuedWork:
     """A unit of work that waits. It is in one queue at most, and knows its neighbours there."""
 
-    __slots__ = ("after", "ahead", "cost", "enqueued_s", "group", "id", "lane", "payload")
+    __slots__ = ("after", "ahead", "cost", "group", "id", "lane", "payload")
 
     def __init__(
         self,
@@ -164,7 +164,6 @@ class QueuedWork:
         group: GroupShare,
         lane: DemandLane,
         payload: object,
-        enqueued_s: float,
         cost: float = 1.0,
     ) -> None:
         if not cost > 0.0:
@@ -173,7 +172,6 @@ class QueuedWork:
         self.group: Final = group
         self.lane: Final = lane
         self.payload: Final = payload
-        self.enqueued_s: Final = enqueued_s
         self.cost: Final = cost
         self.ahead: QueuedWork | None = None
         self.after: QueuedWork | None = None

@@ -6,13 +6,12 @@ that a driver wakes exactly them. `next_wake_s` says when to call `advance` alth
 happened: a deadline, the end of a wait, a step of a ramp, room in a budget. Nothing polls.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
-from windtunnel.admission import events as kinds
-from windtunnel.admission.events import EventReporter
+from windtunnel.admission.events import EventKind, EventReporter
 from windtunnel.admission.leases import Lease, Ledger
-from windtunnel.admission.queues.groups import DemandLane, QueuedWork
+from windtunnel.admission.queues.groups import QueuedWork
 from windtunnel.admission.reasons import Outcome, ReleaseResult, RequestDenial
 from windtunnel.admission.requests.budgets import CONFIGURED, UNLIMITED, Budget, ObservedLimits
 from windtunnel.admission.requests.endpoint import (
@@ -25,8 +24,7 @@ from windtunnel.admission.requests.endpoint import (
 )
 from windtunnel.admission.requests.events import (
     report_denied,
-    report_ended_wait,
-    report_granted,
+    report_end_of_wait,
     report_limit,
     report_refused_release,
     report_release,
@@ -58,20 +56,16 @@ class RequestAdmission:
         streams: Streams,
         settings: AimdSettings | None = None,
         *,
-        initial_limits: Mapping[str, int] | None = None,
-        maximum_limits: Mapping[str, int] | None = None,
         make_limiter: MakeLimiter | None = None,
         waiters_max: int = WAITERS_MAX,
         reporter: EventReporter | None = None,
     ) -> None:
-        """Limits are given by key, `provider/model/domain`; `make_limiter` replaces AIMD."""
+        """`make_limiter` replaces AIMD."""
         self.ledger: Final = Ledger(generation)
         self.is_shut = False
         self.waiting = 0
         self._streams: Final = streams
         self._settings: Final = settings if settings is not None else AimdSettings()
-        self._initial_limits: Final[dict[str, int]] = dict(initial_limits or {})
-        self._maximum_limits: Final[dict[str, int]] = dict(maximum_limits or {})
         self._make_limiter: Final = make_limiter
         self._waiters_max: Final = waiters_max
         self._reporter: Final = reporter if reporter is not None else EventReporter()
@@ -112,55 +106,38 @@ class RequestAdmission:
         endpoint.caps[alias] = cap
         before, endpoint.cap = endpoint.cap, min(endpoint.caps.values())
         for state in endpoint.domains.values():
-            state.limiter.set_maximum(self._maximum(endpoint, state.key))
+            state.limiter.set_maximum(endpoint.cap)
         if self._reports:
-            kind = kinds.REQUEST_CAP_CHANGED if before else kinds.REQUEST_REGISTERED
-            self._reporter.report(
-                now, kind, f"{provider}/{model}", "", None, 0, {"cap": endpoint.cap, "was": before}
-            )
+            kind = EventKind.REQUEST_CAP_CHANGED if before else EventKind.REQUEST_REGISTERED
+            numbers: dict[str, Plain] = {"cap": endpoint.cap, "was": before}
+            self._reporter.report(now, kind, endpoint.key, numbers=numbers)
         self._catch_up(now)
         self._admit(endpoint, now)
 
-    def try_acquire(self, ask: RequestAsk, now: float) -> RequestLease | RequestDenied:
-        """A lease at once, or why not; a refused call consumes nothing."""
-        found = self._find(ask, now)
-        if isinstance(found, RequestDenied):
-            return self._denied(found, now)
-        endpoint, state = found
-        if self._is_someone_ahead(endpoint, state):
-            denied = RequestDenied(ask, RequestDenial.QUEUED_WAITERS_AHEAD, self.next_wake_s())
-            return self._denied(denied, now)
-        refused = self._refusal(endpoint, state, ask, now)
-        if refused is not None:
-            return self._denied(refused, now)
-        return self._grant(endpoint, state, ask, f"call-{self.ledger.issued + 1}", now)
+    def acquire(
+        self, ask: RequestAsk, now: float, deadline_s: float = NEVER
+    ) -> RequestLease | QueueTicket | RequestDenied:
+        """A lease at once, or a place in the queue until a deadline.
 
-    def acquire(self, ask: RequestAsk, now: float) -> RequestLease | QueueTicket | RequestDenied:
-        """A lease at once, or a place in the queue until the ask's deadline."""
-        found = self._find(ask, now)
-        if isinstance(found, RequestDenied):
-            return self._denied(found, now)
-        endpoint, state = found
-        if (
-            not self._is_someone_ahead(endpoint, state)
-            and self._refusal(endpoint, state, ask, now) is None
-        ):
-            return self._grant(endpoint, state, ask, f"call-{self.ledger.issued + 1}", now)
-        if ask.deadline_s <= now:
-            return self._denied(RequestDenied(ask, RequestDenial.QUEUE_TIMEOUT, NEVER), now)
+        With a deadline that is not after now there is no wait: a call that cannot start is denied
+        with the reason. A denied call consumes nothing.
+        """
+        state = self._find(ask, now)
+        if isinstance(state, RequestDenied):
+            return self._denied(state, now)
+        refused = self._refusal(state, ask, now)
+        if refused is None:
+            return self._grant(state, ask, f"call-{self.ledger.issued + 1}", now)
+        if deadline_s <= now:
+            return self._denied(refused, now)
         if self.waiting >= self._waiters_max:
             return self._denied(RequestDenied(ask, RequestDenial.QUEUE_FULL, NEVER), now)
-        return self._wait(endpoint, state, ask, now)
+        return self._wait(state, ask, now, deadline_s)
 
     def could_start(self, ask: RequestAsk, now: float) -> bool:
         """Whether `acquire` would give a lease at once; nothing is reported or taken."""
-        found = self._find(ask, now)
-        if isinstance(found, RequestDenied):
-            return False
-        endpoint, state = found
-        if self._is_someone_ahead(endpoint, state):
-            return False
-        return self._refusal(endpoint, state, ask, now) is None
+        state = self._find(ask, now)
+        return not isinstance(state, RequestDenied) and self._refusal(state, ask, now) is None
 
     def load(self, ask: RequestAsk) -> float:
         """How full the endpoint of an ask is: what is in flight of what is allowed."""
@@ -173,7 +150,7 @@ class RequestAdmission:
         self._catch_up(now)
         if ticket.is_waiting:
             self._resolve(ticket, RequestDenied(ticket.ask, RequestDenial.CANCELLED, NEVER), now)
-            self._admit(ticket.endpoint, now)
+            self._admit(ticket.domain.endpoint, now)
         elif ticket.lease is not None and ticket.lease.id in self.ledger.active:
             self.release(ticket.lease, Outcome.LOCAL_CANCELLED, now)
 
@@ -196,7 +173,7 @@ class RequestAdmission:
             return result
         assert isinstance(held, RequestLease)
         self._catch_up(now)
-        endpoint, state, limiter = held.endpoint, held.domain, held.domain.limiter
+        state, endpoint, limiter = held.domain, held.domain.endpoint, held.domain.limiter
         endpoint.in_flight -= 1
         state.in_flight -= 1
         state.last_outcome = outcome.value
@@ -227,7 +204,7 @@ class RequestAdmission:
                 waited.deadline = None
                 denied = RequestDenied(waited.ask, RequestDenial.QUEUE_TIMEOUT, NEVER)
                 self._resolve(waited, denied, now)
-                endpoint = waited.endpoint
+                endpoint = waited.domain.endpoint
             else:
                 assert isinstance(waited, ModelEndpoint)
                 endpoint = waited
@@ -263,9 +240,7 @@ class RequestAdmission:
 
     # What follows keeps leases, queues, limits and timers in step.
 
-    def _find(
-        self, ask: RequestAsk, now: float
-    ) -> tuple[ModelEndpoint, DomainState] | RequestDenied:
+    def _find(self, ask: RequestAsk, now: float) -> DomainState | RequestDenied:
         if self.is_shut:
             return RequestDenied(ask, RequestDenial.SHUTDOWN, NEVER)
         endpoint = self._endpoints.get((ask.provider, ask.model))
@@ -276,27 +251,25 @@ class RequestAdmission:
             return RequestDenied(ask, RequestDenial.TOO_LARGE, NEVER)
         state = endpoint.domains.get(ask.domain)
         if state is None:
-            key = f"{ask.provider}/{ask.model}/{ask.domain.value}"
-            maximum = self._maximum(endpoint, key)
+            key = ask.key
             limiter: RequestLimiter
             if self._make_limiter is not None:
-                limiter = self._make_limiter(key, maximum, now)
+                limiter = self._make_limiter(key, endpoint.cap, now)
             else:
-                initial = self._initial_limits.get(key, maximum)
                 stream = self._streams[f"admission.{key}"]
-                limiter = AimdLimiter(maximum, initial, self._settings, stream, now)
-            state = DomainState(key, limiter, DemandLane(key, endpoint.bay, [], []))
+                limiter = AimdLimiter(endpoint.cap, endpoint.cap, self._settings, stream, now)
+            state = DomainState(key, endpoint, limiter)
             endpoint.domains[ask.domain] = state
-        return endpoint, state
+        return state
 
-    def _maximum(self, endpoint: ModelEndpoint, key: str) -> int:
-        return max(1, min(endpoint.cap, self._maximum_limits.get(key, endpoint.cap)))
-
-    def _refusal(
-        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, now: float
-    ) -> RequestDenied | None:
-        """Why a call could not start now even if nothing were queued."""
-        limiter = state.limiter
+    def _refusal(self, state: DomainState, ask: RequestAsk, now: float) -> RequestDenied | None:
+        """Why a call cannot start now; None when it can."""
+        endpoint, limiter = state.endpoint, state.limiter
+        # A waiter must not be overtaken: one of the domain, or one that lacks budget only.
+        if len(endpoint.queue) > 0 and (
+            state.lane.queued > 0 or endpoint.queue.next_group() is not None
+        ):
+            return RequestDenied(ask, RequestDenial.QUEUED_WAITERS_AHEAD, self.next_wake_s())
         if now < limiter.blocked_until_s:
             return RequestDenied(ask, RequestDenial.COOLDOWN, limiter.blocked_until_s)
         if limiter.room(state.in_flight, now) <= 0:
@@ -313,68 +286,61 @@ class RequestAdmission:
                 return RequestDenied(ask, RequestDenial.TOKEN_BUDGET, tokens_s)
         return None
 
-    def _grant(
-        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, work_id: str, now: float
-    ) -> RequestLease:
+    def _grant(self, state: DomainState, ask: RequestAsk, work_id: str, now: float) -> RequestLease:
+        endpoint = state.endpoint
         endpoint.in_flight += 1
         state.in_flight += 1
         if endpoint.in_flight > endpoint.peak_in_flight:
             endpoint.peak_in_flight = endpoint.in_flight
         if state.in_flight > state.peak_in_flight:
             state.peak_in_flight = state.in_flight
+        endpoint.requests.spend(1, now)
         lease = RequestLease(
             self.ledger.next_id(),
             self.ledger.generation,
             work_id,
             ask,
-            endpoint,
             state,
             state.limiter.admit(state.in_flight, now),
-            endpoint.requests.spend(1, now),
             endpoint.tokens.spend(endpoint.tokens_of(ask), now),
             now,
         )
         self.ledger.active[lease.id] = lease
         if self._reports:
-            report_request(self._reporter, kinds.REQUEST_LEASE_ACQUIRED, state, ask, lease.id, now)
+            report_request(
+                self._reporter, EventKind.REQUEST_LEASE_ACQUIRED, state, ask, now, lease.id
+            )
             report_limit(self._reporter, lease, "", now)
         return lease
 
     def _wait(
-        self, endpoint: ModelEndpoint, state: DomainState, ask: RequestAsk, now: float
+        self, state: DomainState, ask: RequestAsk, now: float, deadline_s: float
     ) -> RequestLease | QueueTicket:
         self._tickets += 1
-        ticket = QueueTicket(f"wait-{self._tickets}", ask, endpoint, state, now)
-        endpoint.queue.enqueue(
-            QueuedWork(ticket.id, endpoint.spec(ask, state), state.lane, ticket, now)
-        )
+        endpoint = state.endpoint
+        ticket = QueueTicket(f"wait-{self._tickets}", ask, state, now)
+        endpoint.queue.enqueue(QueuedWork(ticket.id, endpoint.spec(ask, state), state.lane, ticket))
         self.waiting += 1
         waiters = len(endpoint.queue)
         if waiters > endpoint.peak_waiters:
             endpoint.peak_waiters = waiters
         if self._reports:
             if waiters == 1:
-                report_request(self._reporter, kinds.REQUEST_QUEUE_FORMED, state, ask, 0, now)
-            report_request(self._reporter, kinds.REQUEST_WAIT_STARTED, state, ask, 0, now)
+                report_request(self._reporter, EventKind.REQUEST_QUEUE_FORMED, state, ask, now)
+            report_request(self._reporter, EventKind.REQUEST_WAIT_STARTED, state, ask, now)
         self._admit(endpoint, now)
         lease = ticket.lease
         if lease is not None:
             self._resolved.remove(ticket)
             return lease
-        if ask.deadline_s < NEVER:
-            ticket.deadline = self._timers.push(ask.deadline_s, 0, ticket)
+        if deadline_s < NEVER:
+            ticket.deadline = self._timers.push(deadline_s, 0, ticket)
         return ticket
 
     def _catch_up(self, now: float) -> None:
         """Lets what is due happen first: no lease is given after a deadline."""
         if self._timers.next_s <= now:
             self.advance(now)
-
-    def _is_someone_ahead(self, endpoint: ModelEndpoint, state: DomainState) -> bool:
-        """Whether a waiter would be overtaken: one of the domain, or one that lacks budget only."""
-        if len(endpoint.queue) == 0:
-            return False
-        return state.lane.queued > 0 or endpoint.queue.next_group() is not None
 
     def _admit(self, endpoint: ModelEndpoint, now: float) -> None:
         """Gives leases to waiters in fair order until something lacks, and plans the next look."""
@@ -397,10 +363,10 @@ class RequestAdmission:
                 break
             queue.commit(selection)
             self._stop_waiting(ticket)
-            ticket.lease = self._grant(endpoint, ticket.domain, ticket.ask, ticket.id, now)
+            ticket.lease = self._grant(ticket.domain, ticket.ask, ticket.id, now)
             self._resolved.append(ticket)
             if self._reports:
-                report_granted(self._reporter, ticket, now)
+                report_end_of_wait(self._reporter, ticket, now)
             wake_s = NEVER
         self._plan_wake(endpoint, wake_s)
 
@@ -431,13 +397,13 @@ class RequestAdmission:
 
     def _resolve(self, ticket: QueueTicket, denied: RequestDenied, now: float) -> None:
         """Ends a wait without a lease."""
-        ticket.endpoint.queue.discard(ticket.id)
+        ticket.domain.endpoint.queue.discard(ticket.id)
         self._stop_waiting(ticket)
         ticket.denied = denied
         if denied.reason is not RequestDenial.CANCELLED:
             self._resolved.append(ticket)
         if self._reports:
-            report_ended_wait(self._reporter, ticket, denied, now)
+            report_end_of_wait(self._reporter, ticket, now)
 
     def _stop_waiting(self, ticket: QueueTicket) -> None:
         self.waiting -= 1
@@ -460,15 +426,8 @@ class RequestAdmission:
                 "requests_per_minute": requests.per_minute,
                 "tokens_per_minute": tokens.per_minute,
             }
-            self._reporter.report(
-                now,
-                kinds.REQUEST_BUDGET_CHANGED,
-                f"{endpoint.provider}/{endpoint.model}",
-                "headers",
-                None,
-                0,
-                numbers,
-            )
+            kind = EventKind.REQUEST_BUDGET_CHANGED
+            self._reporter.report(now, kind, endpoint.key, reason="headers", numbers=numbers)
 
 
 def _configure(budget: Budget, limit: int) -> None:

@@ -1,8 +1,6 @@
-"""One provider's model: its cap, its limits by domain, its budgets, and its queue.
+"""One provider's model: its cap, its limits by domain, its budgets, and its queue."""
 
-State of request admission, owned by `requests.py`; the two are apart for length only.
-"""
-
+from dataclasses import dataclass
 from typing import Final
 
 from windtunnel.admission.events import Correlation
@@ -11,7 +9,7 @@ from windtunnel.admission.queues.fair_queue import FairQueue
 from windtunnel.admission.queues.groups import DemandLane, GroupShare
 from windtunnel.admission.reasons import Domain, RequestDenial
 from windtunnel.admission.requests.budgets import Budget, Spent
-from windtunnel.admission.requests.limiter import NEVER, Admission, RequestLimiter
+from windtunnel.admission.requests.limiter import Admission, RequestLimiter
 from windtunnel.core.errors import InputError
 from windtunnel.core.loop import Entry
 
@@ -21,77 +19,41 @@ _DEVIATIONS: Final = 2.0
 """How many mean deviations above the mean an answer is taken for."""
 
 
-class RequestAsk:
-    """One outbound call that wants to start: to whom, on whose behalf, how large, until when.
+@dataclass
+class TokenEstimate:
+    """Tokens that a call is expected to take; its reply says what it took.
 
-    `tokens` that are only an estimate are no reason to refuse: where they exceed a whole budget,
-    the call waits until all of it is free. Its reply says what it took. Where `prompt_tokens` says
-    which of them are the prompt's, the rest is a guess at the answer that earlier answers replace;
-    with `is_bounded` the request allows no longer answer than that.
+    An estimate is no reason to refuse a call: where it exceeds a whole budget, the call waits until
+    all of it is free. Where `prompt` says which of the tokens are the prompt's, the rest is a guess
+    at the answer that earlier answers replace; with `is_bounded` the request allows no longer
+    answer than that.
     """
 
-    __slots__ = (
-        "correlation",
-        "deadline_s",
-        "domain",
-        "group",
-        "is_bounded",
-        "is_estimate",
-        "model",
-        "priority",
-        "prompt_tokens",
-        "provider",
-        "tokens",
-        "weight",
-    )
+    tokens: int
+    prompt: int = -1
+    is_bounded: bool = False
 
-    def __init__(
-        self,
-        provider: str,
-        model: str,
-        domain: Domain,
-        *,
-        group: str = "",
-        weight: int = 1,
-        priority: int = 0,
-        tokens: int = 0,
-        is_estimate: bool = False,
-        prompt_tokens: int = -1,
-        is_bounded: bool = False,
-        deadline_s: float = NEVER,
-        correlation: Correlation | None = None,
-    ) -> None:
-        if tokens < 0:
-            raise InputError(f"{tokens} is not a number of tokens", allowed="0 or more")
-        self.provider: Final = provider
-        self.model: Final = model
-        self.domain: Final = domain
-        self.group: Final = group
-        self.weight: Final = weight
-        self.priority: Final = priority
-        self.tokens: Final = tokens
-        self.is_estimate: Final = is_estimate
-        self.prompt_tokens: Final = prompt_tokens
-        self.is_bounded: Final = is_bounded
-        self.deadline_s: Final = deadline_s
-        self.correlation: Final = correlation
 
-    def until(self, deadline_s: float) -> "RequestAsk":
-        """The same ask, given up at the latest at `deadline_s`."""
-        return RequestAsk(
-            self.provider,
-            self.model,
-            self.domain,
-            group=self.group,
-            weight=self.weight,
-            priority=self.priority,
-            tokens=self.tokens,
-            is_estimate=self.is_estimate,
-            prompt_tokens=self.prompt_tokens,
-            is_bounded=self.is_bounded,
-            deadline_s=min(deadline_s, self.deadline_s),
-            correlation=self.correlation,
-        )
+@dataclass
+class RequestAsk:
+    """One outbound call that wants to start: to whom, on whose behalf, and how large."""
+
+    provider: str
+    model: str
+    domain: Domain = Domain.CHAT
+    group: str = ""
+    weight: int = 1
+    priority: int = 0
+    tokens: int | TokenEstimate = 0
+    correlation: Correlation | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, int) and self.tokens < 0:
+            raise InputError(f"{self.tokens} is not a number of tokens", allowed="0 or more")
+
+    @property
+    def key(self) -> str:
+        return f"{self.provider}/{self.model}/{self.domain.value}"
 
 
 class RequestDenied:
@@ -109,6 +71,7 @@ class DomainState:
     """The limit of one domain of an endpoint, and what is in flight under it."""
 
     __slots__ = (
+        "endpoint",
         "in_flight",
         "key",
         "lane",
@@ -119,10 +82,11 @@ class DomainState:
         "reported_limit",
     )
 
-    def __init__(self, key: str, limiter: RequestLimiter, lane: DemandLane) -> None:
+    def __init__(self, key: str, endpoint: "ModelEndpoint", limiter: RequestLimiter) -> None:
         self.key: Final = key
+        self.endpoint: Final = endpoint
         self.limiter: Final = limiter
-        self.lane: Final = lane
+        self.lane: Final = DemandLane(key, endpoint.bay, [], [])
         self.in_flight = 0
         self.peak_in_flight = 0
         self.last_outcome = ""
@@ -168,6 +132,7 @@ class ModelEndpoint:
     def __init__(self, provider: str, model: str, requests: Budget, tokens: Budget) -> None:
         self.provider: Final = provider
         self.model: Final = model
+        self.key: Final = f"{provider}/{model}"
         self.caps: Final[dict[str, int]] = {}
         self.cap = 0
         self.in_flight = 0
@@ -184,20 +149,22 @@ class ModelEndpoint:
 
     def tokens_of(self, ask: RequestAsk) -> int:
         """What an ask takes of the token budget, which may have been learned while it waited."""
-        tokens = ask.tokens
-        if not ask.is_estimate:
-            return tokens
-        if ask.prompt_tokens >= 0 and self.answers.is_known:
-            likely = ask.prompt_tokens + self.answers.likely
-            if likely < tokens or not ask.is_bounded:
+        estimate = ask.tokens
+        if isinstance(estimate, int):
+            return estimate
+        tokens = estimate.tokens
+        if estimate.prompt >= 0 and self.answers.is_known:
+            likely = estimate.prompt + self.answers.likely
+            if likely < tokens or not estimate.is_bounded:
                 tokens = likely
         limit = self.tokens.limit
         return limit if 0 < limit < tokens else tokens
 
     def answered(self, ask: RequestAsk, tokens_used: int) -> None:
         """A call succeeded and says what it took: the guess for the next is better."""
-        if ask.prompt_tokens >= 0 and tokens_used > 0:
-            self.answers.saw(tokens_used - ask.prompt_tokens)
+        estimate = ask.tokens
+        if not isinstance(estimate, int) and estimate.prompt >= 0 and tokens_used > 0:
+            self.answers.saw(tokens_used - estimate.prompt)
 
     def budget_ready_s(self, ask: RequestAsk, now: float) -> float:
         """When one more request of this size fits both budgets; infinity when it never will."""
@@ -221,7 +188,7 @@ class ModelEndpoint:
 class RequestLease(Lease):
     """The right to make one call, with what it was admitted on."""
 
-    __slots__ = ("admission", "ask", "domain", "endpoint", "request_spent", "token_spent")
+    __slots__ = ("admission", "ask", "domain", "token_spent")
 
     def __init__(
         self,
@@ -229,19 +196,15 @@ class RequestLease(Lease):
         generation: str,
         work_id: str,
         ask: RequestAsk,
-        endpoint: ModelEndpoint,
         domain: DomainState,
         admission: Admission,
-        request_spent: Spent | None,
         token_spent: Spent | None,
         acquired_s: float,
     ) -> None:
         super().__init__(id, generation, work_id, ask.group, acquired_s)
         self.ask: Final = ask
-        self.endpoint: Final = endpoint
         self.domain: Final = domain
         self.admission: Final = admission
-        self.request_spent: Final = request_spent
         self.token_spent: Final = token_spent
 
 
@@ -253,7 +216,6 @@ class QueueTicket:
         "deadline",
         "denied",
         "domain",
-        "endpoint",
         "id",
         "lease",
         "since_s",
@@ -264,13 +226,11 @@ class QueueTicket:
         self,
         id: str,  # noqa: A002 - an id is what it is
         ask: RequestAsk,
-        endpoint: ModelEndpoint,
         domain: DomainState,
         since_s: float,
     ) -> None:
         self.id: Final = id
         self.ask: Final = ask
-        self.endpoint: Final = endpoint
         self.domain: Final = domain
         self.since_s: Final = since_s
         self.deadline: Entry | None = None

@@ -302,10 +302,6 @@ class AimdLimiter(RequestLimiter):
             self._ramp_target = self.limit
             self.limit = 1
 
-    @property
-    def is_ramping(self) -> bool:
-        return self._ramp_target > 0
-
     def room(self, in_flight: int, now: float) -> int:
         if now < self.blocked_until_s:
             return 0

@@ -2,24 +2,13 @@
 
 Used in two phases: `select` says whose turn it is, `acquire` gives it a lease or says why not,
 `commit` takes it out of the queue and fails when the queue changed meanwhile (then the lease goes
-back). `admit_next` does the three at once. Time is an argument; nothing here waits.
+back). `admit` does the last two at once. Time is an argument; nothing here waits.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from windtunnel.admission.events import (
-    TASK_ADMISSION_DENIED,
-    TASK_DISCARDED,
-    TASK_ENQUEUED,
-    TASK_LEASE_ACQUIRED,
-    TASK_LEASE_RELEASED,
-    TASK_LIMIT_CHANGED,
-    TASK_RELEASE_REFUSED,
-    TASK_STALE_SELECTION,
-    Correlation,
-    EventReporter,
-)
+from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.leases import Lease, Ledger, TaskLease
 from windtunnel.admission.queues.fair_queue import FairQueue, Selection
 from windtunnel.admission.queues.groups import (
@@ -61,18 +50,6 @@ class TaskDenied:
         self.available: Final = available
 
 
-class Blocked:
-    """Why nothing that waits may start: each group's first task with its reason, and the counts."""
-
-    __slots__ = ("denials", "reasons")
-
-    def __init__(self, denials: dict[str, TaskDenied]) -> None:
-        self.denials: Final = denials
-        self.reasons: Final[dict[str, int]] = {}
-        for denial in denials.values():
-            self.reasons[denial.reason.value] = self.reasons.get(denial.reason.value, 0) + 1
-
-
 class TaskAdmission:
     """The queue of ready tasks, the resources they need, and the leases on those."""
 
@@ -93,7 +70,9 @@ class TaskAdmission:
         self._lanes: Final[dict[str, DemandLane]] = {}
         self._bays: Final[dict[str, LaneGroup]] = {}
         for name, limit in limits.items():
-            check_limit(name, limit)
+            if isinstance(limit, bool) or limit < 1:
+                where = f"resource {name}"
+                raise InputError(f"{limit} is not a limit", where=where, allowed="1 or more")
             self._resources[name] = Resource(
                 name,
                 len(self._resources),
@@ -126,16 +105,16 @@ class TaskAdmission:
         self, task_id: str, group: GroupShare, lane: DemandLane, now: float, payload: object = None
     ) -> bool:
         """Adds a ready task; False when that id waits already."""
-        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload, now))
+        accepted = self.queue.enqueue(QueuedWork(task_id, group, lane, payload))
         if accepted and self._reports:
-            self._report(now, TASK_ENQUEUED, task_id, "", group.key, 0)
+            self._report(now, EventKind.TASK_ENQUEUED, task_id, group.key)
         return accepted
 
     def discard(self, task_id: str, now: float) -> bool:
         """Takes back a task that still waits; False when it does not."""
         item = self.queue.discard(task_id)
         if item is not None and self._reports:
-            self._report(now, TASK_DISCARDED, task_id, "", item.group.key, 0)
+            self._report(now, EventKind.TASK_DISCARDED, task_id, item.group.key)
         return item is not None
 
     def select(self) -> Selection | None:
@@ -162,9 +141,8 @@ class TaskAdmission:
         lane = item.lane
         denied = self._lacks(item)
         if denied is not None:
-            self._report(
-                now, TASK_ADMISSION_DENIED, item.id, denied.reason.value, group.spec.key, 0
-            )
+            kind = EventKind.TASK_ADMISSION_DENIED
+            self._report(now, kind, item.id, group.spec.key, denied.reason.value)
             return denied
         accounts = group.accounts_for(lane)
         borrowed = self._policy.borrowed(group, lane, accounts)
@@ -180,27 +158,24 @@ class TaskAdmission:
                 accounts[number].debt += borrowed[number]
             self._use(resource, amount)
         if self._reports:
-            self._report(now, TASK_LEASE_ACQUIRED, item.id, "", group.spec.key, lease.id)
+            kind = EventKind.TASK_LEASE_ACQUIRED
+            self._report(now, kind, item.id, group.spec.key, "", lease.id)
         return lease
 
     def commit(self, selection: Selection, now: float) -> QueuedWork | None:
         """Takes out what was selected; None when the queue has changed since."""
         item = self.queue.commit(selection)
         if item is None and self._reports:
-            self._report(
-                now, TASK_STALE_SELECTION, selection.item.id, "", selection.group.spec.key, 0
-            )
+            kind = EventKind.TASK_STALE_SELECTION
+            self._report(now, kind, selection.item.id, selection.group.spec.key)
         return item
 
-    def admit_next(self, now: float) -> TaskLease | None:
-        """The next task's lease, its task out of the queue; None when nothing may start."""
-        selection = self.select()
-        if selection is None:
-            return None
+    def admit(self, selection: Selection, now: float) -> TaskLease:
+        """A lease for what was just selected, which leaves the queue."""
         lease = self.acquire(selection, now)
-        assert isinstance(lease, TaskLease)
-        committed = self.queue.commit(selection)
-        assert committed is not None
+        assert isinstance(lease, TaskLease), "what was selected fits"
+        item = self.queue.commit(selection)
+        assert item is not None, "nothing came between"
         return lease
 
     def release(self, lease: Lease, now: float) -> ReleaseResult:
@@ -208,9 +183,8 @@ class TaskAdmission:
         held = self.ledger.active.get(lease.id)
         result = self.ledger.release(lease)
         if result is not _RELEASED:
-            self._report(
-                now, TASK_RELEASE_REFUSED, lease.work_id, result.value, lease.group_key, lease.id
-            )
+            kind = EventKind.TASK_RELEASE_REFUSED
+            self._report(now, kind, lease.work_id, lease.group_key, result.value, lease.id)
             return result
         assert isinstance(held, TaskLease)
         group, lane = held.group, held.lane
@@ -226,21 +200,9 @@ class TaskAdmission:
         elif group.standing != READY:
             self._readmit(group)
         if self._reports:
-            self._report(now, TASK_LEASE_RELEASED, held.work_id, "", held.group_key, held.id)
+            kind = EventKind.TASK_LEASE_RELEASED
+            self._report(now, kind, held.work_id, held.group_key, "", held.id)
         return result
-
-    def set_limit(self, name: str, limit: int, now: float) -> None:
-        """Raises or lowers a limit; leases beyond a lowered one run out by themselves."""
-        check_limit(name, limit)
-        resource = self._resources[name]
-        before = resource.limit - resource.leased
-        resource.limit = limit
-        self._availability_changed(resource, before, limit - resource.leased)
-        for group in list(self.queue.groups.values()):
-            if group.held_on is resource or group in resource.refused:
-                self._readmit(group)
-        resource.refused.clear()
-        self._reporter.report(now, TASK_LIMIT_CHANGED, name, "", None, 0, {"limit": limit})
 
     def shut_down(self) -> None:
         """Nothing more is selected; leases still come back."""
@@ -265,15 +227,14 @@ class TaskAdmission:
             head.id, self._policy.denial, tipped.name, requested, tipped.limit - tipped.leased
         )
 
-    def explain_blocked(self) -> Blocked:
-        """Every waiting group's reason, for a person; costs a look at each group."""
-        denials = {}
+    def explain_blocked(self) -> dict[str, TaskDenied]:
+        """Why each waiting group's first task may not start; costs a look at each group."""
+        denials: dict[str, TaskDenied] = {}
         for key, group in self.queue.groups.items():
-            if group.lane is not None:
-                denied = self.evaluate(group)
-                if denied is not None:
-                    denials[key] = denied
-        return Blocked(denials)
+            denied = self.evaluate(group) if group.lane is not None else None
+            if denied is not None:
+                denials[key] = denied
+        return denials
 
     def resource(self, name: str) -> Resource:
         return self._resources[name]
@@ -401,19 +362,17 @@ class TaskAdmission:
         dirty.clear()
 
     def _report(
-        self, now: float, kind: str, task_id: str, reason: str, group: str, lease: int
+        self,
+        now: float,
+        kind: EventKind,
+        task_id: str,
+        group: str,
+        reason: str = "",
+        lease: int = 0,
     ) -> None:
-        if self._reporter.wants(kind):
-            self._reporter.report(
-                now, kind, task_id, reason, Correlation(group, task_id), lease, {}
-            )
+        about = Correlation(group, task_id)
+        self._reporter.report(now, kind, task_id, reason=reason, correlation=about, lease=lease)
 
 
 def _narrow_first(wanted: tuple[Resource, int]) -> tuple[bool, bool, str]:
     return wanted[0].universal, wanted[0].shared, wanted[0].name
-
-
-def check_limit(name: str, limit: int) -> None:
-    """A limit is a whole number of at least 1."""
-    if isinstance(limit, bool) or limit < 1:
-        raise InputError(f"{limit} is not a limit", where=f"resource {name}", allowed="1 or more")

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.admission.events import TASK_METADATA_FELL_BACK, Correlation, EventReporter
+from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.reasons import Domain
 from windtunnel.admission.tasks.admission import LLM_WAIT, SUBMISSION
@@ -89,46 +89,29 @@ def check_metadata(
     fallback: SchedulingMetadata | None = None,
 ) -> SchedulingMetadata:
     """Metadata from whatever a generator gave, or a MetadataError."""
-    if not isinstance(kind, str) or kind not in {known.value for known in WorkKind}:
-        raise MetadataError(
-            MetadataFault.UNKNOWN_KIND,
-            f"{kind!r} is not a kind of work",
-            allowed=", ".join(known.value for known in WorkKind),
-            fallback=fallback,
-        )
-    chosen = WorkKind(kind)
-    parts = IDENTITY_PARTS[chosen]
+
+    def fault(code: MetadataFault, what: str, allowed: str) -> MetadataError:
+        return MetadataError(code, what, allowed=allowed, fallback=fallback)
+
+    kinds = [known.value for known in WorkKind]
+    if not isinstance(kind, str) or kind not in kinds:
+        what = f"{kind!r} is not a kind of work"
+        raise fault(MetadataFault.UNKNOWN_KIND, what, ", ".join(kinds))
+    parts = IDENTITY_PARTS[WorkKind(kind)]
     shape = f"({', '.join(parts)})"
     if not isinstance(identity, tuple | list) or len(identity) != len(parts):
-        raise MetadataError(
-            MetadataFault.IDENTITY_SHAPE,
-            f"{identity!r} is not the identity of {chosen.value} work",
-            allowed=shape,
-            fallback=fallback,
-        )
+        what = f"{identity!r} is not the identity of {kind} work"
+        raise fault(MetadataFault.IDENTITY_SHAPE, what, shape)
     for part in identity:
         if not isinstance(part, str) or not part:
-            raise MetadataError(
-                MetadataFault.IDENTITY_EMPTY,
-                f"{part!r} cannot be a part of an identity",
-                allowed="text that is not empty",
-                fallback=fallback,
-            )
-    if identity[0] != chosen.value:
-        raise MetadataError(
-            MetadataFault.IDENTITY_KIND,
-            f"an identity of {chosen.value} work begins with {identity[0]!r}",
-            allowed=shape,
-            fallback=fallback,
-        )
+            what = f"{part!r} cannot be a part of an identity"
+            raise fault(MetadataFault.IDENTITY_EMPTY, what, "text that is not empty")
+    if identity[0] != kind:
+        what = f"an identity of {kind} work begins with {identity[0]!r}"
+        raise fault(MetadataFault.IDENTITY_KIND, what, shape)
     if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
-        raise MetadataError(
-            MetadataFault.WEIGHT,
-            f"{weight!r} is not a weight",
-            allowed="a whole number from 1",
-            fallback=fallback,
-        )
-    return SchedulingMetadata(chosen, tuple(identity), weight)
+        raise fault(MetadataFault.WEIGHT, f"{weight!r} is not a weight", "a whole number from 1")
+    return SchedulingMetadata(WorkKind(kind), tuple(identity), weight)
 
 
 def model_metadata(endpoints: Mapping[str, tuple[str, str, int]], kind: str) -> SchedulingMetadata:
@@ -187,12 +170,11 @@ def report_fallback(reporter: EventReporter, resolved: Resolved, now: float) -> 
     if resolved.fell_back is not None:
         reporter.report(
             now,
-            TASK_METADATA_FELL_BACK,
+            EventKind.TASK_METADATA_FELL_BACK,
             resolved.group.key,
-            resolved.fell_back.value,
-            Correlation(resolved.group.key),
-            0,
-            {"said": resolved.said},
+            reason=resolved.fell_back.value,
+            correlation=Correlation(resolved.group.key),
+            numbers={"said": resolved.said},
         )
 
 

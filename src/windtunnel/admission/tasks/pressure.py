@@ -8,7 +8,7 @@ in fair order goes: waiting then happens at the endpoint, and nothing can deadlo
 from enum import StrEnum
 from typing import Final
 
-from windtunnel.admission.events import PRESSURE_ADVISORY_SKIPPED, Correlation, EventReporter
+from windtunnel.admission.events import Correlation, EventKind, EventReporter
 from windtunnel.admission.queues.fair_queue import Selection
 from windtunnel.admission.queues.groups import DemandLane
 from windtunnel.admission.reasons import Domain
@@ -102,15 +102,15 @@ class PressureAdvisory:
 
     def _passed_over(self, selection: Selection, chosen: Selection, now: float) -> None:
         self.skips += 1
-        if self._reporter.wants(PRESSURE_ADVISORY_SKIPPED):
-            reason = self.pressure(selection.item.lane, now)
+        kind, item = EventKind.PRESSURE_ADVISORY_SKIPPED, selection.item
+        if self._reporter.wants(kind):
+            reason = self.pressure(item.lane, now)
             assert reason is not None
             self._reporter.report(
                 now,
-                PRESSURE_ADVISORY_SKIPPED,
-                selection.item.id,
-                reason.value,
-                Correlation(selection.group.spec.key, selection.item.id),
-                0,
-                {"chosen": chosen.item.id, "lane": selection.item.lane.name},
+                kind,
+                item.id,
+                reason=reason.value,
+                correlation=Correlation(selection.group.spec.key, item.id),
+                numbers={"chosen": chosen.item.id, "lane": item.lane.name},
             )

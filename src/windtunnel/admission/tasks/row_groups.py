@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from windtunnel.admission.events import ROW_GROUP_BLOCKED, ROW_GROUP_TARGET_CHANGED, EventReporter
+from windtunnel.admission.events import EventKind, EventReporter
 from windtunnel.core.errors import InputError
 
 QUEUED_PER_IN_FLIGHT_MAX: Final = 4
@@ -150,17 +150,10 @@ class RowGroupAdmission:
         moved = decision.target != decision.before
         if not moved:
             self.blocked[decision.reason] = self.blocked.get(decision.reason, 0) + 1
-        kind = ROW_GROUP_TARGET_CHANGED if moved else ROW_GROUP_BLOCKED
-        if self._reporter.wants(kind):
-            self._reporter.report(
-                now,
-                kind,
-                "row_groups",
-                decision.reason.value,
-                None,
-                0,
-                {"target": decision.target, "before": decision.before, "active": view.active},
-            )
+        kind = EventKind.ROW_GROUP_TARGET_CHANGED if moved else EventKind.ROW_GROUP_BLOCKED
+        numbers = {"target": decision.target, "before": decision.before, "active": view.active}
+        reason = decision.reason.value
+        self._reporter.report(now, kind, "row_groups", reason=reason, numbers=numbers)
 
 
 def rows_guard(records: int, buffer_size: int) -> int:

@@ -41,8 +41,8 @@ class AsyncLimiter:
     def acquire(self, *asks: RequestAsk, timeout: float | None = None) -> "AsyncHeld":
         """A lease while the block runs; of several endpoints asked, the first that has room.
 
-        A call that cannot start waits, at most `timeout` seconds and no longer than the ask's own
-        deadline. One that may not start at all, or not in time, gets `Refused`.
+        A call that cannot start waits, at most `timeout` seconds. One that may not start at all,
+        or not in time, gets `Refused`.
         """
         assert asks, "there is nothing to ask for"
         return AsyncHeld(self, asks, timeout)
@@ -135,12 +135,7 @@ class AsyncHeld(HeldLease):
         limiter = self._limiter
         if asyncio.get_running_loop() is not limiter.loop:
             raise RuntimeError("this limiter belongs to another event loop; make one for each")
-        now = limiter.now()
-        asks = self._asks
-        if self._timeout is not None:
-            until_s = deadline_s(self._timeout, now)
-            asks = tuple(ask.until(until_s) for ask in asks)
-        answer = self._ask(asks, now)
+        answer = self._ask(limiter.now())
         limiter.settle()
         if isinstance(answer, RequestLease):
             self.lease = answer
@@ -160,11 +155,10 @@ class AsyncHeld(HeldLease):
         self.give_back(limiter.admission, kind, limiter.now())
         limiter.settle()
 
-    def _ask(
-        self, asks: tuple[RequestAsk, ...], now: float
-    ) -> RequestLease | RequestDenied | _Parked:
+    def _ask(self, now: float) -> RequestLease | RequestDenied | _Parked:
         """A lease where one is to be had, else a place in the queue of every endpoint."""
-        admission = self._limiter.admission
+        admission, asks = self._limiter.admission, self._asks
+        until_s = deadline_s(self._timeout, now)
         if len(asks) > 1:
             ready = [ask for ask in asks if admission.could_start(ask, now)]
             if ready:
@@ -172,7 +166,7 @@ class AsyncHeld(HeldLease):
         parked: _Parked | None = None
         denied: RequestDenied | None = None
         for ask in asks:
-            answer = admission.acquire(ask, now)
+            answer = admission.acquire(ask, now, until_s)
             if isinstance(answer, QueueTicket):
                 if parked is None:
                     parked = _Parked(self._limiter.loop.create_future())

@@ -11,23 +11,25 @@ from windtunnel.admission.requests.limiter import NEVER
 from windtunnel.core.errors import WindtunnelError
 
 WHY: Final[dict[RequestDenial, str]] = {
+    RequestDenial.NO_CAPACITY: "as many as may be are in flight",
+    RequestDenial.COOLDOWN: "the provider asked for a wait that is not over",
+    RequestDenial.REQUEST_BUDGET: "the budget of requests is spent for now",
+    RequestDenial.TOKEN_BUDGET: "the budget of tokens is spent for now",
+    RequestDenial.QUEUED_WAITERS_AHEAD: "others are queued before it",
+    RequestDenial.CANCELLED: "its caller is gone",
     RequestDenial.QUEUE_TIMEOUT: "it waited for as long as it was allowed to",
     RequestDenial.QUEUE_FULL: "too many are waiting already",
     RequestDenial.SHUTDOWN: "admission is shut down",
     RequestDenial.UNREGISTERED: "nobody registered this provider and model",
     RequestDenial.TOO_LARGE: "it is larger than the whole token budget",
 }
-"""The reasons that end a wait; the others only begin one."""
 
 
 class Refused(WindtunnelError):
     """A call may not start; `denied` has the reason as a value."""
 
     def __init__(self, denied: RequestDenied) -> None:
-        ask = denied.ask
-        why = WHY.get(denied.reason, denied.reason.value)
-        where = f"{ask.provider}/{ask.model}/{ask.domain.value}"
-        super().__init__(f"the call may not start: {why}", where=where)
+        super().__init__(f"the call may not start: {WHY[denied.reason]}", where=denied.ask.key)
         self.denied: Final = denied
 
 

@@ -110,10 +110,7 @@ class ThreadHeld(HeldLease):
         limiter = self._limiter
         with limiter.lock:
             now = limiter.now()
-            ask = self._ask
-            if self._timeout is not None:
-                ask = ask.until(deadline_s(self._timeout, now))
-            answer = limiter.admission.acquire(ask, now)
+            answer = limiter.admission.acquire(self._ask, now, deadline_s(self._timeout, now))
             if isinstance(answer, QueueTicket):
                 limiter.sleep(answer)
                 self.take(answer, limiter.now())

@@ -17,7 +17,7 @@ from windtunnel.admission.dataset.cells import DatasetCell, FailureAction
 from windtunnel.admission.dataset.scheduler import DatasetScheduler
 from windtunnel.admission.events import Correlation
 from windtunnel.admission.reasons import Outcome, RequestDenial
-from windtunnel.admission.requests.endpoint import RequestAsk
+from windtunnel.admission.requests.endpoint import RequestAsk, TokenEstimate
 from windtunnel.core.clock import unix_s
 from windtunnel.core.errors import OutputError
 from windtunnel.live.admission.asyncio_limiter import AsyncLimiter
@@ -212,6 +212,7 @@ class Runner:
         correlation = Correlation(tenant, cell.id, f"{cell.id}#{cell.tries}")
         avoided = _row_of(cell).failed_at
         others = [name for name in route.endpoints if name != avoided]
+        estimate = TokenEstimate(prompt + (most or ANSWER_TOKENS), prompt, is_bounded=most > 0)
         return [
             RequestAsk(
                 name,
@@ -220,10 +221,7 @@ class Runner:
                 group=tenant,
                 weight=weight,
                 priority=priority,
-                tokens=prompt + (most or ANSWER_TOKENS),
-                is_estimate=True,
-                prompt_tokens=prompt,
-                is_bounded=most > 0,
+                tokens=estimate,
                 correlation=correlation,
             )
             for name in others or route.endpoints

@@ -4,7 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windtunnel.admission.dataset.cells import RowSeed
-from windtunnel.admission.dataset.scheduler import CellQueue, CellRetries, DatasetScheduler
+from windtunnel.admission.dataset.scheduler import (
+    CellQueue,
+    CellRetries,
+    Dataset,
+    DatasetScheduler,
+)
 from windtunnel.admission.events import EventReporter
 from windtunnel.admission.queues.groups import GroupShare
 from windtunnel.admission.requests.admission import RequestAdmission
@@ -63,7 +68,7 @@ def build_scheduler(
             scheduled[name, route] = (metadata, resolve(metadata, [name], slots))
     tasks = TaskAdmission("batch", task_limits(slots, list(scheduled.values())), reporter=reporter)
     advisory = PressureAdvisory(tasks, requests, reporter)
-    places = []
+    queues = []
     for column, name in enumerate(names):
         of_kinds = []
         for number, route in enumerate(routes[column]):
@@ -76,12 +81,10 @@ def build_scheduler(
             of_kinds.append(CellQueue(lane, spec))
             for one in route.endpoints:
                 advisory.watch(lane, one, route.model, route.api.domain)
-        places.append(of_kinds)
+        queues.append(of_kinds)
     guard = rows_guard(max(1, len(rows)), plan.group_rows)
     return DatasetScheduler(
-        rows.work.graph,
-        places,
-        _groups(plan, rows, resumed),
+        Dataset(rows.work.graph, queues, _groups(plan, rows, resumed)),
         tasks,
         RowGroupAdmission(GROUPS_MAX, slots, guard, reporter=reporter),
         stream,

@@ -110,6 +110,6 @@ class ReferenceQueue:
             self._virtual[priority] = max([self._virtual.get(priority, 0.0), *finishes])
 
 
-def always_ready(head: QueuedWork) -> int:  # noqa: ARG001 - the shape of a question about a head
+def always_ready(head: QueuedWork) -> int:
     """The standing of every group when there is no policy."""
     return READY
