@@ -1,11 +1,14 @@
 """What the rest of a scenario offers to faults: the same for their checks and for the fuzzer."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from windtunnel.settings.drawing import Dice
 
 if TYPE_CHECKING:
     from windtunnel.twin.scenario.sections import Scenario
+
+
+NO_AUTOSCALER: Final = "there is no autoscaler: the scenario has no `scaling`"
 
 
 class MachinePool(NamedTuple):

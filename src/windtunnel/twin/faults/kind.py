@@ -18,6 +18,9 @@ from windtunnel.twin.faults.context import FaultContext
 from windtunnel.twin.faults.timing import FaultCondition, Length, Moment, RandomTimes, too_late
 from windtunnel.twin.faults.world import World
 
+ON: Final = True
+OFF: Final = False
+
 
 class Injection:
     """One occurrence of a fault: what it hits, and what happens when it begins and ends."""
@@ -31,6 +34,13 @@ class Injection:
         self.subjects: Final = subjects
         self.begin: Final = begin
         self.end: Final = end  # None: it is over as soon as it has begun
+
+
+def lasting(subjects: list[str], switch: Callable[[bool, float], None]) -> Injection:
+    """A fault that is switched on when it begins, and off when it ends."""
+    return Injection(
+        subjects, begin=lambda now_s: switch(ON, now_s), end=lambda now_s: switch(OFF, now_s)
+    )
 
 
 class InjectedFault(Section):
@@ -85,9 +95,9 @@ class InjectedFault(Section):
         return True
 
     @classmethod
-    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:  # noqa: ARG003 - as above
         """Settings for the fuzzer, beside the time and the kind."""
-        raise NotImplementedError
+        return {}
 
 
 class LastingFault(InjectedFault):
@@ -105,4 +115,4 @@ class LastingFault(InjectedFault):
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        return {"for": context.span_s(dice)}
+        return {**super().draw(dice, context), "for": context.span_s(dice)}

@@ -8,7 +8,6 @@ from pydantic import Field
 from windtunnel.core.errors import nearest
 from windtunnel.core.random import Stream
 from windtunnel.fleet.settings import MOST_MACHINES
-from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.fields import Name, Text, Whole
 from windtunnel.settings.section import Context, Section
@@ -41,17 +40,27 @@ class QuotaSelect(Section):
             yield from _unknown(where, "zone", self.zone, sorted({one.zone for one in pools}))
 
 
-class RackSelect(QuotaSelect):
-    """Racks that are lost, of those that have machines then."""
+class DrawnSelect(Section):
+    """Machines, racks or zones that a fault hits, of those that exist then."""
 
-    rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
-        default=None, description="This one of the pool, which must be named; from 0."
+    count: Count = Field(
+        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
     )
-    count: Count = Field(default=1, description="How many racks are drawn, or `all`.")
 
     @property
     def is_random(self) -> bool:
         return self.count != ALL
+
+    def matches(self, machine: "FleetMachine") -> bool:
+        raise NotImplementedError
+
+
+class RackSelect(QuotaSelect, DrawnSelect):
+    """Racks that are lost, of those that have machines then."""
+
+    rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
+        default=None, description="This rack of the pool, which must be named; they count from 0."
+    )
 
     def matches(self, machine: "FleetMachine") -> bool:
         return super().matches(machine) and self.rack in (None, machine.rack)
@@ -70,20 +79,13 @@ class RackSelect(QuotaSelect):
 class MachineSelect(RackSelect):
     """Machines that a fault hits, of those that exist then."""
 
-    rack: Annotated[int, Whole(0, MOST_MACHINES)] | None = Field(
-        default=None,
-        description="In this rack of the pool, which must be named; they count from 0.",
-    )
     machine: Annotated[str, Text("the name of a machine, such as big-0")] | None = Field(
         default=None, description="The one of this name, POOL-NUMBER; left out: they are drawn."
-    )
-    count: Count = Field(
-        default=1, description="How many are drawn, or `all`; fewer if there are fewer."
     )
 
     @property
     def is_random(self) -> bool:
-        return self.machine is None and self.count != ALL
+        return self.machine is None and super().is_random
 
     def matches(self, machine: "FleetMachine") -> bool:
         return super().matches(machine) and self.machine in (None, machine.name)
@@ -102,15 +104,10 @@ class MachineSelect(RackSelect):
                 yield where.fault(key, "one machine is named", hint=f"leave out {key} or machine")
 
 
-class ZoneSelect(Section):
+class ZoneSelect(DrawnSelect):
     """Zones that are lost, of those that have machines then."""
 
     zone: PoolName | None = Field(default=None, description="This one; left out: they are drawn.")
-    count: Count = Field(default=1, description="How many zones are drawn, or `all`.")
-
-    @property
-    def is_random(self) -> bool:
-        return self.count != ALL
 
     def matches(self, machine: "FleetMachine") -> bool:
         return self.zone in (None, machine.zone)
@@ -135,6 +132,16 @@ class MachineFault(InjectedFault):
         return bool(context.machines)
 
 
+class DrawnFault(MachineFault):
+    """A fault of machines that are drawn or named."""
+
+    select: DrawnSelect
+
+    @property
+    def is_random(self) -> bool:
+        return super().is_random or self.select.is_random
+
+
 def chosen(count: int | str, of: list[str], stream: Stream) -> list[str]:
     """So many of them by chance, in their order, or all."""
     if isinstance(count, str) or count >= len(of):
@@ -142,14 +149,6 @@ def chosen(count: int | str, of: list[str], stream: Stream) -> list[str]:
     left = of[:]
     picked = [left.pop(stream.integer(0, len(left) - 1)) for _ in range(count)]
     return sorted(picked)
-
-
-def draw_machines(dice: Dice, context: FaultContext) -> Values:
-    """Machines, or racks, by pool."""
-    select: Values = {"count": dice.pick(1, 2, ALL)}
-    if dice.chance(0.5):
-        select["pool"] = dice.pick(*[one.name for one in context.machines])
-    return {"select": select}
 
 
 def _unknown(where: Context, key: str, word: str | None, words: list[str]) -> Iterator[Fault]:

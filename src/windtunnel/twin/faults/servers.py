@@ -82,7 +82,7 @@ class ServerFault(InjectedFault):
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        return draw_select(dice, context)
+        return {**super().draw(dice, context), **draw_select(dice, context)}
 
 
 def draw_select(dice: Dice, context: FaultContext) -> Values:

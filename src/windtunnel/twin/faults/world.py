@@ -1,7 +1,7 @@
 """What a fault may do to a run: the whole interface between kinds of faults and the simulation."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from windtunnel.core.random import Stream
 from windtunnel.twin.servers.replicas import DRAINING, GONE, PENDING, READY, Pool, Replica
@@ -25,6 +25,9 @@ FLEET: Final = "fleet"
 ENGINE_CRASHED: Final = "its engine crashed"
 
 
+Value = TypeVar("Value")
+
+
 class RateLimit:
     """Servers that refuse a share of the requests that are sent to them."""
 
@@ -40,11 +43,8 @@ class RateLimits:
     def __init__(self) -> None:
         self._now: Final[list[RateLimit]] = []
 
-    def add(self, limit: RateLimit) -> None:
-        self._now.append(limit)
-
-    def remove(self, limit: RateLimit) -> None:
-        self._now.remove(limit)
+    def set(self, limit: RateLimit, *, on: bool) -> None:
+        _set(self._now, limit, on=on)
 
     def refuse(self, server: int) -> bool:
         """Whether a server refuses the request that is sent to it now."""
@@ -52,6 +52,14 @@ class RateLimits:
             if server in limit.servers and limit.stream.uniform() < limit.share:
                 return True
         return False
+
+
+def _set(values: list[Value], value: Value, *, on: bool) -> None:
+    """Adds an effect that begins, or takes away one that ends."""
+    if on:
+        values.append(value)
+    else:
+        values.remove(value)
 
 
 class World:
@@ -139,23 +147,16 @@ class World:
         for pool, clique in cliques:
             infrastructure.mend(pool, clique, now_s)
 
-    def slow(self, servers: list[Replica], factor: float, now_s: float) -> None:
+    def slow(self, servers: list[Replica], factor: float, now_s: float, *, on: bool) -> None:
         """Steps take `factor` times longer; factors of one server multiply."""
         for one in servers:
-            self._slowdowns.setdefault(int(one.server.index), []).append(factor)
-            self._set_speed(one, now_s)
-
-    def unslow(self, servers: list[Replica], factor: float, now_s: float) -> None:
-        for one in servers:
-            self._slowdowns[int(one.server.index)].remove(factor)
-            self._set_speed(one, now_s)
-
-    def _set_speed(self, server: Replica, now_s: float) -> None:
-        slowness = 1.0
-        for factor in self._slowdowns[int(server.server.index)]:
-            slowness = min(slowness * factor, SLOWEST)
-        if server.state != GONE:
-            self._cluster.slow_down(server.server, slowness, now_s)
+            factors = self._slowdowns.setdefault(int(one.server.index), [])
+            _set(factors, factor, on=on)
+            slowness = 1.0
+            for each in factors:
+                slowness = min(slowness * each, SLOWEST)
+            if one.state != GONE:
+                self._cluster.slow_down(one.server, slowness, now_s)
 
     def leak(self, server: Replica, blocks: int, now_s: float) -> int:
         """KV blocks become unusable; how many did. Requests that no longer fit end."""
@@ -173,21 +174,21 @@ class World:
 
     # What routers and autoscalers see
 
-    def hide(self, servers: list[Replica]) -> None:
-        """Routers and gateways no longer see these servers."""
+    def hide(self, servers: list[Replica], *, on: bool) -> None:
+        """Routers and gateways do not see these servers."""
         for one in servers:
-            self._lifecycle.hide(one)
-
-    def unhide(self, servers: list[Replica]) -> None:
-        for one in servers:
-            self._lifecycle.show(one)
+            if on:
+                self._lifecycle.hide(one)
+            else:
+                self._lifecycle.show(one)
 
     def readers(self, named: Iterable[str]) -> list[str]:
         """Those of the named readers of metrics that exist."""
         return [one for one in named if one == ROUTERS or self._autoscaling is not None]
 
-    def blank_metrics(self, readers: list[str], by: int) -> None:
-        """One fault more, or one fewer, that keeps all metrics from readers."""
+    def blank_metrics(self, readers: list[str], *, on: bool) -> None:
+        """Keeps all metrics from readers."""
+        by = 1 if on else -1
         for reader in readers:
             if reader == ROUTERS:
                 for model in self._signal_faults():
@@ -195,8 +196,8 @@ class World:
             elif self._autoscaling is not None:
                 self._autoscaling.dark += by
 
-    def blank_servers(self, readers: list[str], servers: list[Replica], by: int) -> None:
-        """One fault more, or one fewer, that keeps the metrics of these servers from readers."""
+    def blank_servers(self, readers: list[str], servers: list[Replica], *, on: bool) -> None:
+        """Keeps the metrics of these servers from readers."""
         for one in servers:
             for reader in readers:
                 if reader == ROUTERS:
@@ -205,29 +206,21 @@ class World:
                     assert self._autoscaling is not None
                     missed = self._autoscaling.missed
                 number = int(one.server.index)
-                missed[number] = missed.get(number, 0) + by
+                missed[number] = missed.get(number, 0) + (1 if on else -1)
                 if not missed[number]:
                     del missed[number]
 
-    def delay_metrics(self, readers: list[str], lag_s: float) -> None:
-        """One lag more for readers of metrics."""
+    def delay_metrics(self, readers: list[str], lag_s: float, *, on: bool) -> None:
+        """Metrics reach readers later, by all lags together."""
         for reader in readers:
-            self._lags[reader].append(lag_s)
-            self._set_lag(reader)
-
-    def undelay_metrics(self, readers: list[str], lag_s: float) -> None:
-        for reader in readers:
-            self._lags[reader].remove(lag_s)
-            self._set_lag(reader)
-
-    def _set_lag(self, reader: str) -> None:
-        lag_s = sum(self._lags[reader])
-        if reader == ROUTERS:
-            models = zip(self._signal_faults(), self._cluster.rosters, strict=True)
-            for signal_faults, roster in models:
-                signal_faults.late_by(lag_s, roster.signals)
-        elif self._autoscaling is not None:
-            self._autoscaling.lag_s = lag_s
+            _set(self._lags[reader], lag_s, on=on)
+            total_s = sum(self._lags[reader])
+            if reader == ROUTERS:
+                models = zip(self._signal_faults(), self._cluster.rosters, strict=True)
+                for signal_faults, roster in models:
+                    signal_faults.late_by(total_s, roster.signals)
+            elif self._autoscaling is not None:
+                self._autoscaling.lag_s = total_s
 
     def _signal_faults(self) -> list[SignalFaults]:
         """Those of all models, in their order."""
@@ -240,19 +233,18 @@ class World:
 
     # Controllers
 
-    def skew_clock(self, by_s: float) -> None:
+    def skew_clock(self, by_s: float, *, on: bool) -> None:
         """The autoscaler's clock is off by so much more."""
         assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.skew_s += by_s
+        self._autoscaling.skew_s += by_s if on else -by_s
 
-    def stop_autoscaler(self) -> None:
+    def stop_autoscaler(self, *, on: bool) -> None:
         """It takes no snapshots, forgets all that it knew, and misses what was on its way."""
         assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.loop.stop()
-
-    def start_autoscaler(self) -> None:
-        assert self._autoscaling is not None, "refused when it is loaded"
-        self._autoscaling.loop.start()
+        if on:
+            self._autoscaling.loop.stop()
+        else:
+            self._autoscaling.loop.start()
 
     def restart(self, controller: str, now_s: float) -> None:
         """Restarts the controllers of gangs or of the fleet; they are back at once."""

@@ -74,7 +74,7 @@ class MachineFaults:
             self._machines.provider.open(shape)
         self._infrastructure.wake(now_s)
 
-    def cut_off_provider(self, by: int, now_s: float) -> None:
-        """One fault more, or one fewer, that keeps the provider from answering."""
-        self._machines.link.out += by
+    def cut_off_provider(self, now_s: float, *, on: bool) -> None:
+        """Keeps the provider from answering."""
+        self._machines.link.out += 1 if on else -1
         self._infrastructure.wake(now_s)

@@ -1,7 +1,7 @@
 """All kinds of faults: every class with a `kind` in a module of this folder.
 
-The order is that of the modules' names, and of the classes in a module: it does not depend on
-what else was imported. Adding a kind is adding a module here.
+They are in the order of their words, which does not depend on what else was imported. Adding a
+kind is adding a class here, in a module of its own or beside those of the same subject.
 """
 
 import pkgutil
@@ -17,13 +17,13 @@ from windtunnel.twin.faults.kind import InjectedFault
 
 def _kinds() -> dict[str, type[InjectedFault]]:
     found: dict[str, type[InjectedFault]] = {}
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        module = import_module(f"{__name__}.{name}")
+    for info in pkgutil.iter_modules(__path__):
+        module = import_module(f"{__name__}.{info.name}")
         for one in vars(module).values():
             own = isinstance(one, type) and one.__module__ == module.__name__
             if own and issubclass(one, InjectedFault) and "kind" in one.model_fields:
                 found[one.word()] = one
-    return found
+    return dict(sorted(found.items()))
 
 
 KINDS: Final = _kinds()

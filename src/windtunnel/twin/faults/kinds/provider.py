@@ -1,7 +1,7 @@
-"""`spot-reclaim`: the provider takes spot machines back, after a notice."""
+"""`provider-outage`, `quota-exhaustion`, `spot-reclaim`: what goes wrong with a provider."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -11,14 +11,58 @@ from windtunnel.settings.drawing import Dice, Values
 from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context
 from windtunnel.twin.faults.context import FaultContext, context_of
-from windtunnel.twin.faults.kind import Injection
-from windtunnel.twin.faults.machines import MachineFault, MachineSelect, chosen
+from windtunnel.twin.faults.kind import Injection, LastingFault, lasting
+from windtunnel.twin.faults.machines import (
+    DrawnFault,
+    MachineFault,
+    MachineSelect,
+    QuotaSelect,
+    chosen,
+)
 from windtunnel.twin.faults.servers import ALL
 from windtunnel.twin.faults.timing import Moment
 from windtunnel.twin.faults.world import World
 
+if TYPE_CHECKING:
+    from windtunnel.fleet.shape import MachineShape
 
-class SpotReclaim(MachineFault):
+
+class ProviderOutage(LastingFault, MachineFault):
+    """The provider of machines does not answer: orders are lost, answers come afterwards."""
+
+    kind: Literal["provider-outage"]
+
+    def prepare(self, world: World, stream: Stream) -> Injection:  # noqa: ARG002
+        return lasting(
+            ["provider"], lambda on, now_s: world.machines.cut_off_provider(now_s, on=on)
+        )
+
+
+class QuotaExhaustion(LastingFault, MachineFault):
+    """No more machines can be had than there are; one that is given back can be had again."""
+
+    kind: Literal["quota-exhaustion"]
+    select: QuotaSelect = Field(
+        default_factory=QuotaSelect, description="Which machines; left out: all."
+    )
+
+    def prepare(self, world: World, stream: Stream) -> Injection:  # noqa: ARG002
+        pool, zone = self.select.pool, self.select.zone
+        withheld: list[MachineShape] = []
+        return Injection(
+            [pool or zone or "fleet"],
+            begin=lambda now_s: withheld.extend(world.machines.exhaust_quota(pool, zone, now_s)),
+            end=lambda now_s: world.machines.restore_quota(withheld, now_s),
+        )
+
+    @classmethod
+    def draw(cls, dice: Dice, context: FaultContext) -> Values:
+        drawn = super().draw(dice, context)
+        pool = dice.pick(*[one.name for one in context.machines])
+        return {**drawn, **({"select": {"pool": pool}} if dice.chance(0.5) else {})}
+
+
+class SpotReclaim(DrawnFault):
     """The provider takes spot machines back. Their clusters get a notice `notice` before."""
 
     kind: Literal["spot-reclaim"]
@@ -28,10 +72,6 @@ class SpotReclaim(MachineFault):
     notice_s: Moment = Field(
         default=120.0, description="From the notice to the loss; clouds give 30s to 2m."
     )
-
-    @property
-    def is_random(self) -> bool:
-        return super().is_random or self.select.is_random
 
     def prepare(self, world: World, stream: Stream) -> Injection:
         spot = [one for one in world.machines.existing() if one.spot]

@@ -1,4 +1,4 @@
-"""`crash-loop`: engines crash soon after every start, until the cause is mended."""
+"""`engine-crash`, `crash-loop`: engines end, once or after every start."""
 
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -11,10 +11,23 @@ from windtunnel.settings.faults import Fault
 from windtunnel.settings.section import Context, Section
 from windtunnel.twin.faults.context import FaultContext, context_of
 from windtunnel.twin.faults.kind import Injection, LastingFault
-from windtunnel.twin.faults.servers import ServerFault, ServerSelect, draw_select, names_of
+from windtunnel.twin.faults.servers import ServerFault, ServerSelect, names_of
 from windtunnel.twin.faults.timing import Length, Moment
 from windtunnel.twin.faults.world import World
 from windtunnel.twin.servers.replicas import Replica
+
+
+class EngineCrash(ServerFault):
+    """Engines end at once, with everything on them; a new server starts in the place of each.
+
+    It is ready after `serving.startup`. What becomes of the requests is said by `serving.retries`.
+    """
+
+    kind: Literal["engine-crash"]
+
+    def prepare(self, world: World, stream: Stream) -> Injection:
+        servers = self.select.choose(world, stream)
+        return Injection(names_of(servers), begin=lambda now_s: world.crash(servers, now_s))
 
 
 class RestartBackoff(Section):
@@ -74,7 +87,7 @@ class CrashLoop(ServerFault, LastingFault):
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        drawn = {"for": context.span_s(dice), **draw_select(dice, context)}
+        drawn = super().draw(dice, context)
         if not context.pods:
             first_s = context.span_s(dice)
             drawn["after"] = context.span_s(dice)

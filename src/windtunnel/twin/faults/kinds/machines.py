@@ -10,44 +10,39 @@ from windtunnel.settings.drawing import Dice, Values
 from windtunnel.twin.faults.context import FaultContext
 from windtunnel.twin.faults.kind import Injection
 from windtunnel.twin.faults.machines import (
-    MachineFault,
+    DrawnFault,
     MachineSelect,
     RackSelect,
     ZoneSelect,
     chosen,
-    draw_machines,
 )
+from windtunnel.twin.faults.servers import ALL
 from windtunnel.twin.faults.world import World
 
 if TYPE_CHECKING:
     from windtunnel.twin.infrastructure.faults import FleetMachine
 
 
-class DomainLoss(MachineFault):
+class DomainLoss(DrawnFault):
     """Machines that are lost by whole domains: single machines, racks or zones."""
 
     def domain(self, machine: "FleetMachine") -> str:
         """What is lost as a whole, of which a machine is a part."""
         raise NotImplementedError
 
-    @property
-    def selected(self) -> MachineSelect | RackSelect | ZoneSelect:
-        raise NotImplementedError
-
-    @property
-    def is_random(self) -> bool:
-        return super().is_random or self.selected.is_random
-
     def prepare(self, world: World, stream: Stream) -> Injection:
         machines = world.machines.existing()
-        domains = {one.name: self.domain(one) for one in machines if self.selected.matches(one)}
-        lost = chosen(self.selected.count, sorted(set(domains.values())), stream)
+        domains = {one.name: self.domain(one) for one in machines if self.select.matches(one)}
+        lost = chosen(self.select.count, sorted(set(domains.values())), stream)
         names = [name for name, domain in domains.items() if domain in lost]
         return Injection(lost, begin=lambda now_s: world.machines.lose(names, LOST_IN_FAULT, now_s))
 
     @classmethod
     def draw(cls, dice: Dice, context: FaultContext) -> Values:
-        return draw_machines(dice, context)
+        select: Values = {"count": dice.pick(1, 2, ALL)}
+        if dice.chance(0.5):
+            select["pool"] = dice.pick(*[one.name for one in context.machines])
+        return {"select": select}
 
 
 class MachineLoss(DomainLoss):
@@ -57,10 +52,6 @@ class MachineLoss(DomainLoss):
     select: MachineSelect = Field(
         default_factory=MachineSelect, description="Which; left out: one of all."
     )
-
-    @property
-    def selected(self) -> MachineSelect:
-        return self.select
 
     def domain(self, machine: "FleetMachine") -> str:
         return machine.name
@@ -74,10 +65,6 @@ class RackLoss(DomainLoss):
         default_factory=RackSelect, description="Which; left out: one of all."
     )
 
-    @property
-    def selected(self) -> RackSelect:
-        return self.select
-
     def domain(self, machine: "FleetMachine") -> str:
         return f"{machine.pool}-rack-{machine.rack}"
 
@@ -89,10 +76,6 @@ class ZoneLoss(DomainLoss):
     select: ZoneSelect = Field(
         default_factory=ZoneSelect, description="Which; left out: one of all."
     )
-
-    @property
-    def selected(self) -> ZoneSelect:
-        return self.select
 
     def domain(self, machine: "FleetMachine") -> str:
         return machine.zone
