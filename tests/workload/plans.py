@@ -13,18 +13,29 @@ from windtunnel.workload.request import Request
 from windtunnel.workload.settings.arrivals import (
     ArrivalProcess,
     ClosedArrivals,
+    ConstantArrivals,
     DiurnalCurve,
+    GammaArrivals,
     NamedCurve,
+    PoissonArrivals,
     RateCurve,
-    process_of,
+    WeibullArrivals,
 )
 from windtunnel.workload.settings.lengths import (
+    ConstantLengths,
     ConstantPause,
+    EmpiricalLengths,
+    ExponentialLengths,
     ExponentialPause,
+    LognormalLengths,
     LognormalPause,
+    NormalLengths,
+    ParetoLognormalLengths,
+    ParetoTail,
     Pauses,
+    TokenCounts,
+    UniformLengths,
     UniformPause,
-    counts_of,
 )
 from windtunnel.workload.settings.sources import (
     ExtraTokens,
@@ -65,6 +76,42 @@ class Conversation(NamedTuple):
             think=pauses_of(self.think),
             context="accumulate" if self.accumulates else "fresh",
         )
+
+
+def counts_of(lengths: Lengths) -> TokenCounts:
+    """A distribution as a section; its values are taken as they are."""
+    kind, low, high = lengths.distribution, lengths.low, lengths.high
+    given: dict[str, Any] = {"distribution": kind}
+    if kind == "constant":
+        return ConstantLengths.model_construct(**given, value=low)
+    if kind == "uniform":
+        return UniformLengths.model_construct(**given, min=low, max=high)
+    if kind == "empirical":
+        values = tuple(zip(lengths.values, lengths.weights, strict=True)) or None
+        return EmpiricalLengths.model_construct(**given, values=values, path=lengths.path)
+    given |= {"mean": lengths.mean, "min": low, "max": high}
+    if kind == "exponential":
+        return ExponentialLengths.model_construct(**given)
+    given["cv"] = lengths.cv
+    if kind == "normal":
+        return NormalLengths.model_construct(**given)
+    if kind == "lognormal":
+        return LognormalLengths.model_construct(**given)
+    tail = ParetoTail.model_construct(
+        share=lengths.tail_share, start=lengths.tail_start, alpha=lengths.tail_alpha
+    )
+    return ParetoLognormalLengths.model_construct(**given, tail=tail)
+
+
+def process_of(arrivals: Arrivals) -> ArrivalProcess:
+    """An open process as a section; its values are taken as they are."""
+    given: dict[str, Any] = {"process": arrivals.process, "rate_per_s": arrivals.rate_per_s}
+    if arrivals.process == "poisson":
+        return PoissonArrivals.model_construct(**given)
+    if arrivals.process == "constant":
+        return ConstantArrivals.model_construct(**given)
+    shaped = GammaArrivals if arrivals.process == "gamma" else WeibullArrivals
+    return shaped.model_construct(**given, cv=arrivals.cv)
 
 
 def pauses_of(times: Times) -> Pauses:

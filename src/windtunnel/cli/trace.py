@@ -267,7 +267,7 @@ def fit(
         window_s=window_s,
         lengths=lengths,
     )
-    requests, section = found.figures["requests"], found.section()
+    requests, section = found.figures["requests"], found.section
     origin = f"# Fitted by `windtunnel trace fit` to {requests} requests of {file.name!a}.\n"
     if output is not None and output != TERMINAL:
         _write(Path(output), origin + section)

@@ -26,7 +26,7 @@ from windtunnel.twin.infrastructure.settings import MAIN
 from windtunnel.twin.requests.gateway import SimGateway
 from windtunnel.twin.requests.handoff import Handoff
 from windtunnel.twin.requests.kv_link import Link
-from windtunnel.twin.requests.lifecycle import RequestLifecycle, Retries, ServingParts
+from windtunnel.twin.requests.lifecycle import RequestLifecycle, ServingParts
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.accounts import RecordNames, SloTargets
@@ -36,7 +36,7 @@ from windtunnel.twin.results.timeline import Timeline
 from windtunnel.twin.scenario.plan import ScenarioPlan
 from windtunnel.twin.servers.autoscaling import Autoscaling
 from windtunnel.twin.servers.cluster import LAST_TURN, Cluster, Roster
-from windtunnel.twin.servers.lifecycle import Lifecycle, Startup
+from windtunnel.twin.servers.lifecycle import Lifecycle
 from windtunnel.twin.servers.observation import FleetObserver
 from windtunnel.twin.servers.pools import limits_of, overheads_of, shape_of, step_time_of
 from windtunnel.twin.servers.replicas import Pool
@@ -71,7 +71,6 @@ def compose(
     recorder = Recorder(names, _targets(plan), cluster.overheads, sink)
     event_log = _event_log(plan, cluster, telemetry, names) if telemetry is not None else None
     services = _services(plan, traffic, cluster, streams, timers, event_log)
-    retries = plan.serving.retry_limits
     serving = ServingParts(
         services, cluster, _splitting(plan, cluster, timers), _encoders(plan.serving.encode)
     )
@@ -80,17 +79,17 @@ def compose(
         traffic=traffic,
         serving=serving,
         recorder=recorder,
-        retries=Retries(retries.attempts, retries.backoff_s),
+        retries=plan.serving.retry_limits,
         timers=timers,
         event_log=event_log,
     )
     log = scaling or Telemetry()
-    load = plan.serving.load_time
     lifecycle = Lifecycle(
         cluster=cluster,
         recorder=recorder,
         services=services,
-        startup=Startup(load.mean_s, load.stddev_s, plan.serving.drain_policy),
+        load=plan.serving.load_time,
+        drain=plan.serving.drain_policy,
         streams=streams,
         replica_log=ReplicaLog(log),
     )

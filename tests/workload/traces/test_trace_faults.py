@@ -72,7 +72,7 @@ def test_bytes_that_are_no_text_are_a_bad_row(tmp_path: Path, bad: bytes) -> Non
     with pytest.raises(InputError, match=r"not UTF-8|NUL") as caught:
         requests_of(path, "azure")
     assert caught.value.where == f"{path}:4"
-    assert len(list(open_trace(path, "azure", skip_bad=1))) == 3
+    assert len(list(open_trace(path, "azure", notes=TraceNotes(str(path), 1)))) == 3
 
 
 def test_utf_16_is_a_sentence(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_line_without_end_is_a_bad_row(
     with pytest.raises(InputError, match="more than 5000 bytes") as caught:
         requests_of(path, "csv")
     assert caught.value.where == f"{path}:{(2, 102, 402)[at]}"
-    kept = list(open_trace(path, "csv", skip_bad=1))
+    kept = list(open_trace(path, "csv", notes=TraceNotes(str(path), 1)))
     assert [request.arrived_s for request in kept] == list(range(400))
 
 
@@ -128,9 +128,9 @@ def test_a_stray_quote_takes_no_rows_of_a_file_with_free_text(tmp_path: Path) ->
 def test_only_so_many_bad_rows_are_left_out(tmp_path: Path) -> None:
     path = written(tmp_path, AZURE + "x\ny,1,2\nz\n")
     with pytest.raises(InputError, match="2 bad rows were left out before it") as caught:
-        list(open_trace(path, skip_bad=2))
+        list(open_trace(path, notes=TraceNotes(str(path), 2)))
     assert caught.value.where == f"{path}:6"
-    assert len(list(open_trace(path, skip_bad=3))) == 2
+    assert len(list(open_trace(path, notes=TraceNotes(str(path), 3)))) == 2
 
 
 def test_a_packed_file_that_is_cut_off_is_a_sentence(tmp_path: Path) -> None:
@@ -215,7 +215,11 @@ def test_junk_is_only_ever_an_input_error(
     path.write_bytes(start + rest)
     found, error = [], None
     try:
-        found = list(open_trace(path, name, arrivals=AssignedArrivals(1.0), skip_bad=skip))
+        found = list(
+            open_trace(
+                path, name, arrivals=AssignedArrivals(1.0), notes=TraceNotes(str(path), skip)
+            )
+        )
     except InputError as raised:
         error = raised
     if error is not None:

@@ -19,6 +19,7 @@ from windtunnel.workload.distributions import Arrivals, Curve, Lengths
 from windtunnel.workload.settings.sources import PrefixSettings
 from windtunnel.workload.traces.fitting import traffic
 from windtunnel.workload.traces.fitting.lengths import MOST_SEEN, fit_lengths, uniform
+from windtunnel.workload.traces.fitting.section import section_of
 from windtunnel.workload.traces.fitting.traffic import TrafficFit, fit_trace
 from windtunnel.workload.traces.record import TraceRequest
 from windtunnel.workload.traffic import Traffic
@@ -105,7 +106,7 @@ def test_lengths_are_found(lengths: Lengths) -> None:
 @pytest.mark.parametrize("prefix", [None, Prefix(300, 4)])
 def test_the_section_loads_as_what_was_fitted(prefix: Prefix | None) -> None:
     found = fitted(drawn(Arrivals("gamma", 7.0, 2.0), LOGNORMAL, EXPONENTIAL, prefix))
-    (loaded,) = load_text(found.section() + SERVING).sources
+    (loaded,) = load_text(found.section + SERVING).sources
     assert loaded.name == "a-trace.csv"
     for name in ("count", "arrivals", "prompt_tokens", "output_tokens", "prefix"):
         assert getattr(loaded, name) == getattr(found.source, name)
@@ -129,8 +130,8 @@ def test_any_lengths_make_a_section_that_loads(
     else:
         assert (lengths.low, lengths.high) == (min(counts), max(counts))
     arrivals = Arrivals(process, 1.0, 1.0 if process == "poisson" else 0.0)
-    source = plan_of(count=9, arrivals=arrivals, prompt=lengths, output=lengths)
-    (loaded,) = load_text(TrafficFit(source, {}).section() + SERVING).sources
+    section = section_of("any", 9, arrivals, {"prompt_tokens": lengths, "output_tokens": lengths})
+    (loaded,) = load_text(section + SERVING).sources
     assert (loaded.prompt_tokens.drawn(), loaded.arrivals.drawn()) == (lengths, arrivals)
 
 
@@ -184,7 +185,7 @@ def test_lengths_that_no_formula_is_like_are_written_as_they_were_seen() -> None
     assert figures["ks"] < 0.02
     assert figures["generated_ks"] < 0.04
     assert abs(figures["mean"]["error"]) < 0.03
-    (loaded,) = load_text(found.section() + SERVING).sources
+    (loaded,) = load_text(found.section + SERVING).sources
     assert loaded.prompt_tokens == found.source.prompt_tokens
     formula = fitted(bimodal(), lengths="formula")
     assert formula.source.prompt_tokens.drawn().distribution != "empirical"
@@ -238,7 +239,7 @@ def test_a_curve_follows_the_rate_and_leaves_the_process_what_it_is() -> None:
     assert abs(curved.figures["dispersion_by_minute"]["error"]) < 0.1
     assert abs(curved.figures["rate_per_s"]["error"]) < 0.05
     assert curved.figures["gap_ks"] < 0.1
-    (loaded,) = load_text(curved.section() + SERVING).sources
+    (loaded,) = load_text(curved.section + SERVING).sources
     assert loaded.curve == curved.source.curve
     assert loaded.arrivals == curved.source.arrivals
 

@@ -12,7 +12,7 @@ from windtunnel.twin.fleet.machines import Machines
 from windtunnel.twin.fleet.unlimited import UnlimitedMachines
 from windtunnel.twin.infrastructure.cluster import ServingCluster
 from windtunnel.twin.infrastructure.replicas import PoolBacking
-from windtunnel.twin.servers.backing import ReplicaBacking
+from windtunnel.twin.ports import ReplicaBacking
 from windtunnel.twin.servers.replicas import Pool, Replica
 
 MOST_ROUNDS: Final = 10_000

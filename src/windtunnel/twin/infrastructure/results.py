@@ -3,7 +3,7 @@
 from typing import Any
 
 from windtunnel.twin.infrastructure.infrastructure import Infrastructure
-from windtunnel.twin.servers.backing import ReplicaBacking
+from windtunnel.twin.ports import ReplicaBacking
 
 
 def gangs_of(footing: ReplicaBacking | None) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from windtunnel.admission.gateway.driver import GatewayDriver
 from windtunnel.admission.gateway.tickets import ADMIT, EVICT, REJECT, GatewayDecision, Ticket
 from windtunnel.core import vocabulary
 from windtunnel.core.loop import Entry, EventQueue
-from windtunnel.twin.requests.port import RequestPort
+from windtunnel.twin.ports import RequestPort
 from windtunnel.twin.results.event_log import EventLog
 from windtunnel.twin.servers.cluster import Roster
 from windtunnel.workload.request import Request

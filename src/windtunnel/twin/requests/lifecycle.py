@@ -13,10 +13,10 @@ from windtunnel.engine.encoder import Encoders
 from windtunnel.engine.server import Server
 from windtunnel.routing.router import NoServer
 from windtunnel.twin.faults.world import RateLimits
+from windtunnel.twin.ports import RequestPort
 from windtunnel.twin.requests.gateway import DISPATCH, SimGateway
 from windtunnel.twin.requests.handoff import RETRY
 from windtunnel.twin.requests.in_flight import InFlight
-from windtunnel.twin.requests.port import RequestPort
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.requests.splitting import Splitting
 from windtunnel.twin.results.event_log import EventLog
@@ -30,6 +30,7 @@ from windtunnel.twin.results.recorder import (
     Recorder,
 )
 from windtunnel.twin.servers.cluster import LAST_TURN, Cluster
+from windtunnel.twin.settings import RetrySettings
 from windtunnel.workload.request import (
     AT_GATEWAY,
     AT_SERVER,
@@ -57,14 +58,6 @@ LONGEST_WAIT_S: Final = 3600.0
 """The most that a request waits before it is sent again, however often it was."""
 
 
-class Retries:
-    """How often a request begins anew when its server is lost or answers 429, and how soon."""
-
-    def __init__(self, attempts: int, backoff_s: float) -> None:
-        self.attempts: Final = attempts
-        self.backoff_s: Final = backoff_s  # before it is sent again to a server that answered 429
-
-
 class ServingParts:
     """What requests pass on their way: services, servers, encoders, prefill apart from decode."""
 
@@ -90,7 +83,7 @@ class RequestLifecycle(RequestPort):
         traffic: Traffic,
         serving: ServingParts,
         recorder: Recorder,
-        retries: Retries,
+        retries: RetrySettings,
         timers: EventQueue,
         event_log: EventLog | None,
     ) -> None:
@@ -107,7 +100,8 @@ class RequestLifecycle(RequestPort):
         self.last_arrival_s = 0.0
         self.legs = 0  # prefill halves at servers: no requests of their own
         self._overheads: Final = self.cluster.overheads
-        self._retries: Final = retries
+        self._attempts: Final[int] = retries.attempts
+        self._backoff_s: Final[float] = retries.backoff_s
         self.rate_limits: RateLimits | None = None  # while servers answer 429
         self.timers: Final = timers
         self._event_log: Final = event_log
@@ -275,7 +269,7 @@ class RequestLifecycle(RequestPort):
         gateway = self.services[pool.model].gateway
         before = gateway.hold() if gateway is not None else False
         for request in concerned:
-            if request.retries < self._retries.attempts:
+            if request.retries < self._attempts:
                 pool.retried += 1
                 again = self._renew(request)
                 again.retries += 1
@@ -319,10 +313,10 @@ class RequestLifecycle(RequestPort):
         """A server answered 429: the request is sent again after a while, or ends."""
         pool = self.cluster.replicas[server.index].pool
         pool.rate_limited += 1
-        if request.retries >= self._retries.attempts:
+        if request.retries >= self._attempts:
             self._reject(request, RATE_LIMITED)
             return
-        wait_s = self._retries.backoff_s * 2.0 ** min(int(request.retries), 60)
+        wait_s = self._backoff_s * 2.0 ** min(int(request.retries), 60)
         request.retries += 1
         if self._event_log is not None:
             had = int(server.index)

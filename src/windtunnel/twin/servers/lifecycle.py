@@ -9,11 +9,10 @@ from typing import Final
 from windtunnel.core.loop import Component, EventQueue
 from windtunnel.core.random import Streams
 from windtunnel.core.vocabulary import RUN_BEGINS
-from windtunnel.twin.requests.port import RequestPort
+from windtunnel.twin.ports import ReplicaBacking, RequestPort
 from windtunnel.twin.requests.service import Service
 from windtunnel.twin.results.event_log import ReplicaLog
 from windtunnel.twin.results.recorder import Recorder
-from windtunnel.twin.servers.backing import ReplicaBacking
 from windtunnel.twin.servers.cluster import Cluster
 from windtunnel.twin.servers.replicas import (
     DRAINING,
@@ -24,21 +23,10 @@ from windtunnel.twin.servers.replicas import (
     Pool,
     Replica,
 )
+from windtunnel.twin.settings import LoadTime
 
 WAIT: Final = "wait"
-REDIRECT: Final = "redirect"
 IMMEDIATE: Final = "immediate"
-DRAINS: Final = (WAIT, REDIRECT, IMMEDIATE)
-
-
-class Startup:
-    """How long a replica loads before it is ready, and what a drain does to requests."""
-
-    def __init__(self, mean_s: float, stddev_s: float, drain: str) -> None:
-        assert drain in DRAINS
-        self.mean_s: Final = mean_s
-        self.stddev_s: Final = stddev_s
-        self.drain: Final = drain
 
 
 class Lifecycle(Component):
@@ -49,14 +37,17 @@ class Lifecycle(Component):
         cluster: Cluster,
         recorder: Recorder,
         services: list[Service],
-        startup: Startup,
+        load: LoadTime,
+        drain: str,
         streams: Streams,
         replica_log: ReplicaLog,
     ) -> None:
         self._cluster: Final = cluster
         self._recorder: Final = recorder
         self._services: Final = services
-        self._startup: Final = startup
+        self._load_mean_s: Final[float] = load.mean_s
+        self._load_stddev_s: Final[float] = load.stddev_s
+        self._drain: Final = drain  # what it does to requests
         self._streams: Final = streams
         self.replica_log: Final = replica_log
         self._startups: Final = EventQueue()
@@ -140,7 +131,7 @@ class Lifecycle(Component):
         self.begin_loading(replica, now_s, reason)
         pool = replica.pool
         stream = self._streams[f"startup.{pool.name}.{replica.number}"]
-        load_s = max(0.0, stream.normal(self._startup.mean_s, self._startup.stddev_s))
+        load_s = max(0.0, stream.normal(self._load_mean_s, self._load_stddev_s))
         replica.planned = self._startups.push(now_s + load_s, 0, replica)
 
     def begin_loading(self, replica: Replica, now_s: float, reason: str) -> None:
@@ -179,8 +170,8 @@ class Lifecycle(Component):
         self._services[pool.model].roster.ready.remove(replica.server)
         self._choose_anew(pool)
         self._tell(replica, now_s, reason)
-        if self._startup.drain != WAIT:
-            self.inside.send_back(replica.server, self._startup.drain == IMMEDIATE)
+        if self._drain != WAIT:
+            self.inside.send_back(replica.server, self._drain == IMMEDIATE)
         self._cluster.left(replica.server.index)
         self.retire(now_s)
 

@@ -1,7 +1,7 @@
 """Faults of the metrics that a control plane sees: missing, or late."""
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from windtunnel.core.signals import Signals
 from windtunnel.engine.server import Server
@@ -13,34 +13,28 @@ class SignalsSnapshot:
 
     def __init__(self, signals: Signals) -> None:
         self.taken_s: Final = signals.taken_s
-        self._waiting: Final = signals.waiting[:]
-        self._running: Final = signals.running[:]
-        self._kv_used: Final = signals.kv_used[:]
-        self._ttft_s: Final = signals.ttft_s[:]
-        self._tpot_s: Final = signals.tpot_s[:]
-        self._adapters: Final = signals.adapters[:]
-        self._load_seen_s: Final = signals.load_seen_s[:]
-        self._adapters_seen_s: Final = signals.adapters_seen_s[:]
-        self._latency_seen_s: Final = signals.latency_seen_s[:]
+        self._columns: Final = [column[:] for column in _columns(signals)]
 
     def restore(self, signals: Signals) -> None:
         """Makes the snapshot what is known; of servers that came later nothing was known then."""
-        many = len(self._waiting)
-        signals.waiting[:many] = self._waiting
-        signals.running[:many] = self._running
-        signals.kv_used[:many] = self._kv_used
-        signals.ttft_s[:many] = self._ttft_s
-        signals.tpot_s[:many] = self._tpot_s
-        signals.adapters[:many] = self._adapters
-        signals.load_seen_s[:many] = self._load_seen_s
-        signals.adapters_seen_s[:many] = self._adapters_seen_s
-        signals.latency_seen_s[:many] = self._latency_seen_s
+        many = len(self._columns[0])
+        for column, known in zip(_columns(signals), self._columns, strict=True):
+            column[:many] = known
         for server in range(many, len(signals.waiting)):
             signals.observe_load(server, 0, 0, 0.0, -math.inf)
             signals.observe_adapters(server, [], -math.inf)
             signals.latency_seen_s[server] = -math.inf
             signals.ttft_s[server] = signals.tpot_s[server] = 0.0
         signals.taken_s = self.taken_s
+
+
+def _columns(signals: Signals) -> list[list[Any]]:
+    """What probes change, by server."""
+    return [
+        *(signals.waiting, signals.running, signals.kv_used, signals.load_seen_s),
+        *(signals.ttft_s, signals.tpot_s, signals.latency_seen_s),
+        *(signals.adapters, signals.adapters_seen_s),
+    ]
 
 
 class SignalFaults:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -311,14 +311,3 @@ RateCurve = Annotated[
 def drawn_curve(curve: RateCurve) -> Curve:
     """Points stay points; a curve by name comes to some, or to a wave."""
     return curve.drawn() if isinstance(curve, NamedCurve) else Curve(points=curve)
-
-
-def process_of(arrivals: Arrivals) -> ArrivalProcess:
-    """An open process as a section; its values are taken as they are."""
-    given: dict[str, Any] = {"process": arrivals.process, "rate_per_s": arrivals.rate_per_s}
-    if arrivals.process == "poisson":
-        return PoissonArrivals.model_construct(**given)
-    if arrivals.process == "constant":
-        return ConstantArrivals.model_construct(**given)
-    shaped = GammaArrivals if arrivals.process == "gamma" else WeibullArrivals
-    return shaped.model_construct(**given, cv=arrivals.cv)

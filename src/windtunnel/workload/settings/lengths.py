@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from pydantic import AfterValidator, Field
@@ -383,28 +383,3 @@ else:  # a bare number becomes a constant when it is checked
         | Annotated[float, _BarePause(), AfterValidator(_constant_pause), variant("bare")],
         chosen_by("distribution", "constant", "uniform", "exponential", "lognormal", bare="bare"),
     ]
-
-
-def counts_of(lengths: Lengths) -> TokenCounts:
-    """A distribution as a section; its values are taken as they are."""
-    kind, low, high = lengths.distribution, lengths.low, lengths.high
-    given: dict[str, Any] = {"distribution": kind}
-    if kind == "constant":
-        return ConstantLengths.model_construct(**given, value=low)
-    if kind == "uniform":
-        return UniformLengths.model_construct(**given, min=low, max=high)
-    if kind == "empirical":
-        values = tuple(zip(lengths.values, lengths.weights, strict=True)) or None
-        return EmpiricalLengths.model_construct(**given, values=values, path=lengths.path)
-    given |= {"mean": lengths.mean, "min": low, "max": high}
-    if kind == "exponential":
-        return ExponentialLengths.model_construct(**given)
-    given["cv"] = lengths.cv
-    if kind == "normal":
-        return NormalLengths.model_construct(**given)
-    if kind == "lognormal":
-        return LognormalLengths.model_construct(**given)
-    tail = ParetoTail.model_construct(
-        share=lengths.tail_share, start=lengths.tail_start, alpha=lengths.tail_alpha
-    )
-    return ParetoLognormalLengths.model_construct(**given, tail=tail)

@@ -5,7 +5,6 @@ of ending, as they were measured.
 """
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from windtunnel.core.errors import InputError, OutputError
 from windtunnel.workload.traces.formats import parquet
 from windtunnel.workload.traces.record import TraceRequest
-from windtunnel.workload.traces.writing import cannot_write, place_of
+from windtunnel.workload.traces.writing import cannot_write, draft_of, place_of
 
 ROWS_AT_ONCE = 4_096
 PART = ".part"
@@ -176,25 +175,18 @@ def _pack(part: Path, place: Path, columns: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
-    draft = Path(draft_name)
-    try:
-        with (
-            os.fdopen(handle, "wb") as file,
-            pq.ParquetWriter(file, columns, compression="zstd") as writer,
-        ):
-            batches: list[Any] = []
-            for batch in parquet.stream_batches(part):
-                batches.append(batch)
-                if sum(held.num_rows for held in batches) >= parquet.ROW_GROUP_ROWS:
-                    writer.write_table(pa.Table.from_batches(batches))
-                    batches.clear()
-            if batches:
+    with (
+        draft_of(place) as file,
+        pq.ParquetWriter(file, columns, compression="zstd") as writer,
+    ):
+        batches: list[Any] = []
+        for batch in parquet.stream_batches(part):
+            batches.append(batch)
+            if sum(held.num_rows for held in batches) >= parquet.ROW_GROUP_ROWS:
                 writer.write_table(pa.Table.from_batches(batches))
-        draft.chmod(0o644)
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)
+                batches.clear()
+        if batches:
+            writer.write_table(pa.Table.from_batches(batches))
 
 
 class Lateness(NamedTuple):

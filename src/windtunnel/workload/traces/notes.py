@@ -78,14 +78,13 @@ class TraceNotes:
         self.faults: list[InputError] = []
         """The first of the rows that were left out as bad."""
 
-    def skip(self, what: str, line: int | None, *, hint: str | None = None) -> None:
+    def skip(self, what: str, line: int | None) -> None:
         """Leaves out a bad row, or raises when that was not allowed or was too often."""
-        fault = self.fault(what, line, hint=hint)
+        fault = self.fault(what, line)
         if self.bad >= self.skip_bad:
+            fault.hint = self.words.skip_bad
             if self.skip_bad:
                 fault.hint = f"{self.bad} bad rows were left out before it, as many as allowed"
-            elif hint is None:
-                fault.hint = self.words.skip_bad
             raise fault
         self.bad += 1
         if len(self.faults) < MOST_FAULTS_KEPT:

@@ -29,7 +29,6 @@ def open_trace(
     format: str | None = None,  # noqa: A002 - the word that people write
     *,
     arrivals: AssignedArrivals | None = None,
-    skip_bad: int = 0,
     sort: bool = False,
     notes: TraceNotes | None = None,
 ) -> Iterator[TraceRequest]:
@@ -40,7 +39,7 @@ def open_trace(
     says afterwards what was left out. Whatever is wrong with the file is an InputError.
     """
     path = Path(path)
-    notes = notes if notes is not None else TraceNotes(str(path), skip_bad)
+    notes = notes if notes is not None else TraceNotes(str(path))
     try:
         name = named(format, path)
     except InputError as error:

@@ -4,10 +4,10 @@ import gzip
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from windtunnel.core.errors import InputError, OutputError, nearest
 from windtunnel.workload.traces.formats import azure, blis, burstgpt, mooncake, parquet, windtunnel
@@ -61,22 +61,27 @@ def write_trace(
     try:
         place = place_of(path, replace=replace)
         header_place = place_of(header, replace=replace) if header is not None else None
-        handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{path.name}-")
+        with draft_of(place) as file:
+            count = _write(_checked(requests, path), file, name, path.suffix.lower())
+            if header_place is not None:
+                header_place.write_text(blis.WRITTEN_HEADER, encoding="utf-8")
     except OSError as error:
         raise cannot_write(path, error) from error
+    return count
+
+
+@contextmanager
+def draft_of(place: Path) -> Iterator[IO[bytes]]:
+    """A file beside the place, which becomes the file there once it is whole."""
+    handle, draft_name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
     draft = Path(draft_name)
     try:
         with os.fdopen(handle, "wb") as file:
-            count = _write(_checked(requests, path), file, name, path.suffix.lower())
+            yield file
         draft.chmod(0o644)
-        if header_place is not None:
-            header_place.write_text(blis.WRITTEN_HEADER, encoding="utf-8")
         draft.replace(place)
-    except OSError as error:
-        raise cannot_write(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
-    return count
 
 
 def place_of(path: Path, *, replace: bool) -> Path:

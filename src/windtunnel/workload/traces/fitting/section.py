@@ -3,30 +3,34 @@
 from collections.abc import Iterable, Mapping
 from textwrap import fill
 
-from windtunnel.workload.distributions import Lengths
-from windtunnel.workload.settings.sources import SourceSettings
+from windtunnel.workload.distributions import Arrivals, Curve, Lengths
+from windtunnel.workload.settings.sources import PrefixSettings
 
 WIDEST = 100
 
 
-def section_of(source: SourceSettings) -> str:
-    """The section of one source, of the kinds that a fit makes."""
-    lines = [f"  - name: {source.name}"]
-    lines.append(f"    count: {source.count}")
-    drawn = source.arrivals.drawn()
-    arrivals = {"process": drawn.process, "rate": f"{drawn.rate_per_s}/s"}
-    if drawn.process in ("gamma", "weibull"):
-        arrivals["cv"] = f"{drawn.cv}"
-    lines.append(f"    arrivals: {_flow(arrivals)}")
-    curve = source.curve
+def section_of(
+    name: str,
+    count: int,
+    arrivals: Arrivals,
+    lengths: Mapping[str, Lengths],
+    prefix: PrefixSettings | None = None,
+    curve: Curve | None = None,
+) -> str:
+    """The section of one source; `lengths` are its distributions by their key."""
+    lines = [f"  - name: {name}", f"    count: {count}"]
+    process = {"process": arrivals.process, "rate": f"{arrivals.rate_per_s}/s"}
+    if arrivals.process in ("gamma", "weibull"):
+        process["cv"] = f"{arrivals.cv}"
+    lines.append(f"    arrivals: {_flow(process)}")
     if curve is not None:
         points = _pairs((f"{time_s:.10g}", factor) for time_s, factor in curve.points)
         lines.append(_wrapped(f"    rate_curve: {points}"))
-    for name, lengths in source.lengths().items():
-        lines.append(_wrapped(f"    {name}: {_lengths(lengths)}"))
-    if source.prefix is not None:
-        prefix = {"tokens": source.prefix.tokens, "groups": source.prefix.groups}
-        lines.append(f"    prefix: {_flow(prefix)}")
+    for key, drawn in lengths.items():
+        lines.append(_wrapped(f"    {key}: {_lengths(drawn)}"))
+    if prefix is not None:
+        shared = {"tokens": prefix.tokens, "groups": prefix.groups}
+        lines.append(f"    prefix: {_flow(shared)}")
     return "\n".join(["workload:", *lines, ""])
 
 

@@ -10,8 +10,6 @@ import msgspec
 
 from windtunnel.core.errors import InputError
 from windtunnel.core.random import Streams
-from windtunnel.workload.settings.arrivals import process_of
-from windtunnel.workload.settings.lengths import counts_of
 from windtunnel.workload.settings.sources import PrefixSettings, SourceSettings
 from windtunnel.workload.traces.fitting.lengths import AUTO, fit_lengths
 from windtunnel.workload.traces.fitting.rates import (
@@ -100,12 +98,11 @@ class Observed:
 class TrafficFit(msgspec.Struct, frozen=True):
     """Traffic that is like a trace, and how like."""
 
+    section: str
+    """The `workload:` section of a scenario."""
     source: SourceSettings
+    """What a scenario reads from it, and the figures are of."""
     figures: dict[str, Any]
-
-    def section(self) -> str:
-        """The `workload:` section of a scenario."""
-        return section_of(self.source)
 
 
 def fit_trace(
@@ -122,6 +119,8 @@ def fit_trace(
     With `curve` its rate changes over time as the trace's, window by window. `lengths` are a
     formula's, those that were `seen`, or whichever serves.
     """
+    import yaml
+
     observed = Observed()
     for request in requests:
         observed.add(request)
@@ -137,15 +136,16 @@ def fit_trace(
     shared = prefix.tokens if prefix else 0
     prompts = {tokens - shared: times for tokens, times in observed.prompt.counts.items()}
     prompt, output = (fit_lengths(one, lengths) for one in (prompts, observed.output.counts))
-    source = SourceSettings.model_construct(
-        name=_valid_name(name),
-        count=observed.summary.requests,
-        arrivals=process_of(arrivals),
-        prompt_tokens=counts_of(prompt.lengths),
-        output_tokens=counts_of(output.lengths),
-        prefix=prefix,
-        rate_curve=steps.curve().points if steps is not None else None,
+    section = section_of(
+        _valid_name(name),
+        observed.summary.requests,
+        arrivals,
+        {"prompt_tokens": prompt.lengths, "output_tokens": output.lengths},
+        prefix,
+        steps.curve() if steps is not None else None,
     )
+    (written,) = yaml.safe_load(section)["workload"]
+    source = SourceSettings.read(written)
     drawn = Observed()
     for request in generated(source, seed):
         drawn.add(request)
@@ -160,7 +160,7 @@ def fit_trace(
         **_lengths(observed, drawn, ks),
         "left_out": _left_out(observed, prefix),
     }
-    return TrafficFit(source, figures)
+    return TrafficFit(section, source, figures)
 
 
 def _refuse(summary: TraceSummary) -> None:
